@@ -16,11 +16,14 @@ NPM_INSTALL ?= npm ci
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak clean \
-	architecture node install
+.PHONY: help run test test-all suites test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak clean \
+	files architecture node install
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+files: ## List the files of aish/ with the first sentence of each (WORD=retry: those that contain it)
+	@$(PYTHON) docs/list_files.py $(WORD)
 
 run: $(VENV)/.runtime ## Run the quickstart pipeline on the embedded model
 	$(VENV)/bin/aish run pipelines/quickstart.yaml
@@ -33,6 +36,11 @@ test: $(VENV)/.development node ## Run the tests, real MCP servers and the embed
 
 test-all: $(VENV)/.development node ## Run the slow tests too, with many examples and the real executable
 	AISH_TEST_ALL=1 AISH_TEST_REAL=4 $(PY) -m pytest -n $(WORKERS) --dist worksteal
+	$(PY) tests/suites/json_schema.py $(VENV)/suites
+
+suites: $(VENV)/.development node ## Run the suites of the formats that are read here: public and generated ones
+	$(PY) tests/suites/json_schema.py $(VENV)/suites
+	AISH_TEST_ALL=1 $(PY) -m pytest tests/suites -n $(WORKERS) --dist worksteal
 
 test-newest: ## Run the tests with the newest versions that the ranges allow, whatever the lock says
 	rm -f node_modules/.stamp
@@ -61,7 +69,8 @@ typecheck: $(VENV)/.development ## Check the types, tests included
 architecture: $(VENV)/.development
 	$(VENV)/bin/lint-imports --no-cache
 
-check: lint typecheck architecture ## Lint, types, floors, and whether schemas and docs are up to date
+check: lint typecheck architecture ## Lint, types, floors, names, and whether schemas and docs are up to date
+	$(PY) tests/support/name_check.py
 	$(PY) tests/support/schema_form.py --check
 	@if [ -f docs/generate.py ]; then $(PY) docs/generate.py --check; fi
 

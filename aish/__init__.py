@@ -1,4 +1,4 @@
-"""Language-model pipelines from a YAML file, run where nobody is there to ask.
+"""Language-model pipelines from a YAML file, for unattended runs.
 
 From Python: `aish.run`, and everything else that `aish.api` has; it is imported when it is used.
 """

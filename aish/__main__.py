@@ -5,12 +5,24 @@ import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
+from types import FunctionType
 
 from aish import __version__
+
+_STACK_SIZE = 9_000
+"""Of 8 bytes each, in a chunk of 128 KiB."""
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    # CPython keeps the frames of calls in chunks of 16 KiB, and unmaps one as soon as it is empty:
+    # a loop whose calls cross a border maps memory anew for each, which was a tenth of a short run.
+    # A frame that needs a large chunk leaves the rest of it to the calls below.
+    code = _run.__code__.replace(co_stacksize=_STACK_SIZE)
+    FunctionType(code, globals())()
+
+
+def _run() -> None:
     # Nothing that importing makes is garbage; looking for some costs a twentieth of a short run.
     # Commands that live long switch it on again (`cli.commands.run`).
     gc.disable()
@@ -32,6 +44,8 @@ def main() -> None:
     except KeyboardInterrupt:
         # Ctrl-C while the program was still being loaded, or was already leaving.
         code = 130
+    # What is left at the end is not searched for garbage either.
+    gc.freeze()
     sys.exit(code)
 
 

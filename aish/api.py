@@ -11,7 +11,6 @@ however it ends; what keeps it from beginning is raised, as in `aish.core.errors
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Literal, Self, TypedDict, Unpack, cast
@@ -23,22 +22,19 @@ from aish.config.fields import duration
 from aish.config.inputs import complete_inputs
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, ExitCode, PipelineError, UsageError
-from aish.core.events import (
-    Counts,
-    Exit,
-    Stamped,
-    to_object,
-)
+from aish.core.events import Counts, Exit, Stamped, to_object
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
-from aish.engine.environment import Recorder
+from aish.engine.cancellation import Ending
 from aish.engine.final import RunStatus
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import require_stdin
 from aish.engine.plan.plan import Plan, load_checked, make_plan, stages_calls
 from aish.engine.plan.validation.validate import require_steps
-from aish.features.hosted_run import Ending, HostedRun, Row, new_folder, run_hosted
+from aish.engine.run_folder import RunsPlace, new_folder
+from aish.features.hosted_run import HostedRun, Row, run_hosted
+from aish.features.launch import Launch, with_key_surveys
 from aish.features.recording.session import CassetteChoice, CassetteSession, load_session
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
@@ -99,7 +95,6 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether the exit code is 0."""
         return self.exit.code == ExitCode.OK
 
     def raise_for_exit(self) -> Self:
@@ -114,8 +109,6 @@ class Result:
 
 
 class RunFailedError(AishError):
-    """A run that was expected to succeed and did not; `result` is its result."""
-
     code = "run_failed"
 
     def __init__(self, result: Result) -> None:
@@ -197,20 +190,18 @@ async def arun(
         raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
     with as_guest():
         # Reading and checking a file takes time that the event loop needs.
-        prepared = await to_thread.run_sync(_prepared, Path(file), inputs or {}, options)
-        return await _executed(prepared, options)
+        launch = await to_thread.run_sync(_prepared, Path(file), inputs or {}, options)
+        ending = Ending()
+        hearer = _Hearer(options.get("on_event"), ending)
+        row = await run_hosted(HostedRun(launch, ending, (hearer,)))
+        if hearer.error is not None:
+            raise hearer.error
+        row["value"] = _value(launch.plan, row)
+        return Result(**{one.name: row[one.name] for one in fields(Result) if one.name in row})
 
 
-@frozen
-class _Prepared:
-    """Everything that is known before anything is opened."""
-
-    plan: Plan
-    options: RunOptions
-    session: CassetteSession | None
-
-
-def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prepared:
+def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> Launch:
+    """The run with its new folder; nothing else is open yet."""
     locked = given.get("lock") != "none"
     pipeline = load_checked(file, tuple(given.get("overrides") or ()), locked=locked)
     require_steps(pipeline)
@@ -235,11 +226,11 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
     if given.get("ephemeral", False) and stages_calls(plan):
         said = "`mcp.stage` stores calls for review, and `ephemeral` stores nothing"
         raise UsageError(said, hint="leave out `ephemeral`")
-    if plan.has_keys:
-        from aish.engine.execution.item_source import with_surveys
-
-        options = with_surveys(plan, options)
-    return _Prepared(plan, options, session)
+    options = with_key_surveys(plan, options)
+    wanted, clock = given.get("run_dir"), SystemClock()
+    place = RunsPlace(pipeline.file.parent, None if wanted is None else Path(wanted))
+    folder = new_folder(plan, options, clock, place, ephemeral=given.get("ephemeral", False))
+    return Launch(plan, options, folder, clock, cassette=session)
 
 
 def _as_json(inputs: Mapping[str, object]) -> dict[str, JsonValue]:
@@ -281,32 +272,6 @@ def _session(pipeline: Pipeline, given: Options) -> CassetteSession | None:
         strict=own is not None and own.strict is True,
     )
     return load_session(choice)
-
-
-async def _executed(prepared: _Prepared, given: Options) -> Result:
-    plan, options = prepared.plan, prepared.options
-    clock, ending, wanted = SystemClock(), Ending(), given.get("run_dir")
-    folder = new_folder(
-        plan,
-        options,
-        clock,
-        None if wanted is None else Path(wanted),
-        ephemeral=given.get("ephemeral", False),
-    )
-    hearer = _Hearer(given.get("on_event"), ending)
-    with ExitStack() as stack:
-        recorder: Recorder | None = None
-        if prepared.session is not None:
-            with folder.unless_refused():
-                recorder = stack.enter_context(
-                    prepared.session.opened(plan, options, folder, clock)
-                )
-        run = HostedRun(plan, options, folder, clock, ending, (hearer,), recorder)
-        row = await run_hosted(run)
-    if hearer.error is not None:
-        raise hearer.error
-    row["value"] = _value(plan, row)
-    return Result(**{one.name: row[one.name] for one in fields(Result) if one.name in row})
 
 
 def _value(plan: Plan, row: Row) -> JsonValue:

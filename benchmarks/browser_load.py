@@ -21,7 +21,7 @@ from typing import Any
 import anyio
 from websockets.asyncio.client import connect
 
-from aish.core.pack_options import BrowserOptions, PackOptions
+from aish.packs.browser.browser_options import BrowserOptions
 from aish.packs.browser.chromium import find_chromium
 from aish.packs.framework.pack import PackServices
 from aish.packs.framework.server import open_packs
@@ -46,7 +46,7 @@ class Pages(BaseHTTPRequestHandler):
 async def by_pack(url: str) -> float:
     """Start, open, take a picture: the browser is started by the first call."""
     allow = (url.removeprefix("http://"),)
-    options = PackOptions(browser=BrowserOptions(allow=allow))
+    options = {"browser": BrowserOptions(allow=allow)}
     reaper = Reaper()
     try:
         async with anyio.create_task_group() as tasks:

@@ -19,7 +19,7 @@ from typing import Any
 
 import anyio
 
-from aish.core.pack_options import PackOptions, ProcOptions, ShellOptions
+from aish.packs.command_options import ProcOptions, ShellOptions
 from aish.packs.framework.pack import PackServices
 from aish.packs.framework.server import OpenPacks, open_packs
 from aish.packs.parse_worker import ParseWorker
@@ -36,9 +36,7 @@ async def opened(measure: str, rounds: int, root: Path) -> list[tuple[float, ...
                 tasks=tasks, reaper=reaper, worker=ParseWorker(reaper), environ=dict(os.environ)
             )
             sandbox: Any = "bubblewrap" if measure == "bubblewrap" else "off"
-            options = PackOptions(
-                shell=ShellOptions(sandbox=sandbox), proc=ProcOptions(sandbox="off")
-            )
+            options = {"shell": ShellOptions(sandbox=sandbox), "proc": ProcOptions(sandbox="off")}
             packs = open_packs(["shell", "proc"], root, services, options=options)
             await packs.start()
             figures = ring if measure == "ring" else commands

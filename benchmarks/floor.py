@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-# The command line of httpx, which it has where uvicorn brings click, doubles what it costs.
+# The command line of httpx, which it has where another package brings click, doubles what it costs.
 sys.modules["httpx._main"] = None  # type: ignore[assignment]  # so Python writes "absent"
 
 import httpx  # ruff: ignore[module-import-not-at-top-of-file] - after that

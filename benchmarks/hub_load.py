@@ -136,7 +136,9 @@ async def churn(
 
 def audit(folder: str) -> Any:
     from aish.config.model import Pipeline
+    from aish.core.events import Place
     from aish.core.tools import Tool, ToolName
+    from aish.policy.gate import Decision, Proposal
     from aish.serve.records.audit import Caller, open_audit
     from aish.serve.state import open_state
     from aish.system.clock import SystemClock
@@ -145,11 +147,13 @@ def audit(folder: str) -> Any:
     log = open_audit(pipeline.serve.audit, open_state(pipeline), SystemClock(), lambda text: text)
     caller = Caller("bench", "0" * 16, {"transport": "http", "address": "127.0.0.1:1"})
     tool = Tool(ToolName("fs", "file_read"), "fs__file_read", "Read a file", {}, builtin=True)
+    proposal = Proposal(tool, {"path": "notes.txt"}, Place(call="call"))
+    decision = Decision("auto", "tool: fs__*", "0" * 64, None, by_person=False)
     begun = resource.getrusage(resource.RUSAGE_SELF)
     number = 20_000
     for _ in range(number):
-        log.decided(caller, tool, {"path": "notes.txt"}, "auto", "tool: fs__*", "info")
-        log.finished(caller, tool, "ok", b"x" * 2048, 0.001, "info")
+        log.note_decision(caller, proposal, decision, "info")
+        log.note_end("call", "ok", b"x" * 2048)
     ended = resource.getrusage(resource.RUSAGE_SELF)
     log.close()
     used = ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime

@@ -1,7 +1,8 @@
 """What `aish serve` is measured against over HTTP; each listens on PORT at `/mcp`.
 
 python benchmarks/hub_peers.py floor PORT URL          the smallest proxy of starlette and httpx
-python benchmarks/hub_peers.py sdk PORT FOLDER         a tool that reads a file, by the SDK
+python benchmarks/hub_peers.py sdk PORT FOLDER         a tool that reads a file, by the SDK;
+                                                       at its standard streams for port 0
 python benchmarks/hub_peers.py fastmcp PORT COMMAND…   FastMCP's proxy before a server
 """
 
@@ -46,7 +47,10 @@ def sdk(port: int, folder: str) -> None:
         """Read a file."""
         return (Path(folder) / path).read_text(encoding="utf-8")
 
-    server.run("streamable-http", port=port, json_response=True)
+    if port:
+        server.run("streamable-http", port=port, json_response=True)
+    else:
+        server.run("stdio")
 
 
 def fastmcp(port: int, *command: str) -> None:

@@ -17,9 +17,9 @@ import anyio
 
 from aish.core.events import rfc3339
 from aish.core.json import JsonValue
-from aish.core.pack_options import MetricsOptions, PackOptions
 from aish.packs.framework.pack import PackServices
 from aish.packs.framework.server import OpenPacks, open_packs
+from aish.packs.metrics_options import MetricsOptions
 from aish.packs.parse_worker import ParseWorker
 from aish.system.process.reaper import Reaper
 
@@ -46,7 +46,7 @@ async def measured(folder: Path, rounds: int) -> list[tuple[float, ...]]:
                     ["metrics"],
                     None,
                     services,
-                    options=PackOptions(metrics=MetricsOptions(folder / name)),
+                    options={"metrics": MetricsOptions(folder / name)},
                 )
                 for name in ("full", "empty")
             )

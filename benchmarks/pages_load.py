@@ -14,9 +14,9 @@ import time
 import anyio
 from html_to_markdown import convert
 
-from aish.core.pack_options import WebOptions
 from aish.packs.parse_worker import ParseWorker
-from aish.packs.web.tools import opened, web_fetch
+from aish.packs.web.tools import open_web, web_fetch
+from aish.packs.web.web_options import WebOptions
 
 SIZE = 1_000_000
 
@@ -55,7 +55,7 @@ async def measured(rounds: int) -> list[tuple[float, float]]:
     place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     worker = ParseWorker(None)
     found: list[tuple[float, float]] = []
-    async with server, opened(WebOptions(allow=(place,)), worker, keys={}) as web:
+    async with server, open_web(WebOptions(allow=(place,)), worker, keys={}) as web:
         # The first round starts the parser and fills the caches.
         for number in range(rounds + 1):
             begun = time.perf_counter()

@@ -53,7 +53,10 @@ def measured(what: str, folder: str, lines: int, rounds: int) -> None:
     module = Path(sysconfig.get_path("stdlib"), "argparse.py").read_text("utf-8")
     source = (module * (lines // module.count("\n") + 1)).encode()
     path = Path(folder, "code.py")
-    path.write_bytes(source)
+
+    def write(number: int) -> None:
+        # The worker remembers the last file: each round has another one.
+        path.write_bytes(source + b"# %d\n" % number)
 
     def floor() -> None:
         if what == "warm":
@@ -68,6 +71,7 @@ def measured(what: str, folder: str, lines: int, rounds: int) -> None:
         found: list[tuple[float, float]] = []
         # The first round fills the caches.
         for number in range(rounds + 1):
+            write(number)
             if what == "first":
                 await worker.close()
             begun = time.perf_counter()

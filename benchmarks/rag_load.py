@@ -20,13 +20,13 @@ from statistics import median
 
 import anyio
 
-from aish.core.pack_options import PackOptions, RagOptions
 from aish.packs.framework.pack import PackServices
 from aish.packs.framework.server import OpenPacks, open_packs
 from aish.packs.parse_worker import ParseWorker
 from aish.packs.rag.chunks import chunks_of
-from aish.packs.rag.collection_store import Store, Writer, prepared
+from aish.packs.rag.collection_store import Store, Writer, open_writer_lock
 from aish.packs.rag.embeddings import BUNDLED
+from aish.packs.rag.rag_options import RagOptions
 from aish.packs.rag.retrieval import load_numpy
 from aish.system.process.reaper import Reaper
 
@@ -60,7 +60,7 @@ def fill(folder: Path) -> None:
     vectors = numbers.default_rng(1).normal(size=(PASSAGES, DIMENSION)).astype("<f4")
     vectors /= (vectors**2).sum(axis=1, keepdims=True) ** 0.5
     store = Store(folder, folder.parent, is_own=False)
-    with prepared(store, "default"):
+    with open_writer_lock(store, "default"):
         opened = Writer(store, "default", recreate=False)
         sources: dict[Path, int] = {}
         for (path, (place, chunk)), vector in zip(islice(found, PASSAGES), vectors, strict=True):
@@ -80,7 +80,7 @@ async def measured(folder: Path, rounds: int) -> list[tuple[float, ...]]:
     try:
         async with anyio.create_task_group() as tasks:
             services = PackServices(tasks=tasks, reaper=reaper, worker=ParseWorker(reaper))
-            options = PackOptions(rag=RagOptions(store=folder / "store"))
+            options = {"rag": RagOptions(store=folder / "store")}
             packs = open_packs(["rag"], None, services, options=options)
             found = [
                 (await asked(packs, "lexical"), await asked(packs, "hybrid"))

@@ -83,6 +83,7 @@ MEASURES = (
     talk.talk_deltas,
     talk.shell_deltas,
     serving.proxied_call,
+    serving.pack_calls,
     serving.served_list,
     serving.served_packs,
     serving_http.proxied_http,

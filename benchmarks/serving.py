@@ -2,13 +2,14 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from figures import AISH, PYTHON, STDIO_SERVER, Bench, Row, at_most, ms
+from figures import AISH, PYTHON, ROOT, STDIO_SERVER, Bench, Row, at_most, ms
 
 CALLS = 400
 SIZE = 2048
@@ -31,6 +32,7 @@ class Client:
                 "clientInfo": {"name": "bench", "version": "1"},
             },
         )
+        self._input.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
 
     def ask(self, method: str, params: dict[str, Any]) -> Any:
         self._number += 1
@@ -95,6 +97,33 @@ def served_list(bench: Bench) -> Iterator[Row]:
         seconds()
         taken = median(seconds() for _ in range(50))
     yield at_most(f"`tools/list` of {TOOLS} tools from `aish serve`: wall", taken, 0.003)
+
+
+def pack_calls(bench: Bench) -> Iterator[Row]:
+    root = bench.folder / "called"
+    root.mkdir()
+    (root / "note.txt").write_text("a line\n" * 20)
+    servers = {"fs": {"pack": "fs", "root": str(root)}}
+    path = bench.folder / "called.yaml"
+    path.write_text(json.dumps({"aish": 1, "mcp": {"servers": servers, "auto_approve": ["fs__*"]}}))
+    peer = str(ROOT / "benchmarks" / "hub_peers.py")
+
+    def per_second(client: Client, name: str) -> float:
+        begun = time.perf_counter()
+        for _ in range(CALLS):
+            client.ask("tools/call", {"name": name, "arguments": {"path": "note.txt"}})
+        return CALLS / (time.perf_counter() - begun)
+
+    with (
+        _client(bench, AISH, "serve", str(path)) as hub,
+        _client(bench, sys.executable, peer, "sdk", "0", str(root)) as sdk,
+    ):
+        rounds = [
+            (per_second(hub, "fs__file_read"), per_second(sdk, "file_read")) for _ in range(8)
+        ]
+    mine, theirs = (median(column) for column in zip(*rounds[1:], strict=True))
+    name = "calls/s of a pack's tool, stdio, one client, against the SDK's server"
+    yield Row(name, f"{mine:,.0f}", f"{theirs:,.0f}", mine / theirs, ">= 2", mine >= 2 * theirs)
 
 
 def served_packs(bench: Bench) -> Iterator[Row]:

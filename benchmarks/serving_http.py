@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
@@ -37,7 +37,7 @@ CHANGING_SERVER = str(ROOT / "tests" / "support" / "mcp_changing_server.py")
 PROGRAM = str(ROOT / "benchmarks" / "hub_peers.py")
 LOAD = str(ROOT / "benchmarks" / "hub_load.py")
 CALLS = 600
-CLIENTS = 32
+CLIENTS = 1, 50
 BIG = {"n": 2048}
 NOTE = {"path": "note.txt"}
 SECONDS = 60
@@ -190,22 +190,31 @@ def pack_throughput(bench: Bench) -> Iterator[Row]:
     newer, _ = _peers()
     files = _files(bench)
     port = _free_port()
-    more = ["8000", str(CLIENTS)]
     with (
         _hub(bench, "packs", files) as hub,
         _peer(bench, port, newer, PROGRAM, "sdk", str(port), str(bench.folder / "files")) as peer,
     ):
-        rounds = [
-            (
-                hub.load("calls", "fs__file_read", json.dumps(NOTE), *more),
-                _load(peer, None, "calls", "file_read", json.dumps(NOTE), *more),
-            )
-            for _ in range(3)
-        ]
-    mine, theirs = (
-        median(one["per_second"] for one in column) for column in zip(*rounds, strict=True)
-    )
-    yield _times("calls/s of a pack's tool, 32 clients, against the SDK's server", mine, theirs, 3)
+        for clients in CLIENTS:
+            more = [json.dumps(NOTE), "8000", str(clients)]
+            rounds = [
+                (
+                    hub.load("calls", "fs__file_read", *more),
+                    _load(peer, None, "calls", "file_read", *more),
+                )
+                for _ in range(3)
+            ]
+            name = f"calls/s of a pack's tool, HTTP, {_clients(clients)}, against the SDK's server"
+            mine, theirs = _per_second(rounds)
+            yield _times(name, mine, theirs, 2)
+        pair = Client(hub.url, hub.token), Client(peer, None)
+        taken = [
+            (pair[0].seconds("fs__file_read", NOTE), pair[1].seconds("file_read", NOTE))
+            for _ in range(CALLS)
+        ][CALLS // 10 :]
+    mine, theirs = (median(column) for column in zip(*taken, strict=True))
+    name = "a pack's tool, HTTP, one client, against the SDK's server: p50"
+    ratio = mine / theirs
+    yield Row(name, ms(mine), ms(theirs), ratio, "<= 0.6", ratio <= 0.6)
 
 
 def proxied_throughput(bench: Bench) -> Iterator[Row]:
@@ -214,25 +223,25 @@ def proxied_throughput(bench: Bench) -> Iterator[Row]:
     ports = _free_port(), _free_port()
     proxy = str(Path(older).with_name("mcp-proxy"))
     flags = ["--port", str(ports[1]), "--log-level", "ERROR", "--"]
-    more = [json.dumps(BIG), "4000", str(CLIENTS)]
     with (
         _hub(bench, "servers", _before(command)) as hub,
         _peer(bench, ports[0], newer, PROGRAM, "fastmcp", str(ports[0]), *command) as fastmcp,
         _peer(bench, ports[1], proxy, *flags, *command) as mcp_proxy,
     ):
-        rounds = [
-            (
-                hub.load("calls", "s__big", *more),
-                _load(fastmcp, None, "calls", "big", *more),
-                _load(mcp_proxy, None, "calls", "big", *more),
-            )
-            for _ in range(3)
-        ]
-    columns = zip(*rounds, strict=True)
-    mine, first, second = (median(one["per_second"] for one in column) for column in columns)
-    name = "calls/s before a server at its standard streams, 32 clients"
-    yield _times(f"{name}, against FastMCP's proxy", mine, first, 4)
-    yield _times(f"{name}, against `mcp-proxy`", mine, second, 4)
+        for clients in CLIENTS:
+            more = [json.dumps(BIG), "4000", str(clients)]
+            rounds = [
+                (
+                    hub.load("calls", "s__big", *more),
+                    _load(fastmcp, None, "calls", "big", *more),
+                    _load(mcp_proxy, None, "calls", "big", *more),
+                )
+                for _ in range(3)
+            ]
+            mine, first, second = _per_second(rounds)
+            name = f"calls/s before a server at its standard streams, HTTP, {_clients(clients)}"
+            yield _times(f"{name}, against FastMCP's proxy", mine, first, 4)
+            yield _times(f"{name}, against `mcp-proxy`", mine, second, 2)
 
 
 def thousand_sessions(bench: Bench) -> Iterator[Row]:
@@ -273,6 +282,16 @@ def audit_record(bench: Bench) -> Iterator[Row]:
     argv = [PYTHON, LOAD, "audit", str(folder)]
     found = json.loads(subprocess.run(argv, stdout=subprocess.PIPE, check=True).stdout)
     yield at_most("both audit records of a call: CPU", found["cpu"], 60e-6, _us)
+
+
+def _clients(number: int) -> str:
+    return "one client" if number == 1 else f"{number} clients"
+
+
+def _per_second(rounds: Sequence[Sequence[Any]]) -> list[float]:
+    """The median of each column."""
+    columns = zip(*rounds, strict=True)
+    return [median(figure["per_second"] for figure in column) for column in columns]
 
 
 def _times(name: str, mine: float, theirs: float, least: float) -> Row:

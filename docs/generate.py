@@ -18,8 +18,7 @@ from aish.core.errors import ExitCode
 from aish.engine.final import NAMES, PRECEDENCE, RETRYABLE
 from aish.packs.catalogue import PACKS
 from aish.packs.framework.pack import ALWAYS, Pack, PackTool
-from aish.shell.commands.catalogue import ROWS
-from aish.shell.commands.guide import LINES
+from aish.shell.commands.catalogue import LINES, ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -50,8 +49,9 @@ EXIT_MEANINGS = {
     ExitCode.TERMINATED: "SIGTERM: the same",
 }
 ONE_STEP = "For a pipeline of one step, in the place of `steps`. "
-_MARK = re.compile(r"mark\.requirement\(([^)]*)\)")
-_ROW = re.compile(r"\brow\(\s*\"((?:[A-Z]\d+ ?)+)\"")
+_MARK = re.compile(r"mark\.requirement\(([^)]*)\).*?\bdef (test_\w+)", re.DOTALL)
+_ROW = re.compile(r"\brow\(\s*\"([A-Z]\d+)\"")
+_TABLE = re.compile(r"parametrize\(\"\w+\", ROWS\).*?\bdef (test_\w+)", re.DOTALL)
 _NUMBER = re.compile(r"[\"']([\w-]+)[\"']")
 Node = Mapping[str, Any]
 
@@ -289,20 +289,20 @@ def shell_page() -> Iterator[str]:
 def requirements_page() -> Iterator[str]:
     yield "# Requirements"
     yield ""
-    yield "The numbered requirements of the design, and the test files that name each number with"
-    yield '`@pytest.mark.requirement("L7")`. File names are unique over `tests/`. The numbers and'
-    yield "their text are in `docs/requirements.json`."
-    files = files_by_requirement()
+    yield "The numbered requirements of the design, and the acceptance test of each, which carries"
+    yield 'its number: `@pytest.mark.requirement("L7")`. File names are unique over `tests/`. The'
+    yield "numbers and their text are in `docs/requirements.json`."
+    tests_by_number = tests_by_requirement()
     for title, rows in requirements().items():
         yield from (
             "",
             f"## {title}",
             "",
-            "| number | requirement | tests |",
+            "| number | requirement | acceptance test |",
             "| --- | --- | --- |",
         )
         for number, text in rows.items():
-            tests = ", ".join(f"`{name}`" for name in files.get(number, ()))
+            tests = ", ".join(f"`{name}`" for name in tests_by_number.get(number, ()))
             yield f"| {number} | {_cell(text)} | {tests} |"
 
 
@@ -312,20 +312,22 @@ def requirements() -> Mapping[str, Mapping[str, str]]:
     return read
 
 
-def files_by_requirement() -> Mapping[str, Sequence[str]]:
-    """The names of the test files that carry each number, in order.
+def tests_by_requirement() -> Mapping[str, Sequence[str]]:
+    """Return the acceptance tests of each number, in order.
 
-    Tables of streams carry theirs in the first argument of `row`, of `tests/support`.
+    Tables of streams carry numbers in the first argument of `row`, of `tests/support`.
     """
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py"), key=lambda path: path.name):
         if path.stem == "test_requirements":  # its numbers are examples
             continue
         text = path.read_text("utf-8")
-        marked = [number for mark in _MARK.findall(text) for number in _NUMBER.findall(mark)]
-        rows = [number for row in _ROW.findall(text) for number in row.split()]
-        for number in {*marked, *rows}:
-            found.setdefault(number, []).append(path.stem)
+        pairs = [
+            (number, name) for mark, name in _MARK.findall(text) for number in _NUMBER.findall(mark)
+        ]
+        pairs += [(number, name) for name in _TABLE.findall(text) for number in _ROW.findall(text)]
+        for number, name in dict.fromkeys(pairs):
+            found.setdefault(number, []).append(f"{path.stem}::{name}")
     return found
 
 
@@ -359,7 +361,7 @@ def pack_page() -> Iterator[str]:
         for one in pack.tools:
             marks = "".join(
                 letter
-                for letter, hint in zip("RDIO", one.annotations.values(), strict=True)
+                for letter, hint in zip("RDIO", one.marks.annotations.values(), strict=True)
                 if hint
             )
             properties = one.output_schema["properties"]
@@ -396,23 +398,20 @@ def _signature(one: PackTool) -> str:
     return f"{one.name}({', '.join(words)})"
 
 
+def _pack_row(pack: Pack) -> dict[str, str]:
+    row: dict[str, str] = {"root": pack.root}
+    if (options := pack.options) is not None:
+        row["options"] = f"{options.__module__}:{options.__qualname__}"
+    return row
+
+
 def manifest() -> str:
     """`aish/packs/manifest.json`: what is known of tools without loading a pack."""
     packs = _packs()
     tools = [(name, one) for name, pack in packs.items() for one in pack.tools]
     found = {
-        "packs": {name: {"root": pack.root} for name, pack in packs.items()},
-        "tools": {
-            one.name: {
-                "pack": name,
-                "read_only": one.annotations["readOnlyHint"],
-                "destructive": one.annotations["destructiveHint"],
-                "open_world": one.annotations["openWorldHint"],
-                "parallel": one.parallel,
-                "changes": one.changes,
-            }
-            for name, one in tools
-        },
+        "packs": {name: _pack_row(pack) for name, pack in packs.items()},
+        "tools": {one.name: {"pack": name, **packs[name].manifest_row(one)} for name, one in tools},
         "older_names": {
             older: {"tool": one.name, "rename": dict(how.rename), "set": dict(how.set)}
             for _, one in tools

@@ -16,6 +16,7 @@ from cli_process import Aish, clean_environment
 from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 from model_endpoint import Answer, ModelEndpoint
+from samples import spread
 
 # What `make test-all` and CI do: many examples, and the tests marked `slow`.
 _ALL = os.environ.get("AISH_TEST_ALL") == "1"
@@ -86,6 +87,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
         if item.get_closest_marker("browser") is not None and not _BROWSER:
             item.add_marker(pytest.mark.skip(reason="drives Chromium (make test-browser runs it)"))
+    if not _ALL:
+        _skip_all_but_samples(items)
+
+
+def _skip_all_but_samples(items: list[pytest.Item]) -> None:
+    """Of tests that are marked `sampled`, keep so many cases, spread evenly over their table."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("skip"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_one in cases.values():
+        mark = of_one[0].get_closest_marker("sampled")
+        kept = spread(mark.args[0], len(of_one)) if mark is not None else ()
+        for index, item in enumerate(of_one):
+            if index not in kept:
+                reason = "cases of the same kind (AISH_TEST_ALL=1 runs them)"
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Return the backend that the program runs on."""
+    return "asyncio"
 
 
 @pytest.fixture(scope="session")

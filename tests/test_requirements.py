@@ -1,4 +1,4 @@
-"""The requirement numbers of the design and the tests that carry them, in both directions."""
+"""The requirement numbers of the design and their acceptance tests, in both directions."""
 
 import json
 import subprocess
@@ -63,20 +63,30 @@ def test_every_number_a_test_carries_is_a_requirement(
     assert strange == {}
 
 
-def test_the_reference_names_the_files_that_carry_each_number(
+def test_a_number_is_carried_by_its_acceptance_test_alone(
+    tests_by_number: Mapping[str, list[str]],
+) -> None:
+    """Two are allowed, for a requirement that needs a unit test beside the end-to-end one."""
+    crowded = {number: _names(tests) for number, tests in tests_by_number.items()}
+
+    assert {number: names for number, names in crowded.items() if len(names) > 2} == {}
+
+
+def test_the_reference_names_the_tests_that_carry_each_number(
     tests_by_number: Mapping[str, list[str]],
 ) -> None:
     rows = [line.split(" | ") for line in PAGE.read_text("utf-8").split("\n") if " | " in line]
     shown = {row[0].removeprefix("| "): row[-1].removesuffix(" |") for row in rows}
 
     assert {number: shown[number] for number in REQUIREMENTS} == {
-        number: ", ".join(f"`{name}`" for name in sorted({_stem(one) for one in tests}))
+        number: ", ".join(f"`{name}`" for name in _names(tests))
         for number, tests in tests_by_number.items()
     }
 
 
-def _stem(test: str) -> str:
-    return Path(test.partition("::")[0]).stem
+def _names(tests: list[str]) -> list[str]:
+    functions = (test.partition("[")[0].partition("::") for test in tests)
+    return sorted({f"{Path(path).stem}::{name}" for path, _, name in functions})
 
 
 def test_numbers_are_read_off_marks_wherever_they_stand(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 One event per batch: pieces that arrive together are emitted together.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import field
 
 from aish.core.errors import StepFailedError
 from aish.core.events import (
+    Asked,
+    Event,
     Fallback,
     Notice,
     Place,
@@ -15,9 +17,11 @@ from aish.core.events import (
     Retry,
     TextDelta,
     TextWithdrawn,
+    TurnFinished,
     TurnProgress,
+    TurnPurpose,
 )
-from aish.core.frozen import frozen
+from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
 from aish.core.messages import (
     Delta,
@@ -49,6 +53,25 @@ class Assembled:
     first_token: float | None
     seconds: float
 
+    def event(
+        self, place: Place, alias: str, purpose: TurnPurpose = "answer", calls: Sequence[Asked] = ()
+    ) -> TurnFinished:
+        """The event of the turn, whose model is `alias` if no other one has answered."""
+        finish = self.finish
+        return TurnFinished(
+            place=place,
+            model=finish.model or alias,
+            finish=finish.reason,
+            text=self.text,
+            calls=tuple(calls),
+            usage=finish.usage,
+            first_token_seconds=self.first_token,
+            seconds=self.seconds,
+            cost_usd=finish.cost_usd,
+            purpose=purpose,
+            served=finish.served,
+        )
+
 
 async def assemble(
     model: Model,
@@ -64,7 +87,7 @@ async def assemble(
         UnavailableError: the endpoint is unreachable, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
     """
-    assembly = Assembly(place, emit, clock)
+    assembly = Assembly(place, emit, clock, clock.monotonic())
 
     def tell() -> None:
         seconds = clock.monotonic() - assembly.begun
@@ -80,37 +103,39 @@ async def assemble(
         raise
     finally:
         stop_telling()
-        await _close(stream)
+        # An unfinished generator would hold its connection until garbage collection.
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
     return assembly.result(model.alias)
 
 
-async def _close(stream: AsyncIterator[Sequence[Delta]]) -> None:
-    # An unfinished generator would hold its connection until garbage collection.
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()
+def without_text(emit: Emit) -> Emit:
+    """Forward everything but text: such an answer is not the output of the step."""
+
+    def forward(event: Event) -> None:
+        if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
+            emit(event)
+
+    return forward
 
 
-@dataclass(slots=True)
+@slotted
 class Assembly:
     """A turn being assembled. Text is collected in a list and joined once."""
 
     place: Place
     emit: Emit
     clock: Clock
-    begun: float = field(init=False)
-    _first: float | None = field(init=False, default=None)
-    _text: list[str] = field(init=False, default_factory=list)
-    _shown: bool = field(init=False, default=False)
-    _calls: list[ToolCall] = field(init=False, default_factory=list)
-    _extras: JsonObject = field(init=False, default_factory=dict)
-    _finish: Finish | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.begun = self.clock.monotonic()
+    begun: float
+    _first: float | None = None
+    _text: list[str] = field(default_factory=list)
+    _shown: bool = False
+    _calls: list[ToolCall] = field(default_factory=list)
+    _extras: JsonObject = field(default_factory=dict)
+    _finish: Finish | None = None
 
     def add(self, batch: Sequence[Delta]) -> None:
-        """Add a batch of pieces, and emit it."""
         texts: list[str] = []
         thoughts: list[str] = []
         for delta in batch:
@@ -148,7 +173,7 @@ class Assembly:
         """The turn, once the stream has ended.
 
         Raises:
-            StepFailedError: the stream ended without a finish, which is never a success (L7).
+            StepFailedError: the stream ended without a finish, which is never a success.
         """
         if self._finish is None:
             self.withdraw()

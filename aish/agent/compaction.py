@@ -1,4 +1,4 @@
-"""Keeps a long conversation below an estimated number of tokens (L19).
+"""Keeps a long conversation below an estimated number of tokens.
 
 Old results are omitted first, then whole rounds; a model may be asked to summarize the oldest
 rounds.
@@ -9,24 +9,14 @@ from dataclasses import replace
 from itertools import pairwise
 
 from aish.agent import file_updates, wording
-from aish.agent.assemble import assemble
+from aish.agent.assemble import assemble, without_text
 from aish.agent.conversation import Conversation, add_system, add_user
 from aish.agent.runtime import AgentRuntime, Mask
 from aish.agent.turn_recorder import request_recorder
-from aish.agent.wording import is_left_out, left_out
+from aish.agent.wording import is_left_out, text_of_omitted_result
 from aish.config.model import Context
 from aish.core.errors import StepFailedError, UnavailableError
-from aish.core.events import (
-    Event,
-    Failure,
-    Notice,
-    Place,
-    ReasoningDelta,
-    TextDelta,
-    TextWithdrawn,
-    TurnFinished,
-    TurnStarted,
-)
+from aish.core.events import Failure, Notice, Place, TurnStarted
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, Usage, UserTurn, add_usage
 from aish.core.phrases import counted, shorten
@@ -66,11 +56,11 @@ def weigh(turn: Turn) -> int:
 
 def weigh_rest(tools: Sequence[Tool], schema: AnswerSchema | None) -> int:
     """Size of a request without its turns, in bytes."""
-    shown = sum(
+    tokens = sum(
         _AROUND_TOOL + _size(tool.wire) + _size(tool.description) + _fields(tool.input_schema)
         for tool in tools
     )
-    return shown + (_fields(schema.schema) if schema else 0)
+    return tokens + (_fields(schema.schema) if schema else 0)
 
 
 def _size(text: str) -> int:
@@ -94,7 +84,6 @@ class TokenEstimator:
         self._bytes = BYTES_PER_TOKEN
 
     def add(self, turns: Sequence[Turn]) -> None:
-        """Add the size of new turns."""
         for turn in turns[len(self._weights) :]:
             weight = weigh(turn)
             self._weights.append(weight)
@@ -105,7 +94,7 @@ class TokenEstimator:
         known = (self._old + rest) * self._tokens // self._bytes
         return known + -(-self._new // BYTES_PER_TOKEN)
 
-    def heard(self, usage: Usage, rest: int) -> None:
+    def calibrate(self, usage: Usage, rest: int) -> None:
         """Record what an endpoint counted in the request with all turns so far."""
         weight = self._old + self._new + rest
         if usage.input is None or usage.input * _BYTES_AT_MOST < weight:
@@ -115,7 +104,6 @@ class TokenEstimator:
         self._tokens, self._bytes = usage.input, max(1, weight)
 
     def put(self, at: int, turn: Turn) -> None:
-        """A turn was replaced by another."""
         weight = weigh(turn)
         self._change(at, weight - self._weights[at])
         self._weights[at] = weight
@@ -150,8 +138,7 @@ class Parted:
 
     @property
     def turns(self) -> list[Turn]:
-        """All of it in one list."""
-        return [*self.head, *(turn for one in self.rounds for turn in one)]
+        return [*self.head, *(turn for round_ in self.rounds for turn in round_)]
 
 
 def part(turns: Sequence[Turn]) -> Parted:
@@ -170,17 +157,16 @@ def stub(turn: Turn, tag: str = "") -> ToolTurn | None:
     """
     if not isinstance(turn, ToolTurn):
         return None
-    reply = file_updates.parted(turn.content, tag)
+    reply = file_updates.split_block(turn.content, tag)
     if is_left_out(reply.content) and not turn.media:
         return None
-    line = left_out(turn.tool, len(reply.content))
+    line = text_of_omitted_result(turn.tool, len(reply.content))
     if len(line) >= len(reply.content) and not turn.media:
         return None
     return replace(turn, content=file_updates.with_block(line, reply.block), media=())
 
 
 def last_question(turns: Sequence[Turn]) -> UserTurn | None:
-    """The last question."""
     return next((turn for turn in reversed(turns) if isinstance(turn, UserTurn)), None)
 
 
@@ -229,7 +215,7 @@ class Record:
         if self.summary:
             parts.append(f"<summary-so-far>\n{self.summary}\n</summary-so-far>")
         lines = [_line("user", self.asked, mask)] if self.asked else []
-        lines += [line for one in self.rounds for turn in one for line in _lines(turn, mask)]
+        lines += [line for turns in self.rounds for turn in turns for line in _lines(turn, mask)]
         parts.append("<record>\n{}\n</record>".format("\n".join(lines)))
         return "\n\n".join(parts)
 
@@ -249,41 +235,16 @@ async def summarise(
     runtime.emit(TurnStarted(place, model.alias, len(history.turns), "summary"))
     request = ModelRequest(history, place=place)
     try:
-        answer = await assemble(
-            model, request, place, _Quiet(runtime), runtime.clock, runtime.every
-        )
+        quiet = without_text(runtime.emit)
+        answer = await assemble(model, request, place, quiet, runtime.clock, runtime.every)
     except (UnavailableError, StepFailedError) as error:
         return Summary("", why=str(error))
     usage = answer.finish.usage
-    runtime.emit(
-        TurnFinished(
-            place=place,
-            model=answer.finish.model or model.alias,
-            finish=answer.finish.reason,
-            text=answer.text,
-            calls=(),
-            usage=usage,
-            first_token_seconds=answer.first_token,
-            seconds=answer.seconds,
-            cost_usd=answer.finish.cost_usd,
-            purpose="summary",
-        )
-    )
-    text = _shortened(answer.text.strip(), longest, runtime.mask)
+    runtime.emit(answer.event(place, model.alias, "summary"))
+    text = _truncate(answer.text.strip(), longest, runtime.mask)
     if not text or answer.finish.reason == "refusal":
         return Summary("", usage, f"model `{model.alias}` gave none")
     return Summary(text, usage)
-
-
-class _Quiet:
-    """Forwards everything but text: it is not the step's answer."""
-
-    def __init__(self, runtime: AgentRuntime) -> None:
-        self._emit = runtime.emit
-
-    def __call__(self, event: Event) -> None:
-        if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
-            self._emit(event)
 
 
 def _lines(turn: Turn, mask: Mask) -> Iterable[str]:
@@ -303,8 +264,8 @@ def _line(who: str, text: str, mask: Mask) -> str:
     return f"[{who}] {_short(text, mask)}"
 
 
-def _shortened(text: str, longest: int, mask: Mask) -> str:
-    """At most `longest` bytes of a text, in whole characters, masked if it is truncated."""
+def _truncate(text: str, longest: int, mask: Mask) -> str:
+    """Cut a text to `longest` bytes, in whole characters; masks it if it is truncated."""
     masked = mask(text).encode("utf-8", "replace")
     if len(masked) <= longest and len(text.encode("utf-8", "replace")) <= longest:
         return text
@@ -319,14 +280,16 @@ def _short(text: str, mask: Mask) -> str:
 # Fractions of `max_tokens`: the target, and the part of it for a summary.
 _GOAL = (3, 4)
 _SUMMARY = 8
+# Of the tools in a request, from which on fewer of them would help.
+_LARGE_PART = 4
 _TRIMMED = "context_trimmed"
 
 
 class Window:
-    """Limits the length of a conversation, by `context` of the file (L19).
+    """Limits the length of a conversation, by `context` of the file.
 
     It lives as long as its conversation does. `tag` is that of the run's blocks of changed files:
-    those whose files are all shown again later are left out first (K85).
+    those whose files are all shown again later are left out first.
 
     `rest` is the size of a request without its turns, in bytes.
     """
@@ -348,11 +311,10 @@ class Window:
         self._weighed: tuple[tuple[Tool, ...], AnswerSchema | None] | None = None
         self._weight = 0
 
-    def heard(self, request: ModelRequest, usage: Usage) -> None:
-        """Record what the endpoint counted in the request that was just answered."""
-        self._estimator.heard(usage, self._rest(request))
+    def record_usage(self, request: ModelRequest, usage: Usage) -> None:
+        self._estimator.calibrate(usage, self._rest(request))
 
-    def spent(self) -> Usage | None:
+    def take_usage(self) -> Usage | None:
         """Usage of summaries since the last call."""
         usage, self._usage = self._usage, None
         return usage
@@ -371,9 +333,9 @@ class Window:
             return None
         goal = self._most * _GOAL[0] // _GOAL[1]
         turns, blocks = self._without_superseded(conversation.history.turns, rest, goal)
-        turns, gone = self._stubbed(turns, rest, goal)
+        turns, gone = self._stub_results(turns, rest, goal)
         try:
-            turns, rounds = await self._dropped(turns, rest, goal, place, runtime)
+            turns, rounds = await self._drop_rounds(turns, rest, goal, place, runtime)
         except BaseException:
             # In the end nothing was omitted.
             self._estimator = TokenEstimator()
@@ -383,44 +345,44 @@ class Window:
             conversation.rewrite(turns, _TRIMMED)
             text = (
                 f"about {before:,} tokens are more than `max_tokens: {self._most}`:"
-                f" left out {_said(blocks, gone, rounds)}; about {after:,} tokens now"
+                f" left out {_describe_omission(blocks, gone, rounds)}; about {after:,} tokens now"
             )
             runtime.emit(Notice(place, "info", _TRIMMED, text))
-        return None if after <= self._most else self._failure(after)
+        return None if after <= self._most else self._failure(after, request.tools, turns)
 
     def _without_superseded(
         self, turns: Sequence[Turn], rest: int, goal: int
     ) -> tuple[list[Turn], int]:
-        """Without blocks whose files are all shown in later ones, and their number."""
+        """Drop blocks whose files are all shown in later ones; return also their number."""
         shorter = list(turns)
         if not self._tag:
             return shorter, 0
         kept = sum(map(len, part(turns).rounds[-self._keep :]))
         replies = [
-            (at, turn, file_updates.parted(turn.content, self._tag))
+            (at, turn, file_updates.split_block(turn.content, self._tag))
             for at, turn in enumerate(turns)
             if isinstance(turn, ToolTurn)
         ]
-        old = file_updates.superseded([reply for _, _, reply in replies])
+        old = file_updates.find_superseded([reply for _, _, reply in replies])
         count = 0
         for number, (at, turn, reply) in enumerate(replies):
             if at >= len(turns) - kept or self._estimator.tokens(rest) <= goal:
                 break
             if number in old:
-                line = file_updates.left_out(reply.labels)
+                line = file_updates.omission_note(reply.labels)
                 shorter[at] = replace(turn, content=f"{reply.content}\n{line}")
                 self._estimator.put(at, shorter[at])
                 self._stale.update(dict.fromkeys(reply.labels))
                 count += 1
         return shorter, count
 
-    def _stubbed(
+    def _stub_results(
         self, turns: Sequence[Turn], rest: int, goal: int
     ) -> tuple[list[Turn], list[ToolTurn]]:
-        """With stubs for old results, oldest first; and the results."""
+        """Put stubs for old results, oldest first; return also the results."""
         shorter, gone = list(turns), []
-        kept = sum(map(len, part(turns).rounds[-self._keep :]))
-        for at, turn in enumerate(turns[: len(turns) - kept]):
+        count = sum(map(len, part(turns).rounds[-self._keep :]))
+        for at, turn in enumerate(turns[: len(turns) - count]):
             if self._estimator.tokens(rest) <= goal:
                 break
             line = stub(turn, self._tag)
@@ -430,10 +392,10 @@ class Window:
                 gone.append(turn)
         return shorter, gone
 
-    async def _dropped(
+    async def _drop_rounds(
         self, turns: list[Turn], rest: int, goal: int, place: Place, runtime: AgentRuntime
     ) -> tuple[list[Turn], int]:
-        """Without the oldest rounds, if stubs were not enough; and their number."""
+        """Drop the oldest rounds, if stubs were not enough; return also their number."""
         parted = part(turns)
         at = len(parted.head)
         most = len(parted.rounds) - self._keep
@@ -445,48 +407,43 @@ class Window:
             count += 1
         if not count:
             return turns, 0
-        shorter = await self._noted(parted, count, place, runtime)
+        shorter = await self._replace_rounds(parted, count, place, runtime)
         self._estimator.put(at - 1, shorter.head[-1])
         return shorter.turns, count
 
-    async def _noted(
+    async def _replace_rounds(
         self, parted: Parted, count: int, place: Place, runtime: AgentRuntime
     ) -> Parted:
-        """Without the first rounds, and with a note in their place."""
+        """Put a note in the place of the first rounds."""
         first = self._first or parted.head[-1]
         assert isinstance(first, UserTurn), "an answer follows a question"
         gone, rounds = parted.rounds[:count], parted.rounds[count:]
         earlier = self._question
-        for turn in (turn for one in gone for turn in one if isinstance(turn, ToolTurn)):
-            labels = file_updates.parted(turn.content, self._tag).labels
+        for turn in (turn for turns in gone for turn in turns if isinstance(turn, ToolTurn)):
+            labels = file_updates.split_block(turn.content, self._tag).labels
             self._stale.update(dict.fromkeys(labels))
-        kept = Parted((), rounds)
-        later = last_question([turn for one in gone for turn in one]) or earlier
-        question = None if last_question(kept.turns) else later
+        rest_parts = Parted((), rounds)
+        later = last_question([turn for turns in gone for turn in turns]) or earlier
+        question = None if last_question(rest_parts.turns) else later
         asked = earlier.text if earlier is not None and earlier is not question else ""
         if self._summarizer is not None:
             record = Record(first.text, self._summary, gone, asked)
-            await self._summarised(self._summarizer, record, place, runtime)
+            longest = self._most * BYTES_PER_TOKEN // _SUMMARY
+            summary = await summarise(self._summarizer, record, longest, place, runtime)
+            if summary.usage is not None:
+                self._usage = add_usage(self._usage, summary.usage)
+            if summary.text:
+                self._summary = summary.text
+            else:
+                text = f"no summary of {counted(len(record.rounds), 'round')}: {summary.why}"
+                runtime.emit(Notice(place, "warning", "summary_failed", text))
         self._first, self._question = first, question
         self._gone += count
         model = self._summarizer.alias if self._summarizer else ""
         note = wording.rounds_left_out(self._gone, model, self._summary)
         if self._stale:
-            note = f"{note}\n{file_updates.left_out_with_rounds(tuple(self._stale))}"
-        return replace(kept, head=with_note((*parted.head[:-1], first), note, question))
-
-    async def _summarised(
-        self, model: Model, record: Record, place: Place, runtime: AgentRuntime
-    ) -> None:
-        longest = self._most * BYTES_PER_TOKEN // _SUMMARY
-        found = await summarise(model, record, longest, place, runtime)
-        if found.usage is not None:
-            self._usage = add_usage(self._usage, found.usage)
-        if found.text:
-            self._summary = found.text
-        else:
-            text = f"no summary of {counted(len(record.rounds), 'round')}: {found.why}"
-            runtime.emit(Notice(place, "warning", "summary_failed", text))
+            note = f"{note}\n{file_updates.note_of_omitted_rounds(tuple(self._stale))}"
+        return replace(rest_parts, head=with_note((*parted.head[:-1], first), note, question))
 
     def _rest(self, request: ModelRequest) -> int:
         """Cached for the tools and schema of the previous turn."""
@@ -496,17 +453,25 @@ class Window:
             self._weight = weigh_rest(request.tools, request.schema)
         return self._weight
 
-    def _failure(self, tokens: int) -> Failure:
-        kept = "the last round" if self._keep == 1 else f"the last {self._keep} rounds"
-        return Failure(
-            "context",
-            f"the next request would have about {tokens:,} tokens"
-            f" (`context.max_tokens: {self._most}`), and only the prompt and {kept} are left in it",
-            hint="raise `context.max_tokens`, or lower `context.keep` or `result_limit`",
-        )
+    def _failure(self, tokens: int, tools: Sequence[Tool], turns: Sequence[Turn]) -> Failure:
+        message = f"the next request would have about {tokens:,} tokens"
+        message += f" (`context.max_tokens: {self._most}`)"
+        ways = ["raise `context.max_tokens`"]
+        if tools:
+            of_tools = weigh_rest(tools, None) // BYTES_PER_TOKEN
+            message += f", of which {counted(len(tools), 'tool')} about {of_tools:,}"
+            if of_tools * _LARGE_PART >= tokens:
+                ways.insert(0, "name fewer tools in `tools` of the step")
+        rounds = len(part(turns).rounds)
+        if rounds:
+            rounds_text = "the last round" if rounds == 1 else f"the last {rounds} rounds"
+            message += f", and only the prompt and {rounds_text} are left in it"
+        if any(isinstance(turn, ToolTurn) for turn in turns):
+            ways.append("lower `context.keep` or `result_limit`")
+        return Failure("context", message, hint=", or ".join(ways))
 
 
-def _said(blocks: int, results: Sequence[ToolTurn], rounds: int) -> str:
+def _describe_omission(blocks: int, results: Sequence[ToolTurn], rounds: int) -> str:
     parts = []
     if blocks:
         parts.append(counted(blocks, "earlier change") + " of files")

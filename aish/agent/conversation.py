@@ -1,6 +1,6 @@
-"""The only module that adds turns to a `History`; checks that each is valid there (L12).
+"""The only module that adds turns to a `History`; checks that each is valid there.
 
-Also the buffer for output of local commands (L14). The cost of adding a turn does not depend on the
+Also the buffer for output of local commands. The cost of adding a turn does not depend on the
 length of the conversation.
 """
 
@@ -15,16 +15,13 @@ class IllegalTurnError(AssertionError):
     """A turn was added where no endpoint would accept it: an internal error."""
 
 
-class Heard(Protocol):
+class TurnObserver(Protocol):
     """Observer of the turns of a history: see `agent.turn_recorder`."""
 
-    def added(self, turn: Turn, *, told: bool) -> None:
-        """A turn was added at the end; `told`: another event already contains it."""
-        ...
+    def add_turn(self, turn: Turn, *, told: bool) -> None:
+        """Add a turn at the end; `told`: another event already contains it."""
 
-    def replaced(self, turns: Sequence[Turn], reason: str) -> None:
-        """These turns replace all previous ones."""
-        ...
+    def replace_turns(self, turns: Sequence[Turn], reason: str) -> None: ...
 
 
 class Conversation:
@@ -33,7 +30,7 @@ class Conversation:
     `heard` is notified after each change, but not of existing turns.
     """
 
-    def __init__(self, history: History, heard: Heard | None = None) -> None:
+    def __init__(self, history: History, heard: TurnObserver | None = None) -> None:
         self.history = history
         self._heard = heard
         self._open: dict[str, None] = {}
@@ -48,7 +45,6 @@ class Conversation:
 
     @property
     def used_ids(self) -> Container[str]:
-        """Ids of every tool call so far."""
         return self._used
 
     def add(self, turn: Turn, *, told: bool = False) -> None:
@@ -63,7 +59,7 @@ class Conversation:
         self.history.turns.append(turn)
         self._note(turn)
         if self._heard is not None:
-            self._heard.added(turn, told=told)
+            self._heard.add_turn(turn, told=told)
 
     def rewrite(self, turns: Iterable[Turn], reason: str = "rewritten") -> None:
         """Replace all turns by `turns`; ids once used stay used.
@@ -81,7 +77,7 @@ class Conversation:
         # A new list, so that caches of the old one's encoding see that it was replaced.
         self.history.turns = other.history.turns
         if self._heard is not None:
-            self._heard.replaced(self.history.turns, reason)
+            self._heard.replace_turns(self.history.turns, reason)
 
     def _note(self, turn: Turn) -> None:
         match turn:
@@ -127,20 +123,18 @@ class Conversation:
         return None
 
 
-def add_system(history: History, text: str, heard: Heard | None = None) -> None:
-    """Begin `history` with the system prompt."""
+def add_system(history: History, text: str, heard: TurnObserver | None = None) -> None:
     Conversation(history, heard).add(SystemTurn(text))
 
 
 def add_user(
-    history: History, text: str, media: tuple[Media, ...] = (), heard: Heard | None = None
+    history: History, text: str, media: tuple[Media, ...] = (), heard: TurnObserver | None = None
 ) -> None:
-    """Add a user turn to `history`, for `converse` to answer."""
     Conversation(history, heard).add(UserTurn(text, media))
 
 
 class Buffer:
-    """Output of local commands to be sent to the model (L14).
+    """Output of local commands to be sent to the model.
 
     It is kept over any number of tool rounds, until the next real user turn.
     """
@@ -149,12 +143,10 @@ class Buffer:
         self._waiting: list[str] = []
 
     def add(self, output: str) -> None:
-        """Keep `output` for the next user turn."""
         self._waiting.append(output)
 
     @property
     def waiting(self) -> int:
-        """Number of pending outputs."""
         return len(self._waiting)
 
     def user_turn(self, text: str) -> UserTurn:

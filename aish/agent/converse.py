@@ -1,4 +1,4 @@
-"""The tool-call loop: request, stream, call tools, reply, request again (L15).
+"""The tool-call loop: request, stream, call tools, reply, request again.
 
 An answer without tool calls ends it; its meaning for the step is decided here too.
 """
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from aish.agent import wording
 from aish.agent.assemble import Assembled, assemble
-from aish.agent.conversation import Conversation, Heard
+from aish.agent.conversation import Conversation, TurnObserver
 from aish.agent.file_updates import FileUpdates, with_block
 from aish.agent.runtime import AgentRuntime, Mask, UsedCall
 from aish.agent.sampling import Sampling
 from aish.agent.tool_round import RequestedCall, Round, make_legal
 from aish.agent.turn_recorder import request_recorder
 from aish.core.errors import BudgetError
-from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnFinished, TurnStarted
+from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, strict_json
 from aish.core.messages import AssistantTurn, History, Usage, add_usage
@@ -41,14 +41,17 @@ class Ending:
     notice: tuple[str, str] | None = None
 
 
-def ending_of(answer: Assembled, mask: Mask, *, wants_schema: bool) -> Ending:
-    """Classifies an `answer`: refused, truncated and empty answers are distinguished.
+def classify_answer(answer: Assembled, mask: Mask, *, wants_schema: bool) -> Ending:
+    """Classify an `answer`: refused, truncated and empty ones are distinguished.
 
     `mask` masks text of it before that is truncated.
     """
     match answer.finish.reason:
         case "refusal":
-            return _refused(answer, mask)
+            text = answer.text or answer.finish.refusal or ""
+            refusal = for_line(mask(text))[:_SHOWN]
+            reason = f"the model refused: {refusal}" if refusal else "the model refused to answer"
+            return Ending(text, Failure("refusal", reason))
         case "length" if wants_schema and _is_whole(answer.text):
             # Truncated white space: small models produce it until they are stopped.
             return Ending(answer.text, notice=("truncated", "the answer was cut off after its end"))
@@ -61,7 +64,7 @@ def ending_of(answer: Assembled, mask: Mask, *, wants_schema: bool) -> Ending:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether a text is a JSON value that could not continue."""
+    """Return true if a text is a JSON value that could not continue."""
     try:
         value = strict_json(text)
     except (ValueError, RecursionError):
@@ -69,22 +72,15 @@ def _is_whole(text: str) -> bool:
     return isinstance(value, (dict, list, str))
 
 
-def _refused(answer: Assembled, mask: Mask) -> Ending:
-    text = answer.text or answer.finish.refusal or ""
-    shown = for_line(mask(text))[:_SHOWN]
-    reason = f"the model refused: {shown}" if shown else "the model refused to answer"
-    return Ending(text, Failure("refusal", reason))
-
-
 def _complete(answer: Assembled, mask: Mask) -> Ending:
     """An answer that ended by itself, or for a reason that only its content can judge."""
-    said = f"`{for_line(mask(answer.finish.raw))[:_SHOWN] or answer.finish.reason}`"
+    reason = f"`{for_line(mask(answer.finish.raw))[:_SHOWN] or answer.finish.reason}`"
     odd = answer.finish.reason == "other"
     if answer.text.strip():
-        notice = ("odd_finish", f"the answer ended with {said}") if odd else None
+        notice = ("odd_finish", f"the answer ended with {reason}") if odd else None
         return Ending(answer.text, notice=notice)
     if odd:
-        return Ending(answer.text, Failure("empty_answer", f"no answer came, only {said}"))
+        return Ending(answer.text, Failure("empty_answer", f"no answer came, only {reason}"))
     return Ending(answer.text, notice=("empty_answer", "the model's answer is empty"))
 
 
@@ -100,7 +96,7 @@ _GO_ON = "let the model continue with `on_denied: continue`"
 
 @frozen
 class Earlier:
-    """What an earlier part of the run has had of a conversation, to go on within it (A10).
+    """State of a conversation from an earlier part of the run, to continue it.
 
     `turns` and `rounds` of it are over, and `calls` were made in them. `answer` is the last one, if
     its calls or its end are left: then it counts in `turns`, and is the last turn of the history if
@@ -138,7 +134,7 @@ class Ask:
     place: Place = field(default_factory=Place)
     rounds: int = 0
     bound: "Window | None" = None
-    heard: Heard | None = None
+    heard: TurnObserver | None = None
     files: FileUpdates | None = None
     earlier: Earlier | None = None
 
@@ -169,8 +165,6 @@ async def converse(ask: Ask, runtime: AgentRuntime) -> Outcome:
 
 
 class _Exchange:
-    """The state of one `converse`."""
-
     def __init__(self, ask: Ask, runtime: AgentRuntime) -> None:
         self._ask = ask
         self._runtime = runtime
@@ -214,23 +208,24 @@ class _Exchange:
                     return self._outcome("failed", self._text, failure)
             answer = await self._answer_to(request)
             if not answer.calls or answer.finish.reason == "refusal":
-                return self._end(answer, place)
-            wanted = self._add_answer(answer, place)
-            ended = await self._run_round(wanted, place)
+                self._tell_turn(answer, place, tuple(call.id for call in answer.calls))
+                return self._judge(answer, place)
+            calls = self._add_answer(answer, place)
+            ended = await self._run_round(calls, place)
             if ended is not None:
                 return ended
 
     async def _take_over(self, earlier: Earlier, answer: Assembled) -> Outcome | None:
-        """Go on after an answer of an earlier part; an outcome if that ends the conversation."""
+        """Continue after an answer of an earlier part; return the outcome if it was the last."""
         place = replace(self._next_place(), turn=self._first_turn + self._turns - 1)
         self._text, self._finish = answer.text, answer.finish.reason
         if not answer.calls or answer.finish.reason == "refusal":
             return self._judge(answer, place, is_added=earlier.is_added)
         used = () if earlier.is_added else self._conversation.used_ids
-        wanted = make_legal(answer.calls, self._visible, place, used, self._runtime.mask)
+        calls = make_legal(answer.calls, self._visible, place, used, self._runtime.mask)
         if not earlier.is_added:
-            self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
-        return await self._run_round(wanted, place, earlier.ended)
+            self._add_assistant(answer, answer.text, tuple(call.call for call in calls))
+        return await self._run_round(calls, place, earlier.ended)
 
     def _next_place(self) -> Place:
         place = self._ask.place
@@ -249,12 +244,13 @@ class _Exchange:
 
     async def _answer_to(self, request: ModelRequest) -> Assembled:
         ask, runtime, place = self._ask, self._runtime, request.place
-        runtime.emit(TurnStarted(place, ask.model.alias, len(ask.history.turns)))
+        count = len(ask.history.turns)
+        runtime.emit(TurnStarted(place, ask.model.alias, count, params=ask.params))
         answer = await assemble(
             ask.model, request, place, runtime.emit, runtime.clock, runtime.every
         )
         if ask.bound is not None:
-            ask.bound.heard(request, answer.finish.usage)
+            ask.bound.record_usage(request, answer.finish.usage)
         self._turns += 1
         self._text = answer.text or self._text
         self._finish = answer.finish.reason
@@ -276,14 +272,14 @@ class _Exchange:
     def _add_answer(self, answer: Assembled, place: Place) -> tuple[RequestedCall, ...]:
         """Add an answer with tool calls, after making the calls valid."""
         used, mask = self._conversation.used_ids, self._runtime.mask
-        wanted = make_legal(answer.calls, self._visible, place, used, mask)
-        self._tell_turn(answer, place, tuple(one.call.id for one in wanted))
-        self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
-        return wanted
+        calls = make_legal(answer.calls, self._visible, place, used, mask)
+        self._tell_turn(answer, place, tuple(call.call.id for call in calls))
+        self._add_assistant(answer, answer.text, tuple(call.call for call in calls))
+        return calls
 
     async def _run_round(
         self,
-        wanted: tuple[RequestedCall, ...],
+        calls: tuple[RequestedCall, ...],
         place: Place,
         ended: Mapping[str, UsedCall] = _NO_CALLS,
     ) -> Outcome | None:
@@ -293,14 +289,14 @@ class _Exchange:
         """
         self._sampler.place = place
         current = Round(
-            wanted,
+            calls,
             place,
             self._runtime,
             self._sampler,
             sees_images=self._ask.model.sees_images,
             ended=ended,
         )
-        stop = self._stop(len(wanted))
+        stop = self._stop(len(calls))
         block = ""
         try:
             if stop is None:
@@ -311,7 +307,7 @@ class _Exchange:
         except BaseException:
             if not self._runtime.resumes_rounds:
                 self._add_replies(current, "")
-            # Else it is gone on with from here (A10).
+            # Else it is gone on with from here.
             raise
         self._add_replies(current, block)
         self._rounds += 1
@@ -328,20 +324,20 @@ class _Exchange:
         """Add a reply to each call: the history never ends with unanswered ones."""
         ended = current.ended
         *before, last = current.replies()
-        shown = replace(last, content=with_block(last.content, block))
-        for reply in (*before, shown):
+        reply_with_block = replace(last, content=with_block(last.content, block))
+        for reply in (*before, reply_with_block):
             # With an image or a block it contains more than the event of the call's end.
-            more = reply.media or (block and reply is shown)
+            more = reply.media or (block and reply is reply_with_block)
             self._conversation.add(reply, told=reply.call_id in ended and not more)
 
     async def _changed_files(self, current: Round, place: Place) -> str:
-        """The block at the end of the round's last reply, if a request follows (K83, K84)."""
+        """The block at the end of the round's last reply, if a request follows."""
         if self._ask.files is None or current.denied is not None or current.over is not None:
             return ""
         return await self._ask.files.after_round(place)
 
     def _stop(self, calls: int) -> "_Stop | None":
-        """Why none of a turn's calls may be made, if so (L15, L16)."""
+        """Why none of a turn's calls may be made, if so."""
         limits = self._runtime.limits
         if self._rounds >= limits.max_tool_depth:
             message = f"tool-call depth limit reached (`max_tool_depth: {limits.max_tool_depth}`)"
@@ -357,14 +353,9 @@ class _Exchange:
             return _Stop("failed", reply, failure)
         return None
 
-    def _end(self, answer: Assembled, place: Place) -> Outcome:
-        """Add an answer without calls, and evaluate it."""
-        self._tell_turn(answer, place, tuple(call.id for call in answer.calls))
-        return self._judge(answer, place)
-
     def _judge(self, answer: Assembled, place: Place, *, is_added: bool = False) -> Outcome:
         wants_schema = self._ask.schema is not None
-        ending = ending_of(answer, self._runtime.mask, wants_schema=wants_schema)
+        ending = classify_answer(answer, self._runtime.mask, wants_schema=wants_schema)
         if not is_added:
             self._add_assistant(answer, ending.text or wording.EMPTY_ANSWER, ())
         if ending.notice is not None:
@@ -382,23 +373,12 @@ class _Exchange:
 
     def _tell_turn(self, answer: Assembled, place: Place, ids: tuple[str, ...]) -> None:
         asked = zip(ids, answer.calls, strict=True)
-        self._runtime.emit(
-            TurnFinished(
-                place=place,
-                model=answer.finish.model or self._ask.model.alias,
-                finish=answer.finish.reason,
-                text=answer.text,
-                calls=tuple(Asked(id, call.name, call.arguments) for id, call in asked),
-                usage=answer.finish.usage,
-                first_token_seconds=answer.first_token,
-                seconds=answer.seconds,
-                cost_usd=answer.finish.cost_usd,
-            )
-        )
+        calls = [Asked(id, call.name, call.arguments) for id, call in asked]
+        self._runtime.emit(answer.event(place, self._ask.model.alias, calls=calls))
 
     def _outcome(self, status: StepStatus, text: str, failure: Failure | None) -> Outcome:
         usage, bound = self._usage, self._ask.bound
-        for more in (self._sampler.usage, bound.spent() if bound is not None else None):
+        for more in (self._sampler.usage, bound.take_usage() if bound is not None else None):
             usage = usage if more is None else add_usage(usage, more)
         return Outcome(
             status=status,

@@ -1,18 +1,15 @@
 """The only way to a tool: check, decide, emit, redeem, call, truncate, emit.
 
-Every path that runs a tool goes through here (P10): the loop, `call` and `run` steps, and `aish
-call`. Nothing is sent without a decision, and the decision is emitted first (P7).
+Every path that runs a tool goes through here: the loop, `call` and `run` steps, and `aish
+call`. Nothing is sent without a decision, and the decision is emitted first.
 """
 
 import hashlib
-from collections.abc import (
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -25,7 +22,7 @@ from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what, w
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.turn_json import Structured, structured_to_event
 from aish.core.errors import BudgetError
-from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
+from aish.core.events import Notice, Place, ToolFinished, ToolProgress, ToolStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.protocols import Progress, Sampler
@@ -35,7 +32,7 @@ from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.process.child import CUT_OFF, CommandResult
-from aish.system.schema.check import spell_path
+from aish.system.schema.check import UNCHECKED, SchemaProblem, spell_path
 from aish.system.task_group import task_group
 
 CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", default=None)
@@ -44,7 +41,7 @@ CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", def
 CALL_LOST = "call_lost"
 """The code of a notice: a call that may not be made again unasked was sent, and not answered."""
 
-# Limit on the progress reports of a server (X6).
+# Limit on the progress reports of a server.
 _MAX_PROGRESS = 1000
 
 
@@ -63,14 +60,14 @@ async def call_tool(
     place: Place,
     sampler: Sampler | None = None,
 ) -> UsedCall:
-    """Call `tool` if the gate allows it; every failure is a `UsedCall` too (M8).
+    """Call `tool` if the gate allows it; every failure is a `UsedCall` too.
 
     Raises:
         BudgetError: a limit would be exceeded by another call.
     """
     async with Proposals(runtime) as proposals:
         approved = await proposals.get(proposals.begin(tool, arguments, place))
-        approved = await proposals.renewed(approved)
+        approved = await proposals.ask_if_changed(approved)
         if isinstance(approved, UsedCall):
             return approved
         try:
@@ -95,8 +92,8 @@ class Proposed:
 class Proposals:
     """Asks the gate about the calls of a round; use it in an `async with`.
 
-    Where questions stay open (A7), those of a round are open at the same time, and the step waits
-    for each when its turn comes. What is left open in the end is withdrawn.
+    If questions stay open, all questions of a round are open at the same time, and the step waits
+    for each when its turn comes. Questions that are still open at the end are withdrawn.
     """
 
     def __init__(self, runtime: AgentRuntime) -> None:
@@ -107,7 +104,6 @@ class Proposals:
         self._all: list[Proposed] = []
 
     async def __aenter__(self) -> Self:
-        """Open the tasks that ask, if there are any."""
         if self._ahead:
             self._tasks = await self._stack.enter_async_context(task_group())
         return self
@@ -118,7 +114,7 @@ class Proposals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what is still asked about, and take back approvals that were not used."""
+        """Withdraw open questions, and revoke approvals that were not used."""
         for proposed in self._all:
             if isinstance(proposed.result, Approved):
                 self._runtime.gate.drop(proposed.result.decision)
@@ -126,11 +122,10 @@ class Proposals:
             self._tasks.cancel_scope.cancel()
         await self._stack.__aexit__(kind, error, trace)
         if error is None:
-            left = {one.place for one in self._all if one.result is None}
+            left = {proposal.place for proposal in self._all if proposal.result is None}
             self._runtime.gate.questions.withdraw(left.__contains__)
 
     def begin(self, tool: Tool, arguments: JsonObject, place: Place) -> Proposed:
-        """Begin to ask about a call."""
         proposed = Proposed(tool, arguments, place)
         self._all.append(proposed)
         if self._tasks is not None:
@@ -152,8 +147,8 @@ class Proposals:
         assert proposed.result is not None, "it was waited for"
         return proposed.result
 
-    async def renewed(self, found: Approved | UsedCall) -> Approved | UsedCall:
-        """The same, unless the tool changed while its call waited for an answer: then asked anew.
+    async def ask_if_changed(self, found: Approved | UsedCall) -> Approved | UsedCall:
+        """Return the approval, or ask again if the tool changed while its call waited.
 
         Whoever approved it was shown another definition.
 
@@ -172,10 +167,26 @@ class Proposals:
 
     async def _ask(self, proposed: Proposed) -> None:
         tool, arguments, place = proposed.tool, proposed.arguments, proposed.place
-        found = await propose(tool, arguments, self._runtime, place, proposed.asked.set)
-        proposed.result = found
+        result = await propose(tool, arguments, self._runtime, place, proposed.asked.set)
+        proposed.result = result
         proposed.asked.set()
         proposed.decided.set()
+
+
+async def tool_problems(
+    tool: Tool, schema: JsonObject, value: JsonValue, runtime: AgentRuntime, place: Place
+) -> tuple[SchemaProblem, ...]:
+    """The problems of arguments or data by a schema of their tool.
+
+    What cannot be checked here is left to the server, with one notice for each pattern.
+    """
+    problems = await runtime.check_arguments(schema, value)
+    for problem in problems:
+        text = runtime.mask(f"{tool.name}: {problem.message}, and is left to the server")
+        if problem.keyword == UNCHECKED and text not in runtime.unchecked:
+            runtime.unchecked.add(text)
+            runtime.emit(Notice(place, "warning", "schema_unchecked", text))
+    return tuple(problem for problem in problems if problem.keyword != UNCHECKED)
 
 
 async def propose(
@@ -190,7 +201,7 @@ async def propose(
     `asked` is called once somebody has to answer.
     """
     _note(place, None)
-    problems = await runtime.check_arguments(tool.input_schema, arguments)
+    problems = await tool_problems(tool, tool.input_schema, arguments, runtime, place)
     if problems:
         path, why = spell_path(problems[0].path), problems[0].message
         # Masked before truncation: a truncated secret would not be recognized.
@@ -198,34 +209,20 @@ async def propose(
         return refuse(str(tool.name), arguments, "bad_arguments", reply, runtime, place)
     proposal = Proposal(tool, arguments, place)
     decision = await runtime.gate.decide(proposal, runtime.asking, asked)
-    runtime.emit(
-        ToolDecided(
-            place=place,
-            tool=str(tool.name),
-            server=tool.name.server,
-            name=tool.name.name,
-            arguments=arguments,
-            digest=decision.digest,
-            verdict=decision.verdict,
-            rule=decision.rule,
-            definition=decision.definition,
-            level=decision_level(runtime.gate.policy, tool, decision.verdict),
-            approval=decision.approval,
-            hint=decision.hint,
-        )
-    )
+    level = decision_level(runtime.gate.policy, tool, decision.verdict)
+    runtime.emit(decision.event(proposal, level))
     if decision.allowed:
         return Approved(proposal, decision)
     if decision.verdict == "staged":
         # Staged by the sink of decisions; the model is told the actual result.
-        kept = await runtime.gate.is_put_down(decision)
-        kind: ResultKind = "ok" if kept else "transport_error"
-        reply = STAGED if kept else NOT_KEPT
+        is_stored = await runtime.gate.is_put_down(decision)
+        kind: ResultKind = "ok" if is_stored else "transport_error"
+        reply = STAGED if is_stored else NOT_KEPT
         return refuse(str(tool.name), arguments, kind, reply, runtime, place, decision)
-    said = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
-    used = refuse(str(tool.name), arguments, "denied", said, runtime, place, decision)
-    shown = runtime.mask(json_text(arguments, spaced=True))
-    return replace(used, denial=wording.denial(runtime.mask(said), shown))
+    message = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
+    used = refuse(str(tool.name), arguments, "denied", message, runtime, place, decision)
+    arguments_text = runtime.mask(json_text(arguments, spaced=True))
+    return replace(used, denial=wording.denial(runtime.mask(message), arguments_text))
 
 
 def refuse(
@@ -245,8 +242,6 @@ def refuse(
         rule=decision.rule if decision else "",
         kind=kind,
         content=reply,
-        structured=None,
-        seconds=0.0,
         whole=reply,
         hint=decision.hint if decision else None,
     )
@@ -254,7 +249,7 @@ def refuse(
 
 
 def no_more(approved: Approved, runtime: AgentRuntime) -> UsedCall:
-    """Emit the end of an approved call that would exceed a limit of the run or step (B8)."""
+    """Emit the end of an approved call that would exceed a limit of the run or step."""
     proposal = approved.proposal
     name, place, reply = str(proposal.tool.name), proposal.place, wording.NO_MORE_CALLS
     decision = approved.decision
@@ -271,7 +266,7 @@ async def dispatch(
     """Make an approved call and emit its end.
 
     Raises:
-        ApprovalError: the approval is not for this call, or was used already (P6).
+        ApprovalError: the approval is not for this call, or was used already.
         BudgetError: a limit would be exceeded by another call.
     """
     proposal, decision = approved.proposal, approved.decision
@@ -290,7 +285,7 @@ async def dispatch(
     token = CUT_OFF.set(commands)
     try:
         result = await _call(proposal, runtime, sampler)
-        result = await _judged(result, proposal, runtime)
+        result = await _check_data(result, proposal, runtime)
     except anyio.get_cancelled_exc_class():
         seconds = runtime.clock.monotonic() - started
         # Without a deadline if the run had ended already.
@@ -301,7 +296,7 @@ async def dispatch(
         CUT_OFF.reset(token)
     seconds = runtime.clock.monotonic() - started
     attached = tuple(filter(can_be_attached, result.media)) if sees_images else ()
-    shown = _shown(proposal.tool, result, attached, runtime, proposal.place)
+    limited = _format_result(proposal.tool, result, attached, runtime, proposal.place)
     if result.kind == "rpc_error":
         text = f"{name}: {result.content.removeprefix('[aish] ')}"
         runtime.emit(Notice(proposal.place, "warning", "tool_dispatch_failed", text))
@@ -311,11 +306,11 @@ async def dispatch(
         verdict=decision.verdict,
         rule=decision.rule,
         kind=result.kind,
-        content=shown.text,
+        content=limited.text,
         structured=result.structured,
         seconds=seconds,
         media=attached,
-        full=shown.full,
+        full=limited.full,
         whole=result.content,
         exit_code=_exit_code(proposal.tool, result),
         repeatable=repeatable or not result.began,
@@ -323,17 +318,17 @@ async def dispatch(
     if result.kind == "transport_error" and not used.repeatable:
         text = f"{name}: no answer came; whether the call took effect is not known"
         runtime.emit(Notice(proposal.place, "warning", CALL_LOST, text))
-    return _end(used, runtime, proposal.place, shown.whole)
+    return _end(used, runtime, proposal.place, limited.whole)
 
 
 def _exit_code(tool: Tool, result: ToolResult) -> int | None:
     """The exit code of a command, if a tool of ours ran one to its end."""
-    found = result.structured
-    if not (tool.builtin or tool.name == LOCAL_COMMAND) or not isinstance(found, Mapping):
+    data = result.structured
+    if not (tool.builtin or tool.name == LOCAL_COMMAND) or not isinstance(data, Mapping):
         return None
-    code = found.get("exit_code")
+    code = data.get("exit_code")
     # A background process that was looked at, or stopped, has no `stdout`.
-    return code if isinstance(code, int) and "stdout" in found else None
+    return code if isinstance(code, int) and "stdout" in data else None
 
 
 def _unknown(approved: Approved) -> UsedCall:
@@ -346,8 +341,6 @@ def _unknown(approved: Approved) -> UsedCall:
         rule=decision.rule,
         kind="unknown",
         content=wording.INTERRUPTED,
-        structured=None,
-        seconds=0.0,
         whole=wording.INTERRUPTED,
         repeatable=False,
     )
@@ -355,7 +348,7 @@ def _unknown(approved: Approved) -> UsedCall:
 
 def _end(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "") -> UsedCall:
     """Emit the end of a call; `whole` is the content of the file named by `used.full`."""
-    structured = _structured(used, runtime, place, whole)
+    structured = _data_event(used, runtime, place, whole)
     runtime.emit(
         ToolFinished(
             place=place,
@@ -396,36 +389,32 @@ def _tell_cut_off(
         return
     place = approved.proposal.place
     kind: ResultKind = ("timeout" if late else "interrupted") if commands else "unknown"
-    said = wording.INTERRUPTED
+    text = wording.INTERRUPTED
     structured: JsonValue = None
     if commands:
         printed = b"".join(one.stdout + one.stderr for one in commands).decode("utf-8", "replace")
-        said = wording.ended(seconds, printed)
+        text = wording.text_of_stopped_command(seconds, printed)
         if approved.proposal.tool.name == LOCAL_COMMAND:
             structured = {"exit_code": None} | {
                 name: b"".join(getattr(one, name) for one in commands).decode("utf-8", "replace")
                 for name in ("stdout", "stderr")
             }
-
-    def keep(data: bytes) -> str | None:
-        return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
-
-    shown = _cut(safe_utf8(said), keep, runtime)
+    limited = _cut(safe_utf8(text), runtime, place)
     used = replace(
         _unknown(approved),
         kind=kind,
-        content=shown.text,
+        content=limited.text,
         structured=structured,
         seconds=seconds,
-        full=shown.full,
-        whole=said,
+        full=limited.full,
+        whole=text,
         repeatable=runtime.gate.policy.is_repeatable(approved.proposal.tool),
     )
     _end(used, runtime, place)
 
 
 async def _call(proposal: Proposal, runtime: AgentRuntime, sampler: Sampler | None) -> ToolResult:
-    """Call the tool; retry once if the connection broke and its rule allows that (L8)."""
+    """Call the tool; retry once if the connection broke and its rule allows that."""
     tool = proposal.tool
     result = await _call_once(proposal, runtime, sampler)
     if result.kind != "transport_error" or not runtime.gate.policy.is_idempotent(tool):
@@ -449,7 +438,7 @@ async def _call_once(
                 ToolProgress(place, name, progress.progress, progress.total, progress.message)
             )
 
-    # A pack cuts its result itself, at the smaller limit (K7).
+    # A pack cuts its result itself, at the smaller limit.
     token = RESULT_LIMIT.set(runtime.limits.result_limit)
     try:
         return await runtime.tools.call(proposal.tool, proposal.arguments, report, sampler)
@@ -459,69 +448,71 @@ async def _call_once(
         left = 0
 
 
-async def _judged(result: ToolResult, proposal: Proposal, runtime: AgentRuntime) -> ToolResult:
-    """The result, told of if its data does not fit the tool's `outputSchema`, or an error (M7)."""
-    tool = proposal.tool
-    if tool.output_schema is None or tool.builtin or result.kind != "ok":
+async def output_problem(
+    tool: Tool, data: JsonValue, runtime: AgentRuntime, place: Place
+) -> str | None:
+    """Return what is said of data that does not fit the tool's `outputSchema`."""
+    if tool.output_schema is None or tool.builtin:
+        return None
+    if data is None:
+        return wording.odd_output(str(tool.name), "it has no `structuredContent`")
+    problems = await tool_problems(tool, tool.output_schema, data, runtime, place)
+    why = runtime.mask(str(problems[0])) if problems else None
+    return None if why is None else wording.odd_output(str(tool.name), why)
+
+
+async def _check_data(result: ToolResult, proposal: Proposal, runtime: AgentRuntime) -> ToolResult:
+    """Report data that does not fit the tool's `outputSchema`, or return an error."""
+    tool, data, text = proposal.tool, result.structured, None
+    if result.kind == "ok":
+        text = await output_problem(tool, data, runtime, proposal.place)
+    if text is None:
         return result
-    if result.structured is None:
-        why = "it has no `structuredContent`"
-    elif problems := await runtime.check_arguments(tool.output_schema, result.structured):
-        why = runtime.mask(str(problems[0]))
-    else:
-        return result
-    text = wording.odd_output(str(tool.name), why)
     if tool.strict_output:
         return ToolResult("handler_error", f"[aish] {text}")
     runtime.emit(Notice(proposal.place, "warning", "odd_output", text))
     return result
 
 
-def _shown(
+def _format_result(
     tool: Tool, result: ToolResult, attached: tuple[Media, ...], runtime: AgentRuntime, place: Place
 ) -> Cut:
-    """The result as the model sees it: never empty, length limited, media named (L18, M7)."""
+    """The result as the model sees it: never empty, length limited, media named."""
     says_all = tool.builtin or tool.says_all or tool.name == LOCAL_COMMAND
     whole = says_all and result.content.strip()
     lines = [with_data(result.content, None if whole else result.structured)]
     for number, media in enumerate(result.media, 1):
         kind = runtime.mask(media.mime_type)
-        path = _kept(_media_name(place, number, kind), media.data, runtime, place)
+        ending = "".join(filter(str.isalnum, kind.rpartition("/")[2])) or "bin"
+        path = _keep(runtime, place, f"{_file_stem(place)}-{number}.{ending[:8]}", media.data)
         lines.append(describe(media, attached=media in attached))
         if path is not None:
             text = f"{what(media)}, saved as {path}"
             runtime.emit(Notice(place, "info", "media_kept", text))
     content = "\n".join(line for line in lines if line)
-
-    def keep(data: bytes) -> str | None:
-        return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
-
-    return _cut(content or wording.NO_OUTPUT, keep, runtime)
+    return _cut(content or wording.NO_OUTPUT, runtime, place)
 
 
-def _structured(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str) -> Structured:
+def _data_event(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str) -> Structured:
     """The event form of its structured content: stored once, a long one in a file."""
     if used.structured is None:
         return Structured()
-
-    def keep(data: bytes) -> str | None:
-        return _kept(f"{_file_stem(place)}.json", data, runtime, place)
-
     return structured_to_event(
         used.structured,
         used.content if used.full is None else whole,
         used.full,
         limit=runtime.limits.result_limit,
-        keep=keep,
+        keep=partial(_keep, runtime, place, f"{_file_stem(place)}.json"),
         mask=runtime.mask,
     )
 
 
-def _cut(text: str, keep: Callable[[bytes], str | None], runtime: AgentRuntime) -> Cut:
+def _cut(text: str, runtime: AgentRuntime, place: Place) -> Cut:
+    keep = partial(_keep, runtime, place, f"{_file_stem(place)}.txt")
     return cut(text, runtime.limits.result_limit, keep, runtime.mask, runtime.spans)
 
 
-def _kept(name: str, data: bytes, runtime: AgentRuntime, place: Place) -> str | None:
+def _keep(runtime: AgentRuntime, place: Place, name: str, data: bytes) -> str | None:
     """Store `data` in the run's folder; a full disk loses the file, not the run."""
     try:
         return runtime.keep(name, data)
@@ -531,13 +522,8 @@ def _kept(name: str, data: bytes, runtime: AgentRuntime, place: Place) -> str | 
         return None
 
 
-def _media_name(place: Place, number: int, kind: str) -> str:
-    ending = "".join(filter(str.isalnum, kind.rpartition("/")[2])) or "bin"
-    return f"{_file_stem(place)}-{number}.{ending[:8]}"
-
-
 def _file_stem(place: Place) -> str:
-    # Items and call ids are untrusted text: not used in file names (X9).
+    # Items and call ids are untrusted text: not used in file names.
     source = f"{place.item or ''}\0{place.call or ''}"
     digest = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{place.step or 'call'}-{place.turn or 0}-{digest}"

@@ -1,4 +1,4 @@
-"""The form in which changes of files are shown to a model (K84), and who supplies them.
+"""The form in which changes of files are shown to a model, and who supplies them.
 
 A block is at the end of a round's last reply. Its lines of our own contain the tag of the run,
 which is random: no text from outside can imitate them.
@@ -23,7 +23,6 @@ class FileUpdates(Protocol):
         Raises:
             CassetteMissError: in a replay.
         """
-        ...
 
 
 def announcement(tag: str) -> str:
@@ -40,7 +39,6 @@ def head_of(tag: str, label: str, said: str) -> str:
 
 
 def block_of(tag: str, rows: Iterable[str]) -> str:
-    """A block with these rows."""
     return "\n".join([f"[aish files updated {tag}]", *rows, f"[end {tag}]"])
 
 
@@ -50,7 +48,7 @@ def with_block(content: str, block: str) -> str:
 
 
 @frozen
-class Parted:
+class SplitReply:
     """A reply in two parts; `labels` are the files that the block shows."""
 
     content: str
@@ -58,38 +56,38 @@ class Parted:
     labels: tuple[str, ...] = ()
 
 
-def parted(text: str, tag: str) -> Parted:
+def split_block(text: str, tag: str) -> SplitReply:
     """The reply, and the block at its end if it has one."""
     if not tag or not text.endswith(f"\n[end {tag}]"):
-        return Parted(text)
+        return SplitReply(text)
     content, between, block = text.rpartition(f"\n[aish files updated {tag}]\n")
     if not between:
-        return Parted(text)
+        return SplitReply(text)
     heads = re.findall(rf"^\[aish {re.escape(tag)}\] (.+): [^:\n]*$", block, re.MULTILINE)
-    return Parted(content, between[1:] + block, tuple(heads))
+    return SplitReply(content, between[1:] + block, tuple(heads))
 
 
-def superseded(blocks: Sequence[Parted]) -> frozenset[int]:
+def find_superseded(blocks: Sequence[SplitReply]) -> frozenset[int]:
     """The places of blocks whose files are all shown in later ones."""
     later: set[str] = set()
-    found: set[int] = set()
+    indexes: set[int] = set()
     for at in range(len(blocks) - 1, -1, -1):
         labels = blocks[at].labels
         if labels and later.issuperset(labels):
-            found.add(at)
+            indexes.add(at)
         later.update(labels)
-    return frozenset(found)
+    return frozenset(indexes)
 
 
 _SHOWN = 8
 
 
-def left_out(labels: Sequence[str]) -> str:
+def omission_note(labels: Sequence[str]) -> str:
     """The replacement of a block whose files have changed again since."""
     return f"[aish] earlier changes left out: {backticked(labels, _SHOWN)}"
 
 
-def left_out_with_rounds(labels: Sequence[str]) -> str:
-    """What is said of files whose changes were in rounds that are no longer there."""
+def note_of_omitted_rounds(labels: Sequence[str]) -> str:
+    """The note on files whose changes were in rounds that were removed."""
     named = backticked(labels, _SHOWN)
     return f"[aish] changed since they were shown above, read them again: {named}"

@@ -1,4 +1,4 @@
-"""Restores a conversation from the records of its journal, in one pass (S6, B3)."""
+"""Restores a conversation from the records of its journal, in one pass."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -7,7 +7,6 @@ from aish.agent import wording
 from aish.agent.conversation import Conversation, IllegalTurnError
 from aish.agent.turn_json import SECRETS, ReadFile, turn_from_json
 from aish.core.errors import UsageError
-from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import AssistantTurn, History, ToolTurn, Turn
 
@@ -50,7 +49,7 @@ class RecordedTurns:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a round of calls is over, and no answer came after it."""
+        """True if a round of calls is over, and no answer came after it."""
         return self.answer is None and bool(self.turns) and self.turns[-1].get("role") == "tool"
 
     def end_round(self) -> None:
@@ -63,13 +62,13 @@ class RecordedTurns:
         if answer is None:
             return
         calls = answer["calls"]
-        told = {"role": "assistant", "text": answer["text"], "origin": answer["model"]}
-        self._put(self._added or {**told, "calls": calls})
+        turn = {"role": "assistant", "text": answer["text"], "origin": answer["model"]}
+        self._put(self._added or {**turn, "calls": calls})
         for call in calls:
-            found = self._replies.get(call["id"]) or self._results.get(call["id"])
-            if found is None:
+            reply = self._replies.get(call["id"]) or self._results.get(call["id"])
+            if reply is None:
                 raise TurnsLostError
-            self._put(found)
+            self._put(reply)
         self._added = None
 
     def _put(self, turn: JsonObject) -> None:
@@ -84,8 +83,8 @@ class RecordedTurns:
                 self.answer, self._added = record, None
                 self._replies, self._results = {}, {}
             case "tool.finished":
-                told = {"role": "tool", "call_id": record["call"], "tool": record["tool"]}
-                self._results[record["call"]] = {**told, "content": record["content"]}
+                turn = {"role": "tool", "call_id": record["call"], "tool": record["tool"]}
+                self._results[record["call"]] = {**turn, "content": record["content"]}
             case "notice":
                 # Another recorder begins, which counts only the turns that it has seen itself.
                 self._recorded, self._replies = [], {}
@@ -110,7 +109,6 @@ class RecordedTurns:
                 self._put(turn)
 
     def _whole(self, turn: JsonObject, record: Any) -> JsonObject:
-        """The turn with its long text."""
         if record.get("purpose", RESUMABLE) == RESUMABLE:
             return turn
         name = turn.get("file")
@@ -122,38 +120,11 @@ class RecordedTurns:
         return {**turn, "content" if turn["role"] == "tool" else "text": data.decode()}
 
 
-@frozen
-class Restored:
-    """The valid conversation, and a message for each part that could not be restored."""
-
-    history: History
-    lost: tuple[str, ...] = ()
-
-
-def history_of(
-    records: Iterable[JsonObject],
-    read_file: ReadFile,
-    step: str | None = None,
-    begin: Iterable[Turn] = (),
-    restore: Callable[[JsonValue], JsonValue] = lambda value: value,
-) -> Restored:
-    """The conversation in `records`; with a `step`, that of this step only.
-
-    If it continued another one, it begins with those turns. A call without an answer, because the
-    process was killed, gets a reply that says so.
-
-    Raises:
-        UsageError: a record is not a turn, or is not valid at its position.
-    """
-    recalling = Restorer(read_file, begin, restore)
-    for record in records:
-        if step is None or record.get("step") == step:
-            recalling.take(record)
-    return recalling.end()
-
-
 class Restorer:
-    """The state of a conversation after the records so far; `restore` puts secrets back."""
+    """The state of a conversation after the records so far; `restore` puts secrets back.
+
+    `lost` are sentences about parts that could not be restored.
+    """
 
     def __init__(
         self,
@@ -163,7 +134,7 @@ class Restorer:
     ) -> None:
         self._read_file = read_file
         self._restore = restore
-        self._lost: dict[str, None] = {}
+        self.lost: dict[str, None] = {}
         self._conversation = Conversation(History(list(begin)))
 
     def take(self, record: Any) -> None:
@@ -181,29 +152,26 @@ class Restorer:
             if kind == TURN_ADDED:
                 self._add(self._turn(record.get("added")))
             else:
-                self._replace([self._turn(told) for told in record.get("turns")])
+                self._replace([self._turn(turn) for turn in record.get("turns")])
         except (ValueError, TypeError, AttributeError, IllegalTurnError) as error:
-            said = f"a record of type {kind!r} is not a valid event: {error}"
-            raise UsageError(said, where=f"record {record.get('seq')}") from error
+            message = f"a record of type {kind!r} is not a valid event: {error}"
+            raise UsageError(message, where=f"record {record.get('seq')}") from error
 
-    def so_far(self) -> Restored:
-        """The conversation, whose last calls may have no reply."""
-        return Restored(self._conversation.history, tuple(self._lost))
+    @property
+    def history(self) -> History:
+        return self._conversation.history
 
-    def end(self) -> Restored:
-        """The conversation after the last record."""
+    def end(self) -> History:
+        """The conversation after the last record, with a reply to each call."""
         self._answer_open_calls()
-        return Restored(self._conversation.history, tuple(self._lost))
+        return self.history
 
-    def _turn(self, told: JsonObject) -> Turn:
-        if told.get(SECRETS) is True:
-            restored = self._restore(told)
+    def _turn(self, turn_data: JsonObject) -> Turn:
+        if turn_data.get(SECRETS) is True:
+            restored = self._restore(turn_data)
             assert isinstance(restored, Mapping), "an object stays one"
-            told = restored
-        return turn_from_json(told, self._read_file, self._note)
-
-    def _note(self, lost: str) -> None:
-        self._lost[lost] = None
+            turn_data = restored
+        return turn_from_json(turn_data, self._read_file, self.lost.setdefault)
 
     def _replace(self, turns: list[Turn]) -> None:
         self._conversation = Conversation(History())

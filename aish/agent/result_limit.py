@@ -1,4 +1,4 @@
-"""Truncates long results in the middle at a line boundary (L18); data and media of a reply (M7)."""
+"""Truncates long results in the middle at a line boundary; data and media of a reply."""
 
 import json
 import re
@@ -61,7 +61,14 @@ def cut(
         return Cut(text if is_short else masked)
     full = keep(whole.encode())
     room = limit - len(_marker(len(data), len(data))) - 2
-    first = named.before(len(_text(_head(data, max(room, 0) // 2))))
+    # At most `size` first bytes: whole lines, or whole characters if a line is too long
+    size = max(room, 0) // 2
+    end = data.rfind(b"\n", size // 2, size) + 1
+    if not end:
+        end = size
+        while end and data[end] in _CONTINUATION:
+            end -= 1
+    first = named.before(len(_text(data[:end])))
     head = named.text[:first].encode()
     last = named.behind(len(named.text) - len(_text(_tail(data, max(room, 0) - len(head)))))
     tail = named.text[last:].encode()
@@ -108,16 +115,6 @@ def _marker(missing: int, total: int) -> str:
     return f"[aish] {missing} of {total} bytes left out here"
 
 
-def _head(data: bytes, size: int) -> bytes:
-    """At most `size` first bytes: whole lines, or whole characters if a line is too long."""
-    end = data.rfind(b"\n", size // 2, size) + 1
-    if not end:
-        end = size
-        while end and data[end] in _CONTINUATION:
-            end -= 1
-    return data[:end]
-
-
 def _tail(data: bytes, size: int) -> bytes:
     """At most `size` last bytes, likewise."""
     start = len(data) - size
@@ -140,7 +137,7 @@ _LONGEST_TYPE = 80
 
 
 def can_be_attached(media: Media) -> bool:
-    """Whether it can be sent to a vision model: chat completions support images only."""
+    """Return true if a vision model can get it: chat completions support images only."""
     return _IMAGE.fullmatch(media.mime_type) is not None
 
 
@@ -163,11 +160,11 @@ def what(media: Media) -> str:
 # Where an object or a list of JSON may begin.
 _BEGINNING = lazy_pattern(r"[{\[]")
 _MOST_TRIES = 100
-"""How many places of a text that may begin one are looked at (X6)."""
+"""How many places of a text that may begin one are looked at."""
 
 
 def with_data(text: str, data: JsonValue) -> str:
-    """The text of a result, and after it its structured content where it does not hold that.
+    """The text of a result, followed by its structured content unless the text contains it.
 
     Many servers put a summary into the text and the data beside it, others the same JSON into both,
     and some libraries a text into the one and `{"result": text}` into the other.
@@ -179,34 +176,34 @@ def with_data(text: str, data: JsonValue) -> str:
     try:
         if not text:
             return json.dumps(data)
-        told = text if _holds(text, data) else f"{text}\n{json.dumps(data, ensure_ascii=False)}"
+        result = text if _holds(text, data) else f"{text}\n{json.dumps(data, ensure_ascii=False)}"
     except RecursionError:
-        told = f"{text}\n[structured content that is nested too deeply]"
-    return safe_utf8(told)
+        result = f"{text}\n[structured content that is nested too deeply]"
+    return safe_utf8(result)
 
 
 def _holds(text: str, data: JsonValue) -> bool:
-    """Whether a text holds all data: as JSON in any form, or the only value of it as it is."""
+    """Return true if a text holds all data: as JSON in any form, or its only value as it is."""
     lone = next(iter(data.values())) if isinstance(data, Mapping) and len(data) == 1 else data
     # A list may come as one block of text for each of its parts.
     parts = lone if isinstance(lone, list) and lone else [lone]
-    lines = [one if isinstance(one, str) else canonical(one) for one in parts]
+    lines = [part if isinstance(part, str) else canonical(part) for part in parts]
     if text.strip() == "\n".join(lines).strip():
         return True
-    told = [canonical(value) for value in _values(text)]
-    return not {canonical(data), canonical(lone)}.isdisjoint(told) or told == lines
+    values = [canonical(value) for value in _values(text)]
+    return not {canonical(data), canonical(lone)}.isdisjoint(values) or values == lines
 
 
 def _values(text: str) -> Iterator[JsonValue]:
     """The objects and lists in a text that are JSON, one behind another."""
     place = 0
     for _ in range(_MOST_TRIES):
-        found = _BEGINNING.search(text, place)
-        if found is None:
+        match = _BEGINNING.search(text, place)
+        if match is None:
             return
         try:
-            value, place = strict_json_at(text, found.start())
+            value, place = strict_json_at(text, match.start())
         except ValueError:
-            place = found.end()
+            place = match.end()
         else:
             yield value

@@ -1,6 +1,6 @@
 """Context of the tool loop, records of its calls, and sums of usage.
 
-Unknown tokens and costs stay unknown in sums (quirk 34, B10).
+Unknown tokens and costs stay unknown in sums.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,7 +27,7 @@ Mask = Callable[[str], str]
 
 
 class PausedError(Exception):
-    """The run ends before a question has its answer, and is resumed after it (A8)."""
+    """The run ends before a question has its answer, and is resumed after it."""
 
 
 Park = Callable[[anyio.Event], Awaitable[None]]
@@ -39,7 +39,7 @@ Raises:
 
 
 async def park_alone(event: anyio.Event) -> None:
-    """Wait, with nothing else that would go on or be told of it."""
+    """Wait for the answer; nothing else runs meanwhile."""
     await event.wait()
 
 
@@ -48,15 +48,16 @@ CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem
 
 @frozen
 class AgentRuntime:
-    """Everything a tool loop needs beside its model; `gate` is the only way to a tool (P10).
+    """Everything a tool loop needs beside its model; `gate` is the only way to a tool.
 
-    `long_texts` is the cache of `agent.turn_recorder.RequestTeller` for a run; with `None` sent
+    `long_texts` is the cache of `agent.turn_recorder.RequestRecorder` for a run; with `None` sent
     messages are not recorded. `tells_cut_off`: also emit the end of a cancelled call; a session
     reports that itself. `mask` masks a text before it is truncated: a truncated secret would not be
     recognized later. `spans` finds the paths that have names in a cassette. `models` are those of
-    the file by alias, which tools of packs may ask. `asking` says what becomes of a call that needs
-    a yes, and `park` is where a step waits for it. `resumes_rounds`: a round that is interrupted is
-    left as it is, for a resumed run goes on within it (A10).
+    the file by alias, which tools of packs may ask. `asking` says how calls that need an
+    approval are handled, and `park` lets a step wait for it. `resumes_rounds`: an interrupted round
+    is left incomplete, because a resumed run continues it. `unchecked` are notices about patterns
+    that were given already.
     """
 
     tools: Tools
@@ -77,6 +78,7 @@ class AgentRuntime:
     asking: Asking = Asking()
     park: Park = park_alone
     resumes_rounds: bool = False
+    unchecked: set[str] = field(default_factory=set)
 
 
 @frozen
@@ -97,8 +99,8 @@ class UsedCall:
     rule: str
     kind: ResultKind
     content: str
-    structured: JsonValue
-    seconds: float
+    structured: JsonValue = None
+    seconds: float = 0.0
     media: tuple[Media, ...] = ()
     full: str | None = None
     whole: str = ""

@@ -1,4 +1,4 @@
-"""Answers a server's `sampling/createMessage` with the step's model (M11).
+"""Answers a server's `sampling/createMessage` with the step's model.
 
 Whether a server may ask at all (`sampling: allow`) is decided by the caller.
 """
@@ -7,20 +7,11 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 
-from aish.agent.assemble import Assembled, assemble
-from aish.agent.conversation import Conversation, Heard, IllegalTurnError
+from aish.agent.assemble import Assembled, assemble, without_text
+from aish.agent.conversation import Conversation, IllegalTurnError, TurnObserver
 from aish.agent.result_limit import can_be_attached, describe
 from aish.core.errors import BudgetError, StepFailedError, UnavailableError
-from aish.core.events import (
-    Event,
-    Notice,
-    Place,
-    ReasoningDelta,
-    TextDelta,
-    TextWithdrawn,
-    TurnFinished,
-    TurnStarted,
-)
+from aish.core.events import Notice, Place, TurnStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import (
@@ -35,9 +26,9 @@ from aish.core.messages import (
 from aish.core.phrases import backticked
 from aish.core.protocols import AnswerSchema, Clock, Emit, Model, ModelRequest
 from aish.core.text import safe_utf8
-from aish.core.tools import SAMPLING_SCHEMA, SAMPLING_USAGE, Media, hinted_model
+from aish.core.tools import SAMPLING_SCHEMA, SAMPLING_USAGE, Media, model_hint
 
-# Limits the cost that a server can cause (X6).
+# Limits the cost that a server can cause.
 MAX_REQUESTS = 32
 
 _STOP_REASONS: Mapping[FinishReason, str] = {"stop": "endTurn", "length": "maxTokens"}
@@ -58,7 +49,7 @@ class Sampling:
         emit: Emit,
         clock: Clock,
         place: Place,
-        heard: Heard | None = None,
+        heard: TurnObserver | None = None,
         models: Mapping[str, Model] | None = None,
     ) -> None:
         self._model = model
@@ -78,7 +69,7 @@ class Sampling:
             BudgetError: no more may be asked.
             UnavailableError: there is no such model, or its endpoint is unreachable.
         """
-        alias = hinted_model(params)
+        alias = model_hint(params)
         model = self._models.get(alias) if alias else self._model
         if model is None:
             raise UnavailableError(self._why_not(alias))
@@ -92,17 +83,16 @@ class Sampling:
         self._emit(Notice(self.place, "info", "sampling", text))
         if self._heard is not None:
             for turn in conversation.history.turns:
-                self._heard.added(turn, told=False)
+                self._heard.add_turn(turn, told=False)
         request = ModelRequest(
-            conversation.history,
-            params=_wanted(params),
-            schema=_schema(params),
-            place=self.place,
+            conversation.history, params=_options(params), schema=_schema(params), place=self.place
         )
-        self._emit(TurnStarted(self.place, model.alias, count, "sampling"))
-        answer = await assemble(model, request, self.place, self._tell, self._clock)
+        self._emit(TurnStarted(self.place, model.alias, count, "sampling", request.params))
+        quiet = without_text(self._emit)
+        answer = await assemble(model, request, self.place, quiet, self._clock)
         self.usage = add_usage(self.usage, answer.finish.usage)
-        self._tell_turn(answer, model.alias)
+        # So that its usage is counted.
+        self._emit(answer.event(self.place, model.alias, "sampling"))
         return _result(answer, model.alias)
 
     def _why_not(self, alias: str) -> str:
@@ -111,42 +101,20 @@ class Sampling:
         known = f"one of {backticked(self._models)}" if self._models else "one"
         return f"no model is named, and there is no default one: name {known}"
 
-    def _tell_turn(self, answer: Assembled, alias: str) -> None:
-        """Emit the turn, so that its usage is counted."""
-        self._emit(
-            TurnFinished(
-                place=self.place,
-                model=answer.finish.model or alias,
-                finish=answer.finish.reason,
-                text=answer.text,
-                calls=(),
-                usage=answer.finish.usage,
-                first_token_seconds=answer.first_token,
-                seconds=answer.seconds,
-                cost_usd=answer.finish.cost_usd,
-                purpose="sampling",
-            )
-        )
 
-    def _tell(self, event: Event) -> None:
-        # The answer to a server is not the output of the step.
-        if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
-            self._emit(event)
-
-
-def _wanted(params: JsonObject) -> dict[str, JsonValue]:
+def _options(params: JsonObject) -> dict[str, JsonValue]:
     """The options requested by a server; invalid ones are ignored."""
-    wanted: dict[str, JsonValue] = {}
+    options: dict[str, JsonValue] = {}
     most, warmth, stops = (params.get(k) for k in ("maxTokens", "temperature", "stopSequences"))
     if isinstance(most, int) and 0 < most < _ENDLESS:
-        wanted["max_tokens"] = int(most)
+        options["max_tokens"] = int(most)
     if isinstance(warmth, int | float) and 0 <= warmth < _ENDLESS:
-        wanted["temperature"] = float(warmth)
+        options["temperature"] = float(warmth)
     if isinstance(stops, Sequence) and not isinstance(stops, str):
         texts = [safe_utf8(stop) for stop in stops if isinstance(stop, str) and stop]
         if texts:
-            wanted["stop"] = texts[:_MOST_STOPS]
-    return wanted
+            options["stop"] = texts[:_MOST_STOPS]
+    return options
 
 
 def _schema(params: JsonObject) -> AnswerSchema | None:
@@ -165,9 +133,9 @@ def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
     if isinstance(system, str) and system:
         conversation.add(SystemTurn(safe_utf8(system)))
     try:
-        for said in _merged(params.get("messages"), sees_images=sees_images):
-            is_user = said.role == "user"
-            turn = UserTurn(said.text, said.media) if is_user else AssistantTurn(said.text)
+        for message in _merge_messages(params.get("messages"), sees_images=sees_images):
+            is_user = message.role == "user"
+            turn = UserTurn(message.text, message.media) if is_user else AssistantTurn(message.text)
             conversation.add(turn)
     except IllegalTurnError as error:
         # These turns are untrusted, so an invalid one is the server's mistake.
@@ -179,43 +147,39 @@ def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
 
 
 @frozen
-class _Said:
+class _Message:
     role: str
     text: str
     media: tuple[Media, ...]
 
 
-def _merged(messages: JsonValue, *, sees_images: bool) -> list[_Said]:
+def _merge_messages(messages: JsonValue, *, sees_images: bool) -> list[_Message]:
     """The messages, with consecutive ones of one role merged."""
-    merged: list[_Said] = []
+    merged: list[_Message] = []
     for message in _sequence(messages):
-        said = _said(message, sees_images=sees_images)
-        if merged and merged[-1].role == said.role:
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if not isinstance(message, Mapping) or str(role) not in {"user", "assistant"}:
+            raise _refusal("a message without a role")
+        content = message.get("content")
+        blocks = _sequence(content) if not isinstance(content, Mapping) else [content]
+        lines: list[str] = []
+        media: list[Media] = []
+        for block in blocks:
+            piece = _block(block)
+            if isinstance(piece, str):
+                lines.append(safe_utf8(piece))
+                continue
+            attached = sees_images and role == "user" and can_be_attached(piece)
+            lines.append(describe(piece, attached=attached))
+            if attached:
+                media.append(piece)
+        entry = _Message(str(role), "\n".join(lines), tuple(media))
+        if merged and merged[-1].role == entry.role:
             before = merged.pop()
-            text = f"{before.text}\n{said.text}"
-            said = _Said(said.role, text, (*before.media, *said.media))
-        merged.append(said)
+            text = f"{before.text}\n{entry.text}"
+            entry = _Message(entry.role, text, (*before.media, *entry.media))
+        merged.append(entry)
     return merged
-
-
-def _said(message: JsonValue, *, sees_images: bool) -> _Said:
-    role = message.get("role") if isinstance(message, Mapping) else None
-    if not isinstance(message, Mapping) or str(role) not in {"user", "assistant"}:
-        raise _refusal("a message without a role")
-    content = message.get("content")
-    blocks = _sequence(content) if not isinstance(content, Mapping) else [content]
-    lines: list[str] = []
-    found: list[Media] = []
-    for block in blocks:
-        piece = _block(block)
-        if isinstance(piece, str):
-            lines.append(safe_utf8(piece))
-            continue
-        attached = sees_images and role == "user" and can_be_attached(piece)
-        lines.append(describe(piece, attached=attached))
-        if attached:
-            found.append(piece)
-    return _Said(str(role), "\n".join(lines), tuple(found))
 
 
 def _block(block: JsonValue) -> str | Media:

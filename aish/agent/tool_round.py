@@ -1,4 +1,4 @@
-"""One round of tool calls (L12, L16, L17): their order, and one reply to each.
+"""A round of tool calls: their order, and one reply to each.
 
 In any case `replies` has exactly one valid turn per call. Calls come as a model wrote them: an
 argument text is an object or a reason why not, and a call whose id is missing, repeated or unusable
@@ -26,7 +26,7 @@ from aish.core.protocols import Sampler
 from aish.core.tools import ResultKind, Tool, ToolCall
 from aish.policy.gate import THE_LOCK
 from aish.system.task_group import task_group
-from aish.wire.chat.tool_calls import made_id
+from aish.wire.chat.tool_calls import make_call_id
 
 # Deeper than any real call, and well below the limits of encoders and validators.
 _MAX_DEPTH = 64
@@ -110,7 +110,6 @@ def _strict(text: str) -> JsonValue:
 
 
 def _is_deep(value: JsonValue) -> bool:
-    """Whether containers are nested too deeply."""
     level: list[JsonValue] = [value]
     for _ in range(_MAX_DEPTH + 1):
         inner: list[JsonValue] = []
@@ -167,15 +166,13 @@ def unique_ids(ids: Sequence[str], place: Place, used: Container[str]) -> tuple[
     unique: dict[str, None] = {}
     # Earlier ids are not copied: that would cost more each turn.
     taken = _Either(unique, used)
-    for index, given in enumerate(ids):
-        fit = _is_fit(given) and given not in taken
-        unique[given if fit else made_id(place, index, taken)] = None
+    for index, id in enumerate(ids):
+        fit = _is_fit(id) and id not in taken
+        unique[id if fit else make_call_id(place, index, taken)] = None
     return tuple(unique)
 
 
 class _Either:
-    """The union of two containers."""
-
     def __init__(self, one: Container[str], other: Container[str]) -> None:
         self._one = one
         self._other = other
@@ -235,11 +232,11 @@ def make_legal(
     ids = unique_ids([call.id for call in calls], place, used)
     known = tuple(visible)
     return tuple(
-        _wanted(call, id, visible, known, mask) for call, id in zip(calls, ids, strict=True)
+        _parse_call(call, id, visible, known, mask) for call, id in zip(calls, ids, strict=True)
     )
 
 
-def _wanted(
+def _parse_call(
     call: ToolCall, id: str, visible: Mapping[str, Tool], known: tuple[str, ...], mask: Mask
 ) -> RequestedCall:
     tool = visible.get(call.name) or _by_older_name(call.name, visible)
@@ -253,7 +250,7 @@ def _wanted(
 
 
 def _by_older_name(wire: str, visible: Mapping[str, Tool]) -> Tool | None:
-    """The built-in tool that an older name stands for (K10)."""
+    """The built-in tool that an older name stands for."""
     server = wire.partition("__")[0]
     if not any(tool.builtin and tool.name.server == server for tool in visible.values()):
         return None
@@ -286,8 +283,8 @@ MAX_PARALLEL = 8
 class Round:
     """The calls of one assistant turn, until their replies.
 
-    `denied` is the first denied call, if that ends the run (P3), `over` the limit that one of them
-    would exceed (B8).
+    `denied` is the first denied call, if that ends the run, `over` the limit that one of them
+    would exceed.
     """
 
     def __init__(
@@ -301,12 +298,12 @@ class Round:
         ended: Mapping[str, UsedCall] = MappingProxyType({}),
     ) -> None:
         self._wanted = wanted
-        self._places = [Place(place.step, place.item, place.turn, one.call.id) for one in wanted]
+        self._places = [Place(place.step, place.item, place.turn, call.call.id) for call in wanted]
         self._runtime = runtime
         self._sampler = sampler
         self._sees_images = sees_images
         self._begun: set[int] = set()
-        self._used = [ended.get(one.call.id) for one in wanted]
+        self._used = [ended.get(call.call.id) for call in wanted]
         self._proposed: dict[int, Proposed] = {}
         self.denied: UsedCall | None = None
         self.over: BudgetError | None = None
@@ -315,24 +312,23 @@ class Round:
 
     @property
     def used(self) -> tuple[UsedCall, ...]:
-        """The ended calls, in the model's order."""
         return tuple(used for used in self._used if used is not None)
 
     def replies(self) -> Iterator[ToolTurn]:
-        """One reply per call, in the model's order; to be added however the round ended."""
-        for index, (wanted, used) in enumerate(zip(self._wanted, self._used, strict=True)):
+        """Yield a reply per call, in the model's order; to be added however the round ended."""
+        for index, (call, used) in enumerate(zip(self._wanted, self._used, strict=True)):
             if used is not None:
-                yield ToolTurn(wanted.call.id, wanted.tool_name, used.content, used.media)
+                yield ToolTurn(call.call.id, call.tool_name, used.content, used.media)
                 continue
             begun = index in self._begun
             reply = wording.INTERRUPTED if begun else wording.NOT_RUN_INTERRUPTED
-            yield ToolTurn(wanted.call.id, wanted.tool_name, reply)
+            yield ToolTurn(call.call.id, call.tool_name, reply)
 
     @property
     def ended(self) -> frozenset[str]:
         """The ids of the calls whose end was emitted."""
         pairs = zip(self._wanted, self._used, strict=True)
-        return frozenset(wanted.call.id for wanted, used in pairs if used is not None)
+        return frozenset(call.call.id for call, used in pairs if used is not None)
 
     def refuse_all(self, reply: str) -> None:
         """Answer every call with `reply`, without making any."""
@@ -354,21 +350,21 @@ class Round:
 
     def _begin(self, index: int, proposals: Proposals) -> Proposed | None:
         """Begin to ask about a call that can be made."""
-        wanted = self._wanted[index]
-        if wanted.tool is None or wanted.arguments is None:
+        call = self._wanted[index]
+        if call.tool is None or call.arguments is None:
             return None
         if index not in self._proposed:
             place = self._places[index]
-            self._proposed[index] = proposals.begin(wanted.tool, wanted.arguments, place)
+            self._proposed[index] = proposals.begin(call.tool, call.arguments, place)
         return self._proposed[index]
 
     def _group_key(self, index: int) -> int:
         """Equal for consecutive calls that may run together: -1, else a unique number."""
-        wanted = self._wanted[index]
+        call = self._wanted[index]
         alone = (
-            wanted.tool is not None
-            and wanted.arguments is not None
-            and not self._runtime.gate.policy.is_parallel(wanted.tool)
+            call.tool is not None
+            and call.arguments is not None
+            and not self._runtime.gate.policy.is_parallel(call.tool)
         )
         return index if alone else -1
 
@@ -380,12 +376,12 @@ class Round:
             if ready is not None:
                 approved.append((index, ready))
         # An answer to the last one may have come long after the first.
-        found, approved = approved, []
-        for index, ready in found:
+        batch, approved = approved, []
+        for index, ready in batch:
             if self.denied is not None:
                 self._refuse(index, "denied", wording.NOT_RUN_AFTER_DENIAL)
                 continue
-            renewed = await proposals.renewed(ready)
+            renewed = await proposals.ask_if_changed(ready)
             if isinstance(renewed, Approved):
                 approved.append((index, renewed))
             else:
@@ -397,7 +393,7 @@ class Round:
             await self._dispatch_together(approved)
 
     async def _propose(self, index: int, proposals: Proposals) -> Approved | None:
-        wanted = self._wanted[index]
+        call = self._wanted[index]
         if self.denied is not None:
             self._refuse(index, "denied", wording.NOT_RUN_AFTER_DENIAL)
             return None
@@ -406,7 +402,7 @@ class Round:
             return None
         proposed = self._begin(index, proposals)
         if proposed is None:
-            self._refuse(index, "bad_arguments", wanted.refusal())
+            self._refuse(index, "bad_arguments", call.refusal())
             return None
         ready = await proposals.get(proposed)
         if isinstance(ready, Approved):
@@ -445,10 +441,10 @@ class Round:
                 tasks.start_soon(one, index, ready)
 
     def _refuse(self, index: int, kind: ResultKind, reply: str) -> None:
-        wanted = self._wanted[index]
+        call = self._wanted[index]
         self._used[index] = refuse(
-            wanted.tool_name,
-            wanted.asked.arguments if wanted.arguments is None else wanted.arguments,
+            call.tool_name,
+            call.asked.arguments if call.arguments is None else call.arguments,
             kind,
             reply,
             self._runtime,

@@ -38,14 +38,14 @@ def turn_to_json(turn: Turn, keep: Keep) -> JsonObject:
         case UserTurn():
             return {"role": "user", "text": turn.text, **_media_told(turn.media, keep)}
         case AssistantTurn():
-            told: dict[str, JsonValue] = {"role": "assistant", "text": turn.text}
+            turn_data: dict[str, JsonValue] = {"role": "assistant", "text": turn.text}
             if turn.calls:
-                told["calls"] = [_call_told(call) for call in turn.calls]
+                turn_data["calls"] = [_call_told(call) for call in turn.calls]
             if turn.extras:
-                told["extras"] = turn.extras
+                turn_data["extras"] = turn.extras
             if turn.origin:
-                told["origin"] = turn.origin
-            return told
+                turn_data["origin"] = turn.origin
+            return turn_data
         case ToolTurn():
             reply = {"role": "tool", "call_id": turn.call_id, "tool": turn.tool}
             return {**reply, "content": turn.content, **_media_told(turn.media, keep)}
@@ -66,7 +66,7 @@ def turn_from_json(told: JsonObject, read_file: ReadFile, lost: Lost = lambda _:
         media, lines = _media(told, read_file, lost)
         return UserTurn(_with(_text(told, "text"), lines), media)
     if role == "assistant":
-        calls = tuple([_call(one) for one in _objects(told, "calls")])
+        calls = tuple([_call(call) for call in _objects(told, "calls")])
         origin = _text(told, "origin") if "origin" in told else ""
         return AssistantTurn(_text(told, "text"), calls, _object(told, "extras"), origin)
     if role == "tool":
@@ -77,40 +77,40 @@ def turn_from_json(told: JsonObject, read_file: ReadFile, lost: Lost = lambda _:
 
 
 def _call_told(call: ToolCall) -> JsonObject:
-    told = {"id": call.id, "name": call.name, "arguments": call.arguments}
-    return {**told, "extras": call.extras} if call.extras else told
+    data = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    return {**data, "extras": call.extras} if call.extras else data
 
 
-def _call(told: JsonObject) -> ToolCall:
-    name, arguments = _text(told, "name"), _text(told, "arguments")
-    return ToolCall(_text(told, "id"), name, arguments, _object(told, "extras"))
+def _call(data: JsonObject) -> ToolCall:
+    name, arguments = _text(data, "name"), _text(data, "arguments")
+    return ToolCall(_text(data, "id"), name, arguments, _object(data, "extras"))
 
 
 def _media_told(media: Sequence[Media], keep: Keep) -> dict[str, JsonValue]:
-    return {"media": [_one_told(one, keep) for one in media]} if media else {}
+    return {"media": [_one_told(item, keep) for item in media]} if media else {}
 
 
 def _one_told(media: Media, keep: Keep) -> JsonObject:
-    kept = keep(f"turn.{media.mime_type.rpartition('/')[2]}", media.data)
+    name = keep(f"turn.{media.mime_type.rpartition('/')[2]}", media.data)
     digest = sha256(media.data).hexdigest()
-    return {"mime_type": media.mime_type, "file": kept, "sha256": digest}
+    return {"mime_type": media.mime_type, "file": name, "sha256": digest}
 
 
 def _media(
-    told: JsonObject, read_file: ReadFile, lost: Lost
+    turn: JsonObject, read_file: ReadFile, lost: Lost
 ) -> tuple[tuple[Media, ...], Sequence[str]]:
     """The unchanged images, and a line for each other one."""
-    found, lines = [], []
-    for one in _objects(told, "media"):
-        kind, name, digest = _text(one, "mime_type"), one.get("file"), _text(one, "sha256")
+    media, lines = [], []
+    for entry in _objects(turn, "media"):
+        kind, name, digest = _text(entry, "mime_type"), entry.get("file"), _text(entry, "sha256")
         data = read_file(name) if isinstance(name, str) else None
         if data is not None and sha256(data).hexdigest() == digest:
-            found.append(Media(kind, data))
+            media.append(Media(kind, data))
             continue
         lines.append(wording.media_gone(kind))
         why = "is not as it was" if data is not None else "is gone"
         lost(f"`{name}`, an image of the conversation, {why}" if name else _NOT_KEPT)
-    return tuple(found), lines
+    return tuple(media), lines
 
 
 _NOT_KEPT = "an image of the conversation was not kept"
@@ -120,25 +120,25 @@ def _with(text: str, lines: Sequence[str]) -> str:
     return "\n".join([*([text] if text else []), *lines])
 
 
-def _text(told: JsonObject, key: str) -> str:
-    found = told.get(key)
-    if not isinstance(found, str):
+def _text(turn: JsonObject, key: str) -> str:
+    value = turn.get(key)
+    if not isinstance(value, str):
         raise _unfit(key)
-    return found
+    return value
 
 
-def _object(told: JsonObject, key: str) -> JsonObject:
-    found = told.get(key, {})
-    if not isinstance(found, Mapping):
+def _object(turn: JsonObject, key: str) -> JsonObject:
+    value = turn.get(key, {})
+    if not isinstance(value, Mapping):
         raise _unfit(key)
-    return found
+    return value
 
 
-def _objects(told: JsonObject, key: str) -> Sequence[JsonObject]:
-    found = told.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+def _objects(turn: JsonObject, key: str) -> Sequence[JsonObject]:
+    value = turn.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
         raise _unfit(key)
-    return found
+    return value
 
 
 def _unfit(key: str) -> ValueError:
@@ -152,7 +152,7 @@ STEP_OUTPUT = "output"
 
 # A shorter text is no longer than a reference to it.
 _SHORTEST = 64
-# Texts nested more deeply, or after this amount, are stored as they are (X6).
+# Texts nested more deeply, or after this amount, are stored as they are.
 _DEEPEST = 16
 _MOST_SEARCHED = 64 * 1024 * 1024
 
@@ -186,7 +186,7 @@ def structured_to_event(
     if _is_same(text, dumped):
         return Structured(place=CONTENT if full is None else full)
     texts = _Texts(text, mask)
-    rest = texts.taken_out(structured)
+    rest = texts.take_out(structured)
     spans = tuple(texts.spans)
     if spans:
         dumped = json.dumps(rest, ensure_ascii=False)
@@ -235,8 +235,8 @@ def _put_back(value: JsonValue, spans: Any, finished: JsonObject, read_file: Rea
         for part in span["path"]:
             holder, last = holder[last], part
         holder[last] = text[start:end] + holder[last]
-    found: JsonValue = whole[""]
-    return found
+    restored: JsonValue = whole[""]
+    return restored
 
 
 class _Texts:
@@ -249,16 +249,15 @@ class _Texts:
         self._left = _MOST_SEARCHED if mask(self._text) == self._text else 0
         self.spans: list[TextSpan] = []
 
-    def taken_out(self, value: JsonValue, path: tuple[str | int, ...] = ()) -> JsonValue:
-        """The value without these texts."""
+    def take_out(self, value: JsonValue, path: tuple[str | int, ...] = ()) -> JsonValue:
         if isinstance(value, str):
             return self._rest(value, path)
         if len(path) == _DEEPEST or self._left <= 0:
             return value
         if isinstance(value, Mapping):
-            return {key: self.taken_out(one, (*path, key)) for key, one in value.items()}
+            return {key: self.take_out(item, (*path, key)) for key, item in value.items()}
         if isinstance(value, Sequence):
-            return [self.taken_out(one, (*path, place)) for place, one in enumerate(value)]
+            return [self.take_out(item, (*path, place)) for place, item in enumerate(value)]
         return value
 
     def _rest(self, text: str, path: tuple[str | int, ...]) -> str:
@@ -278,7 +277,7 @@ class _Texts:
 
 
 def _is_same(text: str, dumped: str) -> bool:
-    """Whether a text is the JSON of `dumped`, ignoring white space."""
+    """Return true if a text is the JSON of `dumped`, ignoring white space."""
     if text == dumped:
         return True
     if text[:1] != dumped[:1]:

@@ -23,11 +23,11 @@ _REMEMBERED: Final = 1000
 
 
 class TurnRecorder:
-    """`agent.conversation.Heard` that emits events, currently at `place`.
+    """`agent.conversation.TurnObserver` that emits events, currently at `place`.
 
     An image is stored once, however often its turn is recorded. If it cannot be stored, the turn is
     recorded anyway. `is_restorable` says of a turn whether its secrets, which the journal masks,
-    can be put back: the turn then says so (A10).
+    can be put back: the turn then says so.
     """
 
     def __init__(
@@ -43,20 +43,18 @@ class TurnRecorder:
         self._keep = keep
         self._kept: dict[str, str | None] = {}
 
-    def added(self, turn: Turn, *, told: bool = False) -> None:
-        """A turn was added at the end; all are needed to continue the conversation."""
+    def add_turn(self, turn: Turn, *, told: bool = False) -> None:
+        """Add a turn at the end; all are needed to continue the conversation."""
         del told
         self._emit(TurnAdded(self.place, self.to_json(turn)))
 
-    def replaced(self, turns: Sequence[Turn], reason: str) -> None:
-        """These turns replaced all previous ones."""
-        told = tuple([self.to_json(turn) for turn in turns])
-        self._emit(HistoryReplaced(self.place, told, reason))
+    def replace_turns(self, turns: Sequence[Turn], reason: str) -> None:
+        turns_data = tuple([self.to_json(turn) for turn in turns])
+        self._emit(HistoryReplaced(self.place, turns_data, reason))
 
     def to_json(self, turn: Turn) -> JsonObject:
-        """The turn in event form."""
-        told = turn_to_json(turn, self._once)
-        return {**told, SECRETS: True} if self._is_restorable(told) else told
+        data = turn_to_json(turn, self._once)
+        return {**data, SECRETS: True} if self._is_restorable(data) else data
 
     def _once(self, name: str, content: bytes) -> str | None:
         digest = sha256(content).hexdigest()
@@ -68,7 +66,7 @@ class TurnRecorder:
 
 
 class RequestRecorder:
-    """`agent.conversation.Heard` that records what is sent, each message once.
+    """`agent.conversation.TurnObserver` that records what is sent, each message once.
 
     Content of other events is not repeated. A long text is stored in a file, which is referenced
     with the text's beginning; `long_texts` caches that for the whole run. Images are only named:
@@ -92,32 +90,31 @@ class RequestRecorder:
         self._mask = mask
         self._turns: list[Turn] = []
 
-    def added(self, turn: Turn, *, told: bool) -> None:
-        """A turn was added at the end."""
+    def add_turn(self, turn: Turn, *, told: bool) -> None:
         self._turns.append(turn)
         if not told:
-            self._emit(TurnAdded(self._place, self._told(turn), self._purpose))
+            self._emit(TurnAdded(self._place, self._encode(turn), self._purpose))
 
-    def replaced(self, turns: Sequence[Turn], reason: str) -> None:
-        """These turns replaced all previous ones; only new ones are recorded."""
+    def replace_turns(self, turns: Sequence[Turn], reason: str) -> None:
+        """Replace all previous turns by these; only new ones are recorded."""
         places = {id(turn): at for at, turn in enumerate(self._turns)}
-        told = tuple(
-            {"at": places[id(turn)]} if id(turn) in places else self._told(turn) for turn in turns
+        turns_data = tuple(
+            {"at": places[id(turn)]} if id(turn) in places else self._encode(turn) for turn in turns
         )
         self._turns = list(turns)
-        self._emit(HistoryReplaced(self._place, told, reason, self._purpose))
+        self._emit(HistoryReplaced(self._place, turns_data, reason, self._purpose))
 
-    def _told(self, turn: Turn) -> JsonObject:
-        told = turn_to_json(turn, lambda *_: None)
-        key = "content" if told["role"] == "tool" else "text"
-        text = told[key]
+    def _encode(self, turn: Turn) -> JsonObject:
+        data = turn_to_json(turn, lambda *_: None)
+        key = "content" if data["role"] == "tool" else "text"
+        text = data[key]
         assert isinstance(text, str), "each turn has a text"
-        file = self._file(text, str(told["role"])) if len(text) > REPEATED else ""
+        file = self._file(text, str(data["role"])) if len(text) > REPEATED else ""
         if not file:
-            return told
+            return data
         # Masked before truncation: a truncated secret would not be recognized.
-        shown = self._mask(text)[: _BEGINNING if len(text) > LONG else _OF_REPEATED]
-        return {**told, key: shown, "file": file, "characters": len(text)}
+        beginning = self._mask(text)[: _BEGINNING if len(text) > LONG else _OF_REPEATED]
+        return {**data, key: beginning, "file": file, "characters": len(text)}
 
     def _file(self, text: str, role: str) -> str:
         """The file of a long text; empty if it is stored inline."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted, first_of, shorten
-from aish.core.text import for_line
+from aish.core.text import for_line, safe_utf8
 
 NO_OUTPUT = "[aish] (no output)"
 DEPTH_REACHED = "[aish] tool-call depth limit reached"
@@ -28,8 +28,14 @@ _SHOWN_REASON = 400
 
 
 def not_parseable(why: str) -> str:
-    """The reply to arguments that are not a JSON object (L17)."""
+    """The reply to arguments that are not a JSON object."""
     return f"[aish] tool arguments not parseable as JSON: {_short(why, _SHOWN_REASON)}"
+
+
+def server_instructions(server: str, said: str) -> str:
+    return (
+        f"What the tool server `{server}` says about its use, and not the user:\n{safe_utf8(said)}"
+    )
 
 
 def denial(reply: str, arguments: str) -> str:
@@ -38,46 +44,45 @@ def denial(reply: str, arguments: str) -> str:
 
 
 def does_not_fit(path: str, why: str) -> str:
-    """The reply to arguments that do not match the tool's `inputSchema` (L17)."""
+    """The reply to arguments that do not match the tool's `inputSchema`."""
     place = _short(path, _SHOWN_NAME) or "arguments"
     return f"[aish] tool arguments do not fit the schema: {place}: {_short(why, _SHOWN_REASON)}"
 
 
 def odd_output(tool: str, why: str) -> str:
-    """What is said of a result that does not match the tool's `outputSchema` (M7)."""
+    """The notice on a result that does not match the tool's `outputSchema`."""
     return f"{tool}: the result does not fit its output schema: {_short(why, _SHOWN_REASON)}"
 
 
 def too_many(count: int, limit: int) -> str:
-    """The reply to each call of a turn with too many calls (L16)."""
+    """The reply to each call of a turn with too many calls."""
     return f"[aish] {count} tool calls in one turn, and at most {limit} are allowed: none was run"
 
 
-def ended(seconds: float, printed: str) -> str:
-    """The message about a command that was ended by aish."""
+def text_of_stopped_command(seconds: float, printed: str) -> str:
     said = f"[aish] the command was ended after {seconds:.1f} s"
     return f"{said}; it had printed:\n{printed}" if printed else f"{said}; it had printed nothing"
 
 
-def left_out(tool: str, characters: int) -> str:
-    """The replacement of an old result in a long conversation (L19)."""
+def text_of_omitted_result(tool: str, characters: int) -> str:
+    """The replacement of an old result in a long conversation."""
     size = "1 character" if characters == 1 else f"{characters:,} characters"
     return f"[aish] result of {_short(tool, _SHOWN_NAME)} left out ({size})"
 
 
 def is_left_out(text: str) -> bool:
-    """Whether a text is already such a replacement."""
+    """Return true if a text is already such a replacement."""
     return _LEFT_OUT.fullmatch(text) is not None
 
 
 def media_gone(kind: str) -> str:
     """The replacement of an image of an earlier part of a conversation that was not stored."""
-    shown = for_line(kind) if len(kind) <= _SHOWN_NAME else ""
-    return f"[aish] no longer there: {shown or 'unknown type'}"
+    mime_type = for_line(kind) if len(kind) <= _SHOWN_NAME else ""
+    return f"[aish] no longer there: {mime_type or 'unknown type'}"
 
 
 def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:
-    """The replacement of the oldest rounds of a long conversation, or their summary (L19)."""
+    """The replacement of the oldest rounds of a long conversation, or their summary."""
     gone = f"[aish] {counted(rounds, 'earlier round')} left out here"
     if not summary:
         return gone
@@ -86,19 +91,19 @@ def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:
 
 
 def is_shortened(text: str) -> bool:
-    """Whether such a note is in a question, so that the conversation was longer."""
+    """Return true if such a note is in a question, so that the conversation was longer."""
     return _ROUNDS_LEFT_OUT.search(text) is not None
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> str:
     """The reply to a name that no visible tool has, with the closest right names."""
-    said = f"[aish] no such tool: {_short(name, _SHOWN_NAME) or '(no name)'}"
+    message = f"[aish] no such tool: {_short(name, _SHOWN_NAME) or '(no name)'}"
     if not known:
-        return f"{said}; no tools can be called here"
+        return f"{message}; no tools can be called here"
     near = nearest(name, known)
     if near:
-        return f"{said}; did you mean {' or '.join(near)}?"
-    return f"{said}; the tools are {first_of(known, _SHOWN_NAMES)}"
+        return f"{message}; did you mean {' or '.join(near)}?"
+    return f"{message}; the tools are {first_of(known, _SHOWN_NAMES)}"
 
 
 def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -107,7 +112,7 @@ def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
     import difflib
 
     name = name[:_SHOWN_NAME]
-    without_alias = [one for one in known if name and one.endswith(f"__{name}")]
+    without_alias = [tool for tool in known if name and tool.endswith(f"__{name}")]
     alike = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     return tuple(dict.fromkeys(without_alias + alike))[:3]
 

@@ -1,1 +1,1 @@
-"""Record and replay: exchanges as values, matched, stored in memory and in files (design 4)."""
+"""Record and replay: exchanges as values, matched, stored in memory and in files."""

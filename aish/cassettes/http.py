@@ -1,4 +1,4 @@
-"""The transport that records and replays HTTP (C2, C3), used in place of the client's own.
+"""The transport that records and replays HTTP, used in place of the client's own.
 
 While recording, bytes reach the caller as they arrive; in replay no connection is opened, and the
 chunks arrive as recorded. The recorder decides which requests go live.
@@ -25,22 +25,6 @@ from aish.cassettes.format.rpc import Said, peek
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind
 from aish.core.patterns import lazy_pattern
 
-_KINDS: tuple[type[httpx.TransportError], ...] = (
-    httpx.CloseError,
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.LocalProtocolError,
-    httpx.PoolTimeout,
-    httpx.ProxyError,
-    httpx.ReadError,
-    httpx.ReadTimeout,
-    httpx.RemoteProtocolError,
-    httpx.UnsupportedProtocol,
-    httpx.WriteError,
-    httpx.WriteTimeout,
-)
-_KNOWN = {kind.__name__: kind for kind in _KINDS}
-
 
 def in_words(error: httpx.HTTPError) -> str:
     """The failure as written in a cassette, such as `ConnectError: no route`."""
@@ -50,8 +34,10 @@ def in_words(error: httpx.HTTPError) -> str:
 def failure_of(words: str) -> httpx.TransportError:
     """The failure described by the text; a broken connection by default."""
     name, _, text = words.partition(": ")
-    kind = _KNOWN.get(name)
-    return httpx.ReadError(words) if kind is None else kind(text)
+    kind = getattr(httpx, name, None)
+    if isinstance(kind, type) and issubclass(kind, httpx.TransportError):
+        return kind(text)
+    return httpx.ReadError(words)
 
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
@@ -98,13 +84,13 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Respond from the cassette, or from the real transport."""
         asked = _as_recorded(request, await request.aread(), self._origin)
-        said = peek(asked) if self._kind == "mcp" else None
-        found = self._recorded(asked, said)
+        message = peek(asked) if self._kind == "mcp" else None
+        found = self._find_response(asked, message)
         if found is None:
-            return await self._go_live(request, asked, said)
+            return await self._go_live(request, asked, message)
         # Unsolicited messages on another stream that this request triggers are played first.
         await checkpoint()
-        is_listening = said is not None and said.is_listening
+        is_listening = message is not None and message.is_listening
         response = await _Player(found, self._recorder, request, is_listening=is_listening).play()
         # How often a model request was retried depended on what else ran then.
         response.extensions["recorded_again"] = lambda: self._recorder.holds(asked)
@@ -116,7 +102,7 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
         if live is not None:
             await live.aclose()
 
-    def _recorded(self, asked: Request, said: Said | None) -> Response | None:
+    def _find_response(self, asked: Request, said: Said | None) -> Response | None:
         if said is None:
             return self._recorder.recorded(self._kind, asked)
         if (
@@ -132,13 +118,13 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
                 return Response(headers=_JSON, body=said.refusal()) if said.is_request else _TAKEN
             raise
 
-    def _is_fresh(self, said: Said) -> bool:
-        """Whether it goes live whenever anything does; a response does if its request was live."""
+    def _is_fresh(self, message: Said) -> bool:
+        """Return true if it goes live with anything else; a response does if its request did."""
         self._open = [take for take in self._open if not take.ended]
-        return said.is_fresh or (said.is_reply and bool(self._open))
+        return message.is_fresh or (message.is_reply and bool(self._open))
 
     async def _go_live(
-        self, request: httpx.Request, asked: Request, said: Said | None
+        self, request: httpx.Request, asked: Request, message: Said | None
     ) -> httpx.Response:
         if self._live is None:
             self._live = self._make()
@@ -146,7 +132,7 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
         if take is None:
             return await self._live.handle_async_request(request)
         request.extensions["chunks_apart"] = True
-        cue = self._cue_of(take, said)
+        cue = self._cue_of(take, message)
         # Until its head has arrived it is an exchange without a response.
         take.head(NO_ANSWER, NO_ANSWER_REASON, ())
         try:
@@ -162,17 +148,17 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
         response.stream = _Teed(response.stream, take, cue, request)
         return response
 
-    def _cue_of(self, take: Exchange, said: Said | None) -> Cue:
+    def _cue_of(self, take: Exchange, message: Said | None) -> Cue:
         """The request that must precede the next chunk of a response (`Chunk.after`).
 
         For unsolicited messages: the latest request. For the rest of a response: our reply to the
         server, which waits for it.
         """
-        if said is None:
+        if message is None:
             return lambda: 0
-        if said.is_reply:
+        if message.is_reply:
             self._last_reply = take.number
-        if said.is_listening:
+        if message.is_listening:
             return lambda: self._recorder.latest if self._recorder.latest != take.number else 0
         self._open.append(take)
         return lambda: self._last_reply if self._last_reply > take.number else 0
@@ -224,30 +210,32 @@ class _Player:
         self._paced = recorder.rules.paced
         self._broken = found.broken or ""
         self._was_left = self._broken == LEFT or self._broken.startswith(_DEADLINE)
-        self._is_left = self._was_left and not _is_done(found.body)
+        # Once a model's answer is complete it does not matter who closed first.
+        self._is_left = self._was_left and _DONE not in found.body[-_TAIL:]
         self._is_listening = is_listening
 
     async def play(self) -> httpx.Response:
         """The response's head; its body follows while it is read."""
-        found = self._found
-        if found.is_headless:
+        recorded = self._found
+        if recorded.is_headless:
             if self._is_left and self._is_listening:
                 # A stream on which nothing was received: its listener need not wait for a head.
-                found = _NO_STREAM
+                recorded = _NO_STREAM
             elif self._is_left:
                 await self._leave()
             else:
                 raise failure_of(self._broken)
         return httpx.Response(
-            found.status,
+            recorded.status,
             headers=[
                 (name.encode("utf-8", "replace"), value.encode("utf-8", "replace"))
-                for name, value in found.headers
+                for name, value in recorded.headers
+                if name.lower() != "content-encoding" or not _is_text(recorded.body)
             ],
             stream=_Played(self),
             extensions={
                 "http_version": b"HTTP/1.1",
-                "reason_phrase": found.reason.encode("ascii", "replace"),
+                "reason_phrase": recorded.reason.encode("ascii", "replace"),
             },
         )
 
@@ -259,7 +247,7 @@ class _Player:
             if number:
                 # A listener lasts as long as the run; a response has to arrive in the end.
                 with anyio.move_on_after(None if self._is_listening else PATIENCE):
-                    await self._recorder.reached(number)
+                    await self._recorder.wait_for_request(number)
             if self._paced:
                 await anyio.sleep_until(began + seconds)
             yield data
@@ -287,28 +275,31 @@ class _Played(httpx.AsyncByteStream):
 
 
 def _how_left(request: httpx.Request) -> str:
-    """Whether a deadline passed, and which."""
+    """Return `LEFT`, or the deadline that passed."""
     passed = request.extensions.get("deadline")
     name = passed() if passed else None
     return LEFT if name is None else f"{_DEADLINE}{name}"
 
 
-def _is_done(body: bytes) -> bool:
-    """Whether a model's answer is complete, so that it does not matter who closed first."""
-    return _DONE in body[-_TAIL:]
+def _is_text(body: bytes) -> bool:
+    """Return true if a body is text: some programs record it decoded, with its old headers."""
+    try:
+        return bool(body.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _as_recorded(request: httpx.Request, body: bytes, origin: str | None) -> Request:
     url = request.url
     # Not `str(url)`: that includes the password of an address.
-    shown = origin or f"{url.scheme}://{url.netloc.decode()}"
+    prefix = origin or f"{url.scheme}://{url.netloc.decode()}"
     headers = _pairs(request.headers)
     if origin is not None:
         host = origin.partition("://")[2]
         headers = tuple((k, host if k.lower() == "host" else v) for k, v in headers)
     # In a replay without the secret its placeholder was escaped as a part of the path.
     target = _PLACEHOLDER.sub(r"<secret:\1>", url.raw_path.decode())
-    return Request(request.method, f"{shown}{target}", headers, body)
+    return Request(request.method, f"{prefix}{target}", headers, body)
 
 
 def _pairs(headers: httpx.Headers) -> Headers:

@@ -1,4 +1,4 @@
-"""Removes given values from an existing recording (C8).
+"""Removes given values from an existing recording.
 
 Everything else is preserved, in files of plain vcrpy too: their own keys, their order, the type of
 each value.
@@ -11,7 +11,8 @@ import yaml
 
 from aish.cassettes.format.edits import text_of
 from aish.cassettes.format.file import parse
-from aish.cassettes.format.interaction import Headers, Interaction
+from aish.cassettes.format.file_reader import BODIES, TEXTS, TUPLE, content_of_body
+from aish.cassettes.format.interaction import CassetteFileError, Headers, Interaction
 from aish.cassettes.format.layout import END, chunks_text, document
 from aish.cassettes.record.redact import redact
 from aish.core.frozen import frozen
@@ -37,28 +38,30 @@ class Scrubbed:
     packed: tuple[str, ...] = ()
 
 
-def scrubbed(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
+def scrub_content(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
     """The content of a file called `name` without the secrets and without sensitive headers.
 
     Raises:
         CassetteFileError: it is not a readable cassette.
     """
+    if data.lstrip().startswith(b"{"):
+        raise CassetteFileError("only a recording in YAML can be rewritten", where=name)
     cassette = parse(data, name, unfinished=True)
-    tree = _loaded(data)
+    tree = _load(data)
     places: list[Place] = []
     for number, old in enumerate(cassette.interactions, 1):
         new = redact(old, secrets)
         row = tree["interactions"][number - 1]
-        found = [*_differences(old, new)]
+        differences = [*_differences(old, new)]
         _put(row, old, new)
-        rest, count = _masked(row, secrets)
+        rest, count = _mask_texts(row, secrets)
         tree["interactions"][number - 1] = rest
-        found += [("other keys", count)] if count else []
-        places += (Place(f"interaction {number}, {where}", count) for where, count in found)
+        differences += [("other keys", count)] if count else []
+        places += (Place(f"interaction {number}, {where}", count) for where, count in differences)
     for key in [key for key in tree if key != "interactions"]:
-        tree[key], count = _masked(tree[key], secrets)
+        tree[key], count = _mask_texts(tree[key], secrets)
         places += [Place(f"`{key}`", count)] if count else []
-    packed = tuple(_packed(cassette.interactions))
+    packed = tuple(_compressed_bodies(cassette.interactions))
     if not places:
         return Scrubbed(data, (), packed)
     ended = END if cassette.head is not None and cassette.head.complete else ""
@@ -67,19 +70,26 @@ def scrubbed(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
     return Scrubbed(written, tuple(places), packed)
 
 
-def _loaded(data: bytes) -> Any:
+def _load(data: bytes) -> Any:
     """The file as parsed YAML, with every key and type preserved; it was validated before."""
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader: Any = type("ScrubLoader", (base,), {})
-    # Written by Python 2.
-    loader.add_constructor("tag:yaml.org,2002:python/unicode", loader.construct_scalar)
-    return yaml.load(data, Loader=loader)  # ruff: ignore[unsafe-yaml-load] - a safe loader that knows one more name for text
+    for tag in TEXTS:
+        loader.add_constructor(tag, loader.construct_scalar)
+    loader.add_constructor(TUPLE, loader.construct_sequence)
+    for tag in BODIES:
+        loader.add_constructor(tag, _content)
+    return yaml.load(data, Loader=loader)  # ruff: ignore[unsafe-yaml-load] - a safe loader that knows the tags of bodies
 
 
-def _packed(interactions: Iterable[Interaction]) -> Iterator[str]:
+def _content(loader: Any, node: Any) -> bytes:
+    return content_of_body(loader.construct_mapping(node, deep=True))
+
+
+def _compressed_bodies(interactions: Iterable[Interaction]) -> Iterator[str]:
     """Compressed bodies, which cannot be searched."""
-    for number, one in enumerate(interactions, 1):
-        for side, held in (("request", one.request), ("response", one.response)):
+    for number, interaction in enumerate(interactions, 1):
+        for side, held in (("request", interaction.request), ("response", interaction.response)):
             named = {name.lower() for name, _ in held.headers}
             if "content-encoding" in named and isinstance(_body(held.body), bytes):
                 yield f"interaction {number}, {side} body"
@@ -88,14 +98,14 @@ def _packed(interactions: Iterable[Interaction]) -> Iterator[str]:
 def _differences(old: Interaction, new: Interaction) -> Iterator[tuple[str, int]]:
     """The changes made by `redact`, with counts."""
     asked, clean = old.request, new.request
-    answer, made = old.response, new.response
+    answer, new_answer = old.response, new.response
     yield from _text("request uri", asked.uri, clean.uri)
     yield from _headers("request", asked.headers, clean.headers)
     yield from _text("request body", text_of(asked.body), text_of(clean.body))
-    yield from _text("response reason", answer.reason, made.reason)
-    yield from _headers("response", answer.headers, made.headers)
-    yield from _text("response body", text_of(answer.body), text_of(made.body))
-    yield from _text("response error", answer.broken or "", made.broken or "")
+    yield from _text("response reason", answer.reason, new_answer.reason)
+    yield from _headers("response", answer.headers, new_answer.headers)
+    yield from _text("response body", text_of(answer.body), text_of(new_answer.body))
+    yield from _text("response error", answer.broken or "", new_answer.broken or "")
 
 
 def _headers(side: str, old: Headers, new: Headers) -> Iterator[tuple[str, int]]:
@@ -123,10 +133,11 @@ def _put(row: Any, old: Interaction, new: Interaction) -> None:
     if new.response.broken != old.response.broken:
         answer["broken"] = new.response.broken
     if new.response.body != old.response.body:
-        if isinstance(answer["body"], dict):
-            answer["body"]["string"] = _body(new.response.body)
+        key = "body" if "body" in answer else "content"
+        if isinstance(answer[key], dict):
+            answer[key]["string"] = _body(new.response.body)
         else:
-            answer["body"] = _body(new.response.body)
+            answer[key] = _body(new.response.body)
     if new.response.chunks != old.response.chunks:
         answer["chunks"] = chunks_text(new.response.chunks)
 
@@ -136,12 +147,12 @@ def _put_headers(headers: Any, old: Headers, new: Headers) -> None:
     pairs = zip(old, new, strict=True)
     for name, held in (headers or {}).items():
         if isinstance(held, list):
-            headers[name] = [_changed(one, *next(pairs)) for one in held]
+            headers[name] = [_choose_value(header, *next(pairs)) for header in held]
         else:
-            headers[name] = _changed(held, *next(pairs))
+            headers[name] = _choose_value(held, *next(pairs))
 
 
-def _changed(held: Any, before: tuple[str, str], after: tuple[str, str]) -> Any:
+def _choose_value(held: Any, before: tuple[str, str], after: tuple[str, str]) -> Any:
     return held if before == after else after[1]
 
 
@@ -152,17 +163,17 @@ def _body(body: bytes) -> str | bytes:
         return body
 
 
-def _masked(value: Any, secrets: Secrets) -> tuple[Any, int]:
+def _mask_texts(value: Any, secrets: Secrets) -> tuple[Any, int]:
     """The value with every text in it masked, and how many texts changed."""
     if isinstance(value, str):
         clean = secrets.mask(value)
         return clean, int(clean != value)
     if isinstance(value, dict):
-        pairs = [(key, *_masked(below, secrets)) for key, below in value.items()]
-        return {key: made for key, made, _ in pairs}, sum(count for *_, count in pairs)
+        pairs = [(key, *_mask_texts(below, secrets)) for key, below in value.items()]
+        return {key: copy for key, copy, _ in pairs}, sum(count for *_, count in pairs)
     if isinstance(value, list):
-        rows = [_masked(below, secrets) for below in value]
-        return [made for made, _ in rows], sum(count for _, count in rows)
+        rows = [_mask_texts(below, secrets) for below in value]
+        return [copy for copy, _ in rows], sum(count for _, count in rows)
     return value, 0
 
 

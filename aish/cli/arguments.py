@@ -1,9 +1,10 @@
 """Parses plain command lines into the keyword arguments of a command, without typer.
 
-Plain are options and arguments that the command has, each with a value of its type. Importing typer
-for them would take a ninth of a short run's start (docs/decisions/0011). For everything else, help,
-completion and every usage error, `plain_arguments` returns `None`, and `typer_parser` is used,
-which reads the same declarations; a test checks that both parse a line in the same way.
+A line is plain if it has only options and arguments of the command, with values of their types.
+Importing typer for those would take a ninth of a short run's start (docs/decisions/0011). For
+everything else, help, completion and every usage error, `plain_arguments` returns `None`, and
+`typer_parser` is used, which reads the same declarations; a test checks that both parse a line in
+the same way.
 """
 
 import inspect
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from aish.cli.options import Argument, Option
+from aish.cli.options import Argument, Option, VerboseOption
 from aish.core.frozen import frozen
 
 FILES_OWN = "cassette:"
@@ -46,28 +47,29 @@ _ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "test": {"--record": ("changed", _NOTHING)},
 }
 
+_VERBOSE = "verbose"
 _NUMBERS = {int: r"[0-9]{1,15}", float: r"[0-9]{1,15}(\.[0-9]{1,15})?"}
 
 
-def completed(argv: Sequence[str]) -> list[str]:
+def with_values(argv: Sequence[str]) -> list[str]:
     """`argv` with a value added to each option that may be given without one."""
     alone = _ALONE.get(argv[0], {}) if argv else {}
-    found: list[str] = []
+    words: list[str] = []
     for place, word in enumerate(argv):
         if word == "--":
-            return [*found, *argv[place:]]
-        found.append(word)
+            return [*words, *argv[place:]]
+        words.append(word)
         following = argv[place + 1] if place + 1 < len(argv) else ""
         if word in alone:
             meant, value = alone[word]
             if not re.match(value, following):
-                found.append(meant)
-    return found
+                words.append(meant)
+    return words
 
 
 @frozen
 class Parameter:
-    """One of the command line: `kind` is the type of a value, `many` whether it can be repeated."""
+    """A parameter of a command; `kind` is the type of a value, `many` allows several."""
 
     name: str
     annotation: Any
@@ -78,24 +80,34 @@ class Parameter:
 
 
 def parameters(command: Callable[..., int]) -> Iterator[Parameter]:
-    """The command-line parameters of a command: the fields of a group if it takes a group."""
-    for one in inspect.signature(command).parameters.values():
-        if not is_dataclass(one.annotation):
-            yield _parameter(one.name, one.annotation, one.default)
+    """The command-line parameters of a command: the fields of a group if it takes a group.
+
+    Each command has `--verbose`, which `main` reads.
+    """
+    names: set[str] = set()
+    for parameter in inspect.signature(command).parameters.values():
+        if not is_dataclass(parameter.annotation):
+            names.add(parameter.name)
+            yield _parameter(parameter.name, parameter.annotation, parameter.default)
             continue
-        for field in fields(one.annotation):
+        for field in fields(parameter.annotation):
+            names.add(field.name)
             missing = field.default is field.default_factory
-            yield _parameter(field.name, field.type, one.empty if missing else field.default)
+            yield _parameter(field.name, field.type, parameter.empty if missing else field.default)
+    if _VERBOSE not in names:
+        yield _parameter(_VERBOSE, VerboseOption, default=False)
 
 
-def called(command: Callable[..., int], given: Mapping[str, Any]) -> partial[int]:
-    """The call with these arguments, those of a group combined."""
+def bind_call(command: Callable[..., int], given: Mapping[str, Any]) -> partial[int]:
     left = dict(given)
+    taken = inspect.signature(command).parameters
     groups = {
         one.name: one.annotation(**{f.name: left.pop(f.name) for f in fields(one.annotation)})
-        for one in inspect.signature(command).parameters.values()
+        for one in taken.values()
         if is_dataclass(one.annotation) and isinstance(one.annotation, type)
     }
+    if _VERBOSE not in taken:
+        left.pop(_VERBOSE, None)
     return partial(command, **left, **groups)
 
 
@@ -103,11 +115,11 @@ def plain_arguments(command: Callable[..., int], words: Sequence[str]) -> dict[s
     """The arguments of the command, if `words` are plain."""
     known = tuple(parameters(command))
     try:
-        given, positional = _options(known, words)
-        given |= _positional(known, positional)
+        values_by_name, positional = _options(known, words)
+        values_by_name |= _positional(known, positional)
     except _NotPlainError:
         return None
-    values = {one.name: given.get(one.name, one.default) for one in known}
+    values = {one.name: values_by_name.get(one.name, one.default) for one in known}
     return None if inspect.Parameter.empty in values.values() else values
 
 
@@ -126,29 +138,28 @@ def _options(known: Sequence[Parameter], words: Sequence[str]) -> tuple[dict[str
             positional.append(word)
             continue
         name, equals, text = word.partition("=")
-        one = options.get(name)
-        if one is None or (equals and (one.kind is bool or not name.startswith("--"))):
+        option = options.get(name)
+        if option is None or (equals and (option.kind is bool or not name.startswith("--"))):
             raise _NotPlainError
-        if one.kind is bool:
-            values[one.name] = True
+        if option.kind is bool:
+            values[option.name] = True
             continue
         if not equals:
             text = next(following, "--")
             if text.startswith("-") and text != "-":
                 raise _NotPlainError
-        value = _value(one, text)
-        values[one.name] = [*values.get(one.name, ()), value] if one.many else value
+        value = _value(option, text)
+        values[option.name] = [*values.get(option.name, ()), value] if option.many else value
     return values, positional
 
 
 def _positional(known: Sequence[Parameter], words: Sequence[str]) -> dict[str, Any]:
-    """The values of arguments, which take the words in their order."""
     values: dict[str, Any] = {}
-    for one in known:
-        if words and isinstance(one.declared, Argument):
-            taken = len(words) if one.many else 1
-            found = [_value(one, word) for word in words[:taken]]
-            values[one.name] = found if one.many else found[0]
+    for parameter in known:
+        if words and isinstance(parameter.declared, Argument):
+            taken = len(words) if parameter.many else 1
+            items = [_value(parameter, word) for word in words[:taken]]
+            values[parameter.name] = items if parameter.many else items[0]
             words = words[taken:]
     if words:
         raise _NotPlainError
@@ -157,26 +168,25 @@ def _positional(known: Sequence[Parameter], words: Sequence[str]) -> dict[str, A
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
     kind, declared = get_args(annotation)
-    union = [one for one in get_args(kind) if one is not NoneType]
+    union = [arg for arg in get_args(kind) if arg is not NoneType]
     if get_origin(kind) is not list and union:
         (kind,) = union
     many = get_origin(kind) is list
     return Parameter(name, annotation, default, get_args(kind)[0] if many else kind, many, declared)
 
 
-def _value(one: Parameter, text: str) -> Any:
-    """The value of a word."""
-    if one.kind is str:
+def _value(parameter: Parameter, text: str) -> Any:
+    if parameter.kind is str:
         return text
-    if one.kind is Path:
+    if parameter.kind is Path:
         if os.access(text, os.R_OK) or not os.path.lexists(text):
             return Path(text)
-    elif issubclass(one.kind, Enum):
-        for member in one.kind:
+    elif issubclass(parameter.kind, Enum):
+        for member in parameter.kind:
             if member.value == text:
                 return member
-    elif re.fullmatch(_NUMBERS[one.kind], text):
-        value = one.kind(text)
-        if value >= one.declared.details.get("min", value):
+    elif re.fullmatch(_NUMBERS[parameter.kind], text):
+        value = parameter.kind(text)
+        if value >= parameter.declared.details.get("min", value):
             return value
     raise _NotPlainError

@@ -19,8 +19,8 @@ _lost: list[OSError] = []
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
-def guarded(call: Callable[[], int], *, verbose: bool) -> int:
-    """Run `call`; every exception becomes an exit code of design 1.3, never a traceback.
+def run_guarded(call: Callable[[], int], *, verbose: bool) -> int:
+    """Run `call`; every exception becomes an `ExitCode`, never a traceback.
 
     A reader that closes our output (`| head`) changes nothing: the rest is discarded. So it is if
     the output cannot be written (a full disk), and 0 becomes 1.
@@ -39,11 +39,10 @@ def guarded(call: Callable[[], int], *, verbose: bool) -> int:
         code = _surroundings(error, verbose=verbose)
     except Exception as error:  # ruff: ignore[blind-except] - the outermost handler: a bug must not print a traceback
         code = _internal(error, verbose=verbose)
-    return _flushed(code)
+    return _flush(code)
 
 
 def report(error: AishError) -> None:
-    """Print the error, its place and a hint."""
     if isinstance(error, PipelineError):
         from aish.cli.problems import ProblemPrinter
 
@@ -59,7 +58,7 @@ def report(error: AishError) -> None:
 
 
 def say(text: str) -> None:
-    """Lines for people, on stderr; untrusted text cannot control terminal or CI runner (X2, X3)."""
+    """Lines for people, on stderr; untrusted text cannot control terminal or CI runner."""
     try:
         sys.stderr.write(for_ci_log(text) + "\n")
         sys.stderr.flush()
@@ -117,7 +116,7 @@ def _write_log(text: str) -> Path | None:
     return log
 
 
-def _flushed(code: int) -> int:
+def _flush(code: int) -> int:
     """Flush now, so that a closed output causes no traceback when the interpreter exits."""
     try:
         sys.stdout.flush()
@@ -137,7 +136,6 @@ class _Pipe(FileIO):
     """The writing end of a pipe; without a reader it takes everything."""
 
     def write(self, data: Any) -> int:
-        """Write some of the data; returns how much."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -167,5 +165,4 @@ def _without_broken_pipe(stream: TextIO) -> TextIO:
 
 
 def _discard(descriptor: int) -> None:
-    """Discard what is still to be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

@@ -1,7 +1,7 @@
 """Output of `aish test`: a line or a dot per case, then the failures, then a summary.
 
-For programs: one JSON object, one JUnit file (C12). Names, answers and messages come from files and
-models; each passes `for_ci_log` (X2, B13).
+For programs: one JSON object, one JUnit file. Names, answers and messages come from files and
+models; each passes `for_ci_log`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,15 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
+from aish.cli.boundary import say
 from aish.cli.printer import write_line
 from aish.core.errors import ExitCode
+from aish.core.events import plain
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted
 from aish.core.text import for_ci_log, for_line
 from aish.engine.final import NAMES
 from aish.features.testing.outcome import Outcome, Session, Tried, Verdict, exit_code
-from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
+from aish.output.formats.junit import CaseResult, Suite, Trouble
 from aish.output.status import seconds_text
 from aish.output.style import Look, Style, look_of
 from aish.system.files import atomic_write
@@ -34,8 +36,6 @@ _WIDEST = 100
 
 @frozen
 class Manners:
-    """Verbosity and colours."""
-
     look: Look
     quiet: bool = False
     verbose: bool = False
@@ -50,53 +50,51 @@ def manners_for(out: TextIO, environ: Mapping[str, str], *, quiet: bool, verbose
     return Manners(look, quiet=quiet, verbose=verbose)
 
 
-class CaseLines:
-    """Prints each case as it ends; a closed output loses the rest and nothing else."""
+class CasePrinter:
+    """Prints lines about cases; a closed output loses the rest and nothing else."""
 
     def __init__(self, out: TextIO, manners: Manners) -> None:
         self._out = out
         self._manners = manners
         self._column = 0
 
-    def recording(self, cassette: str) -> None:
-        """A cassette will be recorded, which may take a while."""
-        if not self._manners.quiet:
-            self._print(f"recording {_line(cassette)}")
-
-    def ended(self, tried: Tried) -> None:
-        """A case has ended."""
-        outcome, look = tried.outcome, self._manners.look
-        style = _STYLES[outcome.verdict]
-        if self._manners.quiet:
-            self._dot(look.paint(style, _DOTS[outcome.verdict]))
-            return
-        word = look.paint(style, outcome.verdict.upper())
-        self._print(f"{_line(tried.id)} {word} {seconds_text(outcome.seconds)}")
-        if self._manners.verbose:
-            for one in outcome.checked:
-                mark = "ok" if one.ok else "no"
-                self._print(f"  {mark} {_line(f'{one.kind}: {one.message}')}")
-
-    def close(self, session: Session) -> None:
-        """Print the failures and the summary."""
-        if self._column:
-            self._print("")
-        for line in closing_lines(session, self._manners):
-            self._print(line)
-
-    def _dot(self, dot: str) -> None:
-        write_line(self._out, dot)
-        self._column += 1
-        if self._column == self._manners.look.width:
-            self._print("")
-
     def _print(self, line: str) -> None:
         write_line(self._out, f"{line}\n")
         self._column = 0
 
+    def _print_checks(self, outcome: Outcome) -> None:
+        for one in outcome.checked if self._manners.verbose else ():
+            self._print(f"  {'ok' if one.ok else 'no'} {log_line(f'{one.kind}: {one.message}')}")
 
-def closing_lines(session: Session, manners: Manners) -> Iterator[str]:
-    """Everything after the last case."""
+
+class CaseLines(CasePrinter):
+    """Prints each case as it ends."""
+
+    def recording(self, cassette: str) -> None:
+        if not self._manners.quiet:
+            self._print(f"recording {log_line(cassette)}")
+
+    def ended(self, tried: Tried) -> None:
+        outcome, look = tried.outcome, self._manners.look
+        style = _STYLES[outcome.verdict]
+        if self._manners.quiet:
+            write_line(self._out, look.paint(style, _DOTS[outcome.verdict]))
+            self._column += 1
+            if self._column == self._manners.look.width:
+                self._print("")
+            return
+        word = look.paint(style, outcome.verdict.upper())
+        self._print(f"{log_line(tried.id)} {word} {seconds_text(outcome.seconds)}")
+        self._print_checks(outcome)
+
+    def close(self, session: Session) -> None:
+        if self._column:
+            self._print("")
+        for line in summary_lines(session, self._manners):
+            self._print(line)
+
+
+def summary_lines(session: Session, manners: Manners) -> Iterator[str]:
     look = manners.look
     bad = [tried for tried in session.tried if tried.outcome.verdict != "passed"]
     if bad:
@@ -104,19 +102,26 @@ def closing_lines(session: Session, manners: Manners) -> Iterator[str]:
         yield look.paint("bold", rule(look, "failures", "="))
     for tried in bad:
         style = _STYLES[tried.outcome.verdict]
-        yield look.paint(style, rule(look, _line(tried.id), "_"))
-        for line in explanation(tried.outcome, verbose=manners.verbose):
-            yield for_ci_log(line)
-    yield from _remarks(session, manners)
+        yield look.paint(style, rule(look, log_line(tried.id), "_"))
+        yield from map(for_ci_log, explanation(tried.outcome, verbose=manners.verbose))
+    written = tuple(path for tried in session.tried for path in tried.outcome.written)
+    yield from _list("snapshots written", tuple(dict.fromkeys(written)))
+    if not manners.quiet:
+        yield from _list("no tests", session.untested)
+    if session.orphans:
+        kind = "error" if session.orphans_fail else "warning"
+        yield from _list(f"{kind}: cassettes that no test uses", session.orphans)
+        if session.orphans_fail:
+            yield "hint: delete them, or `--allow-orphans`"
     yield ""
     worst = any(tried.outcome.verdict != "passed" for tried in session.tried) or session.stopped
     yield look.paint("red" if worst else "green", summary(session))
 
 
 def explanation(outcome: Outcome, *, verbose: bool = False) -> Iterator[str]:
-    """Why a case did not pass: the failed expectations, the result of its run."""
-    for one in outcome.unmet:
-        yield f"{one.where} {one.kind}: {one.message}"
+    """Yield why a case did not pass: the failed expectations, the result of its run."""
+    for check in outcome.unmet:
+        yield f"{check.where} {check.kind}: {check.message}"
     if outcome.verdict == "failed" and outcome.code is not ExitCode.OK:
         yield f"the run ended with {int(outcome.code)} ({NAMES[outcome.code]}): {outcome.reason}"
     elif outcome.reason:
@@ -147,31 +152,19 @@ def summary(session: Session) -> str:
     return f"{stop}{', '.join(parts)} in {seconds_text(session.seconds)}"
 
 
-def _remarks(session: Session, manners: Manners) -> Iterator[str]:
-    written = tuple(path for tried in session.tried for path in tried.outcome.written)
-    yield from _list("snapshots written", tuple(dict.fromkeys(written)))
-    if not manners.quiet:
-        yield from _list("no tests", session.untested)
-    if session.orphans:
-        kind = "error" if session.orphans_fail else "warning"
-        yield from _list(f"{kind}: cassettes that no test uses", session.orphans)
-        if session.orphans_fail:
-            yield "hint: delete them, or `--allow-orphans`"
-
-
 def _list(title: str, rows: Sequence[str]) -> Iterator[str]:
     if rows:
         yield ""
         yield f"{title}:"
-        yield from (f"  {_line(row)}" for row in rows)
+        yield from (f"  {log_line(row)}" for row in rows)
 
 
-def _line(text: str) -> str:
+def log_line(text: str) -> str:
+    """Untrusted text on one line of a CI log."""
     return for_ci_log(for_line(text))
 
 
 def rule(look: Look, title: str, sign: str) -> str:
-    """A title within a line of characters."""
     width = min(look.width, _WIDEST)
     return f" {title} ".center(width, sign) if len(title) + 4 < width else f"{sign} {title} {sign}"
 
@@ -213,34 +206,35 @@ def _case_json(tried: Tried) -> JsonValue:
         "reason": outcome.reason,
         "hint": outcome.hint,
         "seconds": outcome.seconds,
-        "expectations": [
-            {"kind": one.kind, "ok": one.ok, "message": one.message, "where": one.where}
-            for one in outcome.checked
-        ],
+        "expectations": plain(outcome.checked),
         "snapshots_written": list(outcome.written),
     }
 
 
-def write_junit(path: Path, session: Session) -> None:
-    """Write the JUnit file, completely or not at all."""
-    atomic_write(path, junit_xml("aish test", _suites(session)), shared=True)
+def write_file(option: str, path: Path, data: bytes) -> bool:
+    """Write a report to the file that an option names; false if that failed, which is printed."""
+    try:
+        atomic_write(path, data, shared=True)
+    except OSError as error:
+        say(f"error: {option} {path}: cannot be written: {error.strerror or error}")
+        return False
+    return True
 
 
-def tell_github(session: Session) -> None:
-    """Write the step summary and annotations of GitHub Actions."""
+def tell_github(line: str, suites: Sequence[Suite]) -> None:
+    """Write the step summary, with the result in short, and annotations of GitHub Actions."""
     from aish.cli.github import file_in_repository, job
     from aish.reports.github.report import case_annotations, cases_summary
 
-    step, suites = job(), _suites(session)
-    names = {tried.file: file_in_repository(tried.file) for tried in session.tried}
-    step.annotate(case_annotations(suites, names))
-    step.summarise(lambda limit: cases_summary(summary(session), suites, limit))
+    step = job()
+    step.annotate(case_annotations(suites, file_in_repository))
+    step.summarise(lambda limit: cases_summary(line, suites, limit))
 
 
-def _suites(session: Session) -> list[Suite]:
+def suites_of(session: Session) -> list[Suite]:
     files = dict.fromkeys(tried.file for tried in session.tried)
     suites = [
-        Suite(file, tuple(_case(one) for one in session.tried if one.file == file))
+        Suite(file, tuple(_case(result) for result in session.tried if result.file == file))
         for file in files
     ]
     if session.orphans and session.orphans_fail:
@@ -275,5 +269,5 @@ def _troubles(outcome: Outcome) -> Iterable[Trouble]:
 
 
 def _orphan(path: str) -> CaseResult:
-    said = "no test uses this cassette"
-    return CaseResult(path, "cassettes", 0.0, path, (Trouble("failure", "orphan", said),))
+    message = "no test uses this cassette"
+    return CaseResult(path, "cassettes", 0.0, path, (Trouble("failure", "orphan", message),))

@@ -1,4 +1,4 @@
-"""From the options of a command line to the cassette of a run (C7).
+"""From the options of a command line to the cassette of a run.
 
 Imported only if there is such an option: a plain run ignores `cassette:`.
 """
@@ -36,7 +36,6 @@ def session_of(
     `renewed_by` is the command that records it again, if that is another one.
 
     Raises:
-        UsageError: the options contradict each other, or no cassette is named.
         CassetteFileError: the cassette cannot be read.
     """
     path, mode = _place_and_mode(pipeline, flags)
@@ -57,17 +56,13 @@ def session_of(
     return load_session(choice)
 
 
-def recording_of(
+def session_to_record(
     pipeline: Pipeline, path: Path | None, *, keep_failed: bool = False
 ) -> CassetteSession:
-    """The cassette session that `aish record` records to: `path`, or the one that the file names.
-
-    Raises:
-        UsageError: neither names a cassette.
-    """
+    """The cassette session of `aish record`: of `path`, or of the one that the file names."""
     if path is None and pipeline.cassette is None:
-        said = "no path is given for the cassette"
-        raise UsageError(said, hint=f"give one with `-o CASSETTE`, or {_OWN}")
+        message = "no path is given for the cassette"
+        raise UsageError(message, hint=f"give one with `-o CASSETTE`, or {_OWN}")
     own = _settings(pipeline, path)
     choice = CassetteChoice(
         own.path, "all", ignore=own.ignore, allow=own.allow, keep_failed=keep_failed
@@ -77,33 +72,33 @@ def recording_of(
 
 def _place_and_mode(pipeline: Pipeline, flags: CassetteOptions) -> tuple[Path, Mode]:
     places = {"--record": flags.record, "--replay": flags.replay, "--cassette": flags.cassette}
-    given = {flag: path for flag, path in places.items() if path is not None}
-    for flag in [flag for flag, path in given.items() if str(path) == FILES_OWN]:
+    paths = {flag: path for flag, path in places.items() if path is not None}
+    for flag in [flag for flag, path in paths.items() if str(path) == FILES_OWN]:
         if pipeline.cassette is None:
-            said = f"`{flag}` names no cassette, and the file has none"
-            raise UsageError(said, hint=f"`{flag} PATH`, or {_OWN}")
-        given[flag] = pipeline.cassette.path
-    if len(given) > 1:
-        said = backticked(given, by=" and ")
+            message = f"`{flag}` names no cassette, and the file has none"
+            raise UsageError(message, hint=f"`{flag} PATH`, or {_OWN}")
+        paths[flag] = pipeline.cassette.path
+    if len(paths) > 1:
+        message = backticked(paths, by=" and ")
         raise UsageError(
-            f"{said} exclude each other",
+            f"{message} exclude each other",
             hint="`--cassette PATH --record-mode MODE` replays and records",
         )
-    if flags.record_mode is not None and "--cassette" not in given and given:
-        said = f"`{next(iter(given))}` already sets what is recorded"
-        raise UsageError(said, hint="`--record-mode` goes with `--cassette PATH`")
-    if not given and flags.record_mode is None:
+    if flags.record_mode is not None and "--cassette" not in paths and paths:
+        message = f"`{next(iter(paths))}` already sets what is recorded"
+        raise UsageError(message, hint="`--record-mode` goes with `--cassette PATH`")
+    if not paths and flags.record_mode is None:
         raise UsageError(
             f"`{_needy(flags)}` needs a cassette",
             hint="`--record PATH` names one, `--record` alone takes the file's own"
             if _needy(flags) == "--keep-failed"
             else "`--replay PATH` names one, `--replay` alone takes the file's own",
         )
-    if not given and pipeline.cassette is None:
+    if not paths and pipeline.cassette is None:
         raise UsageError("no cassette is named", hint=f"add `--cassette PATH`, or {_OWN}")
-    if not given and pipeline.cassette is not None:
-        given = {"--cassette": pipeline.cassette.path}
-    ((flag, path),) = given.items()
+    if not paths and pipeline.cassette is not None:
+        paths = {"--cassette": pipeline.cassette.path}
+    ((flag, path),) = paths.items()
     if flags.record_mode is not None:
         return path, _MODES[flags.record_mode]
     return path, _IMPLIED[flag]
@@ -111,8 +106,8 @@ def _place_and_mode(pipeline: Pipeline, flags: CassetteOptions) -> tuple[Path, M
 
 def _check(flags: CassetteOptions, mode: Mode) -> None:
     if flags.live_tools and flags.live_model is not None:
-        said = "`--live-tools` and `--live-model` exclude each other"
-        raise UsageError(said, hint="without a cassette both are live: leave out all three")
+        message = "`--live-tools` and `--live-model` exclude each other"
+        raise UsageError(message, hint="without a cassette both are live: leave out all three")
     if (flags.live_tools or flags.live_model is not None) and mode != "none":
         raise UsageError(
             f"`{_needy(flags)}` replays a cassette and records none",

@@ -1,4 +1,4 @@
-"""`--cluster`: checks that items can be run there, and connects to it (B7).
+"""`--cluster`: checks that items can be run there, and connects to it.
 
 Imported only on request.
 """
@@ -14,18 +14,14 @@ from aish.engine.steps.context import Carrier, OpenCarrier, StepContext
 from aish.features.cluster.address import cluster_address
 from aish.features.cluster.connection import require_dask
 from aish.features.cluster.failure_policy import ToolRules
-from aish.features.resume.unknown_calls import RepeatableTools
+from aish.features.resume.rules import RepeatableTools
 from aish.policy.gate import Staging
 
 
 def cluster_of(
     asked: ClusterOptions, *, with_cassette: bool, asks: bool, retry_unknown: bool
 ) -> Callable[[RunFolder], OpenCarrier]:
-    """The function that connects a run to the cluster, once its folder exists.
-
-    Raises:
-        UsageError: there is no such cluster, a package is not installed, or a cassette is used.
-    """
+    """The function that connects a run to the cluster, once its folder exists."""
     if asked.cluster is None:
         raise UsageError(
             "`--cluster-ca`, `--cluster-cert` and `--cluster-key` go with `--cluster`",
@@ -46,7 +42,7 @@ def cluster_of(
     address = cluster_address(asked.cluster, *files)
     require_dask()
 
-    def opened(folder: RunFolder) -> OpenCarrier:
+    def open_carrier_of_run(folder: RunFolder) -> OpenCarrier:
         def carrier(context: StepContext) -> AbstractAsyncContextManager[Carrier]:
             from aish.features.cluster.dispatcher import open_carrier
 
@@ -60,4 +56,4 @@ def cluster_of(
 
         return carrier
 
-    return opened
+    return open_carrier_of_run

@@ -27,36 +27,34 @@ _MOST = 50
 
 def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     """The runs of this project, the newest first, and `latest`; sessions for `aish shell`."""
-    given = ctx.params.get("run_dir")
-    wanted = Path(given) if isinstance(given, (str, Path)) else None
+    value = ctx.params.get("run_dir")
+    run_dir = Path(value) if isinstance(value, (str, Path)) else None
     with ExitStack() as stack, suppress(AishError, OSError):
-        if ctx.info_name == "shell" and wanted is None:
+        if ctx.info_name == "shell" and run_dir is None:
             stores = [stack.enter_context(open_project(Path(), "sessions"))]
         else:
-            stores = list(open_stores(wanted, stack))
+            stores = list(open_stores(run_dir, stack))
         ids = ["latest", *(id for id, _ in newest_first(stores))]
         return [id for id in ids if id.startswith(incomplete)][:_MOST]
     return []
 
 
 def question_ids(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The open questions of the run on the command line, each with its tool."""
-    given, run = ctx.params.get("run_dir"), ctx.params.get("run")
-    wanted = Path(given) if isinstance(given, (str, Path)) else None
+    value, run = ctx.params.get("run_dir"), ctx.params.get("run")
+    folder = Path(value) if isinstance(value, (str, Path)) else None
     if not isinstance(run, str):
         return []
     with ExitStack() as stack, suppress(AishError, OSError):
-        store, id = find_asking(wanted, run, stack)
+        store, id = find_asking(folder, run, stack)
         return [
-            (one.id, one.tool)
-            for one in questions_of(store, id, time.time())
-            if one.is_open and one.id.startswith(incomplete)
+            (question.id, question.tool)
+            for question in questions_of(store, id, time.time())
+            if question.is_open and question.id.startswith(incomplete)
         ]
     return []
 
 
 def model_aliases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The models of the file on the command line, each with its name."""
     pipeline = _pipeline(ctx)
     models = {} if pipeline is None else pipeline.models
     return [
@@ -74,7 +72,7 @@ def tool_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def argument_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """The arguments of the tool on the command line as `name=`, as far as the lock has them."""
     pipeline, name = _pipeline(ctx), ctx.params.get("tool")
-    properties = _locked(pipeline).get(str(name), {}).get("properties")
+    properties = _lock_schemas(pipeline).get(str(name), {}).get("properties")
     names = properties if isinstance(properties, Mapping) else ()
     return [f"{key}=" for key in names if f"{key}=".startswith(incomplete)]
 
@@ -84,14 +82,14 @@ def tool_globs(ctx: typer.Context, incomplete: str) -> list[str]:
     pipeline = _pipeline(ctx)
     servers = () if pipeline is None else pipeline.servers
     globs = (*(f"{alias}__*" for alias in servers), "shell__run")
-    return [*tool_names(ctx, incomplete), *(one for one in globs if one.startswith(incomplete))]
+    return [*tool_names(ctx, incomplete), *(glob for glob in globs if glob.startswith(incomplete))]
 
 
 def _tools(ctx: typer.Context) -> Iterator[str]:
     pipeline = _pipeline(ctx)
     if pipeline is None:
         return
-    locked = _locked(pipeline)
+    locked = _lock_schemas(pipeline)
     yield from sorted(locked)
     for alias, entry in pipeline.servers.items():
         names = [name for name, _ in tools_of(entry.pack) if is_wanted(entry, name)]
@@ -101,8 +99,7 @@ def _tools(ctx: typer.Context) -> Iterator[str]:
             yield f"{alias}__"
 
 
-def _locked(pipeline: Pipeline | None) -> Mapping[str, JsonObject]:
-    """The tools of the lock file with the schemas of their arguments."""
+def _lock_schemas(pipeline: Pipeline | None) -> Mapping[str, JsonObject]:
     with suppress(AishError):
         if pipeline is not None and (lock := lock_of(pipeline)) is not None:
             tools = locked_tools(pipeline, lock).values()
@@ -112,14 +109,14 @@ def _locked(pipeline: Pipeline | None) -> Mapping[str, JsonObject]:
 
 def _pipeline(ctx: typer.Context) -> Pipeline | None:
     """The pipeline file on the command line, if it can be read."""
-    given = ctx.params.get("file")
-    file = given if isinstance(given, (str, Path)) and Path(given) != OWN_FILE else _typed_file()
+    value = ctx.params.get("file")
+    file = value if isinstance(value, (str, Path)) and Path(value) != OWN_FILE else _file_on_line()
     with suppress(AishError, OSError):
         return read_pipeline(Path(file)).pipeline
     return None
 
 
-def _typed_file() -> str | Path:
+def _file_on_line() -> str | Path:
     """The same from the raw line: after an option without its value nothing is parsed."""
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     names = (word.strip("'\"") for word in line.split())

@@ -1,4 +1,4 @@
-"""`--github` for a run: positions of its steps, and reports from its journal (B11)."""
+"""`--github` for a run: positions of its steps, and reports from its journal."""
 
 import os
 import sys
@@ -17,12 +17,11 @@ Spots = Mapping[str, Spot]
 def github_of(pipeline: Pipeline | None) -> GitHub:
     """The GitHub report of a run of `pipeline`; of a past run the file may have changed since."""
     spots = {} if pipeline is None else spots_of(pipeline)
-    return GitHub(job(), spots, annotated_file)
+    return GitHub(job(), spots, path_to_annotate)
 
 
 def job() -> Job:
-    """The GitHub Actions step in which we run."""
-    return Job(os.environ, sys.stderr, lambda said: say(f"warning: {said}"))
+    return Job(os.environ, sys.stderr, lambda message: say(f"warning: {message}"))
 
 
 def spots_of(pipeline: Pipeline) -> Spots:
@@ -30,17 +29,24 @@ def spots_of(pipeline: Pipeline) -> Spots:
     spots = {}
     for number, step in enumerate(pipeline.steps):
         place = lookup_position(pipeline, f"steps[{number}]")
-        spots[step.id] = Spot(file_in_repository(place.file), place.line, place.column)
+        if (name := file_in_repository(place.file)) is not None:
+            spots[step.id] = Spot(name, place.line, place.column)
     return spots
 
 
-def annotated_file(path: str) -> str:
-    """A file that a run annotates: its path is already relative to the repository."""
-    return file_in_repository(path) if Path(path).is_absolute() else path
+def path_to_annotate(path: str) -> str | None:
+    """The path of a file that a run annotates, which is given as from the repository's folder."""
+    return file_in_repository(str(_repository() / path))
 
 
-def file_in_repository(file: str) -> str:
-    """The path relative to the folder in which the job has its repository."""
-    whole = Path(file).absolute()
-    root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
-    return str(whole.relative_to(root)) if whole.is_relative_to(root) else file
+def file_in_repository(file: str) -> str | None:
+    """The path relative to the folder in which the job has its repository; `None` outside of it."""
+    for whole in (os.path.normpath, os.path.realpath):
+        name = os.path.relpath(whole(Path.cwd() / file), whole(_repository()))
+        if name.split(os.sep, 1)[0] != os.pardir:
+            return name
+    return None
+
+
+def _repository() -> Path:
+    return Path.cwd() / os.environ.get("GITHUB_WORKSPACE", "")

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
+from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.system.files import PROJECT_FILE
 
@@ -19,198 +20,141 @@ if TYPE_CHECKING:
 
 
 class Details(TypedDict, total=False):
-    """Help of an option or argument; `completes` names a function of `completion`."""
+    """More of an option or argument; `completes` names a function of `completion`."""
 
-    metavar: str
-    help: str
     min: float
     hidden: bool
     completes: str
 
 
 class Option:
-    """An option with its names; if its type is a flag, it takes no value."""
+    """An option by its names, with that of its value unless it is a flag: `-o --output FILE`."""
 
-    def __init__(self, *names: str, **details: Unpack[Details]) -> None:
-        self.names = names
-        self.details = details
+    def __init__(self, spelled: str, text: str, **details: Unpack[Details]) -> None:
+        words = spelled.split()
+        self.names = tuple(word for word in words if word.startswith("-"))
+        self.details: dict[str, object] = {"help": text, **details}
+        if len(words) > len(self.names):
+            self.details["metavar"] = words[-1]
 
 
 class Argument:
     """A positional argument; the last one of a command may be a list."""
 
-    def __init__(self, **details: Unpack[Details]) -> None:
-        self.details = details
+    def __init__(self, metavar: str, text: str, **details: Unpack[Details]) -> None:
+        self.details: dict[str, object] = {"metavar": metavar, "help": text, **details}
 
 
 class Format(StrEnum):
-    """Output format."""
-
     TEXT = "text"
     JSON = "json"
     JSONL = "jsonl"
 
 
 class Report(StrEnum):
-    """Output format of commands that only inspect."""
-
     TEXT = "text"
     JSON = "json"
 
 
 class LockUse(StrEnum):
-    """Handling of differences from the lock file."""
-
     ENFORCE = "enforce"
     WARN = "warn"
     NONE = "none"
 
 
-FileArgument = Annotated[Path, Argument(metavar="FILE", help="The pipeline file.")]
-ProjectFileArgument = Annotated[Path, Argument(metavar="[FILE]", help="The pipeline file.")]
+FileArgument = Annotated[Path, Argument("FILE", "The pipeline file.")]
+ProjectFileArgument = Annotated[Path, Argument("[FILE]", "The pipeline file.")]
 OWN_FILE = Path(PROJECT_FILE)
-CassetteArgument = Annotated[Path, Argument(metavar="CASSETTE", help="The cassette.")]
+_LONGEST_NUMBER = 4
+CassetteArgument = Annotated[Path, Argument("CASSETTE", "The cassette.")]
 SetOption = Annotated[
     list[str] | None,
-    Option(
-        "--set", metavar="PATH=VALUE", help="Override one value: models.cloud.params.temperature=0"
-    ),
-]
-InputOption = Annotated[
-    list[str] | None,
-    Option("-i", "--input", metavar="NAME=VALUE", help="Set an input; NAME=@FILE reads a file."),
-]
-InputTextOption = Annotated[
-    list[str] | None,
-    Option(
-        "--input-text",
-        metavar="NAME=VALUE",
-        help="Set an input to a text that others wrote; it is never the name of a file.",
-    ),
-]
-InputsOption = Annotated[
-    str | None,
-    Option(
-        "--inputs", metavar="FILE", help="Read inputs from a JSON or YAML file; `-` reads stdin."
-    ),
-]
-ModelOption = Annotated[
-    str | None,
-    Option(
-        "-m",
-        "--model",
-        metavar="ALIAS",
-        help="Use this model for every step.",
-        completes="model_aliases",
-    ),
+    Option("--set PATH=VALUE", "Override one value: models.cloud.params.temperature=0"),
 ]
 AllowOption = Annotated[
     list[str] | None,
-    Option(
-        "--allow",
-        metavar="GLOB",
-        help="Add a rule that approves: alias__tool.",
-        completes="tool_globs",
-    ),
+    Option("--allow GLOB", "Add a rule that approves: alias__tool.", completes="tool_globs"),
 ]
 DenyOption = Annotated[
     list[str] | None,
-    Option(
-        "--deny",
-        metavar="GLOB",
-        help="Add a rule that denies: alias__tool.",
-        completes="tool_globs",
-    ),
+    Option("--deny GLOB", "Add a rule that denies: alias__tool.", completes="tool_globs"),
 ]
 TimeoutOption = Annotated[
-    str | None,
-    Option("--timeout", metavar="DURATION", help="Maximum duration of the run: 90s, 10m."),
+    str | None, Option("--timeout DURATION", "Maximum duration of the run: 90s, 10m.")
 ]
 MaxCostOption = Annotated[
-    float | None,
-    Option(
-        "--max-cost-usd", metavar="USD", min=0, help="Maximum cost of models in US dollars: 0.50"
-    ),
+    float | None, Option("--max-cost-usd USD", "Maximum cost of models in US dollars: 0.50", min=0)
 ]
 MaxTurnsOption = Annotated[
-    int | None,
-    Option("--max-turns", metavar="N", min=1, help="Maximum number of model turns."),
+    int | None, Option("--max-turns N", "Maximum number of model turns.", min=1)
 ]
-QuietOption = Annotated[bool, Option("-q", "--quiet", help="Only errors on stderr.")]
-VerboseOption = Annotated[bool, Option("-v", "--verbose", help="Show a bug's traceback.")]
-StrictOption = Annotated[bool, Option("--strict", help="Warnings are errors.")]
-ReportOption = Annotated[Report, Option("--format", help="Output format.")]
-AskOption = Annotated[
-    bool, Option("--ask", help="Ask at the terminal about calls that no rule decides.")
-]
-RunDirOption = Annotated[
-    Path | None, Option("--run-dir", metavar="DIR", help="The folder for run folders.")
-]
-PastRunDirOption = Annotated[
-    Path | None,
-    Option("--run-dir", metavar="DIR", help="The folder of the runs; default: `.aish/runs`."),
-]
-EphemeralOption = Annotated[bool, Option("--ephemeral", help="Keep no run folder.")]
-StagedOption = Annotated[
-    Path | None,
+QuietOption = Annotated[bool, Option("-q --quiet", "Only errors on stderr.")]
+VerboseOption = Annotated[bool, Option("-v --verbose", "Show a bug's traceback.")]
+StrictOption = Annotated[bool, Option("--strict", "Warnings are errors.")]
+ControlOption = Annotated[
+    list[str] | None,
     Option(
-        "--staged", metavar="FILE", help="Write staged calls to this file, not into the run folder."
+        "--control [ADDRESS]",
+        "Let other programs connect, at unix:PATH or HOST:PORT; may be repeated.",
     ),
+]
+RunArgument = Annotated[
+    str, Argument("ID", "The run: its id, the end of its id, or `latest`.", completes="run_ids")
+]
+AskingArgument = Annotated[
+    str,
+    Argument(
+        "RUN", "The run or server: its id, the end of its id, or `latest`.", completes="run_ids"
+    ),
+]
+ReportOption = Annotated[Report, Option("--format", "Output format.")]
+AskOption = Annotated[
+    bool, Option("--ask", "Ask at the terminal about calls that no rule decides.")
+]
+RunDirOption = Annotated[Path | None, Option("--run-dir DIR", "The folder for run folders.")]
+PastRunDirOption = Annotated[
+    Path | None, Option("--run-dir DIR", "The folder of the runs; default: `.aish/runs`.")
 ]
 NoKeyCheckOption = Annotated[
     bool,
     Option(
         "--no-key-check",
-        help="Skip the check for duplicate keys, which reads all items before the first request: "
+        "Skip the check for duplicate keys, which reads all items before the first request: "
         "for"
         " files that are large or slow to read. Pipes are refused as items either way.",
     ),
 ]
 TableStepOption = Annotated[
-    str | None,
-    Option("--step", metavar="ID", help="With `-o FILE.csv`: which step's items."),
+    str | None, Option("--step ID", "With `-o FILE.csv`: which step's items.")
 ]
 CsvRawOption = Annotated[
     bool,
-    Option(
-        "--csv-raw", help="With `-o FILE.csv`: no apostrophe before text that looks like a formula."
-    ),
+    Option("--csv-raw", "With `-o FILE.csv`: no apostrophe before text that looks like a formula."),
 ]
 BroadRootOption = Annotated[
-    bool,
-    Option("--allow-broad-root", help="Allow a tool pack to have `/` or your home as its root."),
+    bool, Option("--allow-broad-root", "Allow a tool pack to have `/` or your home as its root.")
 ]
 KeepFailedOption = Annotated[
-    bool,
-    Option(
-        "--keep-failed",
-        help="Write the recording of a failed run to CASSETTE.failed.",
-    ),
+    bool, Option("--keep-failed", "Write the recording of a failed run to CASSETTE.failed.")
 ]
 LockOption = Annotated[
-    LockUse,
-    Option("--lock", help="Differences from the lock file: exit 7, a warning, or no lock file."),
+    LockUse, Option("--lock", "Differences from the lock file: exit 7, a warning, or no lock file.")
 ]
 GitHubOption = Annotated[
-    bool,
-    Option("--github", help="Write the step summary and annotations of GitHub Actions."),
+    bool, Option("--github", "Write the step summary and annotations of GitHub Actions.")
 ]
-OtelOption = Annotated[bool, Option("--otel", help="Send traces to an OpenTelemetry collector.")]
+OtelOption = Annotated[bool, Option("--otel", "Send traces to an OpenTelemetry collector.")]
 OtelEndpointOption = Annotated[
     str | None,
-    Option(
-        "--otel-endpoint",
-        metavar="URL",
-        help="Send traces there; default: OTEL_EXPORTER_OTLP_ENDPOINT.",
-    ),
+    Option("--otel-endpoint URL", "Send traces there; default: OTEL_EXPORTER_OTLP_ENDPOINT."),
 ]
 OtelContentOption = Annotated[
-    bool, Option("--otel-content", help="Include answers, arguments and results in traces.")
+    bool, Option("--otel-content", "Include answers, arguments and results in traces.")
 ]
 
 
 class RecordMode(StrEnum):
-    """What is replayed from a cassette and what is recorded to it (C7)."""
+    """The parts of a cassette that are replayed or recorded."""
 
     NONE = "none"
     ONCE = "once"
@@ -219,8 +163,6 @@ class RecordMode(StrEnum):
 
 
 class ReplayPace(StrEnum):
-    """Speed of a replay."""
-
     FAST = "fast"
     RECORDED = "recorded"
 
@@ -229,17 +171,37 @@ class ReplayPace(StrEnum):
 class InputOptions:
     """Values for the inputs and variables of the file."""
 
-    inputs: InputOption = None
-    input_texts: InputTextOption = None
-    inputs_file: InputsOption = None
+    inputs: Annotated[
+        list[str] | None, Option("-i --input NAME=VALUE", "Set an input; NAME=@FILE reads a file.")
+    ] = None
+    input_texts: Annotated[
+        list[str] | None,
+        Option(
+            "--input-text NAME=VALUE",
+            "Set an input to a text that others wrote; it is never the name of a file.",
+        ),
+    ] = None
+    inputs_file: Annotated[
+        str | None,
+        Option("--inputs FILE", "Read inputs from a JSON or YAML file; `-` reads stdin."),
+    ] = None
     overrides: SetOption = None
-    model: ModelOption = None
+    model: Annotated[
+        str | None,
+        Option("-m --model ALIAS", "Use this model for every step.", completes="model_aliases"),
+    ] = None
+
+
+@frozen
+class RuleOptions:
+    allow: AllowOption = None
+    deny: DenyOption = None
+    broad_root: BroadRootOption = False
+    lock: LockOption = LockUse.ENFORCE
 
 
 @frozen
 class PolicyOptions:
-    """Permissions and limits of a run."""
-
     allow: AllowOption = None
     deny: DenyOption = None
     broad_root: BroadRootOption = False
@@ -252,13 +214,14 @@ class PolicyOptions:
 
 @frozen
 class OutputOptions:
-    """Output and files of a run."""
-
-    format_: Annotated[Format, Option("--format", help="Output format.")] = Format.TEXT
-    stream: Annotated[bool, Option("--stream", help="Stream the answer to stdout.")] = False
+    format_: Annotated[Format, Option("--format", "Output format.")] = Format.TEXT
+    stream: Annotated[bool, Option("--stream", "Stream the answer to stdout.")] = False
     run_dir: RunDirOption = None
-    ephemeral: EphemeralOption = False
-    staged: StagedOption = None
+    ephemeral: Annotated[bool, Option("--ephemeral", "Keep no run folder.")] = False
+    staged: Annotated[
+        Path | None,
+        Option("--staged FILE", "Write staged calls to this file, not into the run folder."),
+    ] = None
     quiet: QuietOption = False
     verbose: VerboseOption = False
 
@@ -270,130 +233,95 @@ class ResumeOptions:
     resume: Annotated[
         str | None,
         Option(
-            "--resume",
-            metavar="[ID]",
-            help="Resume a run: the newest of the file, or the one with this id.",
+            "--resume [ID]",
+            "Resume a run: the newest of the file, or the one with this id.",
             completes="run_ids",
         ),
     ] = None
     retry_failed: Annotated[
-        bool, Option("--retry-failed", help="With `--resume`: run failed items again.")
+        bool, Option("--retry-failed", "With `--resume`: run failed items again.")
     ] = False
     retry_unknown: Annotated[
-        bool,
-        Option(
-            "--retry-unknown",
-            help="With `--resume`: retry calls with unknown outcome.",
-        ),
+        bool, Option("--retry-unknown", "With `--resume`: retry calls with unknown outcome.")
     ] = False
     force: Annotated[
-        bool,
-        Option("--force", help="With `--resume`: continue although the file or inputs changed."),
+        bool, Option("--force", "With `--resume`: continue although the file or inputs changed.")
     ] = False
 
 
 @frozen
 class BatchOptions:
-    """How many items run at once, and which of them (B4, B6)."""
+    """The number of items at once, and the choice of items."""
 
     concurrency: Annotated[
         int | None,
-        Option(
-            "--concurrency",
-            metavar="N",
-            min=1,
-            help="Maximum number of steps and items at the same time.",
-        ),
+        Option("--concurrency N", "Maximum number of steps and items at the same time.", min=1),
     ] = None
-    shard: Annotated[
-        str | None,
-        Option("--shard", metavar="I/N", help="Run one shard of the items: 2/8."),
-    ] = None
+    shard: Annotated[str | None, Option("--shard I/N", "Run one shard of the items: 2/8.")] = None
     no_key_check: NoKeyCheckOption = False
 
 
 @frozen
 class ResultOptions:
-    """The file that the result goes to."""
-
-    output: Annotated[
-        Path | None,
-        Option("-o", "--output", metavar="FILE", help="Write the result to this file."),
-    ] = None
+    output: Annotated[Path | None, Option("-o --output FILE", "Write the result to this file.")] = (
+        None
+    )
     step: TableStepOption = None
     csv_raw: CsvRawOption = False
 
 
-def _certificate(flag: str, what: str) -> object:
-    return Option(flag, metavar="FILE", help=what)
-
-
 @frozen
 class ClusterOptions:
-    """Where items are run, if not locally (B7)."""
+    """The machines that items run on, if not locally."""
 
     cluster: Annotated[
         str | None,
         Option(
-            "--cluster",
-            metavar="WHERE",
-            help="Run items on workers: local:4 here, tls://host:8786 on a Dask cluster.",
+            "--cluster WHERE",
+            "Run items on workers: local:4 here, tls://host:8786 on a Dask cluster.",
         ),
     ] = None
     cluster_ca: Annotated[
-        Path | None, _certificate("--cluster-ca", "With `tls://`: the CA certificates.")
+        Path | None, Option("--cluster-ca FILE", "With `tls://`: the CA certificates.")
     ] = None
     cluster_cert: Annotated[
-        Path | None, _certificate("--cluster-cert", "With `tls://`: the client certificate.")
+        Path | None, Option("--cluster-cert FILE", "With `tls://`: the client certificate.")
     ] = None
     cluster_key: Annotated[
         Path | None,
-        _certificate("--cluster-key", "With `tls://`: the key of the client certificate."),
+        Option("--cluster-key FILE", "With `tls://`: the key of the client certificate."),
     ] = None
 
 
 @frozen
 class ControlOptions:
-    """Where a run can be asked about and answered while it runs (A1)."""
+    """The addresses at which a run is asked and answered while it runs."""
 
-    control: Annotated[
-        list[str] | None,
-        Option(
-            "--control",
-            metavar="[ADDRESS]",
-            help="Answer other programs, at unix:PATH or HOST:PORT; may be repeated.",
-        ),
-    ] = None
+    control: ControlOption = None
     allow_remote: Annotated[
-        bool, Option("--allow-remote", help="With `--control`: allow addresses of other machines.")
+        bool, Option("--allow-remote", "With `--control`: allow addresses of other machines.")
     ] = False
     behind_proxy: Annotated[
-        bool, Option("--behind-proxy", help="With `--allow-remote`: a proxy in front has TLS.")
+        bool, Option("--behind-proxy", "With `--allow-remote`: a proxy in front does TLS.")
     ] = False
     tls_cert: Annotated[
-        Path | None,
-        Option("--tls-cert", metavar="FILE", help="With `--control HOST:PORT`: its certificate."),
+        Path | None, Option("--tls-cert FILE", "With `--control HOST:PORT`: its certificate.")
     ] = None
     tls_key: Annotated[
-        Path | None,
-        Option("--tls-key", metavar="FILE", help="With `--tls-cert`: the key of the certificate."),
+        Path | None, Option("--tls-key FILE", "With `--tls-cert`: the key of the certificate.")
     ] = None
-
-
-def _report(flag: str, what: str) -> object:
-    return Option(flag, metavar="FILE", help=what)
 
 
 @frozen
 class ReportOptions:
-    """The reports of a run, made from its journal (B11)."""
+    """The reports of a run, made from its journal."""
 
-    junit: Annotated[Path | None, _report("--junit", "Write a JUnit XML report to this file.")] = (
-        None
-    )
-    html: Annotated[Path | None, _report("--html", "Write an HTML report to this file.")] = None
+    junit: Annotated[
+        Path | None, Option("--junit FILE", "Write a JUnit XML report to this file.")
+    ] = None
+    html: Annotated[Path | None, Option("--html FILE", "Write an HTML report to this file.")] = None
     sarif: Annotated[
-        Path | None, _report("--sarif", "Write the run's annotations as SARIF to this file.")
+        Path | None, Option("--sarif FILE", "Write the run's annotations as SARIF to this file.")
     ] = None
     github: GitHubOption = False
     otel: OtelOption = False
@@ -402,7 +330,7 @@ class ReportOptions:
 
     @property
     def at_end(self) -> bool:
-        """Whether anything is generated from the journal at the end of the run."""
+        """True if anything is generated from the journal at the end of the run."""
         files = (self.junit, self.html, self.sarif)
         return self.github or any(file is not None for file in files)
 
@@ -418,49 +346,42 @@ class ReportOptions:
 
     @property
     def traced(self) -> bool:
-        """Whether traces are sent."""
         return self.otel or self.otel_endpoint is not None
 
 
 @frozen
 class LiveOptions:
-    """`aish test` on the real models instead of cassettes (C12)."""
+    """`aish test` on the real models instead of cassettes."""
 
-    live: Annotated[
-        bool, Option("--live", help="Run the cases on real models, and print a table.")
-    ] = False
+    live: Annotated[bool, Option("--live", "Run the cases on real models, and print a table.")] = (
+        False
+    )
     models: Annotated[
-        list[str] | None,
-        Option(
-            "-m", "--model", metavar="ALIAS", help="Live: a model, one column; may be repeated."
-        ),
+        list[str] | None, Option("-m --model ALIAS", "Live: a model, one column; may be repeated.")
     ] = None
     max_cost_usd: Annotated[
-        float | None,
-        Option(
-            "--max-cost-usd", metavar="USD", min=0, help="Live: maximum cost in US dollars: 0.50"
-        ),
+        float | None, Option("--max-cost-usd USD", "Live: maximum cost in US dollars: 0.50", min=0)
     ] = None
-    timeout: Annotated[
-        str | None,
-        Option("--timeout", metavar="DURATION", help="Live: maximum duration: 10m."),
-    ] = None
+    timeout: Annotated[str | None, Option("--timeout DURATION", "Live: maximum duration: 10m.")] = (
+        None
+    )
     allow: AllowOption = None
     deny: DenyOption = None
     broad_root: BroadRootOption = False
     lock: LockOption = LockUse.ENFORCE
     ask: AskOption = False
-    html: Annotated[Path | None, _report("--html", "Live: write the table as an HTML page.")] = None
+    html: Annotated[
+        Path | None, Option("--html FILE", "Live: write the table as an HTML page.")
+    ] = None
     baseline: Annotated[
-        Path | None, _report("--baseline", "Live: fail on results worse than in this file.")
+        Path | None, Option("--baseline FILE", "Live: fail on results worse than in this file.")
     ] = None
     write_baseline: Annotated[
-        Path | None, _report("--write-baseline", "Live: write the results as a baseline.")
+        Path | None, Option("--write-baseline FILE", "Live: write the results as a baseline.")
     ] = None
 
     def first_given(self) -> str | None:
-        """The first option that was given, if any."""
-        given = {
+        options = {
             "--model": self.models,
             "--max-cost-usd": self.max_cost_usd is not None,
             "--timeout": self.timeout,
@@ -473,11 +394,50 @@ class LiveOptions:
             "--baseline": self.baseline,
             "--write-baseline": self.write_baseline,
         }
-        return next((option for option, value in given.items() if value), None)
+        return next((option for option, value in options.items() if value), None)
 
 
-def _cassette(flag: str, what: str) -> object:
-    return Option(flag, metavar="[CASSETTE]", help=what)
+@frozen
+class CaseOptions:
+    """The cases of `aish test`, and their reports."""
+
+    paths: Annotated[
+        list[Path] | None,
+        Argument(
+            "[PATH...]",
+            "Pipeline files or folders; default: `pipelines/`, or this folder if that is missing "
+            "or `aish.yaml` is here.",
+        ),
+    ] = None
+    keyword: Annotated[str, Option("-k TEXT", "Cases whose names contain this text.")] = ""
+    processes: Annotated[
+        str | None, Option("-n N", "Run N cases at a time; `auto` is one for each core.")
+    ] = None
+    stop_first: Annotated[
+        bool, Option("-x --exitfirst", "Stop at the first case that does not pass.")
+    ] = False
+    junit: Annotated[Path | None, Option("--junit FILE", "Write JUnit XML to this file.")] = None
+    github: GitHubOption = False
+    format_: ReportOption = Report.TEXT
+
+    @property
+    def width(self) -> int | None:
+        """The number of cases at a time, if one is given.
+
+        Raises:
+            UsageError: it is not a number.
+        """
+        text = self.processes
+        if text is None:
+            return None
+        if text == "auto":
+            import os
+
+            return len(os.sched_getaffinity(0))
+        if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER and int(text)):
+            message = f"`{text}` is not a number of processes"
+            raise UsageError(message, where="-n", hint="2, or `auto`")
+        return int(text)
 
 
 @frozen
@@ -485,33 +445,45 @@ class CassetteOptions:
     """The cassette that a run replays from or records to."""
 
     record: Annotated[
-        Path | None, _cassette("--record", "Record the run to this cassette, or to the file's own.")
+        Path | None,
+        Option("--record [CASSETTE]", "Record the run to this cassette, or to the file's own."),
     ] = None
     replay: Annotated[
         Path | None,
-        _cassette(
-            "--replay",
+        Option(
+            "--replay [CASSETTE]",
             "Replay the run from this cassette, or from the file's own: no network, no key.",
         ),
     ] = None
     cassette: Annotated[
         Path | None,
-        _cassette("--cassette", "Replay from this cassette if it exists, else record it."),
+        Option("--cassette [CASSETTE]", "Replay from this cassette if it exists, else record it."),
     ] = None
     record_mode: Annotated[
         RecordMode | None,
-        Option("--record-mode", help="What to record; without a path, to the file's own cassette."),
+        Option("--record-mode", "What to record; without a path, to the file's own cassette."),
     ] = None
-    live_tools: Annotated[
-        bool, Option("--live-tools", help="Replay only the models; tools run.")
-    ] = False
+    live_tools: Annotated[bool, Option("--live-tools", "Replay only the models; tools run.")] = (
+        False
+    )
     live_model: Annotated[
-        str | None,
-        Option(
-            "--live-model", metavar="ALIAS", help="Replay only the tools, and compare this model."
-        ),
+        str | None, Option("--live-model ALIAS", "Replay only the tools, and compare this model.")
     ] = None
     keep_failed: KeepFailedOption = False
-    pace: Annotated[ReplayPace, Option("--pace", help="Speed of replayed answers.")] = (
-        ReplayPace.FAST
-    )
+    pace: Annotated[ReplayPace, Option("--pace", "Speed of replayed answers.")] = ReplayPace.FAST
+
+
+@frozen
+class RunRequest:
+    """The options of a command that runs a pipeline; `model` answers every prompt."""
+
+    inputs: InputOptions
+    policy: PolicyOptions
+    output: OutputOptions
+    result: ResultOptions = ResultOptions()
+    model: str | None = None
+    resume: ResumeOptions = ResumeOptions()
+    reports: ReportOptions = ReportOptions()
+    batch: BatchOptions = BatchOptions()
+    cluster: ClusterOptions = ClusterOptions()
+    control: ControlOptions = ControlOptions()

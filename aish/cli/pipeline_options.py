@@ -5,34 +5,28 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aish.cli.boundary import say
-from aish.cli.options import LockUse
+from aish.cli.options import (
+    ControlOptions,
+    InputOptions,
+    LiveOptions,
+    LockUse,
+    PolicyOptions,
+    RuleOptions,
+)
 from aish.config.fields import duration
-from aish.config.inputs import collect_inputs
-from aish.config.model import Pipeline
+from aish.config.inputs import collect_inputs, join_inputs
+from aish.config.model import ControlSettings, Pipeline
 from aish.core.errors import PipelineError, Problem, UsageError
-from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import uses_stdin
 from aish.engine.plan.plan import load_checked
 
-
-@frozen
-class Given:
-    """The values for a pipeline from the command line, as typed.
-
-    `earlier` and `stdin` are what a resumed run was given when it started.
-    """
-
-    inputs: Sequence[str] | None
-    inputs_file: str | None
-    model: str | None
-    allow_broad_root: bool = False
-    earlier: Mapping[str, JsonValue] | None = None
-    stdin: str | None = None
-
+if TYPE_CHECKING:
+    from aish.features.control.run_services import ControlRequest
 
 STDIN_LIMIT = 64 * 1024 * 1024
 
@@ -45,7 +39,7 @@ def load(
     quiet: bool = False,
     lock: LockUse = LockUse.ENFORCE,
 ) -> Pipeline:
-    """The pipeline of a file with all checks of F10 and F11; warnings are printed unless `quiet`.
+    """The pipeline of a file with all checks; warnings are printed unless `quiet`.
 
     Raises:
         PipelineError: all that is wrong with it; with `strict` also warnings.
@@ -63,11 +57,6 @@ def load(
 
 
 def read_stdin() -> str:
-    """Piped text.
-
-    Raises:
-        UsageError: it is too large, or not UTF-8.
-    """
     data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
         raise UsageError(f"more than {STDIN_LIMIT // 1024**2} MiB of input", where="stdin")
@@ -79,14 +68,15 @@ def read_stdin() -> str:
 
 def run_options(
     pipeline: Pipeline,
-    given: Given,
-    *,
-    allow: Sequence[str] | None,
-    deny: Sequence[str] | None,
-    timeout: str | None,
-    lock: LockUse = LockUse.ENFORCE,
+    given: InputOptions,
+    rules: RuleOptions | PolicyOptions,
+    earlier: Mapping[str, JsonValue] | None = None,
+    earlier_stdin: str | None = None,
 ) -> RunOptions:
-    """The options of one run, inputs checked against their schemas (F9)."""
+    """The options of one run, inputs checked against their schemas.
+
+    A resumed run has those inputs from its start that are not given again.
+    """
     wants_stdin = uses_stdin(pipeline)
     if wants_stdin and given.inputs_file == "-":
         raise UsageError(
@@ -94,49 +84,59 @@ def run_options(
             hint="give the inputs as a file or with `-i`",
         )
     stdin = read_stdin() if wants_stdin and not sys.stdin.isatty() else None
-    if not stdin and given.stdin is not None:
-        stdin = given.stdin
-    return RunOptions(
-        inputs=collect_inputs(
-            pipeline, given.inputs or (), given.inputs_file, read_stdin, given.earlier
-        ),
+    if not stdin and earlier_stdin is not None:
+        stdin = earlier_stdin
+    values = join_inputs(given.inputs, given.input_texts)
+    return replace(
+        look_options(rules),
+        inputs=collect_inputs(pipeline, values, given.inputs_file, read_stdin, earlier),
         stdin=stdin,
         model=given.model,
-        allow_broad_root=given.allow_broad_root,
-        allow=tuple(allow or ()),
-        deny=tuple(deny or ()),
-        timeout=seconds_of(timeout),
-        lock=lock.value,
-        environ=dict(os.environ),
     )
 
 
-def seconds_of(text: str | None) -> float | None:
-    """The value of `--timeout`.
-
-    Raises:
-        UsageError: it is not a valid duration.
-    """
+def seconds_of(
+    text: str | None, where: str = "--timeout", hint: str | None = "for example 90s or 10m"
+) -> float | None:
     if text is None:
         return None
     try:
         return duration(text)
     except ValueError as error:
-        raise UsageError(str(error), where="--timeout", hint="for example 90s or 10m") from error
+        raise UsageError(str(error), where=where, hint=hint) from error
 
 
-def look_options(
-    allow: Sequence[str] | None,
-    deny: Sequence[str] | None,
-    *,
-    allow_broad_root: bool,
-    lock: LockUse = LockUse.ENFORCE,
-) -> RunOptions:
-    """Options of a command that only inspects tools."""
+def control_request(
+    wanted: ControlOptions, settings: ControlSettings, *, waits: bool, replays: bool = False
+) -> "ControlRequest | None":
+    """Return the addresses of a run; `None` if it has none and `waits` for no answer.
+
+    Most runs have none, and import nothing for it.
+    """
+    is_named = bool(settings.listen)
+    if wanted == ControlOptions() and not (is_named or waits):
+        return None
+    if wanted.control is None:
+        if wanted != ControlOptions() and not is_named:
+            hint = "`--control HOST:PORT` is what they are about"
+            raise UsageError("`--allow-remote` and `--tls-cert` go with `--control`", hint=hint)
+        if replays or not (is_named or waits):
+            return None
+    elif replays:
+        hint = "a replay waits for nobody: it gives the recorded answers"
+        raise UsageError("`--control` and a replay exclude each other", hint=hint)
+    from aish.features.control.run_services import ControlRequest
+    from aish.net.listen.addresses import Exposure
+
+    exposure = Exposure(wanted.allow_remote, wanted.behind_proxy, wanted.tls_cert, wanted.tls_key)
+    return ControlRequest(tuple(wanted.control or ()), exposure)
+
+
+def look_options(rules: RuleOptions | PolicyOptions | LiveOptions) -> RunOptions:
     return RunOptions(
-        allow=tuple(allow or ()),
-        deny=tuple(deny or ()),
-        allow_broad_root=allow_broad_root,
-        lock=lock.value,
+        allow=tuple(rules.allow or ()),
+        deny=tuple(rules.deny or ()),
+        allow_broad_root=rules.broad_root,
+        lock=rules.lock.value,
         environ=dict(os.environ),
     )

@@ -1,7 +1,7 @@
 """Output of commands on stdout; untrusted text cannot control terminal or CI runner.
 
 Also: long texts shortened for reading, and secrets registered with GitHub's runner before anything
-else is printed (B13).
+else is printed.
 """
 
 import os
@@ -17,12 +17,11 @@ from aish.system.secrets.secrets import Secrets
 
 
 def print_json(value: JsonValue) -> None:
-    """Print `value` completely."""
     write_text(f"{json_text(value, indent=2)}\n")
 
 
 def print_text(text: str) -> None:
-    """Print whole lines (X2, B13)."""
+    """Print whole lines."""
     write_text(f"{for_ci_log(text)}\n")
 
 
@@ -37,7 +36,7 @@ def write_text(text: str) -> None:
 
 
 def write_line(out: TextIO, text: str) -> None:
-    """Write to stdout or stderr at once; the command goes on where that is impossible."""
+    """Write to stdout or stderr at once; ignore it if that is impossible."""
     try:
         out.write(text)
         out.flush()
@@ -77,24 +76,24 @@ _LINES = 12
 _LETTERS = 2_000
 
 
-def folded(text: str, *, full: bool, indent: str = "  ") -> Iterator[str]:
+def lines_to_show(text: str, *, full: bool, indent: str = "  ") -> Iterator[str]:
     """The lines of untrusted text, sanitized; with `full` all of them."""
     text = text.removesuffix("\n")
-    shown = text if full else _beginning(text)
-    for line in shown.split("\n"):
+    part = text if full else _start_of(text)
+    for line in part.split("\n"):
         yield for_ci_log(f"{indent}{line}").rstrip()
-    if len(shown) < len(text):
-        yield f"{indent}… {_left_out(text[len(shown) :])}; `--full` shows all"
+    if len(part) < len(text):
+        yield f"{indent}… {_rest_text(text[len(part) :])}; `--full` shows all"
 
 
-def _beginning(text: str) -> str:
+def _start_of(text: str) -> str:
     lines = text[: _LETTERS + 1].split("\n")
     if len(lines) > _LINES:
         return "\n".join(lines[:_LINES])
     return text[:_LETTERS]
 
 
-def _left_out(rest: str) -> str:
+def _rest_text(rest: str) -> str:
     lines = rest.strip("\n").count("\n") + 1
     letters = f"{len(rest)} more characters"
     return f"{letters} in {lines} lines" if lines > 1 else letters

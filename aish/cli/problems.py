@@ -1,12 +1,12 @@
-"""Problems of files for people: position, message, the line itself, hint (F10)."""
+"""Problems of files for people: position, message, the line itself, hint."""
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from pathlib import Path
 
-from aish.config.fields import VARIABLE_NAMED
-from aish.core.errors import Position, Problem
+from aish.config.fields import is_variable_name
+from aish.core.errors import Problem
 from aish.core.frozen import slotted
 from aish.core.text import for_line
 
@@ -40,7 +40,6 @@ class ProblemPrinter:
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def say(self, problem: Problem, level: str) -> None:
-        """Print one problem."""
         self.line(f"{level}: {problem}")
         for line in self._source(problem):
             self.line(line)
@@ -61,26 +60,23 @@ class ProblemPrinter:
         place = problem.position
         if (place.line, place.column) == (1, 1) and not problem.path:
             return  # about the file as a whole
-        lines = self._lines(place)
+        if place.file not in self.files:
+            self.files[place.file] = _read(Path(place.file))
+        lines = self.files[place.file]
         if place.line > len(lines):
             return
         line, before = lines[place.line - 1].rstrip(), place.column - 1
-        is_name = VARIABLE_NAMED.search(problem.path) is None or _names_variable(line[before:])
+        is_name = not is_variable_name(problem.path) or _names_variable(line[before:])
         if before >= len(line) or not is_name or _may_hold_credential(line):
             return
         start = 0 if len(line) <= _WIDEST else max(0, before - _BEFORE)
         cut = line[start : start + _WIDEST]
         more = "…" if start + len(cut) < len(line) else ""
-        shown = f"{'…' if start else ''}{for_line(cut)}{more}"
+        excerpt = f"{'…' if start else ''}{for_line(cut)}{more}"
         indent = len(for_line(line[start:before])) + bool(start)
         number = str(place.line)
-        yield f"  {number} | {shown}"
+        yield f"  {number} | {excerpt}"
         yield f"  {' ' * len(number)} | {' ' * indent}^"
-
-    def _lines(self, place: Position) -> tuple[str, ...]:
-        if place.file not in self.files:
-            self.files[place.file] = _read(Path(place.file))
-        return self.files[place.file]
 
 
 def _read(path: Path) -> tuple[str, ...]:
@@ -96,12 +92,12 @@ def _read(path: Path) -> tuple[str, ...]:
 def _names_variable(text: str) -> bool:
     from aish.system.secrets.secrets import resembles_key
 
-    found = _VARIABLE.match(text)
-    return found is not None and not resembles_key(found[1])
+    match = _VARIABLE.match(text)
+    return match is not None and not resembles_key(match[1])
 
 
 def _may_hold_credential(line: str) -> bool:
-    """Whether something in a line must not be logged."""
+    """Return true if something in a line must not be logged."""
     from aish.system.secrets.literal_keys import begins_like_key, literal_keys
     from aish.system.secrets.secrets import names_credential, resembles_key
 
@@ -117,12 +113,11 @@ def _may_hold_credential(line: str) -> bool:
 
 
 def _may_name_credential(key: str) -> bool:
-    """Whether a key is, or could be meant to be, that of a credential."""
     from difflib import get_close_matches
 
-    from aish.config.file_schema import known_keys
+    from aish.config.file_schema import all_keys
     from aish.system.secrets.secrets import names_credential
 
-    if key in known_keys():
+    if key in all_keys():
         return key not in _OURS and names_credential(key)
     return names_credential(key) or bool(get_close_matches(key.lower(), _CREDENTIALS, 1, 0.75))

@@ -8,7 +8,14 @@ from pathlib import Path
 from aish.cli.boundary import code_with_output
 from aish.core.errors import AishError, ExitCode
 from aish.core.text import for_line
-from aish.output.formats.junit import CaseResult, Suite, Trouble, TroubleState, junit_xml
+from aish.output.formats.junit import (
+    CaseResult,
+    Suite,
+    Trouble,
+    TroubleState,
+    junit_xml,
+    name_apart,
+)
 from aish.reports.junit import FAILURES
 from aish.system.files import atomic_write
 from aish.system.secrets.literal_keys import without_keys
@@ -35,21 +42,21 @@ def report_files(
                 path.unlink()
     code = 0
 
-    def ended(with_code: int) -> int:
+    def set_code(with_code: int) -> int:
         nonlocal code
         code = with_code
         return code
 
     try:
-        yield ended
+        yield set_code
     except Exception as error:
         if junit is not None:
             _redden(junit, name, _trouble(error))
         raise
     code = code_with_output(code)
     if code and junit is not None:
-        said = f"the command ended with exit code {code}"
-        _redden(junit, name, Trouble(_state(code), "exit_code", said))
+        message = f"the command ended with exit code {code}"
+        _redden(junit, name, Trouble(_state(code), "exit_code", message))
 
 
 def _is_report(path: Path) -> bool:
@@ -59,14 +66,14 @@ def _is_report(path: Path) -> bool:
 
 
 def _trouble(error: Exception) -> Trouble:
-    said, code, kind = str(error), ExitCode.INTERNAL, "internal"
+    message, code, kind = str(error), ExitCode.INTERNAL, "internal"
     if isinstance(error, AishError):
         code, kind = error.exit_code, error.code
-        said += f"\nhint: {error.hint}" if error.hint else ""
+        message += f"\nhint: {error.hint}" if error.hint else ""
     elif isinstance(error, OSError):
         code, kind = ExitCode.FAILED, "failed"
-    said = without_keys(said)
-    return Trouble(_state(code), kind, for_line(said.partition("\n")[0]), said)
+    message = without_keys(message)
+    return Trouble(_state(code), kind, for_line(message.partition("\n")[0]), message)
 
 
 def _state(code: int) -> TroubleState:
@@ -75,13 +82,16 @@ def _state(code: int) -> TroubleState:
 
 def _redden(path: Path, name: str, trouble: Trouble) -> None:
     """Make the report say why the command did not succeed, unless it says so already."""
-    suite = Suite("run", (CaseResult(name, "run", 0.0, troubles=(trouble,)),))
-    whole = junit_xml(name, (suite,))
     with suppress(OSError):
+        written = None
         if path.exists() or path.is_symlink():
             written = path.read_bytes() if path.is_file() else b""
             if not (counts := _COUNTS.search(written)) or any(map(int, counts.groups())):
                 return
+        unique = name_apart(name, lambda one: f'classname="run"{one}'.encode() in (written or b""))
+        suite = Suite("run", (CaseResult(unique, "run", 0.0, troubles=(trouble,)),))
+        whole = junit_xml(name, (suite,))
+        if written is not None:
             whole = _with_suite(written, whole, trouble.state)
         atomic_write(path, whole, shared=True)
 

@@ -1,6 +1,5 @@
 """Shared by commands that only inspect: an environment without output and questions."""
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,38 +13,29 @@ from aish.core.protocols import Emit
 from aish.engine.environment import Opening, RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
-from aish.engine.preview.tool_listing import Look, look
+from aish.engine.preview.tool_listing import Look, bare_environment, look
 from aish.engine.resources.resources import missing_server
-from aish.engine.run_folder import RunFolder
-from aish.system.clock import SystemClock
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.unattended import Unattended
 
 
 def quiet_environment(plan: Plan) -> RunEnvironment:
     """No folder, nobody to ask, notices to stderr."""
     register_masks(plan.secrets)
-    return RunEnvironment(
-        emit=notices(plan.secrets),
-        approver=Unattended(),
-        clock=SystemClock(),
-        folder=RunFolder(id="look", path=None, mask=plan.secrets.mask),
-        environ=dict(os.environ),
-        opening=beginnings_at_terminal(plan.secrets.mask),
-    )
+    opening = beginnings() if sys.stderr.isatty() else None
+    return bare_environment(plan, notices(plan.secrets), opening)
 
 
 def beginnings(mask: Callable[[str], str] = str) -> Opening:
     """The `opening` of an environment that says on stderr which servers are started, each once."""
-    said: set[str] = set()
+    lines: set[str] = set()
 
-    def opening(doing: Sequence[str]) -> None:
-        for one in doing:
-            if one not in said:
-                said.add(one)
-                say(mask(one))
+    def say_once(doing: Sequence[str]) -> None:
+        for line in doing:
+            if line not in lines:
+                lines.add(line)
+                say(mask(line))
 
-    return opening
+    return say_once
 
 
 def beginnings_at_terminal(mask: Callable[[str], str]) -> Opening | None:
@@ -53,14 +43,14 @@ def beginnings_at_terminal(mask: Callable[[str], str]) -> Opening | None:
     return beginnings(mask) if sys.stderr.isatty() else None
 
 
-def looked_at(plan: Plan) -> Look:
+def look_at_tools(plan: Plan) -> Look:
     """The tools of a plan's servers; failures are printed, but for that of `require_servers`."""
-    found = anyio.run(look, plan, quiet_environment(plan))
-    for server in found.servers:
-        if server.state == "failed" and server is not missing_server(plan, found.servers):
-            told = plan.secrets.mask(server.error or "")
-            say(f"warning: mcp server `{server.alias}` is missing: {told}")
-    return found
+    view = anyio.run(look, plan, quiet_environment(plan))
+    for server in view.servers:
+        if server.state == "failed" and server is not missing_server(plan, view.servers):
+            reason = plan.secrets.mask(server.error or "")
+            say(f"warning: mcp server `{server.alias}` is missing: {reason}")
+    return view
 
 
 def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
@@ -69,14 +59,12 @@ def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
 
 
 def call_plan(pipeline: Pipeline, options: RunOptions, tool: str) -> Plan:
-    """A plan to call one tool: with the models that its server may ask (K13), and no others."""
+    """A plan to call one tool: with the models that its server may ask, and no others."""
     entry = pipeline.servers.get(tool.partition("__")[0])
     return make_plan(pipeline, options, with_models=False, asking=() if entry is None else (entry,))
 
 
 def notices(secrets: Secrets) -> Emit:
-    """An `Emit` that prints notices on stderr, and nothing else."""
-
     def emit(event: Event) -> None:
         if isinstance(event, Notice):
             say(secrets.mask(f"{event.level}: {event.text}"))

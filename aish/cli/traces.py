@@ -1,4 +1,4 @@
-"""`--otel`: checks that traces can be sent, and the sink that sends them (B11).
+"""`--otel`: checks that traces can be sent, and the sink that sends them.
 
 Imported only on request.
 """
@@ -15,11 +15,7 @@ from aish.system.secrets.secrets import Secrets
 
 
 def check_traces(asked: ReportOptions, cassette: Played | None, secrets: Secrets) -> None:
-    """Check before the run whether it can be traced, and mask the collector's credentials.
-
-    Raises:
-        UsageError: a replay has no network, a package is missing, or the address is invalid.
-    """
+    """Check before the run whether it can be traced, and mask the collector's credentials."""
     if cassette is not None and cassette.replays_models and cassette.replays_servers:
         raise UsageError(
             "`--otel` sends traces, and a replay has no network",
@@ -33,10 +29,10 @@ def check_traces(asked: ReportOptions, cassette: Played | None, secrets: Secrets
 
 
 def traces_of(asked: ReportOptions, run: str, secrets: Secrets) -> Traces:
-    """The sink for the run with this id."""
     return Traces(
         run,
-        open_exporter(asked.otel_endpoint, os.environ),
-        lambda said: say(f"warning: {secrets.mask(said)}"),
+        asked.otel_endpoint,
+        os.environ,
+        lambda message: say(f"warning: {secrets.mask(message)}"),
         content=asked.otel_content,
     )

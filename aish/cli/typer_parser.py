@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from aish import __version__
-from aish.cli.arguments import called, parameters
+from aish.cli.arguments import bind_call, parameters
 from aish.cli.boundary import say
 from aish.cli.catalogue import COMMANDS, GROUPS, Command
 from aish.cli.options import Argument, Option
@@ -63,14 +63,10 @@ _RANGES = {"a valid float range": "a number", "a valid int range": "a whole numb
 Call = Callable[[], int]
 
 
-def parsed_call(argv: Sequence[str]) -> Call:
-    """The call that `argv` requests; help and completion are printed already.
-
-    Raises:
-        UsageError: a command, option or value is invalid.
-    """
+def parse_call(argv: Sequence[str]) -> Call:
+    """The call that `argv` requests; help and completion are printed already."""
     try:
-        found = command_line().main(args=list(argv), prog_name="aish", standalone_mode=False)
+        result = command_line().main(args=list(argv), prog_name="aish", standalone_mode=False)
     except typer.Exit as leaving:
         code = leaving.exit_code
     except typer.Abort:
@@ -78,15 +74,15 @@ def parsed_call(argv: Sequence[str]) -> Call:
     except typer.TyperException as error:
         code = _usage(error)
     else:
-        if callable(found):
-            call: Call = found
+        if callable(result):
+            call: Call = result
             return call
-        code = found if isinstance(found, int) else 0
+        code = result if isinstance(result, int) else 0
     return lambda: code
 
 
 def command_line() -> Any:
-    """All commands, none of them imported."""
+    """Return all commands, none of them imported."""
     groups = {name: _group(name, text) for name, text in GROUPS.items()}
     top = _group("aish", HELP)
     for row in COMMANDS:
@@ -99,7 +95,7 @@ def command_line() -> Any:
     for parameter in top.params:
         if parameter.name == "install_completion":
             parameter.help = INSTALL_HELP
-            parameter.callback = _telling(parameter.callback)
+            parameter.callback = _report_changes(parameter.callback)
     return top
 
 
@@ -107,17 +103,17 @@ def load_command(row: Command) -> Any:
     """The command of a row for typer; invoked, it returns the requested call."""
     command = import_module(row.module).command
 
-    def call(**given: Any) -> Call:
-        return called(command, given)
+    def call(**values: Any) -> Call:
+        return bind_call(command, values)
 
     seen = [
         inspect.Parameter(
-            one.name,
+            parameter.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=one.default,
-            annotation=Annotated[get_type(one.annotation), _declared(one.declared)],
+            default=parameter.default,
+            annotation=Annotated[get_type(parameter.annotation), _to_typer(parameter.declared)],
         )
-        for one in parameters(command)
+        for parameter in parameters(command)
     ]
     call.__doc__ = command.__doc__
     call.__annotations__ = {one.name: one.annotation for one in seen}
@@ -129,22 +125,19 @@ def load_command(row: Command) -> Any:
 
 
 def get_type(annotation: Any) -> Any:
-    """The type of a declaration, without its annotations."""
     return annotation.__origin__
 
 
-def _declared(one: Option | Argument) -> object:
+def _to_typer(one: Option | Argument) -> object:
     details: dict[str, Any] = dict(one.details)
     if "completes" in details:
-        details["autocompletion"] = _completing(details.pop("completes"))
+        details["autocompletion"] = _completer(details.pop("completes"))
     if isinstance(one, Option):
         return typer.Option(*one.names, **details)
     return typer.Argument(**details)
 
 
-def _completing(name: str) -> Callable[[typer.Context, str], Any]:
-    """A function of `completion`, imported when a shell completes a word."""
-
+def _completer(name: str) -> Callable[[typer.Context, str], Any]:
     def complete(ctx: typer.Context, incomplete: str) -> Any:
         return getattr(import_module("aish.cli.completion"), name)(ctx, incomplete)
 
@@ -156,16 +149,16 @@ class _Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         options = {
-            one.opts[-1]: one.get_help_record(ctx)
-            for one in self.get_params(ctx)
-            if one.param_type_name == "option"
+            param.opts[-1]: param.get_help_record(ctx)
+            for param in self.get_params(ctx)
+            if param.param_type_name == "option"
         }
         if len(options) <= _MANY_OPTIONS:
             super().format_options(ctx, formatter)
             return
-        arguments = [one for one in self.params if one.param_type_name == "argument"]
+        arguments = [param for param in self.params if param.param_type_name == "argument"]
         with formatter.section("Arguments"):
-            formatter.write_dl([one.get_help_record(ctx) for one in arguments])
+            formatter.write_dl([argument.get_help_record(ctx) for argument in arguments])
         for title, names in OPTION_GROUPS.items():
             rows = [options.pop(f"--{name}", None) for name in names.split()]
             if any(rows):
@@ -183,9 +176,9 @@ class _Group(TyperGroup):
         self.rows: dict[str, Command] = {}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, found, left = super().resolve_command(ctx, args)
+        name, cmd, left = super().resolve_command(ctx, args)
         row = self.rows.get(name or "")
-        return name, found if row is None else load_command(row), left
+        return name, cmd if row is None else load_command(row), left
 
 
 def _group(name: str, text: str) -> Any:
@@ -199,7 +192,7 @@ def _group(name: str, text: str) -> Any:
         add_completion=name == "aish",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_top if name == "aish" else _nothing)
+    app.callback()(_top if name == "aish" else _do_nothing)
     return typer.main.get_command(app)
 
 
@@ -221,7 +214,7 @@ def _top(
     del version
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -229,11 +222,7 @@ def _nothing() -> None:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """The exit code of a command group that has shown its help.
-
-    Raises:
-        UsageError: anything else, in our words.
-    """
+    """The exit code of a command group that has shown its help."""
     text = error.format_message()
     if text.startswith("Usage: "):
         say(text)
@@ -241,20 +230,20 @@ def _usage(error: typer.TyperException) -> int:
     for words, meant in _RANGES.items():
         text = text.replace(words, meant)
     # Names that the parser quotes; we use backticks.
-    shown = re.sub(r"'([^'\n]+)'", r"`\1`", text).removesuffix(".")
+    message = re.sub(r"'([^'\n]+)'", r"`\1`", text).removesuffix(".")
     context = getattr(error, "ctx", None)
     program = context.command_path if context is not None else "aish"
     hint = f"see `{program} --help`"
-    raise UsageError(shown, hint=hint) from error
+    if program == "aish serve" and "option: --listen" in text:
+        hint = "`--http`, `--unix` and `--tcp` say where clients connect"
+    raise UsageError(message, hint=hint) from error
 
 
 # --- Files that the installation of completion edits
 # -----------------------------------------------
 
 
-def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """Install, then print every file that was changed."""
-
+def _report_changes(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
     def install_and_report(ctx: Any, parameter: Any, value: Any) -> Any:
         before = _texts() if value else {}
         try:
@@ -268,11 +257,11 @@ def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any
 
 
 def _texts() -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name in _EDITED:
         with suppress(OSError):
-            found[name] = (Path.home() / name).read_text("utf-8", "replace")
-    return found
+            texts[name] = (Path.home() / name).read_text("utf-8", "replace")
+    return texts
 
 
 def _tell(name: str, before: str | None, text: str) -> None:

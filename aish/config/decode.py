@@ -1,4 +1,4 @@
-"""Decodes the tree of a whole file into a `Pipeline` (design 10.1).
+"""Decodes the tree of a whole file into a `Pipeline`.
 
 One function for each section of a file. Values are known to fit the schema here; what no schema can
 check is reported with its position.
@@ -6,14 +6,16 @@ check is reported with its position.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from aish.config.documents import Documents
 from aish.config.fields import Table, absolute_path
+from aish.config.file_schema import builtin_options
 from aish.config.model import (
     EMBEDDED_TOKENS,
     FIELDS,
@@ -78,37 +80,16 @@ from aish.config.yaml_tree import (
     MappingNode,
     Node,
     ScalarNode,
-    broken_paths,
     is_whole,
     join,
+    paths_of_broken_nodes,
     positions_of,
     to_data,
 )
-from aish.core.errors import Problem, UsageError, did_you_mean
+from aish.core.errors import Problem, UnavailableError, UsageError, did_you_mean
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.pack_options import (
-    BridgeOptions,
-    BrowserOptions,
-    COptions,
-    Embeddings,
-    EmbeddingsProvider,
-    FilesOptions,
-    IdeOptions,
-    InfluxOptions,
-    IssuesOptions,
-    MetricsOptions,
-    MlOptions,
-    PackOptions,
-    ProcOptions,
-    RagOptions,
-    Sandbox,
-    SearchBackend,
-    ShellOptions,
-    WebOptions,
-    WsOptions,
-)
 from aish.core.phrases import backticked
 from aish.core.protocols import Asking, OnAsk
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
@@ -131,7 +112,6 @@ def decode_flow(table: Table, *, at_top: bool = False) -> Flow:
 
 
 def decode_limits(limits: Table) -> Limits:
-    """The bounds under `limits`."""
     cost = limits.data("cost_usd")
     return Limits(
         time=limits.seconds("time", 0.0) or None,
@@ -143,7 +123,7 @@ def decode_limits(limits: Table) -> Limits:
 
 
 def decode_context(table: Table, default: Context) -> Context:
-    """The bounds and files of a conversation in `table`, else those of the enclosing level."""
+    """The bounds and files of a conversation in `table`, or those of the enclosing level."""
     context = table.part("context")
     return Context(
         max_tokens=context.whole("max_tokens", default.max_tokens or 0) or None,
@@ -162,7 +142,7 @@ _WILDCARDS = re.compile(r"[*?]")
 def _context_files(context: Table) -> Iterator[ContextFile]:
     """The files: one text, or a list of texts and of `{path: …}`; a text may be a glob.
 
-    Each is relative to the file that it is written in, which may be an extended one (F8).
+    Each is relative to the file that it is written in, which may be an extended one.
     """
     alone = context.text("files")
     if alone is not None:
@@ -187,7 +167,7 @@ def _part_of_file(entry: Table, folder: Path) -> ContextFile:
     lines = entry.data("lines")
     # The schema says two whole numbers.
     numbers = lines if isinstance(lines, list) else []
-    span = [int(one) for one in numbers if isinstance(one, (int, float))]
+    span = [int(number) for number in numbers if isinstance(number, (int, float))]
     if span and span[-1] < span[0]:
         entry.problem("lines", f"the last line, {span[-1]}, is before the first, {span[0]}")
     return ContextFile(
@@ -222,8 +202,8 @@ def _foreach(table: Table) -> Foreach | None:
     if source is not None and source.has("delimiter") and not source.has("file"):
         source.problem("delimiter", "`delimiter` goes with `file`")
     if table.has("on_duplicate") and not table.has("key"):
-        said = "`on_duplicate` is for items with a `key`"
-        table.problem("on_duplicate", said)
+        message = "`on_duplicate` is for items with a `key`"
+        table.problem("on_duplicate", message)
     return Foreach(
         expression=table.text("foreach"),
         file=None if source is None else source.text("file"),
@@ -310,17 +290,15 @@ _LONG_FORM = frozenset({"path", "schema"})
 
 
 def decode_expect(table: Table, documents: Documents) -> tuple[Expectation, ...]:
-    """The items of the `expect` in `table`."""
-    found = (
+    expectations = (
         _expectation(Table(node, path, table.problems), documents)
         for path, node in table.items("expect")
         if isinstance(node, MappingNode)
     )
-    return tuple(expectation for expectation in found if expectation is not None)
+    return tuple(expectation for expectation in expectations if expectation is not None)
 
 
 def decode_tests(top: Table, documents: Documents) -> tuple[Case, ...]:
-    """The items of `tests`."""
     return tuple(
         _case(Table(node, path, top.problems), documents)
         for path, node in top.items("tests")
@@ -329,7 +307,6 @@ def decode_tests(top: Table, documents: Documents) -> tuple[Case, ...]:
 
 
 def decode_cassette(table: Table) -> CassetteSettings | None:
-    """The `cassette` in `table`, if there is one."""
     path = table.absolute("cassette")
     if path is not None:
         return CassetteSettings(path, name=table.text("cassette") or "")
@@ -347,7 +324,7 @@ def decode_cassette(table: Table) -> CassetteSettings | None:
 
 
 def decode_control(table: Table) -> ControlSettings:
-    """Where a run listens, who may connect, and who is told of questions."""
+    """Read `control`: listeners, tokens, and who is notified of questions."""
     tokens = (
         ControlToken(name, one.text("token_env"), one.absolute("token_file"), one.texts("scopes"))
         for name, one in table.part("tokens").tables()
@@ -373,7 +350,7 @@ _STDIO = "stdio"
 
 
 def decode_serve(table: Table) -> ServeSettings:
-    """What `aish serve` offers of the file, and how."""
+    """Read what `aish serve` offers of the file, and how."""
     limits, audit, usual = table.part("limits"), table.part("audit"), ServeLimits()
     clients = tuple(
         ServeClient(name, one.text("token_env"), one.absolute("token_file"), one.texts("tools"))
@@ -381,9 +358,9 @@ def decode_serve(table: Table) -> ServeSettings:
     )
     if any(client.name == _STDIO for client in clients):
         # The answers to its calls would be those of the client at standard streams.
-        said = f"`{_STDIO}` is the client that has started the server"
-        table.part("clients").problem(_STDIO, said, "give it another name")
-    for part in (table, *(one for _, one in table.part("clients").tables())):
+        message = f"`{_STDIO}` is the client that has started the server"
+        table.part("clients").problem(_STDIO, message, "give it another name")
+    for part in (table, *(client for _, client in table.part("clients").tables())):
         for key, kind, form in _SERVED:
             for glob in part.texts(key) if part is table or key == "tools" else ():
                 if not all(glob.partition("__")):
@@ -394,7 +371,7 @@ def decode_serve(table: Table) -> ServeSettings:
         table.text("instructions"),
         "plain" if table.text("names") == "plain" else "prefixed",
         table.texts("tools"),
-        tuple("page" if one == "page" else "elicit" for one in table.texts("ask"))
+        tuple("page" if way == "page" else "elicit" for way in table.texts("ask"))
         if table.has("ask")
         else ServeSettings().ask,
         table.seconds("hold", ServeSettings().hold),
@@ -424,7 +401,7 @@ def decode_serve(table: Table) -> ServeSettings:
         table.texts("origins"),
         tuple(_listeners(table)),
         forward=forward if table.has("forward") else ServeSettings().forward,
-        pipelines=tuple(_served_pipelines(table)),
+        pipelines=tuple(_pipelines_to_serve(table)),
         resources=table.texts("resources"),
         prompts=table.texts("prompts"),
     )
@@ -434,7 +411,7 @@ _LISTENER = re.compile(r"stdio\Z|(?P<tcp>(?:http|tcp)://)|(?P<unix>(?:http\+)?un
 
 
 def _listeners(table: Table) -> Iterator[str]:
-    """Where clients connect; a relative path of a socket file is in the folder of this file."""
+    """The addresses for clients; a relative path of a socket is in the folder of this file."""
     texts = table.texts("listen")
     if not texts:
         return
@@ -442,39 +419,39 @@ def _listeners(table: Table) -> Iterator[str]:
     from aish.net.listen.addresses import parse_address, unix_address
 
     for text in texts:
-        found = _LISTENER.match(text)
-        if found is None:
+        match = _LISTENER.match(text)
+        if match is None:
             hint = (
                 "write `stdio`, `http://HOST:PORT/mcp`, `http+unix:PATH`, `tcp://HOST:PORT` or "
                 "`unix:PATH`"
             )
-            table.problem("listen", f"`{text}` is no place to listen", hint)
+            table.problem("listen", f"`{text}` is not a listening address", hint)
             continue
-        rest = text[found.end() :]
+        rest = text[match.end() :]
         try:
-            if found["tcp"]:
+            if match["tcp"]:
                 parse_address(rest.partition("/")[0])
-            elif found["unix"]:
+            elif match["unix"]:
                 path = unix_address(table.folder_of("listen") / rest if rest else Path()).path
                 rest = str(path)
         except UsageError as error:
             table.problem("listen", error.message, error.hint)
-        yield f"{found[0]}{rest}"
+        yield f"{match[0]}{rest}"
 
 
-def _served_pipelines(table: Table) -> Iterator[ServedPipeline]:
+def _pipelines_to_serve(table: Table) -> Iterator[ServedPipeline]:
     """The pipelines that are offered as tools: paths, or mappings with a `file`."""
     for where, node in table.items("pipelines"):
         if isinstance(node, MappingNode):
-            one = Table(node, where, table.problems)
-            file = one.absolute("file")
+            entry = Table(node, where, table.problems)
+            file = entry.absolute("file")
             if file is not None:
                 yield ServedPipeline(
                     file,
-                    one.text("name"),
-                    one.text("description"),
-                    one.flag("task", default=False),
-                    one.flag("read_only", default=False),
+                    entry.text("name"),
+                    entry.text("description"),
+                    entry.flag("task", default=False),
+                    entry.flag("read_only", default=False),
                     where,
                 )
         elif isinstance(node, ScalarNode) and isinstance(node.value, str):
@@ -593,7 +570,6 @@ _ONLY_REMOTE = ("model", "key_env", "headers", "proxy", "verify_tls")
 
 
 def decode_models(models: Table) -> dict[str, ModelEntry]:
-    """Every entry by its alias."""
     return {alias: _entry(alias, table) for alias, table in models.tables()}
 
 
@@ -606,7 +582,7 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         alias=alias,
         base_url=table.text("base_url"),
         model=table.text("model"),
-        embedded=_embedded(table),
+        embedded=_embedded_model(table),
         key_env=table.text("key_env"),
         headers=table.pairs("headers"),
         params=_params(table),
@@ -665,7 +641,7 @@ def _check_kind(table: Table) -> None:
         table.problem(None, "an endpoint needs `model`, the model's name there")
 
 
-def _embedded(table: Table) -> str | None:
+def _embedded_model(table: Table) -> str | None:
     text = table.text("embedded")
     if text is None or text == EMBEDDED:
         return text
@@ -691,7 +667,6 @@ _OF_SERVER = ("name", "with", "arguments")
 
 
 def decode_prompts(prompts: Table, documents: Documents) -> dict[str, Prompt | ServerPrompt]:
-    """Every prompt by its name."""
     return {name: read_prompt(prompts, name, documents) for name in prompts.names()}
 
 
@@ -729,7 +704,6 @@ def _of_server(parts: Table) -> ServerPrompt:
 
 
 def _arguments_key(table: Table) -> str:
-    """The key that holds the arguments of a call."""
     if table.has("with") and table.has("arguments"):
         table.problem("arguments", "`arguments` is the older name of `with`, which is here too")
     return "arguments" if table.has("arguments") else "with"
@@ -784,7 +758,6 @@ def _rule(node: Node, path: str, mcp: Table) -> RuleEntry | None:
 
 
 def decode_policy_tests(top: Table) -> tuple[PolicyTest, ...]:
-    """The rows of `policy_tests`."""
     return tuple(
         _policy_test(Table(node, path, top.problems))
         for path, node in top.items("policy_tests")
@@ -817,7 +790,6 @@ _BELONGS = {
 
 
 def decode_servers(servers: Table) -> dict[str, ServerEntry]:
-    """Every server by its alias."""
     return {alias: _server_entry(alias, table) for alias, table in servers.tables()}
 
 
@@ -836,9 +808,10 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         cwd=_cwd(table),
         pack=table.texts("pack"),
         root=table.absolute("root"),
-        options=_pack_options(table.part("options")),
+        options=_pack_options(table.part("options"), table.texts("pack")),
         required=table.flag("required", default=True) if table.has("required") else None,
         trust=table.flag("trust", default=False),
+        instructions=table.flag("instructions", default=False),
         strict_output=table.flag("strict_output", default=False),
         protocol=cast("ProtocolChoice", table.text("protocol") or "auto"),
         sampling="allow" if table.text("sampling") == "allow" else "deny",
@@ -851,210 +824,82 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
     )
 
 
-_FILE_PACKS = ("fs", "edit", "git", "lang", "py")
-
-
-def _pack_options(table: Table) -> PackOptions:
-    """The options of packs; a pack that is not declared has its defaults."""
+def _pack_options(table: Table, packs: Sequence[str]) -> dict[str, Any]:
+    """The options of packs, in the order of the schema: a lock has them in it."""
     if not table.node.entries:
-        return PackOptions()
-    shell, proc, web = table.part("shell"), table.part("proc"), table.part("web")
-    metrics, issues, rag = table.part("metrics"), table.part("issues"), table.part("rag")
-    for key in ("store", "collection"):
-        _refuse_references(rag, key)
-    plain = ((shell, "env_file"), (proc, "env_file"), (metrics, "folder"))
-    hub, ide = table.part("ws"), table.part("ide")
-    browser = table.part("browser")
-    pages = ((browser, "program"), (browser, "allow"))
-    others = ((hub, "origins"), (ide.part("bridge"), "url"), *pages)
-    for one, key in (*plain, *others, *((web, k) for k in _WEB_TEXTS)):
-        _refuse_references(one, key)
-    denied = {name: table.part(name).texts("deny_names") for name in (*_FILE_PACKS, "c", "rag")}
-    return PackOptions(
-        **{name: FilesOptions(denied[name]) for name in _FILE_PACKS},
-        c=COptions(table.part("c").texts("macros"), denied["c"]),
-        web=WebOptions(
-            search=_search_backends(web),
-            allow=_destinations(web),
-            hosts=web.texts("hosts"),
-        ),
-        shell=ShellOptions(
-            env_file=shell.absolute("env_file"),
-            explain=shell.text("explain"),
-            sandbox=cast("Sandbox", shell.text("sandbox") or "auto"),
-            network=shell.flag("network", default=True),
-            keep_scripts=shell.flag("keep_scripts", default=False),
-        ),
-        proc=ProcOptions(
-            env_file=proc.absolute("env_file"),
-            sandbox=cast("Sandbox", proc.text("sandbox") or "auto"),
-            network=proc.flag("network", default=True),
-            most=proc.whole("most", ProcOptions().most),
-        ),
-        metrics=MetricsOptions(folder=metrics.absolute("folder")),
-        ml=_ml_options(table.part("ml")),
-        issues=IssuesOptions(prefix=issues.text("prefix") or ""),
-        ws=WsOptions(
-            allow_remote=hub.flag("allow_remote", default=False),
-            origins=_origins(hub),
-            token_env=hub.text("token_env") or "",
-        ),
-        browser=BrowserOptions(
-            program=browser.text("program") or "",
-            allow=_destinations(browser),
-            attach=browser.flag("attach", default=False),
-        ),
-        ide=IdeOptions(model=ide.text("model"), bridge=_bridge(ide)),
-        rag=RagOptions(
-            store=rag.absolute("store"),
-            collection=rag.text("collection") or RagOptions().collection,
-            embeddings=_embeddings(rag.part("embeddings")),
-            deny_names=denied["rag"],
-        ),
-    )
+        return {}
+    # Most files have no options.
+    from aish.system.pack_index import options_class
+
+    values: dict[str, Any] = {}
+    builtin = builtin_options()
+    for name in dict.fromkeys((*builtin, *packs)):
+        child = table.child(name)
+        # A pack that cannot be loaded is a server that does not start.
+        with suppress(UsageError, UnavailableError):
+            if child is not None and (kind := options_class(name)) is not None:
+                read = _options if name in builtin else _offered_options
+                values[name] = read(kind, child)
+    return values
 
 
-def _embeddings(table: Table) -> Embeddings:
-    provider = table.text("provider") or Embeddings().provider
-    for key in ("base_url", "model"):
-        _refuse_references(table, key)
-    if provider in {"openai", "ollama"}:
-        if not table.text("model"):
-            table.problem("provider", f"`provider: {provider}` needs a `model`")
-    elif not table.is_broken("provider"):  # else its own error says enough
-        for key in ("base_url", "model", "key_env"):
-            if table.has(key):
-                table.problem(key, f"`provider: {provider}` takes no `{key}`")
-    if (url := table.text("base_url")) and not _is_plain_address(url):
-        table.problem("base_url", f"`{url}` is not the address of an endpoint")
-    return Embeddings(
-        provider=cast("EmbeddingsProvider", provider),
-        base_url=table.text("base_url") or "",
-        model=table.text("model") or "",
-        key_env=table.text("key_env") or "",
-    )
+def _offered_options(kind: Any, table: Table) -> Any:
+    """The options of a pack of a distribution, whose class may check the values itself."""
+    try:
+        return _options(kind, table)
+    except Exception as error:  # ruff: ignore[blind-except] - code of others may raise anything
+        table.problem(None, f"{type(error).__name__}: {error}")
+        return kind()
 
 
-def _ml_options(ml: Table) -> MlOptions:
-    _refuse_references(ml, "rubric")
-    influx = ml.part("influx")
-    return MlOptions(
-        judge=ml.text("judge"),
-        rubric=ml.absolute("rubric"),
-        influx=_influx_options(influx) if ml.has("influx") else None,
-    )
+def _options(kind: Any, table: Table) -> Any:
+    """The options of a class, each read by the type of its field."""
+    values: dict[str, Any] = {}
+    types = get_type_hints(kind)
+    for option in fields(kind):
+        if "literal" in option.metadata and any("${" in text for text in table.texts(option.name)):
+            # Options are pinned as they stand: a variable would change them behind the lock.
+            table.problem(option.name, "variables are not read in the options of a pack")
+        values[option.name] = _option(option, types[option.name], table)
+    options = kind(**values)
+    if hasattr(options, "problems") and not any(map(table.is_broken, values)):
+        for name, message in options.problems():
+            table.problem(name, message)
+    return options
 
 
-def _influx_options(influx: Table) -> InfluxOptions:
-    url = influx.text("url") or ""
-    if url and not _is_plain_address(url):
-        influx.problem("url", f"`{url}` is not the address of an InfluxDB")
-    return InfluxOptions(url, influx.text("database") or "", influx.text("token_env") or "")
+def _option(option: "Field[Any]", kind: Any, table: Table) -> Any:
+    name, usual = option.name, None if option.default is MISSING else option.default
+    if is_dataclass(kind):
+        return _options(kind, table.part(name)) if table.has(name) else usual
+    inner = next(filter(is_dataclass, get_args(kind)), None)
+    if inner is not None and get_origin(kind) is tuple:
+        return tuple(_option_items(inner, name, table))
+    if inner is not None:
+        child = table.child(name)
+        return None if child is None else _options(inner, child)
+    read = _OPTION_READERS.get(kind)
+    return table.text(name) or usual or "" if read is None else read(table, name, usual)
 
 
-_WEB_TEXTS = ("allow", "hosts")
-_LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
+_OPTION_READERS: Mapping[Any, Callable[[Table, str, Any], Any]] = {
+    bool: lambda table, name, usual: table.flag(name, default=usual),
+    int: Table.whole,
+    float: Table.seconds,
+    Path | None: lambda table, name, _usual: table.absolute(name),
+    str | None: lambda table, name, _usual: table.text(name),
+    tuple[str, ...]: lambda table, name, _usual: table.texts(name),
+}
+"""How an option of another type than `str` or a choice of words is read."""
 
 
-def _origins(hub: Table) -> tuple[str, ...]:
-    """The origins of pages, as browsers send them: they are compared as they are written (K75)."""
-    from urllib.parse import urlsplit
-
-    found = hub.texts("origins")
-    for text in found:
+def _option_items(kind: Any, name: str, table: Table) -> Iterator[Any]:
+    """Read a list whose items have several forms, by the class that they are of."""
+    for path, node in table.items(name):
         try:
-            parts = urlsplit(text)
-            whole = f"{parts.scheme}://{parts.netloc}"
-            is_one = parts.hostname is not None and parts.port != 0 and "@" not in parts.netloc
-        except ValueError:
-            whole, is_one = "", False
-        if not is_one or text != whole.lower() or parts.scheme not in {"http", "https"}:
-            message = f"`{text}` is not an origin: write `http://HOST:PORT` in lower case"
-            hub.problem("origins", message)
-    return found
-
-
-def _bridge(ide: Table) -> BridgeOptions | None:
-    """The bridge of `ide`; its token is sent encrypted, or stays on this machine (K78)."""
-    from urllib.parse import urlsplit
-
-    bridge = ide.child("bridge")
-    if bridge is None:
-        return None
-    url, token_env = bridge.text("url") or "", bridge.text("token_env") or ""
-    try:
-        parts = urlsplit(url)
-        is_one = parts.hostname is not None and parts.port != 0 and "@" not in parts.netloc
-    except ValueError:
-        is_one = False
-    if not is_one or parts.scheme not in {"ws", "wss"} or parts.fragment:
-        bridge.problem("url", f"`{url}` is not the address of a WebSocket")
-    elif token_env and parts.scheme == "ws" and parts.hostname not in _LOCAL_HOSTS:
-        message = "the token would be sent unencrypted: use `wss`, or an address of this machine"
-        bridge.problem("url", message)
-    usual = BridgeOptions(url)
-    reconnect = bridge.seconds("reconnect", usual.reconnect)
-    most = bridge.seconds("most", usual.most)
-    if not 1 <= reconnect <= most:
-        bridge.problem("reconnect", "must be at least 1s, and not more than `most`")
-    return BridgeOptions(url, token_env, reconnect, most)
-
-
-_LAST_PORT = 65_535
-
-
-def _refuse_references(table: Table, key: str) -> None:
-    """Options are pinned as they stand: a variable would change them behind the lock (K12)."""
-    if any("${" in text for text in table.texts(key)):
-        table.problem(key, "variables are not read in the options of a pack")
-
-
-def _search_backends(web: Table) -> tuple[SearchBackend, ...]:
-    if not web.has("search"):
-        return WebOptions().search
-    found: list[SearchBackend] = []
-    for path, node in web.items("search"):
-        if isinstance(node, MappingNode):
-            for kind, value in cast("Mapping[str, JsonValue]", to_data(node)).items():
-                text = str(value)
-                if kind == "searxng" and not _is_plain_address(text):
-                    message = f"`{text}` is not the address of a SearXNG"
-                    web.problems.append(Problem(node.position, path, message, None))
-                found.append(
-                    SearchBackend("searxng", url=text)
-                    if kind == "searxng"
-                    else SearchBackend("brave", key_env=text)
-                )
-        else:
-            found.append(SearchBackend("duckduckgo"))
-    return tuple(found)
-
-
-def _is_plain_address(url: str) -> bool:
-    """Whether it is a URL of HTTP with a host, and without a user, a password or a query."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        port = 1 if parts.port is None else parts.port
-    except ValueError:
-        return False
-    return (
-        parts.scheme in {"http", "https"}
-        and bool(parts.hostname)
-        and parts.username is None
-        and not (parts.query or parts.fragment)
-        and port > 0
-    )
-
-
-def _destinations(table: Table) -> tuple[str, ...]:
-    for index, text in enumerate(table.texts("allow")):
-        port = text.rpartition(":")[2]
-        # What is no host and port at all is a problem of the schema.
-        if port.isdecimal() and not 0 < int(port[:9]) <= _LAST_PORT:
-            table.problem("allow", f"entry {index + 1}, `{text}`, has no valid port")
-    return table.texts("allow")
+            yield kind.parse(to_data(node))
+        except ValueError as error:
+            table.problems.append(Problem(node.position, path, str(error), None))
 
 
 def _check_server_kind(table: Table) -> None:
@@ -1096,6 +941,7 @@ def _server_timeout(table: Table) -> ServerTimeout:
         connect=table.seconds("connect", default.connect),
         call=table.seconds("call", default.call),
         tools={name: tools.seconds(name, default.call) for name in tools.node.entries},
+        call_max=table.seconds("call_max", 0.0) or None,
     )
 
 
@@ -1103,7 +949,6 @@ _TOOL = "shell__run"
 
 
 def decode_shell(shell: Table) -> Shell:
-    """The settings under `shell`."""
     return Shell(
         auto_approve=tuple(
             RuleEntry(tool=_TOOL, command=_words(node, path, shell), path=path)
@@ -1177,7 +1022,7 @@ _NOT_BY_NAME = ("server", "user", "file", UNREADABLE)
 
 @frozen
 class StepsReader:
-    """What all steps of a file share."""
+    """Reads the steps of a file with what they share."""
 
     prompts: Mapping[str, Prompt | ServerPrompt]
     knows_prompts: bool
@@ -1207,7 +1052,7 @@ class StepsReader:
         return (self._step(top),)
 
     def _step(self, table: Table) -> Step:
-        """One step; a step of no valid kind is replaced by a placeholder."""
+        """Read a step; one of no valid kind is replaced by a placeholder."""
         kinds = _kinds(table)
         if len(kinds) > 1:
             named = backticked(kinds, by=" and ")
@@ -1263,11 +1108,10 @@ class StepsReader:
     def _prompt(self, table: Table) -> tuple[Prompt | ServerPrompt, str | None]:
         parts = table.part("prompt")
         if parts.has("name") and not any(map(parts.node.entries.__contains__, _NOT_BY_NAME)):
-            return self._named_prompt(parts)
+            return self._prompt_by_name(parts)
         return read_prompt(table, "prompt", self.documents), None
 
-    def _named_prompt(self, parts: Table) -> tuple[Prompt | ServerPrompt, str | None]:
-        """An entry of `prompts`."""
+    def _prompt_by_name(self, parts: Table) -> tuple[Prompt | ServerPrompt, str | None]:
         name = parts.text("name") or ""
         for stray in filter(parts.has, ("system", "with", "arguments")):
             hint = "a step has its own `system`" if stray == "system" else None
@@ -1336,19 +1180,17 @@ Denied = TypeVar("Denied", OnDenied, OnDenied | None)
 
 
 def on_denied(table: Table, default: Denied) -> Denied:
-    """The value of `on_denied`."""
     return cast("Denied", table.text("on_denied") or default)
 
 
 def on_tool_error(table: Table, default: OnToolError) -> OnToolError:
-    """The value of `on_tool_error`."""
     return cast("OnToolError", table.text("on_tool_error") or default)
 
 
 def decode_asking(table: Table, default: Asking) -> Asking:
-    """The values of `on_ask` and `ask_timeout`; another `on_ask` has its own default time (A7)."""
-    given = cast("OnAsk | None", table.text("on_ask"))
-    on_ask = given or default.on_ask
+    """The values of `on_ask` and `ask_timeout`; another `on_ask` has its own default time."""
+    on_ask_text = cast("OnAsk | None", table.text("on_ask"))
+    on_ask = on_ask_text or default.on_ask
     timeout = default.timeout
     if table.has("ask_timeout"):
         timeout = table.seconds("ask_timeout", Asking(on_ask).seconds)
@@ -1375,12 +1217,12 @@ def _from_server(entry: Table) -> Attachment | Retrieval:
         entry.problem("query", message, "write two entries with the same `server`")
     server = entry.text("server")
     if "query" in chosen:
-        found = Retrieval(server or "", entry.text("query") or "")
+        retrieval = Retrieval(server or "", entry.text("query") or "")
         threshold = entry.data("threshold")
-        least = threshold if isinstance(threshold, (int, float)) else found.threshold
+        least = threshold if isinstance(threshold, (int, float)) else retrieval.threshold
         return replace(
-            found,
-            top_k=entry.whole("top_k", found.top_k),
+            retrieval,
+            top_k=entry.whole("top_k", retrieval.top_k),
             threshold=float(least),
             collection=entry.text("collection"),
         )
@@ -1480,7 +1322,7 @@ def decode(
         sources=frozenset(map(Path, (*files, *documents.files))),
         data=data,
         positions=positions_of(root),
-        broken=tuple(broken_paths(root)) if problems else (),
+        broken=tuple(paths_of_broken_nodes(root)) if problems else (),
     )
 
 

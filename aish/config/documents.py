@@ -1,4 +1,4 @@
-"""Reads the files of a pipeline when it is loaded (F8, F10).
+"""Reads the files of a pipeline when it is loaded.
 
 `extends` merges files into one tree in which each value keeps its position; prompts and schemas may
 be separate files. A file that cannot be read as text is a problem with a position.
@@ -190,11 +190,11 @@ class _Reader:
             if base is None:
                 complete = False
             else:
-                whole = base if whole is None else merged(whole, base)
+                whole = base if whole is None else merge(whole, base)
         own = MappingNode(root.position, dict(root.entries), dict(root.keys))
         own.entries.pop("extends", None)
         own.keys.pop("extends", None)
-        whole = own if whole is None else merged(whole, own)
+        whole = own if whole is None else merge(whole, own)
         if not complete:
             # A missing value may be in the base that could not be read.
             whole.put(UNREADABLE, BrokenNode(root.position, None), root.position)
@@ -242,13 +242,13 @@ class _Reader:
         self.problems.append(Problem(node.position, place, message))
 
 
-def merged(below: MappingNode, over: MappingNode) -> MappingNode:
+def merge(below: MappingNode, over: MappingNode) -> MappingNode:
     """Mappings deeply merged; lists and scalars of `over` replace those of `below`."""
     whole = MappingNode(over.position, dict(below.entries), dict(below.keys))
     for key, value in over.entries.items():
         under = below.entries.get(key)
         if isinstance(under, MappingNode) and isinstance(value, MappingNode):
-            whole.put(key, merged(under, value), over.keys[key])
+            whole.put(key, merge(under, value), over.keys[key])
         else:
             whole.put(key, value, over.keys[key])
     return whole
@@ -329,9 +329,9 @@ def parse_document(text: str, name: str) -> JsonValue:
                 raise ValueError(reason) from error
     root, problems = parse_mapping(text, name)
     if problems:
-        found = problems[0]
-        place = f"line {found.position.line}, column {found.position.column}"
-        raise ValueError(f"{place}: {found.message}")
+        problem = problems[0]
+        place = f"line {problem.position.line}, column {problem.position.column}"
+        raise ValueError(f"{place}: {problem.message}")
     assert root is not None
     return to_data(root)
 

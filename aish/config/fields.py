@@ -1,8 +1,8 @@
 """Typed access to a mapping of the file that is known to fit the schema.
 
 Used by `decode`: each getter has the default of the design, and errors that the schema cannot find
-become problems with a position. Durations and sizes are written as `1h30m` and `32KiB` (F13);
-`${VAR}` and `${VAR:-default}` are allowed in some fields (F7): the value comes from the
+become problems with a position. Durations and sizes are written as `1h30m` and `32KiB`;
+`${VAR}` and `${VAR:-default}` are allowed in some fields: the value comes from the
 environment, and as in a shell, `:-` also replaces an empty value.
 """
 
@@ -32,8 +32,13 @@ _REFERENCE = lazy_pattern(
     r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
 )
 
-VARIABLE_NAMED = lazy_pattern(r"(?:\A(?:secrets|env)\[\d+\]|\.(?:key|auth|token|url)_env)\Z")
-"""The paths of values that are names of variables."""
+_VARIABLES = (".key_env", ".auth_env", ".token_env", ".url_env")
+
+
+def is_variable_name(path: str) -> bool:
+    """Tell whether the value at a path of a file is the name of a variable."""
+    in_list = path.startswith(("secrets[", "env[")) and path.find("]") == len(path) - 1
+    return in_list or path.endswith(_VARIABLES)
 
 
 def variables(text: str) -> tuple[tuple[str, str | None], ...]:
@@ -41,17 +46,17 @@ def variables(text: str) -> tuple[tuple[str, str | None], ...]:
     if "${" not in text:
         return ()
     return tuple(
-        (found["name"], found["default"])
-        for found in _REFERENCE.finditer(text)
-        if found["name"] is not None
+        (match["name"], match["default"])
+        for match in _REFERENCE.finditer(text)
+        if match["name"] is not None
     )
 
 
-def malformed(text: str) -> str | None:
+def find_malformed(text: str) -> str | None:
     """The beginning of the first `${` that is not a reference, if there is one."""
-    for found in _REFERENCE.finditer(text):
-        if found[0] == "${":
-            return text[found.start() : found.start() + 20]
+    for match in _REFERENCE.finditer(text):
+        if match[0] == "${":
+            return text[match.start() : match.start() + 20]
     return None
 
 
@@ -62,12 +67,12 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
         KeyError: a variable is not set and has no default.
     """
 
-    def replace(found: re.Match[str]) -> str:
-        if found[0] == "$${":
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$${":
             return "${"
-        name, default = found["name"], found["default"]
+        name, default = match["name"], match["default"]
         if name is None:
-            return found[0]
+            return match[0]
         value = environ.get(name)
         if default is not None:
             return value or default
@@ -84,9 +89,9 @@ _HOST = lazy_pattern(r"(?:[^:/?#]*://)?(?:[^/?#]*@)?(?P<host>[^/?#]*)")
 def host_span(url: str) -> tuple[int, int]:
     """Start and end of host and port in a URL that may contain references to variables."""
     # A default may contain any character.
-    found = _HOST.match(_REFERENCE.sub(lambda one: "x" * len(one[0]), url))
-    assert found is not None, "every part is optional"
-    return found.span("host")
+    match = _HOST.match(_REFERENCE.sub(lambda one: "x" * len(one[0]), url))
+    assert match is not None, "every part is optional"
+    return match.span("host")
 
 
 _DURATION = lazy_pattern(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|[dhms])){1,5}\Z")
@@ -113,7 +118,7 @@ def duration(text: str) -> float:
     if _DURATION.match(text):
         parts = _PART.findall(text)
         sizes = [_SECONDS[unit] for _, unit in parts]
-        if all(one > two for one, two in pairwise(sizes)):
+        if all(first > two for first, two in pairwise(sizes)):
             seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
             if seconds > 0:
                 return seconds
@@ -127,10 +132,10 @@ def size(text: str) -> int:
     Raises:
         ValueError: it is not a size.
     """
-    found = _SIZE.match(text)
-    if found is None:
+    match = _SIZE.match(text)
+    if match is None:
         raise ValueError(f"`{text}` is not a size such as `32KiB` or `2MiB`")
-    count = int(found[1]) * _BYTES[found[2]]
+    count = int(match[1]) * _BYTES[match[2]]
     if count == 0:
         raise ValueError("size must be greater than zero")
     return count
@@ -150,15 +155,12 @@ class Table:
         return None if isinstance(node, ScalarNode) and node.value is None else node
 
     def has(self, key: str) -> bool:
-        """Whether an entry is present and not null."""
         return self.raw(key) is not None
 
     def is_broken(self, key: str) -> bool:
-        """Whether an entry could not be read."""
         return isinstance(self.node.entries.get(key), BrokenNode)
 
     def place(self, key: str) -> str:
-        """The path of an entry."""
         return join(self.path, key)
 
     def position(self, key: str) -> Position:
@@ -180,35 +182,29 @@ class Table:
 
     def _may_lack_nothing(self) -> bool:
         broken = any(isinstance(node, BrokenNode) for node in self.node.entries.values())
-        return broken or any(_is_unknown_in(self.path, found) for found in self.problems)
+        return broken or any(_is_unknown_in(self.path, problem) for problem in self.problems)
 
     def data(self, key: str) -> JsonValue:
-        """The data of an entry."""
         node = self.raw(key)
         return None if node is None else to_data(node)
 
     def mapping(self, key: str) -> dict[str, JsonValue]:
-        """A mapping's data; empty if missing."""
         value = self.data(key)
         return dict(value) if isinstance(value, Mapping) else {}
 
     def text(self, key: str) -> str | None:
-        """A text, or `None` if missing."""
         node = self.raw(key)
         return node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else None
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
         value = self.data(key)
         return value if isinstance(value, bool) else default
 
     def whole(self, key: str, default: int) -> int:
-        """A whole number; `2.0` is one too."""
         value = self.data(key)
         return int(value) if isinstance(value, (int, float)) else default
 
     def seconds(self, key: str, default: float) -> float:
-        """A duration."""
         text = self.text(key)
         try:
             return default if text is None else duration(text)
@@ -217,7 +213,6 @@ class Table:
             return default
 
     def size(self, key: str, default: int) -> int:
-        """A size in bytes."""
         text = self.text(key)
         try:
             return default if text is None else size(text)
@@ -233,7 +228,6 @@ class Table:
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
     def pairs(self, key: str) -> dict[str, str]:
-        """A mapping from texts to texts."""
         return {name: str(value) for name, value in self.mapping(key).items()}
 
     def child(self, key: str) -> "Table | None":
@@ -244,7 +238,6 @@ class Table:
         return Table(node, self.place(key), self.problems)
 
     def part(self, key: str) -> "Table":
-        """A nested mapping, empty if missing."""
         return self.child(key) or Table(
             MappingNode(self.node.position), self.place(key), self.problems
         )
@@ -265,7 +258,6 @@ class Table:
         return (key for key in self.node.entries if key != UNREADABLE)
 
     def items(self, key: str) -> Iterator[tuple[str, Node]]:
-        """The items of a list, each with its path."""
         node = self.raw(key)
         if isinstance(node, ListNode):
             for index, item in enumerate(node.items):
@@ -277,12 +269,10 @@ class Table:
         return Path(node.position.file).parent
 
     def absolute(self, key: str) -> Path | None:
-        """A path, made absolute; `None` if missing."""
         text = self.text(key)
         return None if text is None else absolute_path(self.folder_of(key), text)
 
     def absolutes(self, key: str) -> tuple[Path, ...]:
-        """A list of paths, made absolute."""
         return tuple(
             absolute_path(Path(node.position.file).parent, node.value)
             for _, node in self.items(key)
@@ -290,7 +280,7 @@ class Table:
         )
 
     def check_references(self, key: str) -> None:
-        """Report each `${` in an entry that is not a reference to a variable (F7)."""
+        """Report each `${` in an entry that is not a reference to a variable."""
         node = self.raw(key)
         if node is not None:
             self._check_references(node, self.place(key))
@@ -298,9 +288,9 @@ class Table:
     def _check_references(self, node: Node, path: str) -> None:
         match node:
             case ScalarNode(value=str(text)):
-                found = malformed(text)
-                if found is not None:
-                    message = f"`{found}` is not a reference to a variable"
+                reference = find_malformed(text)
+                if reference is not None:
+                    message = f"`{reference}` is not a reference to a variable"
                     hint = "write `${NAME}` or `${NAME:-default}`; `$${` stands for `${` itself"
                     self.problems.append(Problem(node.position, path, message, hint))
             case ListNode():

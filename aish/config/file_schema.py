@@ -1,7 +1,8 @@
-"""Validates the file against its schema; problems have positions and clear messages (F10)."""
+"""Validates the file against its schema; problems have positions and clear messages."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,18 +17,18 @@ from aish.config.yaml_tree import (
     join,
     to_data,
 )
-from aish.core.errors import Position, Problem, did_you_mean
+from aish.core.errors import Position, Problem, UnavailableError, UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.system.files import schema_text
-from aish.system.schema.check import SchemaProblem, check, show
+from aish.system.schema.check import SchemaProblem, check, show, unknown
 
 
 @frozen
 class SchemaPlace:
-    """One location in a schema: follows references and the form that is meant for mappings."""
+    """A location in a schema: follows references and the form that is meant for mappings."""
 
     root: JsonValue
     schema: JsonValue
@@ -39,7 +40,7 @@ class SchemaPlace:
             place = place.item() if isinstance(part, int) else place.entry(part)
         return place
 
-    def resolved(self) -> Mapping[str, JsonValue]:
+    def resolve(self) -> Mapping[str, JsonValue]:
         """The schema itself, or its form for mappings."""
         schema = self.schema
         while isinstance(schema, Mapping) and "$ref" in schema:
@@ -51,27 +52,25 @@ class SchemaPlace:
             forms = schema["anyOf"]
             assert isinstance(forms, Sequence)
             for form in forms:
-                inner = SchemaPlace(self.root, form).resolved()
+                inner = SchemaPlace(self.root, form).resolve()
                 if inner.get("type") == "object":
                     return inner
         return schema if isinstance(schema, Mapping) else {}
 
     def names(self) -> tuple[str, ...]:
-        """The known keys."""
-        properties = self.resolved().get("properties")
+        properties = self.resolve().get("properties")
         return tuple(properties) if isinstance(properties, Mapping) else ()
 
     def takes(self, key: str, *, last: bool) -> bool:
-        """Whether a new entry `key` is allowed here."""
+        """Return true if a new entry `key` is allowed here."""
         if key in self.names():
             return True
         # A new model or server made of one value would be a misspelt one.
-        others = self.resolved().get("additionalProperties", True)
+        others = self.resolve().get("additionalProperties", True)
         return others is True or (last and isinstance(others, Mapping))
 
     def entry(self, key: str) -> "SchemaPlace":
-        """The schema of an entry."""
-        schema = self.resolved()
+        schema = self.resolve()
         properties = schema.get("properties")
         if isinstance(properties, Mapping) and key in properties:
             return SchemaPlace(self.root, properties[key])
@@ -79,8 +78,7 @@ class SchemaPlace:
         return SchemaPlace(self.root, others if isinstance(others, Mapping) else {})
 
     def item(self) -> "SchemaPlace":
-        """The schema of an item."""
-        return SchemaPlace(self.root, self.resolved().get("items", {}))
+        return SchemaPlace(self.root, self.resolve().get("items", {}))
 
 
 SCHEMA = "pipeline.schema.json"
@@ -129,20 +127,19 @@ _OTHER_NAMES: Mapping[str, str] = {
 
 @cache
 def pipeline_schema() -> JsonObject:
-    """`schemas/pipeline.schema.json`."""
     schema: JsonObject = json.loads(schema_text(SCHEMA))
     return schema
 
 
 @cache
-def known_keys() -> frozenset[str]:
+def all_keys() -> frozenset[str]:
     """Every key that a pipeline file may have somewhere."""
-    found = (entry.get("properties") for entry in _mappings(pipeline_schema()))
-    return frozenset(key for keys in found if isinstance(keys, Mapping) for key in keys)
+    properties = (entry.get("properties") for entry in _mappings(pipeline_schema()))
+    return frozenset(key for keys in properties if isinstance(keys, Mapping) for key in keys)
 
 
 def is_unknown_key(problem: Problem) -> bool:
-    """Whether the error is about a key that the schema does not have."""
+    """Return true if the error is about a key that the schema does not have."""
     return problem.message.startswith("unknown key ")
 
 
@@ -151,26 +148,70 @@ def shape_problems(root: MappingNode) -> list[Problem]:
 
     What does not fit, or is missing, is a `BrokenNode` in the tree from now on.
     """
-    wrong = check(pipeline_schema(), to_data(root), is_ours=True)
-    found = [one for one in wrong if not _is_known(root, one.path)]
+    wrong = (*check(pipeline_schema(), to_data(root)), *_option_mismatches(root))
+    found = [problem for problem in wrong if not _is_known(root, problem.path)]
     # A pattern for a text also limits its length; of an empty text that alone is said.
-    patterns = {one.path for one in found if one.keyword == "pattern"}
-    empty = {one.path for one in found if one.keyword == "minLength"}
+    patterns = {problem.path for problem in found if problem.keyword == "pattern"}
+    empty = {problem.path for problem in found if problem.keyword == "minLength"}
     found = [
-        one
-        for one in found
-        if not (one.keyword == "maxLength" and one.path in patterns)
-        and not (one.keyword == "pattern" and one.path in empty)
+        problem
+        for problem in found
+        if not (problem.keyword == "maxLength" and problem.path in patterns)
+        and not (problem.keyword == "pattern" and problem.path in empty)
     ]
-    problems = [_worded(one, root) for one in found]
-    for one in found:
-        if one.keyword != "additionalProperties":
-            _break(root, one.path)
+    problems = [_problem_of(problem, root) for problem in found]
+    for problem in found:
+        if problem.keyword != "additionalProperties":
+            _break(root, problem.path)
     return problems
 
 
+def builtin_options() -> tuple[str, ...]:
+    """The built-in packs that have options."""
+    place = SchemaPlace(pipeline_schema(), pipeline_schema())
+    return place.along(("mcp", "servers", "ALIAS", "options")).names()
+
+
+def _option_mismatches(root: MappingNode) -> Iterator[SchemaProblem]:
+    """Mismatches of options that the schema does not know: those of packs that are not built in."""
+    servers = _mapping_at(_mapping_at(root, "mcp"), "servers")
+    for alias in servers.entries:
+        server = _mapping_at(servers, alias)
+        options, known = _mapping_at(server, "options"), builtin_options()
+        pack = to_data(server.entries["pack"]) if "pack" in server.entries else []
+        packs = pack if isinstance(pack, list) else [pack]
+        for name, node in options.entries.items():
+            path = ("mcp", "servers", alias, "options", name)
+            if name in packs and name not in known:
+                yield from _offered_option_mismatches(name, path, to_data(node))
+            elif name not in known and isinstance(node, MappingNode):
+                yield unknown(path[:-1], name, known)
+
+
+def _mapping_at(node: MappingNode, key: str) -> MappingNode:
+    inner = node.entries.get(key)
+    return inner if isinstance(inner, MappingNode) else MappingNode(node.position)
+
+
+def _offered_option_mismatches(
+    pack: str, path: tuple[str, ...], options: JsonValue
+) -> Iterator[SchemaProblem]:
+    from aish.system.pack_index import options_class, options_schema
+
+    try:
+        kind = options_class(pack)
+        schema = {"type": "object"} if kind is None else options_schema(kind)
+    except (UsageError, UnavailableError, TypeError):
+        return  # Its server does not start, and says why.
+    if kind is None and isinstance(options, Mapping):
+        for key in options:
+            yield unknown(path, key, {})
+    for problem in check(schema, options):
+        yield replace(problem, path=(*path, *problem.path))
+
+
 def _is_known(root: MappingNode, path: Sequence[str | int]) -> bool:
-    """Whether the value at a path is broken already, or may be in an unreadable part."""
+    """Return true if the value at a path is broken already, or may be in an unreadable part."""
     node: Node | None = root
     for part in path:
         if isinstance(node, MappingNode):
@@ -205,98 +246,98 @@ def _break(root: MappingNode, path: Sequence[str | int]) -> None:
             node = node.entries[key]
 
 
-def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
-    node, key, path = _find(root, found.path)
-    if found.keyword == "additionalProperties" and found.key is not None:
-        if (spelling := _without_gap(found.key)) is not None:
+def _problem_of(problem: SchemaProblem, root: MappingNode) -> Problem:
+    node, key, path = _find(root, problem.path)
+    if problem.keyword == "additionalProperties" and problem.key is not None:
+        if (spelling := _without_gap(problem.key)) is not None:
             # What is behind the colon may be a key of a service.
-            _, _, above = _find(root, found.path[:-1])
+            _, _, above = _find(root, problem.path[:-1])
             name, meant = spelling
             return Problem(key, join(above, name), f"unknown key `{name}:…`", meant)
-        return Problem(key, path, f"unknown key `{found.key}`", _unknown_hint(found))
-    if found.keyword == "required" and found.key is not None:
-        outer = path[: -len(found.key) - 1] if "." in path else ""
-        hint = "write `aish: 1` at the top" if found.path == ("aish",) else None
-        if found.key == "token_env":
+        return Problem(key, path, f"unknown key `{problem.key}`", _unknown_hint(problem))
+    if problem.keyword == "required" and problem.key is not None:
+        outer = path[: -len(problem.key) - 1] if "." in path else ""
+        hint = "write `aish: 1` at the top" if problem.path == ("aish",) else None
+        if problem.key == "token_env":
             hint = "or `token_file`, a file that only its owner can read"
-        if found.key == "uri":
+        if problem.key == "uri":
             hint = "or `query`, a question that passages are searched for"
-        return Problem(key, outer, f"the key `{found.key}` is missing", hint)
+        return Problem(key, outer, f"the key `{problem.key}` is missing", hint)
     position = key if node is None else node.position
     if (position.file, position.line) != (key.file, key.line):
         position = key
-    return Problem(position, path, *_value_words(found, node))
+    return Problem(position, path, *_value_words(problem, node))
 
 
 def _without_gap(text: str) -> tuple[str, str] | None:
     """The key in a text that is one with its value, `key:value`, and how it is written."""
     name, colon, rest = text.partition(":")
-    if not (colon and rest and name in known_keys()):
+    if not (colon and rest and name in all_keys()):
         return None
     return name, f"write `{name}: …`, with a space after the colon"
 
 
-def _meant(found: SchemaProblem, node: Node | None) -> str | None:
-    """How what has the wrong type is written."""
-    if not found.path:
+def _spelling_hint(problem: SchemaProblem, node: Node | None) -> str | None:
+    """The right spelling of a value with the wrong type."""
+    if not problem.path:
         return None
     text = node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else ""
     if (meant := _without_gap(text)) is not None:
         return meant[1]
-    if found.path[:-1] == ("models",):
-        return f"an entry of `models` is\n{model_entry(str(found.path[-1]), text)}"
-    return _MEANT.get(str(found.path[-1]))
+    if problem.path[:-1] == ("models",):
+        return f"an entry of `models` is\n{model_entry(str(problem.path[-1]), text)}"
+    return _MEANT.get(str(problem.path[-1]))
 
 
-def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | None]:
-    if found.keyword == "type":
-        schema = SchemaPlace(pipeline_schema(), pipeline_schema()).along(found.path).resolved()
+def _value_words(problem: SchemaProblem, node: Node | None) -> tuple[str, str | None]:
+    if problem.keyword == "type":
+        schema = SchemaPlace(pipeline_schema(), pipeline_schema()).along(problem.path).resolve()
         expected = schema.get("title") or " or ".join(
-            _KINDS.get(str(name), str(name)) for name in found.allowed
+            _KINDS.get(str(name), str(name)) for name in problem.allowed
         )
-        meant = _meant(found, node)
+        meant = _spelling_hint(problem, node)
         is_number = isinstance(node, ScalarNode) and type(node.value) in {int, float}
         kind = "a number" if is_number and expected == _variable_title() else _kind(node)
         return f"{expected} is expected here, and this is {kind}", meant
-    if found.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
-        given = node.value if isinstance(node.value, str) else json.dumps(node.value)
-        choices = [choice.strip("'\"") for choice in found.allowed]
+    if problem.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
+        value = node.value if isinstance(node.value, str) else json.dumps(node.value)
+        choices = [choice.strip("'\"") for choice in problem.allowed]
         listed = backticked(choices)
-        message = f"`{given}` is not {'one of ' if len(choices) > 1 else ''}{listed}"
-        return message, did_you_mean(given, choices)
-    if found.keyword == "pattern" and found.path:
-        wanted = _titles().get(found.message.partition(" does not match ")[2])
-        if found.path[-1] == "max_failures":
-            wanted = "a number, or a percentage such as `5%`"
+        message = f"`{value}` is not {'one of ' if len(choices) > 1 else ''}{listed}"
+        return message, did_you_mean(value, choices)
+    if problem.keyword == "pattern" and problem.path:
+        title = _titles().get(problem.message.partition(" does not match ")[2])
+        if problem.path[-1] == "max_failures":
+            title = "a number, or a percentage such as `5%`"
         # In place of a variable's name there may be its value.
-        is_name = wanted == _variable_title() and isinstance(node, ScalarNode)
-        given = "this" if is_name else f"`{_given(node, found)}`"
+        is_name = title == _variable_title() and isinstance(node, ScalarNode)
+        value = "this" if is_name else f"`{_text_of(node, problem)}`"
         hint = "export the value, and write the variable's name here" if is_name else None
-        if "deny_names" in found.path:
+        if "deny_names" in problem.path:
             hint = _MEANT["deny_names"]
-        if wanted is not None:
-            return f"{given} is not {wanted}", hint
-    if found.keyword == "minLength":
+        if title is not None:
+            return f"{value} is not {title}", hint
+    if problem.keyword == "minLength":
         return "the text must not be empty", None
-    if found.keyword == "minItems":
+    if problem.keyword == "minItems":
         return "the list must not be empty", None
-    return found.message, None
+    return problem.message, None
 
 
-def _given(node: Node | None, found: SchemaProblem) -> str:
+def _text_of(node: Node | None, problem: SchemaProblem) -> str:
     """The text that does not match a pattern: the value, or the name of its key."""
-    if isinstance(node, ScalarNode) and found.message.startswith(show(node.value) + " "):
+    if isinstance(node, ScalarNode) and problem.message.startswith(show(node.value) + " "):
         return str(node.value)
-    return str(found.path[-1])
+    return str(problem.path[-1])
 
 
 def _variable_title() -> str:
-    return str(SchemaPlace(pipeline_schema(), {"$ref": "#/$defs/variable"}).resolved()["title"])
+    return str(SchemaPlace(pipeline_schema(), {"$ref": "#/$defs/variable"}).resolve()["title"])
 
 
 @cache
 def _titles() -> Mapping[str, str]:
-    """What the patterns of the schema mean, by their text in problems."""
+    """The meaning of the schema's patterns, by their text in problems."""
     return {
         show(entry["pattern"]): str(entry["title"])
         for entry in _mappings(pipeline_schema())
@@ -311,16 +352,16 @@ def _mappings(schema: Any) -> Iterator[Mapping[str, Any]]:
     inner = schema.values() if isinstance(schema, Mapping) else schema
     if isinstance(inner, str) or not isinstance(inner, Iterable):
         return
-    for one in inner:
-        yield from _mappings(one)
+    for value in inner:
+        yield from _mappings(value)
 
 
-def _unknown_hint(found: SchemaProblem) -> str | None:
-    assert found.key is not None
-    if "key_env" in found.allowed and found.key in _OTHER_NAMES:
-        return _OTHER_NAMES[found.key]
-    near = did_you_mean(found.key, found.allowed)
-    listed = backticked(found.allowed)
+def _unknown_hint(problem: SchemaProblem) -> str | None:
+    assert problem.key is not None
+    if "key_env" in problem.allowed and problem.key in _OTHER_NAMES:
+        return _OTHER_NAMES[problem.key]
+    near = did_you_mean(problem.key, problem.allowed)
+    listed = backticked(problem.allowed)
     return near or (f"known here: {listed}" if listed else None)
 
 

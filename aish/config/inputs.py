@@ -1,20 +1,19 @@
-"""The inputs of a run: `-i`, `--input-text`, `--inputs`, defaults; each fits its schema (F9)."""
+"""The inputs of a run: `-i`, `--input-text`, `--inputs`, defaults; each fits its schema."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from aish.config.documents import UnreadableError, parse_document, read_text
 from aish.config.model import Pipeline
-from aish.config.typed_text import as_typed
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
-from aish.system.schema.check import SchemaProblem, check, is_simple, spell_path
+from aish.system.schema.check import SchemaProblem, check_here, spell_path
 
 INPUT_LIMIT = 64 * 1024 * 1024
 _OPTION = "-i"
-_AT = re.compile(r"^([^=]*=)@")
+_AT = lazy_pattern(r"^([^=]*=)@")
 
 
 def collect_inputs(
@@ -43,7 +42,9 @@ def collect_inputs(
         else:
             issues.append(_unknown(name, schemas, source))
     for text in given:
-        name, value = _parsed(text)
+        from aish.config.typed_text import as_typed
+
+        name, value = _split_option(text)
         if name in schemas:
             values[name] = as_typed(value, schemas[name])
         else:
@@ -51,9 +52,9 @@ def collect_inputs(
     unknown = bool(issues)
     texts: list[str] = []  # inputs that got a text, and are none
     for name, value in values.items():
-        found = fits(schemas[name], value)
-        issues += [f"the input `{name}`{_said(problem)}" for problem in found]
-        texts += [name] if found and isinstance(value, str) else []
+        problems = fits(schemas[name], value)
+        issues += [f"the input `{name}`{_problem_text(problem)}" for problem in problems]
+        texts += [name] if problems and isinstance(value, str) else []
     missing = [f"`{name}`" for name in schemas if name not in values]
     if missing:
         many = "inputs are" if len(missing) > 1 else "input is"
@@ -66,7 +67,7 @@ def collect_inputs(
 def complete_inputs(
     schemas: Mapping[str, JsonObject], given: Mapping[str, JsonValue], where: str | None = None
 ) -> dict[str, JsonValue]:
-    """Every input with its value, in the order of the file: those given, else their defaults (F9).
+    """Every input with its value, in the order of the file: those given, else their defaults.
 
     Raises:
         UsageError: one is missing, unknown, or does not fit its schema; all of them in one message.
@@ -79,9 +80,9 @@ def complete_inputs(
             near = did_you_mean(name, schemas)
             issues.append(f"unknown input `{name}`" + (f", {near}" if near else ""))
             continue
-        for found in fits(schemas[name], value):
-            place = f" at {spell_path(found.path)}" if found.path else ""
-            issues.append(f"the input `{name}`{place}: {found.message}")
+        for problem in fits(schemas[name], value):
+            place = f" at {spell_path(problem.path)}" if problem.path else ""
+            issues.append(f"the input `{name}`{place}: {problem.message}")
     issues += [f"the input `{name}` is missing" for name in schemas if name not in values]
     if issues:
         raise UsageError("\n".join(issues), where=where)
@@ -89,20 +90,21 @@ def complete_inputs(
 
 
 def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
-    """What is wrong with a value by a schema of the file, whose author is trusted."""
-    if is_simple(schema):
-        return check(schema, value)
+    """Return the problems of a value by a schema of the file, whose author is trusted."""
+    problems = check_here(schema, value)
+    if problems is not None:
+        return problems
     from aish.system.schema.worker_process import evaluate
 
     return tuple(evaluate(schema, value))
 
 
-def given_inputs(inputs: Sequence[str] | None, texts: Sequence[str] | None) -> tuple[str, ...]:
-    """Those of `-i`, and then those of `--input-text` as `-i` spells a text that is no file."""
+def join_inputs(inputs: Sequence[str] | None, texts: Sequence[str] | None) -> tuple[str, ...]:
+    """Join `-i` and `--input-text`, the latter as `-i` spells a text that is no file."""
     return (*(inputs or ()), *(_AT.sub(r"\1@@", text) for text in texts or ()))
 
 
-def _parsed(text: str) -> tuple[str, str]:
+def _split_option(text: str) -> tuple[str, str]:
     """The name and the text of `NAME=VALUE` or `NAME=@FILE`; `NAME=@@TEXT` is the text `@TEXT`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -144,7 +146,7 @@ def _unknown(name: str, schemas: Mapping[str, JsonObject], where: str) -> str:
     return f"{where}: unknown input `{name}`" + (f", {near}" if near else "")
 
 
-def _said(problem: SchemaProblem) -> str:
+def _problem_text(problem: SchemaProblem) -> str:
     place = f" at {spell_path(problem.path)}" if problem.path else ""
     return f"{place}: {problem.message}"
 
@@ -165,6 +167,6 @@ def _hint(
     if unknown:
         return f"inputs of {pipeline.file}: {backticked(pipeline.inputs) or 'none'}"
     for name in texts:
-        if said := _SPELLINGS.get(str(pipeline.inputs[name].get("type"))):
-            return said.format(name=name)
+        if spelling := _SPELLINGS.get(str(pipeline.inputs[name].get("type"))):
+            return spelling.format(name=name)
     return None

@@ -1,4 +1,4 @@
-"""Inserts items into a list of a YAML file, leaving every other byte unchanged (S8).
+"""Inserts items into a list of a YAML file, leaving every other byte unchanged.
 
 Only produces the text. The caller verifies the result: a file may have a layout that is not
 supported here.
@@ -7,6 +7,7 @@ supported here.
 from collections.abc import Sequence
 from typing import Any
 
+from aish.config.yaml_tree import LETTERS, yaml_reader
 from aish.core.errors import UsageError
 
 _BLOCKS = frozenset({"|", ">"})
@@ -21,7 +22,7 @@ def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Seq
     Raises:
         UsageError: there is a value other than a list, or no place for one.
     """
-    root = _composed(text)
+    root = yaml_reader().compose(text.translate(LETTERS))
     outer, inner = path
     parent = _value(root, outer)
     if parent is None:
@@ -30,19 +31,19 @@ def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Seq
         raise UsageError(f"`{outer}` is empty", hint=f"remove the line `{outer}:`, and try again")
     if parent.id != "mapping":
         raise UsageError(f"`{outer}` is not a mapping", hint=_BY_HAND)
-    found = _value(parent, inner)
+    node = _value(parent, inner)
     where = f"{outer}.{inner}"
-    if found is None:
+    if node is None:
         return _with_key(text, parent, (inner,), block, flow)
-    if found.id == "scalar" and _is_empty(found):
+    if node.id == "scalar" and _is_empty(node):
         raise UsageError(f"`{where}` is empty", hint=f"write `{inner}: []`, and try again")
-    if found.id != "sequence":
+    if node.id != "sequence":
         raise UsageError(f"`{where}` is not a list", hint=f"make it one, or {_BY_HAND}")
-    if found.start_mark.index < parent.start_mark.index or found.anchor is not None:
+    if node.start_mark.index < parent.start_mark.index or node.anchor is not None:
         raise UsageError(f"`{where}` is shared with another part of the file", hint=_BY_HAND)
-    if found.flow_style:
-        return _in_flow(text, found, ", ".join(flow))
-    return _after_line(text, _end(text, found), _indented(block, found.start_mark.column))
+    if node.flow_style:
+        return _in_flow(text, node, ", ".join(flow))
+    return _after_line(text, _end(text, node), _indent(block, node.start_mark.column))
 
 
 def _with_key(
@@ -50,22 +51,22 @@ def _with_key(
 ) -> str:
     """The mapping with the list under a new key, or under two nested ones."""
     if mapping.flow_style:
-        made = f"{keys[-1]}: [{', '.join(flow)}]"
+        entry = f"{keys[-1]}: [{', '.join(flow)}]"
         if len(keys) > 1:
-            made = f"{keys[0]}: {{{made}}}"
-        return _in_flow(text, mapping, made)
+            entry = f"{keys[0]}: {{{entry}}}"
+        return _in_flow(text, mapping, entry)
     indent = mapping.value[0][0].start_mark.column
     lines = [f"{'  ' * depth}{key}:" for depth, key in enumerate(keys)]
-    lines += _indented(block, 2 * len(keys))
-    return _after_line(text, _end(text, mapping), _indented(lines, indent))
+    lines += _indent(block, 2 * len(keys))
+    return _after_line(text, _end(text, mapping), _indent(lines, indent))
 
 
-def _in_flow(text: str, node: Any, made: str) -> str:
+def _in_flow(text: str, node: Any, entry: str) -> str:
     if not node.value:
         place = node.start_mark.index + 1
-        return text[:place] + made + text[place:]
+        return text[:place] + entry + text[place:]
     place = _end(text, _last(node))
-    return f"{text[:place]}, {made}{text[place:]}"
+    return f"{text[:place]}, {entry}{text[place:]}"
 
 
 def _after_line(text: str, place: int, lines: Sequence[str]) -> str:
@@ -89,7 +90,7 @@ def _last(node: Any) -> Any:
     return last[1] if isinstance(last, tuple) else last
 
 
-def _indented(lines: Sequence[str], indent: int) -> list[str]:
+def _indent(lines: Sequence[str], indent: int) -> list[str]:
     return [" " * indent + line for line in lines]
 
 
@@ -99,9 +100,3 @@ def _value(mapping: Any, key: str) -> Any:
 
 def _is_empty(node: Any) -> bool:
     return node.value in {"", "~", "null"} and node.style is None
-
-
-def _composed(text: str) -> Any:
-    from ruamel.yaml import YAML
-
-    return YAML(typ="safe", pure=True).compose(text)

@@ -1,6 +1,6 @@
-"""Loads a `Pipeline` from a path, or reports all problems of the file (F10).
+"""Loads a `Pipeline` from a path, or reports all problems of the file.
 
-`--set a.b.c=VALUE` replaces one value of the file (F9).
+`--set a.b.c=VALUE` replaces one value of the file.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ OPTION = "--set"
 
 @frozen
 class Override:
-    """One value and its path in the file."""
+    """A value and its path in the file."""
 
     steps: tuple[str | int, ...]
     value: Node
@@ -43,17 +43,17 @@ class Override:
 
 def parse_override(text: str, number: int) -> Override | Problem:
     """The `number`th `--set`, from 1."""
-    name, equals, given = text.partition("=")
+    name, equals, value = text.partition("=")
     position = Position(OPTION, number, 1)
     steps = _steps(name.strip())
     if not equals or not steps:
         hint = "for example --set models.cloud.params.temperature=0"
         return Problem(position, "", f"`{text}` is not PATH=VALUE", hint)
-    parsed = parse_yaml(given, OPTION)
+    parsed = parse_yaml(value, OPTION)
     if parsed.problems:
-        found = parsed.problems[0]
-        return Problem(position, spelled(steps), f"`{given}`: {found.message}", found.hint)
-    return Override(steps, _moved(parsed.root or ScalarNode(position, None), position), position)
+        problem = parsed.problems[0]
+        return Problem(position, path_text(steps), f"`{value}`: {problem.message}", problem.hint)
+    return Override(steps, _copy_at(parsed.root or ScalarNode(position, None), position), position)
 
 
 def overridden(root: MappingNode, override: Override, schema: JsonValue) -> MappingNode | Problem:
@@ -62,7 +62,7 @@ def overridden(root: MappingNode, override: Override, schema: JsonValue) -> Mapp
     A missing parent is created if the schema has a key of that name, or allows any.
     """
     try:
-        whole = _replaced(root, override, 0, SchemaPlace(schema, schema))
+        whole = _replace_at(root, override, 0, SchemaPlace(schema, schema))
     except _NowhereError as error:
         return error.problem
     assert isinstance(whole, MappingNode)
@@ -70,15 +70,13 @@ def overridden(root: MappingNode, override: Override, schema: JsonValue) -> Mapp
 
 
 class _NowhereError(Exception):
-    """The path does not exist."""
-
     def __init__(self, override: Override, depth: int, message: str, hint: str | None) -> None:
         super().__init__(message)
-        path = spelled(override.steps[: depth + 1])
+        path = path_text(override.steps[: depth + 1])
         self.problem = Problem(override.position, path, message, hint)
 
 
-def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) -> Node:
+def _replace_at(node: Node, override: Override, depth: int, shape: SchemaPlace) -> Node:
     """A copy of the nodes along the path: an alias may have put a node in two places."""
     if depth == len(override.steps):
         return override.value
@@ -89,7 +87,7 @@ def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) ->
             message = f"no such item among {len(node.items)}"
             raise _NowhereError(override, depth, message, None)
         items = list(node.items)
-        items[index] = _replaced(items[index], override, depth + 1, shape.item())
+        items[index] = _replace_at(items[index], override, depth + 1, shape.item())
         return ListNode(node.position, items)
     if not isinstance(node, MappingNode) or not isinstance(step, str):
         raise _NowhereError(override, depth, "the path continues below a single value", None)
@@ -100,11 +98,11 @@ def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) ->
     copy = MappingNode(node.position, dict(node.entries), dict(node.keys))
     inner = node.entries.get(step) or MappingNode(override.position)
     key = override.position if last else node.keys.get(step, override.position)
-    copy.put(step, _replaced(inner, override, depth + 1, shape.entry(step)), key)
+    copy.put(step, _replace_at(inner, override, depth + 1, shape.entry(step)), key)
     return copy
 
 
-def spelled(steps: Sequence[str | int]) -> str:
+def path_text(steps: Sequence[str | int]) -> str:
     """A path as problems have it."""
     path = ""
     for step in steps:
@@ -117,14 +115,14 @@ def _steps(name: str) -> tuple[str | int, ...]:
     steps: list[str | int] = []
     place = 0
     while place < len(name):
-        found = _SEGMENT.match(name, place)
-        if found is None:
+        match = _SEGMENT.match(name, place)
+        if match is None:
             return ()
-        if found["index"] is not None:
-            steps.append(int(found["index"]))
+        if match["index"] is not None:
+            steps.append(int(match["index"]))
         else:
-            steps.append(found["key"] if found["key"] is not None else found["quoted"])
-        place = found.end()
+            steps.append(match["key"] if match["key"] is not None else match["quoted"])
+        place = match.end()
     return tuple(steps)
 
 
@@ -140,15 +138,15 @@ def _index(node: ListNode, step: str | int) -> int | None:
     return None
 
 
-def _moved(node: Node, position: Position) -> Node:
+def _copy_at(node: Node, position: Position) -> Node:
     """The same value, with the command line as its position."""
     match node:
         case ScalarNode():
             return ScalarNode(position, node.value)
         case ListNode():
-            return ListNode(position, [_moved(item, position) for item in node.items])
+            return ListNode(position, [_copy_at(item, position) for item in node.items])
         case MappingNode():
-            entries = {key: _moved(value, position) for key, value in node.entries.items()}
+            entries = {key: _copy_at(value, position) for key, value in node.entries.items()}
             return MappingNode(position, entries, dict.fromkeys(entries, position))
 
 

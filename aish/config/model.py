@@ -1,4 +1,4 @@
-"""The pipeline as declared: frozen, typed, complete with defaults (design 2.1).
+"""The pipeline as declared: frozen, typed, complete with defaults.
 
 Nothing is resolved: templates are source, durations seconds, sizes bytes.
 """
@@ -12,7 +12,7 @@ from aish.core.errors import Position
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import ModelConsent, PackOptions
+from aish.core.options import ModelConsent, PackOptions, marked_options
 from aish.core.protocols import Asking
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
@@ -56,7 +56,7 @@ class ToolMatch:
 
 @frozen
 class Expectation:
-    """One item of `expect` (F12). `where` is its place in the file: `tests[0].expect[1]`.
+    """An item of `expect`. `where` is its place in the file: `tests[0].expect[1]`.
 
     `value` is the text, the regex, the expression, the number, or the JSON Schema (already read).
     `path` leads into the result (`outputs.notes`); `None` means the text. `tools` and `exact` are
@@ -79,7 +79,7 @@ class Expectation:
 
 @frozen
 class CassetteSettings:
-    """`cassette`, at the top or in a test: a path alone, or this; `path` is absolute (C4, C5, C8).
+    """`cassette`, at the top or in a test: a path alone, or this; `path` is absolute.
 
     `strict` of `None` means the command's default. `name` is the path as written in the file, a
     template in a test with `foreach`.
@@ -94,7 +94,7 @@ class CassetteSettings:
 
 @frozen
 class ControlToken:
-    """A token of the control API, in a variable or a file; `path` is absolute (A2)."""
+    """A token of the control API, in a variable or a file; `path` is absolute."""
 
     name: str
     env: str | None
@@ -104,7 +104,7 @@ class ControlToken:
 
 @frozen
 class NotifySettings:
-    """`control.notify`: who is told of questions: a command, or the URL in a variable (A12)."""
+    """`control.notify`: who is told of questions: a command, or the URL in a variable."""
 
     command: tuple[str, ...] = ()
     url_env: str | None = None
@@ -112,7 +112,7 @@ class NotifySettings:
 
 @frozen
 class ControlSettings:
-    """`control`: where a run listens, who may connect there, and who is told of questions (A1)."""
+    """`control`: where a run listens, who may connect, and who is notified of questions."""
 
     listen: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ AskBy = Literal["page", "elicit"]
 
 @frozen
 class ServeClient:
-    """A client of the MCP server: its token, in a variable or a file, and what it sees (H18).
+    """A client of the MCP server: its token, in a variable or a file, and what it sees.
 
     `path` is absolute; `tools` are globs over `alias__tool`, and none means all.
     """
@@ -142,7 +142,7 @@ class ServeClient:
 
 @frozen
 class ServeLimits:
-    """`serve.limits`: bounds of the MCP server (H16); sizes in bytes, times in seconds."""
+    """`serve.limits`: bounds of the MCP server; sizes in bytes, times in seconds."""
 
     message: int = 10 * 1024 * 1024
     receive: float = 10.0
@@ -161,7 +161,7 @@ class ServeLimits:
 
 @frozen
 class AuditSettings:
-    """`serve.audit`: the folder of the audit log (absolute), and how it is rotated (H21)."""
+    """`serve.audit`: the folder of the audit log (absolute), and how it is rotated."""
 
     path: Path | None = None
     rotate: int = 64 * 1024 * 1024
@@ -170,7 +170,7 @@ class AuditSettings:
 
 @frozen
 class ServedPipeline:
-    """An entry of `serve.pipelines`: a file (absolute) that is offered as a tool (H6).
+    """An entry of `serve.pipelines`: a file (absolute) that is offered as a tool.
 
     `name` and `description` are those of the file where they are left out. A `task` is answered at
     once with a task, to clients that can take one. `where` is its place in the file.
@@ -192,8 +192,8 @@ class ServeSettings:
     `alias__tool`; an empty `tools` means all. `resources` are globs over `alias__uri`, `prompts`
     over `alias__name`; where they are empty, there are none. `listen` says where clients connect,
     with absolute paths. `forward` are the requests of servers that are passed on to clients. The
-    first of `ask` that is there is asked about a call (H10), and the call is held for `hold`
-    seconds until the answer (H11).
+    first of `ask` that is there is asked about a call, and the call is held for `hold`
+    seconds until the answer.
     """
 
     name: str | None = None
@@ -232,7 +232,7 @@ class CaseRows:
 
 @frozen
 class Case:
-    """One item of `tests` (C12). `where` is its place in the file: `tests[0]`.
+    """An item of `tests`. `where` is its place in the file: `tests[0]`.
 
     `inputs` are those the file gives, without defaults. A `cassette` of `None` means the file's.
     With `rows` it represents many cases, and its texts are templates; `names` are what those of a
@@ -255,7 +255,7 @@ JsonSchemaUse = bool | Literal["without_tools"]
 
 @frozen
 class RetryPolicy:
-    """How often a model request is tried, the first time included; `max_delay` in seconds."""
+    """Attempts of a model request, the first one included; `max_delay` in seconds."""
 
     attempts: int = 4
     max_delay: float = 60.0
@@ -263,7 +263,7 @@ class RetryPolicy:
 
 @frozen
 class ModelTimeout:
-    """Seconds (L10)."""
+    """Seconds."""
 
     connect: float = 10.0
     first_token: float = 120.0
@@ -273,8 +273,6 @@ class ModelTimeout:
 
 @frozen
 class Price:
-    """USD per million tokens (B10)."""
-
     input: float
     output: float
 
@@ -320,11 +318,12 @@ ProtocolChoice = Literal[
 
 @frozen
 class ServerTimeout:
-    """Seconds. `tools` overrides `call` per tool name."""
+    """Seconds. `tools` overrides `call` per tool name; `call_max` lets progress extend both."""
 
     connect: float = 20.0
     call: float = 60.0
     tools: Mapping[str, float] = field(default_factory=dict)
+    call_max: float | None = None
 
 
 @frozen
@@ -333,10 +332,10 @@ class ServerEntry:
 
     `command` is the whole argv (`args` already appended). `env` maps names to values; a value of
     `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are the
-    folders told to a server that asks (M11). `tools` and `exclude` are globs over the server's own
+    folders told to a server that asks. `tools` and `exclude` are globs over the server's own
     tool names; an empty `tools` means all. Without `share` each client of a hub has a connection of
     its own. `required` of `None` selects the default: required in a
-    run, optional in a session (M5).
+    run, optional in a session.
     """
 
     alias: str
@@ -349,9 +348,10 @@ class ServerEntry:
     cwd: Path | None = None
     pack: tuple[str, ...] = ()
     root: Path | None = None
-    options: PackOptions = PackOptions()
+    options: PackOptions = field(default_factory=dict)
     required: bool | None = None
     trust: bool = False
+    instructions: bool = False
     strict_output: bool = False
     protocol: ProtocolChoice = "auto"
     sampling: Literal["deny", "allow"] = "deny"
@@ -364,10 +364,19 @@ class ServerEntry:
 
     @property
     def model_consent(self) -> ModelConsent:
-        """Which models of the file its packs may ask; other servers may ask none by name (K13)."""
+        """Which models of the file its packs may ask; other servers may ask none by name."""
         if not self.pack:
             return ModelConsent()
-        return self.options.model_consent(self.pack, sampling=self.sampling == "allow")
+        aliases = (alias for _, alias in marked_options(self.options, "model"))
+        return ModelConsent(
+            named=tuple(dict.fromkeys(aliases)),
+            every="ml" in self.pack,
+            unnamed=self.sampling == "allow" or not _ASKING_PACKS.isdisjoint(self.pack),
+        )
+
+
+_ASKING_PACKS = frozenset({"ml", "ide"})
+"""Packs whose whole purpose is to ask models: naming one is the consent."""
 
 
 PLATFORM_SHELL = ("/bin/sh", "-c")
@@ -394,7 +403,7 @@ RetryOn = Literal["failed", "unavailable", "timeout", "schema", "expectation", "
 
 @frozen
 class LoopLimits:
-    """Bounds of one step's tool loop (L15, L16, L18); `result_limit` in bytes."""
+    """Bounds of one step's tool loop; `result_limit` in bytes."""
 
     max_tool_depth: int = 8
     max_calls_per_turn: int = 32
@@ -403,7 +412,7 @@ class LoopLimits:
 
 @frozen
 class Limits:
-    """Bounds of a run or a step (B8); `time` in seconds, `turns` counts model requests."""
+    """Bounds of a run or a step; `time` in seconds, `turns` counts model requests."""
 
     time: float | None = None
     tokens: int | None = None
@@ -417,7 +426,7 @@ Refresh = Literal["diff", "whole", "name", "off"]
 
 @frozen
 class ContextFile:
-    """One entry of `context.files` (K82): a path or a glob, relative to `folder`.
+    """An entry of `context.files`: a path or a glob, relative to `folder`.
 
     `lines` are the first and the last line of a part of the file, counted from 1; `name` is a
     definition in it, and `skeleton` shows its definitions without their bodies. At most one of the
@@ -435,7 +444,7 @@ class ContextFile:
 
 @frozen
 class Context:
-    """The size of a conversation (L19), and the files in it that stay current (K82).
+    """The size of a conversation, and the files in it that stay current.
 
     `keep` is in rounds, `max_tokens` per request, `file_limit` and `round_limit` in bytes.
     """
@@ -451,7 +460,7 @@ class Context:
 
 @frozen
 class MaxFailures:
-    """How many items may fail: a number, or a share from 0 to 1."""
+    """The number of items that may fail, or a share from 0 to 1."""
 
     count: int | None = None
     share: float | None = None
@@ -459,7 +468,7 @@ class MaxFailures:
 
 @frozen
 class Foreach:
-    """The items that a step runs over (F5); exactly one of `expression`, `file` and `glob` is set.
+    """The items that a step runs over; exactly one of `expression`, `file` and `glob` is set.
 
     `file` is a template, and relative to `folder`, as `glob` is. `name` is what templates call
     the item (`as`), `key` an expression for its name.
@@ -479,7 +488,7 @@ class Foreach:
 
 @frozen
 class StepRetry:
-    """How often a step is tried, the first time included; after anything if `on` is empty."""
+    """Attempts of a step, the first one included; after any error if `on` is empty."""
 
     attempts: int = 1
     on: tuple[RetryOn, ...] = ()
@@ -487,7 +496,7 @@ class StepRetry:
 
 @frozen
 class Flow:
-    """When, how often and for how long a step of any kind runs (F4); `timeout` in seconds."""
+    """Control flow of a step of any kind: condition, items, retries; `timeout` in seconds."""
 
     when: str | None = None
     foreach: Foreach | None = None
@@ -508,7 +517,7 @@ class Prompt:
 
 @frozen
 class ServerPrompt:
-    """A prompt from a server (M12); the values of `arguments` are template sources."""
+    """A prompt from a server; the values of `arguments` are template sources."""
 
     server: str
     name: str
@@ -517,7 +526,7 @@ class ServerPrompt:
 
 @frozen
 class Attachment:
-    """An attachment before a prompt's own text: a file or a server's resource (M12).
+    """An attachment before a prompt's own text: a file or a server's resource.
 
     `ref` is the template of a path, or with `server` the URI of a resource of that server.
     """
@@ -532,7 +541,7 @@ RETRIEVAL_TOOL = "rag_query"
 
 @frozen
 class Retrieval:
-    """An attachment that is searched for: passages of a server with the pack `rag` (K64).
+    """An attachment that is searched for: passages of a server with the pack `rag`.
 
     `query` is a template; `top_k`, `threshold` and `collection` are those of the tool `rag_query`.
     """
@@ -548,7 +557,7 @@ class Retrieval:
 class Output:
     """`output` of a prompt step: `schema` already read and known to be a schema.
 
-    `attempts` is the maximum number of requests for an answer, the first one included (B9).
+    `attempts` is the maximum number of requests for an answer, the first one included.
     """
 
     schema: JsonObject
@@ -585,7 +594,7 @@ class PromptStep:
 
 @frozen
 class CallStep:
-    """One tool call without a model; `arguments` (`with` in the file) hold templates."""
+    """A tool call without a model; `arguments` (`with` in the file) hold templates."""
 
     id: str
     call: str
@@ -615,7 +624,7 @@ class RunStep:
 
 @frozen
 class PipelineStep:
-    """Another pipeline file, absolute; `inputs` (`with` in the file) hold templates (F2)."""
+    """Another pipeline file, absolute; `inputs` (`with` in the file) hold templates."""
 
     id: str
     file: Path
@@ -632,7 +641,7 @@ Step = PromptStep | CallStep | RunStep | PipelineStep
 
 StdinUse = Literal["required", "optional"]
 LockIgnored = Literal["prompts", "models"]
-"""What a lock pins and a run may have otherwise, with a warning (P8)."""
+"""What a lock pins and a run may have otherwise, with a warning."""
 
 
 FIELDS = ("path", "line", "end_line", "level", "message")
@@ -640,7 +649,7 @@ FIELDS = ("path", "line", "end_line", "level", "message")
 
 @frozen
 class Annotation:
-    """One annotation, or one for each item of `foreach`, an expression, called `name`.
+    """An annotation, or one for each item of `foreach`, an expression, called `name`.
 
     The fields are template sources, or numbers. An annotation without any uses each item as it is:
     a mapping with these keys. `where` is its place in the file.

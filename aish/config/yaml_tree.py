@@ -1,4 +1,4 @@
-"""Parses YAML 1.2 into a tree of plain values with positions, from parser events (F10).
+"""Parses YAML 1.2 into a tree of plain values with positions, from parser events.
 
 Only the core schema of plain scalars; errors of the scanner become clear messages.
 """
@@ -6,7 +6,7 @@ Only the core schema of plain scalars; errors of the scanner become clear messag
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -51,7 +51,6 @@ class MappingNode:
     keys: dict[str, Position] = field(default_factory=dict)
 
     def put(self, key: str, value: "Node", position: Position) -> None:
-        """Add or replace an entry."""
         self.entries[key] = value
         self.keys[key] = position
 
@@ -67,8 +66,19 @@ def join(path: str, key: str) -> str:
 
 
 def at(path: str, index: int) -> str:
-    """The path of an item of the list at `path`."""
     return f"{path}[{index}]"
+
+
+def texts_with_paths(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
+    """Every text in a value at `path`, after its own path."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from texts_with_paths(inner, join(path, key))
+    elif isinstance(value, Sequence):
+        for index, inner in enumerate(value):
+            yield from texts_with_paths(inner, at(path, index))
 
 
 def to_data(node: Node) -> JsonValue:
@@ -91,21 +101,20 @@ UNREADABLE = "<<"
 
 
 def is_whole(node: MappingNode) -> bool:
-    """Whether all keys of a mapping could be read."""
+    """Return true if all keys of a mapping could be read."""
     return UNREADABLE not in node.entries
 
 
-def broken_paths(node: Node, path: str = "") -> Iterator[str]:
-    """The paths of all broken nodes."""
+def paths_of_broken_nodes(node: Node, path: str = "") -> Iterator[str]:
     match node:
         case BrokenNode():
             yield path
         case ListNode():
             for index, item in enumerate(node.items):
-                yield from broken_paths(item, at(path, index))
+                yield from paths_of_broken_nodes(item, at(path, index))
         case MappingNode():
             for key, value in node.entries.items():
-                yield from broken_paths(value, join(path, key))
+                yield from paths_of_broken_nodes(value, join(path, key))
         case ScalarNode():
             return
 
@@ -120,7 +129,7 @@ def _positions(node: Node, path: str) -> Iterator[tuple[str, Position]]:
         case MappingNode():
             for key, value in node.entries.items():
                 place = join(path, key)
-                yield place, _shown(value, node.keys[key])
+                yield place, _position_of(value, node.keys[key])
                 yield from _positions(value, place)
         case ListNode():
             for index, item in enumerate(node.items):
@@ -131,7 +140,7 @@ def _positions(node: Node, path: str) -> Iterator[tuple[str, Position]]:
             return
 
 
-def _shown(value: Node, key: Position) -> Position:
+def _position_of(value: Node, key: Position) -> Position:
     """The position of a value on its key's line, else of the key."""
     there = value.position
     return there if there.file == key.file and there.line == key.line else key
@@ -151,12 +160,12 @@ def in_file_order(problems: Iterable[Problem], first: str = "") -> tuple[Problem
 
     What looks like a key is in none of them.
     """
-    found = list(dict.fromkeys(map(_without_keys, problems)))
-    files = dict.fromkeys((first, *(problem.position.file for problem in found)))
+    in_order = list(dict.fromkeys(map(_without_keys, problems)))
+    files = dict.fromkeys((first, *(problem.position.file for problem in in_order)))
     number = {file: index for index, file in enumerate(files)}
     return tuple(
         sorted(
-            found,
+            in_order,
             key=lambda problem: (
                 number[problem.position.file],
                 problem.position.line,
@@ -227,6 +236,9 @@ _QUOTE = 'put quotes around the whole value: `key: "{{ … }}"`'
 _UNQUOTED = "an unquoted `"
 _CLOSE = lazy_pattern(r"[}%]\}")
 _BAD_START = lazy_pattern(r"found character '?(.+?)'? that cannot start any token")
+_LINE_END = lazy_pattern(r"\r\n?|\n")
+_START = lazy_pattern(r"[ \t]*(?:[-?:][ \t]+)*")
+_TAB_AS_INDENT = "a tab: YAML is indented with spaces"
 # Beginnings of the scanner's own messages, and their replacements.
 _WORDS: tuple[tuple[str, str, str | None], ...] = (
     (
@@ -244,20 +256,27 @@ _WORDS: tuple[tuple[str, str, str | None], ...] = (
         "write `KEY: VALUE`, with a space after the colon",
     ),
     ("expected '<document start>'", "unexpected content", "check the indentation"),
+    (
+        "an empty line is indented",
+        "an empty line is indented more than the text below it",
+        "remove the spaces of the empty line",
+    ),
 )
 
 
 def syntax_problem(error: Exception, text: str, file: str) -> Problem:
-    """One problem for an error of the YAML library."""
+    """Describe an error of the YAML library."""
     line, column = _place(error, text)
     position = Position(file, line + 1, column + 1)
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)
     there = lines[line] if line < len(lines) else ""
-    tab = _tab_before_text(there)
-    if tab is not None or there[column : column + 1] == "\t":
-        where = column if tab is None else tab
-        return tab_problem(Position(file, line + 1, where + 1))
-    brace = _unquoted_template(there, column)
+    start = _START.match(there)
+    indent = "" if start is None else start[0]
+    column = indent.find("\t") if "\t" in indent else column
+    if there[column : column + 1] == "\t":
+        message = _TAB_AS_INDENT if column < len(indent) else "a tab: YAML allows only spaces here"
+        return Problem(Position(file, line + 1, column + 1), "", message, hint="use spaces")
+    brace = _find_unquoted_template(there, column)
     if brace is not None:
         where, opening = brace
         return template_problem(Position(file, line + 1, where + 1), opening)
@@ -265,7 +284,6 @@ def syntax_problem(error: Exception, text: str, file: str) -> Problem:
 
 
 def template_problem(position: Position, opening: str = "{{") -> Problem:
-    """The problem of a template that is not quoted."""
     return Problem(position, "", f"{_UNQUOTED}{opening}`: YAML reads a mapping here", _QUOTE)
 
 
@@ -287,31 +305,21 @@ def without_template(text: str, problem: Problem) -> str | None:
     return "".join(lines)
 
 
-def tab_problem(position: Position) -> Problem:
-    """A tab between the parts of the file; tabs inside quoted or block text are allowed."""
-    return Problem(position, "", "a tab: YAML is indented with spaces", hint="use spaces")
-
-
-def _unquoted_template(line: str, column: int) -> tuple[int, str] | None:
+def _find_unquoted_template(line: str, column: int) -> tuple[int, str] | None:
     """An unquoted template that begins on this line, not after the place of the error."""
-    found = _TEMPLATE.search(line.split(" #", maxsplit=1)[0])
-    if found is None or found.start() > column or found[0] == "{#":
+    match = _TEMPLATE.search(line.split(" #", maxsplit=1)[0])
+    if match is None or match.start() > column or match[0] == "{#":
         return None
-    if found[0] == "{%" and column > found.start() + 1:
+    if match[0] == "{%" and column > match.start() + 1:
         return None
-    return found.start(), found[0]
-
-
-def _tab_before_text(line: str) -> int | None:
-    blank = line[: len(line) - len(line.lstrip(" \t"))]
-    return blank.index("\t") if "\t" in blank else None
+    return match.start(), match[0]
 
 
 def _place(error: Any, text: str) -> tuple[int, int]:
     """Line and column from 0; a reader's error has an offset, others may have no position."""
-    said = str(getattr(error, "problem", ""))
+    message = str(getattr(error, "problem", ""))
     # Where it begins, and not where the end or the colon was expected.
-    opened = "unexpected end of stream" in said or "could not find expected ':'" in said
+    opened = "unexpected end of stream" in message or "could not find expected ':'" in message
     marks = [getattr(error, "context_mark", None), getattr(error, "problem_mark", None)]
     mark = next((m for m in (marks if opened else reversed(marks)) if m is not None), None)
     if mark is not None:
@@ -362,7 +370,7 @@ def parse_yaml(text: str, file: str) -> Parsed:
     """The one document of `text`; never raises for invalid text."""
     templates: dict[Position, Problem] = {}
     while True:
-        builder = _Builder(text, file, has_tabs="\t" in text, repaired=frozenset(templates))
+        builder = _Builder(text, file, repaired=frozenset(templates))
         try:
             for event in _events(text):
                 builder.take(event)
@@ -378,14 +386,31 @@ def parse_yaml(text: str, file: str) -> Parsed:
                 templates[problem.position], text = problem, repaired
                 continue
             builder.fail(problem)
-        return builder.parsed(tuple(templates.values()))
+        return builder.build(tuple(templates.values()))
+
+
+# To YAML 1.2 these are letters; the library ends lines with them.
+LETTERS = {0x85: 0x10FFFB, 0x2028: 0x10FFFC, 0x2029: 0x10FFFD}
+"""For `str.translate`: what the library reads has characters of private use in their places."""
+_SEPARATORS = {letter: separator for separator, letter in LETTERS.items()}
+
+
+def yaml_reader() -> Any:
+    """The library's reader, held to YAML 1.2."""
+    from ruamel.yaml import YAML
+
+    from aish.config.yaml_scanner import PipelineScanner
+
+    reader = YAML(typ="safe", pure=True)
+    reader.Scanner = PipelineScanner
+    return reader
 
 
 def _events(text: str) -> Iterator[Any]:
-    from ruamel.yaml import YAML
-
-    events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
-    return events
+    for event in yaml_reader().parse(text.translate(LETTERS)):
+        if type(event).__name__ == "ScalarEvent":
+            event.value = event.value.translate(_SEPARATORS)
+        yield event
 
 
 class _StopReading(Exception):  # ruff: ignore[error-suffix-on-exception-name] - a signal, never seen outside
@@ -394,8 +419,6 @@ class _StopReading(Exception):  # ruff: ignore[error-suffix-on-exception-name] -
 
 @slotted
 class _Open:
-    """A collection that is being filled."""
-
     node: ListNode | MappingNode
     anchor: str | None
     before: int
@@ -408,8 +431,6 @@ class _Open:
 
 @slotted
 class _Builder:
-    """Builds nodes from parser events."""
-
     text: str
     file: str
     stack: list[_Open] = field(default_factory=list)
@@ -417,15 +438,12 @@ class _Builder:
     problems: list[Problem] = field(default_factory=list)
     anchors: dict[str, tuple[Node, int, int]] = field(default_factory=dict)
     open_anchors: set[str] = field(default_factory=set)
-    spans: list[tuple[int, int]] = field(default_factory=list)
-    has_tabs: bool = False
     repaired: frozenset[Position] = frozenset()
     documents: int = 0
     nodes: int = 0
     aliased: int = 0
 
     def take(self, event: Any) -> None:
-        """Handle one event of the parser."""
         kind = type(event).__name__
         if kind == "ScalarEvent":
             self._scalar(event)
@@ -447,10 +465,8 @@ class _Builder:
             self.problems.append(problem)
         self.root = None
 
-    def parsed(self, templates: tuple[Problem, ...]) -> Parsed:
+    def build(self, templates: tuple[Problem, ...]) -> Parsed:
         """The result; `templates` are problems that were found before."""
-        if not (self.problems or templates) and self.has_tabs:
-            self._find_tabs()
         return Parsed(self.root, (*templates, *self.problems))
 
     def _position(self, event: Any) -> Position:
@@ -480,8 +496,8 @@ class _Builder:
     def _has_tag(self, event: Any) -> bool:
         if event.ctag is None:
             return False
-        shown = self.text[event.start_mark.index :].split(maxsplit=1)[0][:40]
-        self._problem(event, f"the YAML tag in `{shown}`: tags are not allowed", "remove it")
+        tag = self.text[event.start_mark.index :].split(maxsplit=1)[0][:40]
+        self._problem(event, f"the YAML tag in `{tag}`: tags are not allowed", "remove it")
         return True
 
     def _scalar(self, event: Any) -> None:
@@ -489,8 +505,6 @@ class _Builder:
         broken = self._has_tag(event)
         quoted = event.style is not None and not event.value.isascii()
         lacks_half = quoted and not self._join_halves(event)
-        if self.has_tabs:
-            self.spans.append((event.start_mark.index, event.end_mark.index))
         if self._wants_key():
             self._key(event)
             if lacks_half:
@@ -630,23 +644,6 @@ class _Builder:
         if not top.skip and top.key is not None and top.key_position is not None:
             top.node.put(top.key, node, top.key_position)
         top.key, top.key_position, top.skip = None, None, False
-
-    def _find_tabs(self) -> None:
-        """Find tabs that the library accepts, such as those that indent flow collections."""
-        from bisect import bisect_right
-
-        starts = [start for start, _ in self.spans]
-        offset = self.text.find("\t")
-        while offset >= 0:
-            before = bisect_right(starts, offset) - 1
-            line = self.text.rfind("\n", 0, offset) + 1
-            inside = before >= 0 and offset < self.spans[before][1]
-            blank = not self.text[line:].split("\n", 1)[0].strip()
-            if not inside and not blank and "#" not in self.text[line:offset]:
-                number = self.text.count("\n", 0, line) + 1
-                self.problems.append(tab_problem(Position(self.file, number, offset - line + 1)))
-                return
-            offset = self.text.find("\t", offset + 1)
 
 
 def _unreadable(top: _Open) -> None:

@@ -12,7 +12,7 @@ from aish.control.answers import (
     Status,
     StepProgress,
 )
-from aish.control.async_client import AsyncClient, AsyncEventStream
+from aish.control.async_client import AsyncClient
 from aish.control.client import Client, EventStream
 from aish.control.errors import (
     ApiError,
@@ -31,6 +31,7 @@ from aish.control.errors import (
     UnexpectedAnswerError,
     WaitTimeoutError,
 )
+from aish.control.event_stream import AsyncEventStream
 from aish.core.events import Exit
 from aish.core.messages import Usage
 from aish.features.approvals.questions import ApprovalQuestion

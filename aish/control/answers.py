@@ -1,4 +1,4 @@
-"""What the control API answers, as values.
+"""Answers of the control API, as values.
 
 Keys that this version does not know are left out: an API of the same `v` only gets more of them.
 """
@@ -17,7 +17,7 @@ Answer = Literal["approve", "deny", "always"]
 
 @frozen
 class StepProgress:
-    """How far a step is; `total` is `None` while the number of its items is not known."""
+    """Progress of a step; `total` is `None` while the number of its items is not known."""
 
     id: str
     status: str
@@ -61,7 +61,7 @@ class EventPage:
 
 @frozen
 class RunEnd:
-    """How a run has ended; `event` is its `run.finished`, with outputs and figures."""
+    """End of a run; `event` is its `run.finished`, with outputs and figures."""
 
     status: str
     exit: Exit
@@ -70,7 +70,7 @@ class RunEnd:
 
 @frozen
 class RunValue:
-    """What can be changed in a live run; `path` is `limits.turns`, for example."""
+    """Value that can be changed in a live run; `path` is `limits.turns`, for example."""
 
     path: str
     value: JsonValue
@@ -96,11 +96,3 @@ class Session:
 
     entries: tuple[SessionEntry, ...]
     left_out: int = 0
-
-
-@frozen
-class Reply:
-    """An HTTP answer, whole."""
-
-    status: int
-    body: bytes

@@ -1,47 +1,187 @@
-"""The blocking client of the control API of a run."""
+"""The blocking client of the control API of a run: the calls of the other one, over `http.client`.
 
+They are coroutines that never wait, since what they await blocks; so they need no event loop and
+no thread, and Ctrl-C ends a call wherever it is.
+"""
+
+import select
+import socket
+import ssl
+import struct
 import time
-from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from urllib.parse import urlsplit
 
-import httpx
-
-from aish.control import older_names, operations
-from aish.control.answers import Reply
-from aish.control.endpoint import Connections, Endpoint
-from aish.control.operations import (
-    Action,
-    Close,
+from aish.control.event_stream import AsyncEventStream
+from aish.control.http_exchange import (
+    CONNECT_SECONDS,
+    Connections,
     Deadline,
-    EventReader,
-    Open,
+    Exchange,
     Opened,
-    Pause,
-    Program,
-    Read,
     Request,
-    Retries,
-    Send,
+    headers_of,
 )
+from aish.control.operations import Operations
+from aish.control.run_endpoint import Endpoint
 from aish.core.json import JsonObject
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_PORTS: Final = {"http": 80, "https": 443}
+_MOST_READ: Final = 1 << 16
+# A server closes a connection that is idle for longer than this; one must not use it just then.
+_KEPT_SECONDS: Final = 5.0
 
-def _blocking(
-    operation: Callable[Concatenate[Retries, P], Program[T]],
+
+class _Connection(HTTPConnection):
+    """A connection to where a run listens."""
+
+    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> None:
+        url = urlsplit(endpoint.url)
+        self.default_port = _PORTS[url.scheme]
+        super().__init__(url.netloc, timeout=seconds)
+        self.idle_since = 0.0
+        self.base = url.path
+        self._seconds = seconds
+        self._path = endpoint.path
+        self._tls = tls
+
+    def connect(self) -> None:
+        """Connect by the socket file, or to the port."""
+        if self._path is None:
+            super().connect()
+            if self._tls is not None:
+                # A certificate that this machine does not trust is an error, as for any client.
+                self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+            return
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # With a time-out of Python a full queue of the listener would be an error at once.
+            seconds, rest = divmod(self._seconds, 1)
+            patience = struct.pack("ll", int(seconds), int(rest * 1e6))  # `struct timeval`
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
+            self.sock.connect(self._path)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_usable(self) -> bool:
+        """True if it is still open; a server that sends unasked ends the connection."""
+        if time.monotonic() - self.idle_since > _KEPT_SECONDS:
+            return False
+        waiting = select.poll()
+        waiting.register(self.sock.fileno(), select.POLLIN)
+        return not waiting.poll(0)
+
+
+@dataclass(eq=False)
+class BlockingExchange(Exchange):
+    """Sends and receives with `http.client`; several threads may use it."""
+
+    _idle: dict[Endpoint, list[_Connection]] = field(default_factory=dict, init=False)
+    _busy: set[_Connection] = field(default_factory=set, init=False)
+
+    async def close_answer(self, opened: Opened) -> None:
+        """Close an answer, and keep its connection if another request may use it."""
+        connection, response = opened.handle
+        is_read = response.isclosed() or response.length == 0
+        response.close()
+        self._busy.discard(connection)
+        if is_read and not response.will_close:
+            connection.idle_since = time.monotonic()
+            self._idle.setdefault(opened.endpoint, []).append(connection)
+        else:
+            connection.close()
+
+    async def close(self) -> None:
+        while self._busy:
+            self._busy.pop().close()
+        while self._idle:
+            _, connections = self._idle.popitem()
+            for connection in connections:
+                connection.close()
+
+    async def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # ruff: ignore[blocking-sleep-in-async-function] - all here blocks
+
+    async def _open(self, endpoint: Endpoint, request: Request) -> Opened:
+        connection = self._connection(endpoint, min(request.seconds, CONNECT_SECONDS))
+        self._busy.add(connection)
+        try:
+            with _translate_errors(endpoint):
+                connection.sock.settimeout(request.seconds)
+                path, headers = f"{connection.base}{request.path}", headers_of(endpoint, request)
+                connection.request(request.method, path, request.content, headers)
+                response = connection.getresponse()
+        except BaseException:
+            self._busy.discard(connection)
+            connection.close()
+            raise
+        return Opened(response.status, endpoint, (connection, response))
+
+    async def _read(self, opened: Opened) -> bytes:
+        _, response = opened.handle
+        assert isinstance(response, HTTPResponse)
+        with _translate_errors(opened.endpoint):
+            data = response.read1(_MOST_READ)
+            if not data and response.length:
+                raise IncompleteRead(data, response.length)
+        return data
+
+    def _connection(self, endpoint: Endpoint, seconds: float) -> _Connection:
+        with suppress(IndexError):  # of what is idle, another thread may have taken the last one
+            while not (idle := self._idle.get(endpoint, []).pop()).is_usable:
+                idle.close()
+            return idle
+        tls = self._tls_context() if endpoint.is_tls else None
+        connection = _Connection(endpoint, tls, seconds)
+        try:
+            connection.connect()
+        except OSError as error:
+            reason = error.strerror if endpoint.path is not None else None
+            raise endpoint.not_listening(reason or str(error) or type(error).__name__) from error
+        return connection
+
+
+@contextmanager
+def _translate_errors(endpoint: Endpoint) -> Generator[None]:
+    """Say of a failure of a connection what it means."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise endpoint.silent() from error
+    except (OSError, HTTPException) as error:
+        raise endpoint.loss_error(str(error) or type(error).__name__) from error
+
+
+def run(call: Coroutine[Any, Any, T]) -> T:
+    try:
+        call.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a call over an exchange that blocks has waited for an event loop")
+
+
+def _make_blocking(
+    operation: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
 ) -> "Callable[Concatenate[Client, P], T]":
-    """The method that carries out an operation."""
-
+    @wraps(operation)
     def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.perform(operation(self._retries, *args, **kwargs))
+        return run(operation(Operations(self._exchange), *args, **kwargs))
 
-    operations.describe(method, operation)
     return method
 
 
-class Client(Connections[httpx.Client]):
+class Client(Connections):
     """Asks and answers a live run over its control API, and waits for what happens in it.
 
     `address` is `unix:PATH`, `HOST:PORT` or a URL; a port needs the `token`. Without one it is the
@@ -56,6 +196,8 @@ class Client(Connections[httpx.Client]):
         UsageError: the address is not one.
     """
 
+    _exchange_type = BlockingExchange
+
     def __enter__(self) -> Self:
         return self
 
@@ -64,109 +206,58 @@ class Client(Connections[httpx.Client]):
 
     def close(self) -> None:
         """Close all connections."""
-        while self._clients:
-            _, client = self._clients.popitem()
-            client.close()
+        run(self._exchange.close())
 
-    status = _blocking(operations.status)
-    events = _blocking(operations.events)
-    approvals = _blocking(operations.approvals)
-    approval = _blocking(operations.approval)
-    answer = _blocking(operations.answer)
-    approve = _blocking(operations.approve)
-    deny = _blocking(operations.deny)
-    session = _blocking(operations.session)
-    performance = _blocking(operations.performance)
-    values = _blocking(operations.values)
-    value = _blocking(operations.value)
-    change_value = _blocking(operations.change_value)
-    ask = _blocking(operations.ask)
-    respond = _blocking(operations.respond)
-    command = _blocking(operations.command)
-    stop = _blocking(operations.stop)
-    cancel = _blocking(operations.cancel)
-    wait_for_server = _blocking(operations.wait_for_server)
-    wait_for_event = _blocking(operations.wait_for_event)
-    wait_for_approval = _blocking(operations.wait_for_approval)
-    wait_for_value = _blocking(operations.wait_for_value)
-    wait_for_end = _blocking(operations.wait_for_end)
+    status = _make_blocking(Operations.status)
+    events = _make_blocking(Operations.events)
+    approvals = _make_blocking(Operations.approvals)
+    approval = _make_blocking(Operations.approval)
+    answer = _make_blocking(Operations.answer)
+    approve = _make_blocking(Operations.approve)
+    deny = _make_blocking(Operations.deny)
+    session = _make_blocking(Operations.session)
+    performance = _make_blocking(Operations.performance)
+    values = _make_blocking(Operations.values)
+    value = _make_blocking(Operations.value)
+    change_value = _make_blocking(Operations.change_value)
+    ask = _make_blocking(Operations.ask)
+    respond = _make_blocking(Operations.respond)
+    command = _make_blocking(Operations.command)
+    stop = _make_blocking(Operations.stop)
+    cancel = _make_blocking(Operations.cancel)
+    wait_for_server = _make_blocking(Operations.wait_for_server)
+    wait_for_event = _make_blocking(Operations.wait_for_event)
+    wait_for_approval = _make_blocking(Operations.wait_for_approval)
+    wait_for_value = _make_blocking(Operations.wait_for_value)
+    wait_for_end = _make_blocking(Operations.wait_for_end)
 
     # As older programs call them.
-    get_status = _blocking(older_names.get_status)
-    get_project = _blocking(older_names.get_project)
-    get_session = _blocking(older_names.get_session)
-    get_performance = _blocking(older_names.get_performance)
-    get_mma_status = _blocking(older_names.get_mma_status)
-    get_value = _blocking(older_names.get_value)
-    get_text_value = _blocking(older_names.get_text_value)
-    get_events = _blocking(older_names.get_events)
-    get_indicator_state = _blocking(older_names.get_indicator_state)
-    get_node_status = _blocking(older_names.get_node_status)
-    set_value = _blocking(older_names.set_value)
-    click = _blocking(older_names.click)
-    select_tab = _blocking(older_names.select_tab)
-    select_list_item = _blocking(older_names.select_list_item)
-    push_event = _blocking(older_names.push_event)
-    post_gui = _blocking(older_names.post_gui)
-    reset_session = _blocking(older_names.reset_session)
-    request_confirmation = _blocking(older_names.request_confirmation)
+    get_status = _make_blocking(Operations.get_status)
+    get_project = _make_blocking(Operations.get_project)
+    get_session = _make_blocking(Operations.get_session)
+    get_performance = _make_blocking(Operations.get_performance)
+    get_mma_status = _make_blocking(Operations.get_mma_status)
+    get_value = _make_blocking(Operations.get_value)
+    get_text_value = _make_blocking(Operations.get_text_value)
+    get_events = _make_blocking(Operations.get_events)
+    get_indicator_state = _make_blocking(Operations.get_indicator_state)
+    get_node_status = _make_blocking(Operations.get_node_status)
+    set_value = _make_blocking(Operations.set_value)
+    click = _make_blocking(Operations.click)
+    select_tab = _make_blocking(Operations.select_tab)
+    select_list_item = _make_blocking(Operations.select_list_item)
+    push_event = _make_blocking(Operations.push_event)
+    post_gui = _make_blocking(Operations.post_gui)
+    reset_session = _make_blocking(Operations.reset_session)
+    request_confirmation = _make_blocking(Operations.request_confirmation)
 
     def follow(self, after: int | None = None, *, timeout: float | None = None) -> "EventStream":
         """The events after a number, from the oldest that are kept, as they happen.
 
         It ends with `run.finished`. With a `timeout`, iterating longer is a `WaitTimeoutError`.
         """
-        return EventStream(self, EventReader(self._retries, after), timeout)
-
-    def perform(self, program: Program[T]) -> T:
-        """Carry out an operation."""
-        result: object = None
-        error: BaseException | None = None
-        while True:
-            try:
-                action = program.send(result) if error is None else program.throw(error)
-            except StopIteration as end:
-                value: T = end.value
-                return value
-            result, error = None, None
-            try:
-                result = self._act(action)
-            except BaseException as found:  # ruff: ignore[blind-except] - the operation gets it, and raises it
-                error = found
-
-    def _act(self, action: Action) -> object:
-        match action:
-            case Send(request):
-                _, response = self._sent(request, stream=False)
-                return Reply(response.status_code, response.content)
-            case Open(request):
-                endpoint, response = self._sent(request, stream=True)
-                return Opened(response.status_code, (endpoint, response, response.iter_raw()))
-            case Read((endpoint, _, pieces)):
-                try:
-                    return next(pieces, b"")
-                except httpx.TransportError as error:
-                    raise endpoint.failure(error) from error
-            case Close((_, response, _)):
-                response.close()
-            case Pause(seconds):
-                time.sleep(seconds)
-        return None
-
-    def _sent(self, request: Request, *, stream: bool) -> tuple[Endpoint, httpx.Response]:
-        endpoint = self._endpoint or self._locate()
-        self._endpoint = None
-        endpoint.require_listener()
-        client = self._clients.get(endpoint)
-        if client is None:
-            made = httpx.Client(transport=httpx.HTTPTransport(**endpoint.options(self._tls)))
-            client = self._clients.setdefault(endpoint, made)
-        try:
-            response = client.send(endpoint.request(request), stream=stream)
-        except httpx.TransportError as error:
-            raise endpoint.failure(error) from error
-        self._endpoint = endpoint
-        return endpoint, response
+        deadline = Deadline(timeout, "the stream of events did not end")
+        return EventStream(AsyncEventStream(self._exchange, after, deadline))
 
 
 class EventStream:
@@ -175,13 +266,11 @@ class EventStream:
     From the beginning of the block on no event is missed. `after` is the number of the last event.
     """
 
-    def __init__(self, client: Client, events: EventReader, timeout: float | None) -> None:
-        self._client = client
+    def __init__(self, events: AsyncEventStream) -> None:
         self._events = events
-        self._deadline = Deadline(timeout, "the stream of events did not end")
 
     def __enter__(self) -> Self:
-        self._client.perform(self._events.open(self._deadline))
+        run(self._events.__aenter__())
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -191,11 +280,10 @@ class EventStream:
         return self
 
     def __next__(self) -> JsonObject:
-        event = self._client.perform(self._events.next(self._deadline))
-        if event is None:
-            self.close()
-            raise StopIteration
-        return event
+        try:
+            return run(self._events.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     @property
     def after(self) -> int | None:
@@ -204,4 +292,4 @@ class EventStream:
 
     def close(self) -> None:
         """Close its connection."""
-        self._client.perform(self._events.close())
+        run(self._events.close())

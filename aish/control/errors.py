@@ -1,4 +1,4 @@
-"""How a call of the control API can fail, one exception for each kind of failure."""
+"""Errors of calls to the control API, an exception for each kind of failure."""
 
 from aish.core.errors import AishError, ExitCode
 from aish.core.json import JsonObject
@@ -38,7 +38,7 @@ class GoneError(ApiError):
 
 
 class RejectedError(ApiError):
-    """What was sent does not fit (422)."""
+    """The request is invalid (422)."""
 
 
 class UnansweredError(ApiError):
@@ -71,8 +71,6 @@ class UnexpectedAnswerError(ControlError):
 
 
 class WaitTimeoutError(ControlError, TimeoutError):
-    """What was waited for did not happen in time."""
-
     code = "wait_timeout"
 
 

@@ -1,4 +1,4 @@
-"""The names that older programs call a client by, over the paths that they know (A4, A5).
+"""The names that older programs call a client by, over the paths that they know.
 
 They answer in the words and shapes of then. New programs use the names of `operations`.
 """
@@ -7,16 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
-from aish.control.operations import (
-    SECONDS,
-    WAIT_SECONDS,
-    Program,
-    Retries,
-    changed,
-    found,
-    status,
-    unexpected,
-)
+from aish.control.answers import Status
+from aish.control.http_exchange import PREFIX, SECONDS, WAIT_SECONDS, Exchange, answer_error, decode
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked
@@ -29,121 +21,108 @@ _INDICATORS: Final = {
 _RESET: Final = "btn_reset_session"
 
 
-def get_status(retries: Retries, /) -> Program[JsonObject]:
-    """`{"status": "ok"}`, if somebody listens."""
-    return found(retries, "/status")
+class OlderNames:
+    """The calls of an exchange by their older names."""
 
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
 
-def get_project(retries: Retries, /) -> Program[JsonObject]:
-    """The resolved file: `{"project": …}`."""
-    return found(retries, "/api/project")
+    async def get_status(self) -> JsonObject:
+        """`{"status": "ok"}`, if somebody listens."""
+        return await self._exchange.get("/status")
 
+    async def get_project(self) -> JsonObject:
+        """The resolved file: `{"project": …}`."""
+        return await self._exchange.get("/api/project")
 
-def get_session(retries: Retries, /) -> Program[JsonObject]:
-    """The conversations: `{"session": {"entries": […]}}`."""
-    return found(retries, "/api/session")
+    async def get_session(self) -> JsonObject:
+        """The conversations: `{"session": {"entries": […]}}`."""
+        return await self._exchange.get("/api/session")
 
+    async def get_performance(self) -> JsonObject:
+        """Figures of the run and its process: `{"performance": …}`."""
+        return await self._exchange.get("/api/performance")
 
-def get_performance(retries: Retries, /) -> Program[JsonObject]:
-    """Figures of the run and its process: `{"performance": …}`."""
-    return found(retries, "/api/performance")
+    async def get_events(self) -> list[JsonObject]:
+        """The events since the last call with the same token, or by the same user."""
+        events = (await self._exchange.get("/api/events")).get("events")
+        if not isinstance(events, list):
+            raise answer_error("`events` is missing")
+        return events
 
+    async def get_mma_status(self) -> JsonObject:
+        """Return the state of the run: `active_tickets`, `tracks`, `pending_approval` and more."""
+        return await self._exchange.get("/api/gui/mma_status")
 
-def get_events(retries: Retries, /) -> Program[list[JsonObject]]:
-    """The events since the last call with the same token, or by the same user."""
-    events = (yield from found(retries, "/api/events")).get("events")
-    if not isinstance(events, list):
-        raise unexpected("`events` is missing")
-    return events
+    async def get_value(self, item: str, /) -> JsonValue:
+        """A value, such as that of `limits.turns`.
 
+        Raises:
+            NotFoundError: there is no such value.
+        """
+        return (await self._exchange.get(f"/api/gui/value/{quote(item, safe='')}")).get("value")
 
-def get_mma_status(retries: Retries, /) -> Program[JsonObject]:
-    """What is under way: `active_tickets`, `tracks`, `pending_approval` and more."""
-    return found(retries, "/api/gui/mma_status")
+    async def get_text_value(self, item: str, /) -> str | None:
+        """The value as text; `None` if it is null."""
+        value = await self.get_value(item)
+        return value if value is None or isinstance(value, str) else json_text(value)
 
+    async def get_indicator_state(self, tag: str, /) -> JsonObject:
+        """`{"tag": …, "shown": …}` for `thinking`, `live` and `prior`, and their older names.
 
-def get_value(retries: Retries, item: str, /) -> Program[JsonValue]:
-    """A value, such as that of `limits.turns`.
+        Raises:
+            UsageError: there is no such indicator.
+        """
+        states = await self._exchange.get("/api/gui/diagnostics")
+        is_shown = states.get(_INDICATORS.get(tag, tag))
+        if not isinstance(is_shown, bool):
+            names = backticked([*_INDICATORS, *_INDICATORS.values()])
+            raise UsageError("there is no such indicator", hint=f"indicators: {names}")
+        return {"tag": tag, "shown": is_shown}
 
-    Raises:
-        NotFoundError: there is no such value.
-    """
-    return (yield from found(retries, f"/api/gui/value/{quote(item, safe='')}")).get("value")
+    async def get_node_status(self, step: str, /) -> str | None:
+        """The status of a step; `None` if the run has none of that name."""
+        steps = decode(Status, await self._exchange.get(f"{PREFIX}/status")).steps
+        return next((row.status for row in steps if row.id == step), None)
 
+    async def post_gui(self, data: JsonObject, /) -> JsonObject:
+        """Send an action, with `action`, `item` and `value`.
 
-def get_text_value(retries: Retries, item: str, /) -> Program[str | None]:
-    """The same as text; `None` where it is null."""
-    value = yield from get_value(retries, item)
-    return value if value is None or isinstance(value, str) else json_text(value)
+        Raises:
+            RejectedError: there is no such action here.
+        """
+        return await self._exchange.call("POST", "/api/gui", data)
 
+    async def set_value(self, item: str, value: JsonValue, /) -> JsonObject:
+        """Change a value, whatever it was; `change_value` compares first."""
+        return await self.post_gui({"action": "set_value", "item": item, "value": value})
 
-def get_indicator_state(retries: Retries, tag: str, /) -> Program[JsonObject]:
-    """`{"tag": …, "shown": …}` for `thinking`, `live` and `prior`, and their older names.
+    async def push_event(self, name: str, payload: JsonValue = None, /) -> JsonObject:
+        """Write an event `control.event` with this name into the journal and the stream."""
+        return await self.post_gui({"action": "push_event", "item": name, "value": payload})
 
-    Raises:
-        UsageError: there is no such indicator.
-    """
-    states = yield from found(retries, "/api/gui/diagnostics")
-    shown = states.get(_INDICATORS.get(tag, tag))
-    if not isinstance(shown, bool):
-        names = backticked([*_INDICATORS, *_INDICATORS.values()])
-        raise UsageError("there is no such indicator", hint=f"indicators: {names}")
-    return {"tag": tag, "shown": shown}
+    async def click(self, item: str, /) -> JsonObject:
+        """Click `btn_reset_session`, the only button."""
+        return await self.post_gui({"action": "click", "item": item})
 
+    async def select_tab(self, bar: str, tab: str, /) -> JsonObject:
+        """Always a `RejectedError`: a run has no tabs."""
+        return await self.post_gui({"action": "select_tab", "item": bar, "value": tab})
 
-def get_node_status(retries: Retries, step: str, /) -> Program[str | None]:
-    """The status of a step; `None` if the run has none of that name."""
-    steps = (yield from status(retries)).steps
-    return next((one.status for one in steps if one.id == step), None)
+    async def select_list_item(self, listbox: str, item: str, /) -> JsonObject:
+        """Always a `RejectedError`: a run has no lists."""
+        return await self.post_gui({"action": "select_list_item", "item": listbox, "value": item})
 
+    async def reset_session(self) -> JsonObject:
+        """Begin the conversation of a shell anew."""
+        return await self.click(_RESET)
 
-def post_gui(retries: Retries, data: JsonObject, /) -> Program[JsonObject]:
-    """Send an action, with `action`, `item` and `value`.
+    async def request_confirmation(self, tool: str, args: Mapping[str, JsonValue], /) -> JsonValue:
+        """Ask whether a tool may be called, and return what is responded within 60 seconds.
 
-    Raises:
-        RejectedError: there is no such action here.
-    """
-    return changed(retries, "POST", "/api/gui", data)
-
-
-def set_value(retries: Retries, item: str, value: JsonValue, /) -> Program[JsonObject]:
-    """Change a value, whatever it was; `change_value` compares first."""
-    return post_gui(retries, {"action": "set_value", "item": item, "value": value})
-
-
-def push_event(retries: Retries, name: str, payload: JsonValue = None, /) -> Program[JsonObject]:
-    """Write an event `control.event` with this name into the journal and the stream."""
-    return post_gui(retries, {"action": "push_event", "item": name, "value": payload})
-
-
-def click(retries: Retries, item: str, /) -> Program[JsonObject]:
-    """Click `btn_reset_session`, which is all that there is to click."""
-    return post_gui(retries, {"action": "click", "item": item})
-
-
-def select_tab(retries: Retries, bar: str, tab: str, /) -> Program[JsonObject]:
-    """Always a `RejectedError`: a run has no tabs."""
-    return post_gui(retries, {"action": "select_tab", "item": bar, "value": tab})
-
-
-def select_list_item(retries: Retries, listbox: str, item: str, /) -> Program[JsonObject]:
-    """Always a `RejectedError`: a run has no lists."""
-    return post_gui(retries, {"action": "select_list_item", "item": listbox, "value": item})
-
-
-def reset_session(retries: Retries, /) -> Program[JsonObject]:
-    """Begin the conversation of a shell anew."""
-    return click(retries, _RESET)
-
-
-def request_confirmation(
-    retries: Retries, tool: str, args: Mapping[str, JsonValue], /
-) -> Program[JsonValue]:
-    """Ask whether a tool may be called, and return what is responded within 60 seconds.
-
-    Raises:
-        UnansweredError: nobody responded.
-    """
-    body: JsonObject = {"type": "tool_approval", "title": tool, "tool": tool, "args": args}
-    seconds = WAIT_SECONDS + SECONDS
-    return (yield from changed(retries, "POST", "/api/ask", body, seconds)).get("response")
+        Raises:
+            UnansweredError: nobody responded.
+        """
+        body: JsonObject = {"type": "tool_approval", "title": tool, "tool": tool, "args": args}
+        seconds = WAIT_SECONDS + SECONDS
+        return (await self._exchange.call("POST", "/api/ask", body, seconds)).get("response")

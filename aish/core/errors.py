@@ -1,4 +1,4 @@
-"""How a run can fail, and the exit code each failure has (design 1.3).
+"""Exceptions of a run, and the exit code of each.
 
 This module defines the whole exception tree: other packages raise these errors and `cli.boundary`
 turns them into a message, a hint and an exit code. A failure that only the model should see is a
@@ -12,8 +12,6 @@ from aish.core.frozen import frozen
 
 
 class ExitCode(IntEnum):
-    """The process exit codes of design 1.3."""
-
     OK = 0
     FAILED = 1
     USAGE = 2
@@ -74,7 +72,7 @@ class Position:
 
 @frozen
 class Problem:
-    """One thing that is wrong with a pipeline file (F10).
+    """Problem of a pipeline file.
 
     `path` is the path in the file, such as `steps[0].prompt`; empty for the file as a whole.
     """
@@ -103,8 +101,6 @@ class PipelineError(UsageError):
 
 
 class StepFailedError(AishError):
-    """A step did not succeed."""
-
     code = "step_failed"
 
 
@@ -116,7 +112,7 @@ class BudgetError(AishError):
 
 
 class JournalLostError(AishError):
-    """What has to be in the journal before it counts cannot be written there."""
+    """Journal record that must exist before an action counts could not be written."""
 
     code = "journal_lost"
 
@@ -133,7 +129,7 @@ class UnavailableError(AishError):
 
 
 class LockDiffersError(AishError):
-    """The resolved pipeline does not match its lock file (P8)."""
+    """The resolved pipeline does not match its lock file."""
 
     exit_code = ExitCode.LOCK
     code = "lock"

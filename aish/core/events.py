@@ -1,25 +1,27 @@
-"""The events of a run (design 11): a closed union of frozen dataclasses.
+"""The events of a run: a closed union of frozen dataclasses.
 
 Renderers, reports, journal and results depend only on these. The field names here are the keys of
-`schemas/events.schema.json`; `core.events` adds `v`, `seq`, `time` and `type` and writes `Place` as
-`step`, `item`, `turn`, `call`. Additions are the only change allowed.
+`schemas/events.schema.json`; `to_object` adds `v`, `seq`, `time` and `type`, and writes `Place`
+as `step`, `item`, `turn`, `call`. Additions are the only change allowed.
 
 Sections: components of events (place, status, failure, exit), events of a run, events of a
 conversation, and the type name of each event in the stream.
 
-Events are serialized as JSON objects, one per line (design 11): the format of journal and event
+Events are serialized as JSON objects, one per line: the format of journal and event
 stream.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from operator import attrgetter
+from types import NoneType
+from typing import Any, Literal, cast
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text, string_text
-from aish.core.messages import Usage
+from aish.core.messages import Served, Usage
 from aish.core.tools import FAILED_KINDS, ResultKind
 
 StepStatus = Literal["ok", "failed", "skipped", "denied", "budget", "paused"]
@@ -29,11 +31,11 @@ REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
 """Verdicts by which a call is not made."""
 Level = Literal["info", "warning", "error"]
 DecisionLevel = Literal["info", "security"]
-"""`info`: an approved call of a tool that our own marks or rules call read-only (K18)."""
+"""`info`: an approved call of a tool that our own marks or rules call read-only."""
 AnnotationLevel = Literal["error", "warning", "notice"]
 TurnPurpose = Literal["answer", "summary", "sampling", "judge"]
-"""What a model is asked for: the step's own turn, old rounds in short (L19), a server's request
-(M11), or a verdict on the step's result (F12)."""
+"""The purpose of a model request: a step's own turn, a summary of old rounds, a server's request,
+or a verdict on the result of a step."""
 MessagePurpose = Literal["conversation"] | TurnPurpose
 """What messages are written down for: so that a conversation can be continued with all of its
 turns, or to show what was sent with requests of one purpose."""
@@ -41,10 +43,10 @@ turns, or to show what was sent with requests of one purpose."""
 
 @frozen
 class Place:
-    """Where in the run something happened; fields that do not apply are `None`.
+    """Place in a run where something happened; fields that do not apply are `None`.
 
     A server has no steps: there `client` is who called, `session` its connection, and `step` the
-    client too, so that a digest binds a call to it (P6).
+    client too, so that a digest binds a call to it.
     """
 
     step: str | None = None
@@ -60,7 +62,7 @@ NOWHERE = Place()
 
 @frozen
 class Failure:
-    """What went wrong: a stable code, a message, and a hint."""
+    """Failure as recorded: a stable code, a message, and a hint."""
 
     code: str
     message: str
@@ -78,7 +80,7 @@ class Asked:
 
 @frozen
 class Exit:
-    """Exit status of the process (design 1.3)."""
+    """Exit status of the process."""
 
     code: int
     name: str
@@ -95,11 +97,12 @@ CassetteMode = Literal["none", "once", "new_episodes", "all"]
 
 @frozen
 class ModelInfo:
-    """A model of the file; `origin` is scheme, host and port."""
+    """A model of the file; `origin` is scheme, host and port, `params` are of its requests."""
 
     alias: str
     model: str
     origin: str
+    params: JsonObject = field(default_factory=dict)
 
 
 @frozen
@@ -127,7 +130,7 @@ class RuleInfo:
 
 @frozen
 class CassetteInfo:
-    """The cassette of a run and its mode (C7)."""
+    """The cassette of a run and its mode."""
 
     path: str
     mode: CassetteMode
@@ -135,7 +138,7 @@ class CassetteInfo:
 
 @frozen
 class CassetteUse:
-    """How the cassette was used: recorded or replayed, and the number of interactions."""
+    """Use of the cassette: recorded or replayed, and the number of interactions."""
 
     path: str
     use: Literal["recorded", "replayed"]
@@ -159,13 +162,12 @@ class KeySurvey:
     odd: str | None = None
 
     def runs(self, policy: OnDuplicate) -> int:
-        """Number of items to run."""
         return self.items - (self.repeated if policy == "first" else 0)
 
 
 @frozen
 class Shard:
-    """The part of the items that a run has (B6): `index` of `of`, counted from 1 as in `2/8`."""
+    """The part of the items that a run has: `index` of `of`, counted from 1 as in `2/8`."""
 
     index: int
     of: int
@@ -188,7 +190,7 @@ class TurnAdded:
 
 @frozen
 class HistoryReplaced:
-    """`turns` replace all previous turns; `reason` says why (L19).
+    """`turns` replace all previous turns; `reason` says why.
 
     If `purpose` is to show what was sent, `{"at": 3}` refers to the turn previously at this index,
     counted from 0, so that turns already sent are not repeated.
@@ -213,7 +215,7 @@ class FileShown:
 
 @frozen
 class ContextFiles:
-    """Files of `context.files` were put before a prompt, or have changed after a round (K84).
+    """Files of `context.files` were put before a prompt, or have changed after a round.
 
     `tag` is that of the run. `state` names the file with what a continued conversation has to know.
     """
@@ -268,7 +270,7 @@ class ModelChosen:
 
 @frozen
 class OutputWaits:
-    """The output of a local command is queued to be sent with the next question (L14).
+    """The output of a local command is queued to be sent with the next question.
 
     If `again`, it was sent with a question that was withdrawn: it now precedes all other queued
     output.
@@ -297,7 +299,7 @@ class AttachmentsWait:
 
 @frozen
 class PipelineSpent:
-    """Usage of a pipeline that was run in a session; it counts for the session (B8).
+    """Usage of a pipeline that was run in a session; it counts for the session.
 
     `folder` is the folder of its run. `cost_usd` of `None` is unknown.
     """
@@ -341,9 +343,9 @@ OfConversation = JournalOnly | Fallback
 class RunStarted:
     """First event of the stream: the components of this run; inputs are masked.
 
-    `fingerprint` has a short hash of each part that must be unchanged when the run is resumed (B3).
-    `applies` is the run whose staged calls this one executes (B16): it cannot be resumed.
-    `uid` and `user` are who runs it: the login name by the user database, if it has one (K18).
+    `fingerprint` has a short hash of each part that must be unchanged when the run is resumed.
+    `applies` is the run whose staged calls this one executes: it cannot be resumed.
+    `uid` and `user` are who runs it: the login name by the user database, if it has one.
     """
 
     aish: str
@@ -368,7 +370,7 @@ class RunStarted:
 
 @frozen
 class StepStarted:
-    """A step begins with `count` items, if known, of which `done` were completed before (B3).
+    """A step begins with `count` items, if known, of which `done` were completed before.
 
     `given` says whether its items and their keys came with the input of the run, that is, were not
     written by a model or tool of the run.
@@ -402,7 +404,7 @@ class StepFinished:
 
 @frozen
 class ItemStarted:
-    """An item of a `foreach` step begins (B3); `place.item` is its key.
+    """An item of a `foreach` step begins; `place.item` is its key.
 
     `digest` is of the item's value: the first 16 hexadecimal digits of a SHA-256.
     """
@@ -442,12 +444,16 @@ class ItemMoved:
 
 @frozen
 class TurnStarted:
-    """A request is about to be sent; `messages` counts the turns in it."""
+    """A request is about to be sent; `messages` counts the turns in it.
+
+    `params` are its own, which replace those of its model.
+    """
 
     place: Place
     model: str
     messages: int
     purpose: TurnPurpose = "answer"
+    params: JsonObject = field(default_factory=dict)
 
 
 @frozen
@@ -474,6 +480,7 @@ class TurnFinished:
     seconds: float
     cost_usd: float | None = None
     purpose: TurnPurpose = "answer"
+    served: Served | None = None
 
 
 @frozen
@@ -502,11 +509,11 @@ class TextWithdrawn:
 
 @frozen
 class ToolDecided:
-    """Written before the call (P7). `rule` is the rule's text, or who decided.
+    """Written before the call. `rule` is the rule's text, or who decided.
 
-    `definition` is the hash of the server's definition of a tool whose call is staged (B16).
-    `level` is `security` for every call but an approved one that only reads (K18). `approval` is
-    the question that was asked about it. `hint` says how a denied call would be approved (T35).
+    `definition` is the hash of the server's definition of a tool whose call is staged.
+    `level` is `security` for every call but an approved one that only reads. `approval` is
+    the question that was asked about it. `hint` says how a denied call would be approved.
     """
 
     place: Place
@@ -524,12 +531,12 @@ class ToolDecided:
 
 
 ApprovalAnswer = Literal["approve", "deny", "always", "expired", "withdrawn"]
-"""How a question ended: answered, by its time, or with the run or the call (A6)."""
+"""How a question ended: answered, by its time, or with the run or the call."""
 
 
 @frozen
 class ApprovalAsked:
-    """A call waits for a yes (A6).
+    """A call waits for a yes.
 
     `id` is random, 32 hexadecimal digits; `digest` binds the answer to this call; `reason` says why
     it asks. `expires` is a time as in `time`; without one somebody is at the terminal. `always` is
@@ -550,10 +557,11 @@ class ApprovalAsked:
 
 @frozen
 class ApprovalAnswered:
-    """The answer to a question, written and synced before the call goes on (A6).
+    """The answer to a question, written and synced before the call goes on.
 
     `by` is who answered, `way` from where: `terminal`, `command`, `page`, `api`, `elicit` for the
-    client of the call itself, a `rule` that was added meanwhile, or `time`.
+    client of the call itself, a `rule` that was added meanwhile, or `time`. `digest` is that of the
+    question.
     """
 
     place: Place
@@ -562,11 +570,12 @@ class ApprovalAnswered:
     by: str
     way: str
     note: str = ""
+    digest: str = ""
 
 
 @frozen
 class ControlCalled:
-    """Another program changed something over a socket of the run, or was not allowed to (A3).
+    """Another program changed something over a socket of the run, or was not allowed to.
 
     `by` is the name of a token or of a user of this machine; it is empty where none was shown.
     """
@@ -581,7 +590,7 @@ class ControlCalled:
 
 @frozen
 class ValueSet:
-    """A value of the run was changed over a socket; `was` is the one before (A3)."""
+    """A value of the run was changed over a socket; `was` is the one before."""
 
     path: str
     value: JsonValue
@@ -592,7 +601,7 @@ class ValueSet:
 
 @frozen
 class ControlEvent:
-    """Another program wrote something into the stream of events, under a name of its own (A3)."""
+    """Another program wrote something into the stream of events, under a name of its own."""
 
     name: str
     data: JsonValue
@@ -602,7 +611,7 @@ class ControlEvent:
 
 @frozen
 class AskReceived:
-    """Another program asks a question over a socket, and waits for the response (A3).
+    """Another program asks a question over a socket, and waits for the response.
 
     `request_id` is random, 32 hexadecimal digits; `expires` is a time as in `time`.
     """
@@ -645,7 +654,7 @@ class ToolStarted:
 
 @frozen
 class ToolProgress:
-    """A server reports progress of a running call (M9)."""
+    """A server reports progress of a running call."""
 
     place: Place
     tool: str
@@ -696,7 +705,7 @@ class ToolFinished:
 
 @frozen
 class Retry:
-    """A model request will be sent again after `delay` seconds (L8)."""
+    """A model request will be sent again after `delay` seconds."""
 
     place: Place
     endpoint: str
@@ -717,7 +726,7 @@ class Notice:
 
 @frozen
 class ExpectChecked:
-    """An expectation of a step was checked (F12); `message` describes expected and actual value."""
+    """An expectation of a step was checked; `message` describes expected and actual value."""
 
     place: Place
     kind: str
@@ -727,7 +736,7 @@ class ExpectChecked:
 
 @frozen
 class AnnotationAdded:
-    """An annotation of a place in a file (B11); `place` is set for a step of a sub-pipeline.
+    """An annotation of a place in a file; `place` is set for a step of a sub-pipeline.
 
     Lines count from 1; without `line` it applies to the whole file, without `path` to no file.
     """
@@ -768,7 +777,7 @@ class RunFinished:
     """Last event of the stream: the final state, the exit code and its reason.
 
     `denials` counts the denied calls of each tool, `waiting` the questions that are open, and can
-    be answered for `--resume` (A8). `calls` is missing where nobody counts them, as in a server.
+    be answered for `--resume`. `calls` is missing where nobody counts them, as in a server.
     """
 
     status: StepStatus | Literal["interrupted"]
@@ -787,7 +796,7 @@ class RunFinished:
 
 @frozen
 class SessionOpened:
-    """A client has connected to the server (H21); `place` has its name and the session's id.
+    """A client has connected to the server; `place` has its name and the session's id.
 
     `peer` says from where: `transport`, and what the system knows of the process or address.
     """
@@ -920,28 +929,43 @@ def to_object(stamped: Stamped) -> dict[str, JsonValue]:
         value = getattr(place, key)
         if value is not None:
             line[key] = value
-    for name, key in _FIELDS[kind]:
-        line[key] = plain(getattr(event, name))
+    return line | _fields_of(event, kind)
+
+
+def _fields_of(event: Event, kind: type[Event]) -> dict[str, JsonValue]:
+    """The fields of an event but its place, by their keys in JSON."""
+    keys, values_of = _FIELDS[kind]
+    line: dict[str, Any] = dict(zip(keys, values_of(event), strict=True))
+    for key, value in line.items():
+        if value.__class__ not in _SCALARS:
+            line[key] = plain(value)
     return line
 
 
 def to_line(stamped: Stamped) -> bytes:
     """The same as a UTF-8 line, including the line end."""
     event = stamped.event
+    kind = type(event)
+    # The head is written for each event and each piece of an answer, so it is not encoded as JSON.
+    head = f'{{"v":{VERSION},"seq":{stamped.seq},"time":"{rfc3339(stamped.time)}"'
+    head = f'{head},"type":"{EVENT_TYPES[kind]}",{_place_text(event.place)}'
     if isinstance(event, (TextDelta, ReasoningDelta)):
-        # Deltas are written once for each piece of an answer, so this case is inlined for speed.
-        head = f'{{"v":{VERSION},"seq":{stamped.seq},"time":"{rfc3339(stamped.time)}"'
-        body = f'{_place_text(event.place)}"text":{string_text(event.text)}'
-        return f'{head},"type":"{EVENT_TYPES[type(event)]}",{body}}}\n'.encode()
-    return f"{json_text(to_object(stamped))}\n".encode()
+        return f'{head}"text":{string_text(event.text)}}}\n'.encode()
+    body = json_text(_fields_of(event, kind))[1:]
+    return f"{head if body != '}' else head[:-1]}{body}\n".encode()
 
 
 def plain(value: Any) -> JsonValue:
     """A field of an event as JSON: dataclasses become objects, tuples lists."""
+    if value.__class__ in _SCALARS:
+        return cast("JsonValue", value)
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     names = _names_of(type(value))
-    return {name: plain(getattr(value, name)) for name in names} if names else value
+    if not names:
+        return cast("JsonValue", value)
+    values = ((name, getattr(value, name)) for name in names)
+    return {name: one if one.__class__ in _SCALARS else plain(one) for name, one in values}
 
 
 def rfc3339(seconds: float) -> str:
@@ -969,8 +993,17 @@ def keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:
     return tuple((name, keys.get(name, name)) for name in names)
 
 
-_FIELDS = {kind: keys_of(kind) for kind in EVENT_TYPES}
+def _keys_and_getter(kind: type[Event]) -> tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]:
+    pairs = keys_of(kind)
+    names, keys = [name for name, _ in pairs], tuple([key for _, key in pairs])
+    if len(names) > 1:
+        return keys, attrgetter(*names)
+    return keys, lambda event: [getattr(event, name) for name in names]
+
+
+_FIELDS = {kind: _keys_and_getter(kind) for kind in EVENT_TYPES}
 _NAMES: dict[type, tuple[str, ...]] = {}
+_SCALARS = frozenset({str, int, float, bool, NoneType})
 
 
 def _names_of(kind: type) -> tuple[str, ...]:

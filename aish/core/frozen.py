@@ -2,22 +2,24 @@
 
 The standard decorator compiles six methods for each class, half a millisecond; a run imports over
 a hundred of them before its first request, which was a fifth of its start (docs/decisions/0003).
-`frozen` makes `__init__` alone, when it is first called, of code that is compiled once for each
-number of fields, and shares the rest. The result is a
-dataclass to everybody who asks: `fields`, `replace`, `is_dataclass`, pattern matching and type
-checkers. `slotted` does the same for `dataclasses.dataclass(slots=True)`, for what changes while a
-run goes on.
+`frozen` fills the first instances of a class by a loop, compiles `__init__` alone for classes that
+are used more often, once for each number of fields, and shares the rest. The result is a dataclass
+to everybody who asks: `fields`, `replace`, `is_dataclass`, pattern matching and type checkers.
+`slotted` does the same for `dataclasses.dataclass(slots=True)`, for what changes while a run goes
+on.
 """
 
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from functools import cache
+from itertools import starmap
 from operator import attrgetter
 from types import CodeType, FunctionType
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 Kind = TypeVar("Kind")
+_FEW = 8
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -34,21 +36,27 @@ def frozen(cls: type[Kind]) -> type[Kind]:
         "__setstate__": _set_state,
         "__hash__": _hash,
     }
-    return _made_again(cls, methods)
+    return _rebuild_class(cls, methods)
 
 
 @dataclass_transform(field_specifiers=(field,))
 def slotted(cls: type[Kind]) -> type[Kind]:
     """Make `cls` a dataclass with slots that may change; what `frozen` cannot do, this cannot."""
-    return _made_again(cls, {"__hash__": None})
+    return _rebuild_class(cls, {"__hash__": None}, changes=True)
 
 
-def _made_again(cls: type[Kind], methods: dict[str, Any]) -> type[Kind]:
+def _rebuild_class(
+    cls: type[Kind], methods: dict[str, Any], *, changes: bool = False
+) -> type[Kind]:
     namespace = dict(cls.__dict__)
     made = {
         name: _field(name, note, namespace.pop(name, MISSING))
         for name, note in namespace.get("__annotations__", {}).items()
     }
+    required = [one.default is MISSING and one.default_factory is MISSING for one in made.values()]
+    if (wrong := sum(required)) and not all(required[:wrong]):
+        name = [*made][required.index(True, required.index(False))]
+        raise TypeError(f"the field {name!r} without a default follows one that has one")
     for leftover in ("__dict__", "__weakref__"):
         namespace.pop(leftover, None)
     names = tuple(made)
@@ -57,7 +65,7 @@ def _made_again(cls: type[Kind], methods: dict[str, Any]) -> type[Kind]:
         namespace.setdefault(name, method)
     kind: Any = type(cls)
     new: Any = kind(cls.__name__, cls.__bases__, namespace)
-    new.__init__ = _initializer(new, made)
+    new.__init__ = _initializer(new, made, changes=changes)
     result: type[Kind] = new
     return result
 
@@ -71,44 +79,69 @@ def _field(name: str, note: Any, given: Any) -> "Field[Any]":
     return made  # type: ignore[no-any-return]  # a `Field`, by both branches
 
 
-def _initializer(cls: Any, made: "dict[str, Field[Any]]") -> Any:
-    """Makes way for the real one when the first instance is made: a run needs half of them."""
+def _initializer(cls: Any, made: "dict[str, Field[Any]]", *, changes: bool) -> Any:
+    """Fills the first instances itself: a run makes few of most classes.
 
-    def make_first(self: Any, *values: Any, **named: Any) -> None:
-        cls.__init__ = _real(cls, made)
-        cls.__init__(self, *values, **named)
+    The compiled one takes its place after `_FEW` calls, and where an argument is missing or wrong.
+    """
+    names = cls.__match_args__
+    calls = 0
 
-    return make_first
+    def fill(self: Any, *values: Any, **named: Any) -> None:
+        nonlocal calls
+        calls += 1
+        given = dict(zip(names, values, strict=False)) | named
+        complete = len(given) == len(values) + len(named) and calls <= _FEW
+        for name, one in made.items() if complete else ():
+            if name not in given:
+                if one.default_factory is not MISSING:
+                    given[name] = one.default_factory()
+                elif one.default is not MISSING:
+                    given[name] = one.default
+        if complete and given.keys() == made.keys():
+            for name, value in given.items():
+                cls.__dict__[name].__set__(self, value)
+        else:
+            cls.__init__ = _real(cls, made, changes=changes)
+            cls.__init__(self, *values, **named)
+
+    return fill
 
 
-def _real(cls: Any, made: "dict[str, Field[Any]]") -> Any:
-    """The one method that is made: each field goes straight into its slot."""
+def _real(cls: Any, made: "dict[str, Field[Any]]", *, changes: bool) -> Any:
+    """The one method that is made: each field goes straight into its slot.
+
+    A class that `changes` is assigned to, which takes a fifth of the time of calling the slot.
+    """
     is_made = tuple(one.default_factory is not MISSING for one in made.values())
     scope: dict[str, Any] = {"_missing": MISSING}
     defaults = []
+    attributes: dict[str, str] = {}
     for number, (name, one) in enumerate(made.items()):
+        attributes[f"_at_{number}"] = name
         scope[f"_set_{number}"] = cls.__dict__[name].__set__
         if is_made[number]:
             scope[f"_make_{number}"] = one.default_factory
             defaults.append(MISSING)
         elif one.default is not MISSING:
             defaults.append(one.default)
-        elif defaults:
-            raise TypeError(f"the field {name!r} without a default follows one that has one")
-    code = _compiled(is_made).replace(co_varnames=("self", *made))
+    code = _compile_init(is_made, changes=changes).replace(co_varnames=("self", *made))
+    code = code.replace(co_names=tuple(attributes.get(name, name) for name in code.co_names))
     return FunctionType(code, scope, "__init__", tuple(defaults))
 
 
 @cache
-def _compiled(is_made: tuple[bool, ...]) -> CodeType:
+def _compile_init(is_made: tuple[bool, ...], *, changes: bool) -> CodeType:
     """An initializer for as many fields, some of which have a factory.
 
     Compiling takes thirty times as long as giving its parameters the names of the fields.
     """
-    body = [
-        f" _set_{n}(self, {f'_make_{n}() if v{n} is _missing else v{n}' if one else f'v{n}'})"
+    values = (
+        f"_make_{n}() if v{n} is _missing else v{n}" if one else f"v{n}"
         for n, one in enumerate(is_made)
-    ]
+    )
+    form = " self._at_{0} = {1}" if changes else " _set_{0}(self, {1})"
+    body = list(starmap(form.format, enumerate(values)))
     names = "".join(f", v{number}" for number in range(len(is_made)))
     lines = "\n".join(body) or " pass"
     scope: dict[str, Any] = {}
@@ -128,7 +161,7 @@ def _values(self: Any) -> tuple[Any, ...]:
 
 @cache
 def _getter(cls: Any) -> Callable[[Any], Any]:
-    """What gets the values of a class's fields: they are keys of many dictionaries."""
+    """Return a getter of a class's field values: they are keys of many dictionaries."""
     names: tuple[str, ...] = cls.__match_args__
     if len(names) > 1:
         return attrgetter(*names)

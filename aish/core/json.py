@@ -1,4 +1,4 @@
-"""JSON as the standard has it, and as text that is safe to print anywhere (X3, B13).
+"""JSON as the standard has it, and as text that is safe to print anywhere.
 
 Read so that nothing is guessed, written of read-only values too.
 """
@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from aish.core.patterns import lazy_pattern
 from aish.core.text import for_terminal
@@ -16,7 +17,7 @@ JsonObject = Mapping[str, JsonValue]
 
 
 def strict_json(text: str) -> JsonValue:
-    """What a text holds: no key twice, no `NaN`, no number that is too large.
+    """Parse JSON strictly: no key twice, no `NaN`, no number that is too large.
 
     How deep it may be is for the caller to say.
 
@@ -107,7 +108,12 @@ def json_text(value: JsonValue, *, indent: int | None = None, spaced: bool = Fal
     return safe_json(_dumps(value, indent, spaced=spaced))
 
 
-def structured(text: str) -> JsonValue:
+def objects_in(value: JsonValue) -> list[JsonObject]:
+    """The objects in a list of a document, which may hold anything else; none in another value."""
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def parse_structured(text: str) -> JsonValue:
     """The object or list that a text is as JSON, maybe in a code fence; else the text."""
     inner = text.strip()
     if inner.startswith(_FENCE) and inner.endswith(_FENCE):
@@ -142,11 +148,11 @@ def safe_json(text: str, wide: Callable[[str], str] | None = None) -> str:
         text = _CI_COMMAND.sub(r"\\u0023", text)
     if for_terminal(text) == text:
         return text
-    return "".join(_escaped(character, wide or _pair) for character in text)
+    return "".join(_escape_character(character, wide or _pair) for character in text)
 
 
 def _dumps(value: JsonValue, indent: int | None, *, spaced: bool) -> str:
-    encode = _encoder(indent, spaced=spaced).encode
+    encode = _encoder(indent, spaced=spaced)
     try:
         return encode(value)
     except (ValueError, RecursionError):
@@ -154,11 +160,24 @@ def _dumps(value: JsonValue, indent: int | None, *, spaced: bool) -> str:
 
 
 @cache
-def _encoder(indent: int | None, *, spaced: bool) -> json.JSONEncoder:
+def _encoder(indent: int | None, *, spaced: bool) -> Callable[[JsonValue], str]:
     separators = None if spaced or indent is not None else (",", ":")
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is not None and indent is None:
+        # `JSONEncoder` makes one for each value, which takes as long as encoding a short one.
+        comma, colon = separators or (", ", ": ")
+        quote = json.encoder.encode_basestring
+        encode = make(None, dict, quote, None, colon, comma, False, False, False)
+        return lambda value: "".join(encode(value, 0))
+    # A circular value ends in a RecursionError without the check.
     return json.JSONEncoder(
-        ensure_ascii=False, allow_nan=False, separators=separators, indent=indent, default=dict
-    )
+        ensure_ascii=False,
+        check_circular=False,
+        allow_nan=False,
+        separators=separators,
+        indent=indent,
+        default=dict,
+    ).encode
 
 
 def _tame(value: JsonValue, depth: int) -> JsonValue:
@@ -174,7 +193,7 @@ def _tame(value: JsonValue, depth: int) -> JsonValue:
     return [_tame(item, depth + 1) for item in value]
 
 
-def _escaped(character: str, wide: Callable[[str], str]) -> str:
+def _escape_character(character: str, wide: Callable[[str], str]) -> str:
     if character.isascii() and character != "\x7f":
         return character
     if for_terminal(character) == character:

@@ -1,7 +1,7 @@
-"""A conversation: turns typed by role (L12), and the deltas in which a model streams one."""
+"""A conversation: turns typed by role, and the deltas in which a model streams one."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 from typing import Literal
 
 from aish.core.frozen import frozen
@@ -11,8 +11,6 @@ from aish.core.tools import Media, ToolCall
 
 @frozen
 class SystemTurn:
-    """The system prompt."""
-
     text: str
 
 
@@ -28,9 +26,9 @@ class UserTurn:
 class AssistantTurn:
     """A model's answer; `text` may be empty if it requested tools.
 
-    `calls` hold valid arguments only: invalid ones are replaced before (L17). `extras` are the
+    `calls` hold valid arguments only: invalid ones are replaced before. `extras` are the
     endpoint's own message fields, sent back verbatim to the endpoint named by `origin` and to no
-    other (L12).
+    other.
     """
 
     text: str
@@ -43,7 +41,7 @@ class AssistantTurn:
 class ToolTurn:
     """The reply to one tool call.
 
-    `tool` is the `alias__name` for display and for the format without tool roles (L13).
+    `tool` is the `alias__name` for display and for the format without tool roles.
     """
 
     call_id: str
@@ -55,16 +53,16 @@ class ToolTurn:
 Turn = SystemTurn | UserTurn | AssistantTurn | ToolTurn
 
 
-@dataclass(eq=False)
 class History:
     """The turns so far, in an append-only list.
 
     Clients cache the encoding of a list (weakly, by identity) and encode only what was added, so
-    that the cost of a turn does not grow with the conversation. A shortened conversation (L19) gets
+    that the cost of a turn does not grow with the conversation. A shortened conversation gets
     a new list.
     """
 
-    turns: list[Turn] = field(default_factory=list)
+    def __init__(self, turns: list[Turn] | None = None) -> None:
+        self.turns = [] if turns is None else turns
 
 
 FinishReason = Literal["stop", "tool_calls", "length", "refusal", "other"]
@@ -72,7 +70,7 @@ FinishReason = Literal["stop", "tool_calls", "length", "refusal", "other"]
 
 @frozen
 class Usage:
-    """Tokens; `None` is unknown, never zero (quirk 34)."""
+    """Tokens; `None` is unknown, never zero."""
 
     input: int | None = None
     output: int | None = None
@@ -88,11 +86,18 @@ def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:
     """
     if sum_so_far is None:
         return more
+    one, other = sum_so_far, more
+    cached, reasoning = other.cached, other.reasoning
+    # A resumed run adds up millions of answers, so nothing is called for each count.
+    if one.cached is not None:
+        cached = one.cached + (cached or 0)
+    if one.reasoning is not None:
+        reasoning = one.reasoning + (reasoning or 0)
     return Usage(
-        input=_both(sum_so_far.input, more.input),
-        output=_both(sum_so_far.output, more.output),
-        cached=_either(sum_so_far.cached, more.cached),
-        reasoning=_either(sum_so_far.reasoning, more.reasoning),
+        None if one.input is None or other.input is None else one.input + other.input,
+        None if one.output is None or other.output is None else one.output + other.output,
+        cached,
+        reasoning,
     )
 
 
@@ -101,19 +106,15 @@ def add_cost(sum_so_far: float | None, more: float | None) -> float | None:
     return None if sum_so_far is None or more is None else sum_so_far + more
 
 
-def _both(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def _either(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one + other
+def sum_costs(costs: Iterable[float | None]) -> float | None:
+    """The sum; unknown if one of them is unknown."""
+    known = tuple(costs)
+    return None if None in known else sum(cost for cost in known if cost is not None)
 
 
 @frozen
 class Spent:
-    """Usage of several answers and calls together: of an item, of a step, of a run (B8).
+    """Usage of several answers and calls together: of an item, of a step, of a run.
 
     `usage` is `None` if no model has answered. `cost_usd` is `None` if the cost of an answer is
     unknown; `known_usd` is the known part.
@@ -127,36 +128,81 @@ class Spent:
     known_usd: float = 0.0
 
     def plus(self, more: "Spent") -> "Spent":
-        """The sum of both."""
+        cost = self.cost_usd
         return Spent(
-            turns=self.turns + more.turns,
-            usage=self.usage if more.usage is None else add_usage(self.usage, more.usage),
-            cost_usd=add_cost(self.cost_usd, more.cost_usd),
-            tool_calls=self.tool_calls + more.tool_calls,
-            seconds=self.seconds + more.seconds,
-            known_usd=self.known_usd + more.known_usd,
+            self.turns + more.turns,
+            self.usage if more.usage is None else add_usage(self.usage, more.usage),
+            None if cost is None or more.cost_usd is None else cost + more.cost_usd,
+            self.tool_calls + more.tool_calls,
+            self.seconds + more.seconds,
+            self.known_usd + more.known_usd,
         )
+
+
+class SpentSum:
+    """A sum of usage that is added to in place: a resumed run adds up millions of answers."""
+
+    __slots__ = ("_cached", "_cost", "_input", "_known", "_output", "_reasoning", "_turns", "_used")
+
+    def __init__(self) -> None:
+        self._turns = 0
+        self._used = False
+        self._input: int | None = 0
+        self._output: int | None = 0
+        self._cached: int | None = None
+        self._reasoning: int | None = None
+        self._cost: float | None = 0.0
+        self._known = 0.0
+
+    def add(self, usage: Usage | None, cost_usd: float | None, turns: int = 0) -> None:
+        """Add as `Spent.plus` does; `turns` are answers, of which the known cost counts."""
+        if usage is not None:
+            self._used = True
+            total, more = self._input, usage.input
+            self._input = None if total is None or more is None else total + more
+            total, more = self._output, usage.output
+            self._output = None if total is None or more is None else total + more
+            if usage.cached is not None:
+                self._cached = (self._cached or 0) + usage.cached
+            if usage.reasoning is not None:
+                self._reasoning = (self._reasoning or 0) + usage.reasoning
+        if turns:
+            self._turns += turns
+            self._known += cost_usd or 0.0
+        cost = self._cost
+        self._cost = None if cost is None or cost_usd is None else cost + cost_usd
+
+    @property
+    def spent(self) -> Spent:
+        """The sum so far."""
+        usage = Usage(self._input, self._output, self._cached, self._reasoning)
+        return Spent(self._turns, usage if self._used else None, self._cost, known_usd=self._known)
 
 
 @frozen
 class TextPiece:
-    """A piece of answer text."""
-
     text: str
 
 
 @frozen
 class ReasoningPiece:
-    """A piece of reasoning text."""
-
     text: str
 
 
 @frozen
 class Extras:
-    """Unknown fields of the assistant message, to be sent back verbatim (L12)."""
+    """Unknown fields of the assistant message, to be sent back verbatim."""
 
     fields: JsonObject
+
+
+@frozen
+class Served:
+    """An endpoint's names for the model that answered, for its state, and for the answer."""
+
+    model: str | None = None
+    fingerprint: str | None = None
+    id: str | None = None
 
 
 @frozen
@@ -171,6 +217,7 @@ class Finish:
     """The alias that answered, set by the client."""
     cost_usd: float | None = None
     """What the turn cost: as the endpoint says, else set by the client; `None` is unknown."""
+    served: Served | None = None
 
 
 @frozen
@@ -192,7 +239,7 @@ class Retrying:
 
 @frozen
 class FellBack:
-    """The next model answers this turn (L9)."""
+    """The next model answers this turn."""
 
     source: str
     target: str

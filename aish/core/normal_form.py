@@ -19,10 +19,10 @@ def compatible_form(text: str) -> str:
     if text.isascii():
         return text
     parts = {ord(letter): unicodedata.normalize("NFKD", letter) for letter in set(text)}
-    return unicodedata.normalize("NFKC", _LONG_RUN.sub(_sorted, text.translate(parts)))
+    return unicodedata.normalize("NFKC", _LONG_RUN.sub(_sort_marks, text.translate(parts)))
 
 
-def _sorted(run: re.Match[str]) -> str:
+def _sort_marks(run: re.Match[str]) -> str:
     """A run whose marks are in the order that Unicode gives them."""
     order = unicodedata.combining
     return "".join(

@@ -31,7 +31,7 @@ class AnswerSchema:
 
 
 class Received:
-    """How much of an answer has been received, for progress display; filled in by the model."""
+    """Progress of an answer, for display; filled in by the model."""
 
     __slots__ = ("source",)
 
@@ -50,7 +50,6 @@ class Growing(Protocol):
     @property
     def progress(self) -> int:
         """Number of pieces received."""
-        ...
 
 
 @frozen
@@ -60,7 +59,7 @@ class ModelRequest:
     `tool_choice` is `auto`, `required`, `none`, or the wire name of one tool. `params` are merged
     into the body unchanged and override those of the model entry. `schema` is sent as
     `response_format` if the entry has `json_schema` and ignored otherwise (the caller adds
-    instructions). `place` makes ids omitted by the endpoint (L16) reproducible in every run.
+    instructions). `place` makes ids omitted by the endpoint reproducible in every run.
     """
 
     history: History
@@ -73,27 +72,22 @@ class ModelRequest:
 
 
 class Model(Protocol):
-    """A model endpoint, retries and fallbacks included (L8, L9)."""
+    """A model endpoint, retries and fallbacks included."""
 
     @property
-    def alias(self) -> str:
-        """The name in the pipeline file."""
-        ...
+    def alias(self) -> str: ...
 
     @property
     def enforces_schema(self) -> bool:
-        """Whether `ModelRequest.schema` reaches the endpoint (`json_schema` is not false)."""
-        ...
+        """True if `ModelRequest.schema` reaches the endpoint (`json_schema` is not false)."""
 
     @property
     def schema_with_tools(self) -> bool:
-        """Whether this also holds beside tools in a request; a refusal is remembered."""
-        ...
+        """True if this also holds beside tools in a request; a refusal is remembered."""
 
     @property
     def sees_images(self) -> bool:
-        """Whether media may be put into turns (`vision: true`)."""
-        ...
+        """True if media may be put into turns (`vision: true`)."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
         """Answer one turn; batches of deltas as they arrive, `Finish` last.
@@ -102,12 +96,11 @@ class Model(Protocol):
             UnavailableError: the endpoint is unreachable, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
-        ...
 
 
 @frozen
 class Progress:
-    """A progress notification of a running call (M9)."""
+    """A progress notification of a running call."""
 
     progress: float
     total: float | None = None
@@ -115,19 +108,14 @@ class Progress:
 
 
 class Tools(Protocol):
-    """The tools of all connected servers."""
-
     def listed(self) -> tuple[Tool, ...]:
         """Every tool, in the order of the file's servers and the servers' own order."""
-        ...
 
     def by_wire_name(self, wire: str) -> Tool | None:
         """The tool a model named, or `None`."""
-        ...
 
     def by_name(self, name: ToolName) -> Tool | None:
-        """The tool with a name from a file or user, or `None`; older names count (K10)."""
-        ...
+        """The tool with a name from a file or user, or `None`; older names count."""
 
     async def call(
         self,
@@ -136,41 +124,39 @@ class Tools(Protocol):
         on_progress: Callable[[Progress], None],
         sample: "Sampler | None" = None,
     ) -> ToolResult:
-        """Call a tool; every failure is a result (M8). Only cancellation passes through.
+        """Call a tool; every failure is a result. Only cancellation passes through.
 
-        `sample` answers the server's own sampling requests while this call runs (M11).
+        `sample` answers the server's own sampling requests while this call runs.
         """
-        ...
 
 
 class Sampler(Protocol):
-    """Answers a server's `sampling/createMessage` with the step's model (M11)."""
+    """Answers a server's `sampling/createMessage` with the step's model."""
 
     async def sample(self, params: JsonObject) -> JsonObject:
         """A `CreateMessageResult` for `CreateMessageRequest` params."""
-        ...
 
 
 OnAsk = Literal["deny", "wait", "pause"]
-"""What becomes of a call that nobody at a terminal can be asked about (A7)."""
+"""What becomes of a call that nobody at a terminal can be asked about."""
 _TIMEOUTS: Mapping[OnAsk, float] = {"deny": 0.0, "wait": 15 * 60.0, "pause": 7 * 86_400.0}
 
 
 @frozen
 class Asking:
-    """How a call is asked about (A7); `timeout` in seconds, `None` is the default of `on_ask`."""
+    """Way to ask about a call; `timeout` in seconds, `None` is the default of `on_ask`."""
 
     on_ask: OnAsk = "deny"
     timeout: float | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether a question stays open for somebody who is not at the terminal."""
+        """True if a question stays open for somebody who is not at the terminal."""
         return self.on_ask != "deny"
 
     @property
     def seconds(self) -> float:
-        """How long a question is open."""
+        """Number of seconds for which a question is open."""
         return _TIMEOUTS[self.on_ask] if self.timeout is None else self.timeout
 
 
@@ -178,7 +164,7 @@ Answer = Literal["no", "yes", "always"]
 """A person's answer to a question; `always` is a yes that approves later calls too."""
 
 
-def _unanswered() -> str | None:
+def _no_answer() -> str | None:
     return None
 
 
@@ -188,7 +174,7 @@ async def _always_open() -> bool:  # ruff: ignore[unused-async] - the type of ot
 
 @frozen
 class Question:
-    """A tool call that needs approval: exactly what will be sent (P2).
+    """A tool call that needs approval: exactly what will be sent.
 
     `always` is the text of the rule that this answer would store for the session; empty if it is
     not offered. `is_open` says whether it still waits for an answer: somebody else may have given
@@ -201,32 +187,24 @@ class Question:
     place: Place
     always: str | None = None
     is_open: Callable[[], Awaitable[bool]] = field(default=_always_open, compare=False)
-    answered: Callable[[], str | None] = field(default=_unanswered, compare=False)
+    answered: Callable[[], str | None] = field(default=_no_answer, compare=False)
 
 
 class Approver(Protocol):
-    """Asks the user for approval; `Unattended` is the substitute that always denies (P3)."""
+    """Asks the user for approval; `Unattended` is the substitute that always denies."""
 
     @property
-    def attended(self) -> bool:
-        """Whether a user can be asked."""
-        ...
+    def attended(self) -> bool: ...
 
     async def ask(self, question: Question) -> Answer:
         """`yes` and `always` only if the user chose them, `always` only if it is offered."""
-        ...
 
 
 class Clock(Protocol):
-    """Time, so that tests need not wait for it."""
-
     def now(self) -> float:
         """Seconds since the epoch."""
-        ...
 
-    def monotonic(self) -> float:
-        """Seconds of a monotonic clock."""
-        ...
+    def monotonic(self) -> float: ...
 
 
 Every = Callable[[float, Callable[[], None]], Callable[[], None]]
@@ -234,25 +212,23 @@ Every = Callable[[float, Callable[[], None]], Callable[[], None]]
 
 
 class Hold(Protocol):
-    """The amount reserved for a request in progress (B8)."""
+    """The amount reserved for a request in progress."""
 
     def settle(self, finish: Finish) -> Finish:
         """The request was answered: record its usage and release the rest of the reservation.
 
         Returns the same finish with its cost.
         """
-        ...
 
     def close(self, *, begun: bool) -> None:
         """End the reservation; does nothing after `settle`.
 
         If `begun`, the worst case counts as used, because the actual cost is unknown.
         """
-        ...
 
 
 class Meter(Protocol):
-    """Counts the usage of a run and stops it at its limits (B8)."""
+    """Counts the usage of a run and stops it at its limits."""
 
     async def reserve(self, place: Place, alias: str, size: int, max_tokens: int | None) -> Hold:
         """Reserve what a request may use; waits while others hold the rest of a limit.
@@ -262,7 +238,6 @@ class Meter(Protocol):
         Raises:
             BudgetError: a limit would be exceeded.
         """
-        ...
 
     async def count_call(self, place: Place) -> None:
         """A tool is about to be called.
@@ -270,4 +245,3 @@ class Meter(Protocol):
         Raises:
             BudgetError: a limit would be exceeded.
         """
-        ...

@@ -1,4 +1,4 @@
-"""Approval rules as declared; `config` reads them, `policy` decides with them (P1, P4, P7)."""
+"""Approval rules as declared; `config` reads them, `policy` decides with them."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -10,7 +10,7 @@ from aish.core.json import JsonObject, JsonValue
 
 @frozen
 class RuleEntry:
-    """One rule of any list under `mcp` (P1, P4).
+    """Entry in any list of rules under `mcp`.
 
     `tool` is a glob `alias__tool`. `when` maps argument names to a glob (for text) or an exact
     value; `schema` is a JSON Schema for the arguments. `command` (only with `shell__run`) is the
@@ -27,7 +27,7 @@ class RuleEntry:
 
 @frozen
 class RuleLists:
-    """The rules of design P1 and B16; `deny` beats `stage` beats `ask` beats `auto_approve`."""
+    """The rules for tool calls; `deny` beats `stage` beats `ask` beats `auto_approve`."""
 
     auto_approve: tuple[RuleEntry, ...] = ()
     ask: tuple[RuleEntry, ...] = ()
@@ -38,14 +38,13 @@ class RuleLists:
 
     @property
     def all(self) -> tuple[RuleEntry, ...]:
-        """The rules of every list."""
         deciding = self.deny + self.stage + self.ask + self.auto_approve
         return deciding + self.parallel + self.idempotent
 
 
 @frozen
 class PolicyTest:
-    """One row of `policy_tests`: this call gets this verdict."""
+    """Row of `policy_tests`: this call gets this verdict."""
 
     tool: str
     arguments: JsonObject

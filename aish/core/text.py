@@ -1,8 +1,8 @@
-r"""Untrusted text, made safe for the place where it is shown (X2, X3).
+r"""Untrusted text, made safe for the place where it is shown.
 
 There is one function for each kind of place, and no other way to print such text. Characters that
 are invisible or move the cursor are escaped (`\x1b`, `\u202e`), so that each character is harmless
-by itself, even if streaming splits a sequence. `suspicious` finds what users are warned about (P9).
+by itself, even if streaming splits a sequence. `suspicious` finds what users are warned about.
 """
 
 import re
@@ -71,7 +71,7 @@ def for_line(text: str) -> str:
 
 
 def without_markers(text: str) -> str:
-    """Text for a model, in which no line begins like one of our markers (K14).
+    """Text for a model, in which no line begins like one of our markers.
 
     Such lines get a leading space.
     """
@@ -89,7 +89,7 @@ def for_ci_log(text: str) -> str:
     return _CI_COMMAND.sub(lambda found: f"{found[1] or ''}\\x{ord(found[0][-1]):02x}", shown)
 
 
-def _escaped(text: str) -> str:
+def _escape_markup(text: str) -> str:
     # `str.translate` takes four times as long: it looks each character up.
     for mark, entity in _MARKUP:
         text = text.replace(mark, entity)
@@ -98,7 +98,7 @@ def _escaped(text: str) -> str:
 
 def for_html(text: str) -> str:
     """Text for the content or a quoted attribute of HTML."""
-    return _escaped(for_terminal(text))
+    return _escape_markup(for_terminal(text))
 
 
 def markdown_code(text: str) -> str:
@@ -122,7 +122,7 @@ def _longest_ticks(text: str) -> int:
 
 def for_xml(text: str) -> str:
     """Text for the content or a quoted attribute of XML 1.0, which forbids some characters."""
-    return _escaped(_NOT_XML.sub(_spell, for_terminal(text)))
+    return _escape_markup(_NOT_XML.sub(_spell, for_terminal(text)))
 
 
 def safe_utf8(text: str) -> str:
@@ -131,8 +131,12 @@ def safe_utf8(text: str) -> str:
 
 
 _NOT_LATIN = r"\u0370-\u03ff\u0400-\u052f\u0531-\u058f"
+# Full-width marks and digits, and circled digits: usual beside Chinese, Japanese and Korean.
+_WIDE = r"\uff01-\uff20\uff3b-\uff40\uff5b-\uff5e\u2460-\u249b\u24ea-\u24ff"
+_EAST_ASIAN = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 _LOOKALIKE = (
-    r"[\uff01-\uff5e\u2460-\u24ff\U0001d400-\U0001d7ff\U0001f130-\U0001f189]"
+    r"[\uff21-\uff3a\uff41-\uff5a\u249c-\u24e9\U0001d400-\U0001d7ff\U0001f130-\U0001f189]"
+    rf"|\A(?![\s\S]*[{_EAST_ASIAN}])[\s\S]*?[{_WIDE}]"
     rf"|[A-Za-z][{_NOT_LATIN}]|[{_NOT_LATIN}][A-Za-z]"
 )
 _SIGNS: tuple[tuple[str, str], ...] = (
@@ -147,10 +151,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
 )
 # Applied to the text after folding compatibility forms and removing invisible characters.
 _POISON: tuple[tuple[str, str], ...] = (
-    (
-        "hidden markup",
-        r"<!--|</?(?:important|system|secret|instructions?|hidden)\b",
-    ),
+    ("hidden markup", r"<!--|</?(?:important|system|secret|instructions?|hidden)\b"),
     (
         "orders to the model",
         (
@@ -180,7 +181,7 @@ _POISON: tuple[tuple[str, str], ...] = (
 
 
 def suspicious(text: str) -> tuple[str, ...]:
-    """The names of suspicious features in a server's description of itself (P9)."""
+    """The names of suspicious features in a server's description of itself."""
     from aish.core.normal_form import compatible_form
 
     signs = [name for name, sign in _SIGNS if re.search(sign, text)]

@@ -1,10 +1,11 @@
-"""Differences between two texts, line by line, at a bounded cost (C10, K6).
+"""Differences between two texts, line by line, at a bounded cost.
 
 The cost of a comparison grows with the product of the line counts: common first and last lines are
 excluded, and too many other lines are not compared. The texts remain untrusted.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import AnyStr
 
 from aish.core.frozen import frozen
 from aish.core.phrases import shorten_counted
@@ -31,14 +32,14 @@ def hunks(before: Sequence[str], after: Sequence[str], around: int, most: int) -
 
     If more than `most` lines would have to be compared, all old lines precede all new ones.
     """
-    start, end = _shared_ends(before, after)
+    start, end = _equal_ends(before, after)
     if start == len(before) == len(after):
         return
     begin = max(0, start - around)
     lead, tail = before[begin:start], before[len(before) - end :][:around]
     old, new = before[start : len(before) - end], after[start : len(after) - end]
     if max(len(old), len(new)) > most:
-        rows = [*_marked(" ", lead), *_marked("-", old), *_marked("+", new), *_marked(" ", tail)]
+        rows = [*_mark(" ", lead), *_mark("-", old), *_mark("+", new), *_mark(" ", tail)]
         yield Hunk(begin, begin, tuple(rows))
         return
     # Rarely needed, and slow to import.
@@ -49,13 +50,13 @@ def hunks(before: Sequence[str], after: Sequence[str], around: int, most: int) -
         rows = []
         for tag, i, i_end, j, j_end in group:
             if tag == "equal":
-                rows += _marked(" ", old[i:i_end])
+                rows += _mark(" ", old[i:i_end])
             else:
-                rows += [*_marked("-", old[i:i_end]), *_marked("+", new[j:j_end])]
+                rows += [*_mark("-", old[i:i_end]), *_mark("+", new[j:j_end])]
         yield Hunk(begin + group[0][1], begin + group[0][3], tuple(rows))
 
 
-def unified(
+def diff_rows(
     before: str, after: str, around: int, most: int, old_first: int = 1, new_first: int = 1
 ) -> Iterator[str]:
     """The rows of a unified diff, without the names of files and without line ends.
@@ -63,14 +64,14 @@ def unified(
     The texts begin at these lines of theirs. A last line that has gained or lost its end is marked
     as in `diff`.
     """
-    for hunk in hunks(_numbered(before), _numbered(after), around, most):
+    for hunk in hunks(_diff_lines(before), _diff_lines(after), around, most):
         old = _range(hunk.old + old_first, sum(row[0] != "+" for row in hunk.rows))
         new = _range(hunk.new + new_first, sum(row[0] != "-" for row in hunk.rows))
         yield f"@@ -{old} +{new} @@"
         yield from hunk.rows
 
 
-def _numbered(text: str) -> list[str]:
+def _diff_lines(text: str) -> list[str]:
     """The lines of a text; a last one without an end is marked."""
     lines = text.split("\n")
     last = lines.pop()
@@ -84,14 +85,14 @@ def _range(first: int, count: int) -> str:
     return f"{first if count else first - 1},{count}"
 
 
-def changed_lines(before: str, after: str) -> tuple[str, ...]:
+def line_changes(before: str, after: str) -> tuple[str, ...]:
     """Lines that begin with `-`, `+`, a space for context, or `@@`; no file names.
 
     A long line is shown from near the position of the change.
     """
     shown: list[str] = []
     old, new = before.split("\n"), after.split("\n")
-    start, end = _shared_ends(old, new)
+    start, end = _equal_ends(old, new)
     if max(len(old), len(new)) - start - end > _MOST_LINES:
         return (
             f"@@ from line {start + 1} @@",
@@ -103,20 +104,19 @@ def changed_lines(before: str, after: str) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def shared_lines(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many first lines two texts have in common."""
+def equal_lines(one: Sequence[str], other: Sequence[str]) -> int:
+    """Count the first lines that two texts have in common."""
     most = min(len(one), len(other))
     return next((n for n in range(most) if one[n] != other[n]), most)
 
 
-def _shared_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """How many first lines two texts have in common, and how many of the remaining last ones."""
-    start = shared_lines(before, after)
-    return start, shared_lines(before[start:][::-1], after[start:][::-1])
+def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    start = equal_lines(before, after)
+    return start, equal_lines(before[start:][::-1], after[start:][::-1])
 
 
-def shared_start(one: str, other: str) -> int:
-    """How many first characters two texts have in common."""
+def equal_start(one: AnyStr, other: AnyStr) -> int:
+    """Count the first characters or bytes that two texts have in common."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -127,7 +127,7 @@ def shared_start(one: str, other: str) -> int:
     return low
 
 
-def _marked(mark: str, lines: Sequence[str]) -> list[str]:
+def _mark(mark: str, lines: Sequence[str]) -> list[str]:
     return [f"{mark}{line}" for line in lines]
 
 
@@ -135,7 +135,7 @@ def _near_change(rows: Sequence[str]) -> Iterator[str]:
     """The lines; most of what a long replaced line shares with its replacement is omitted."""
     changed, skipped = [row for row in rows if row[0] != " "], 0
     if [row[0] for row in changed] == ["-", "+"] and max(map(len, changed)) > _WIDEST:
-        skipped = max(0, shared_start(changed[0][1:], changed[1][1:]) - _WIDEST // 10)
+        skipped = max(0, equal_start(changed[0][1:], changed[1][1:]) - _WIDEST // 10)
     for row in rows:
         text = f"…{row[1 + skipped :]}" if skipped and row[0] != " " else row[1:]
         yield row[0] + shorten_counted(text, _WIDEST)

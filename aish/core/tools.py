@@ -1,4 +1,4 @@
-"""Tools, calls of tools and their results; resources and prompts of servers (M12)."""
+"""Tools, calls of tools and their results; resources and prompts of servers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -35,11 +35,11 @@ NOT_MADE_KINDS: Final[frozenset[ResultKind]] = frozenset(
 
 
 RESULT_LIMIT: ContextVar[int] = ContextVar("RESULT_LIMIT", default=1 << 30)
-"""Bytes of a result that the call in progress passes on whole (L18): a pack cuts there itself."""
+"""Bytes of a result that the call in progress passes on whole: a pack cuts there itself."""
 
 
 CALL_DEADLINE: ContextVar[float] = ContextVar("CALL_DEADLINE", default=inf)
-"""When the call in progress times out, by the clock of the event loop (M9): a pack answers before.
+"""When the call in progress times out, by the clock of the event loop: a pack answers before.
 
 The time limit of a step is not in it: it ends the call, as it ends any other.
 """
@@ -47,7 +47,7 @@ The time limit of a step is not in it: it ends the call, as it ends any other.
 
 @frozen
 class ToolName:
-    """The pair that names a tool (M4): the server's alias and the server's own name for it."""
+    """The pair that names a tool: the server's alias and the server's own name for it."""
 
     server: str
     name: str
@@ -58,7 +58,7 @@ class ToolName:
 
 @frozen
 class Annotations:
-    """A server's claims about its own tool; may tighten approval, never loosen it (P5)."""
+    """A server's claims about its own tool; may tighten approval, never loosen it."""
 
     title: str | None = None
     read_only: bool | None = None
@@ -67,17 +67,21 @@ class Annotations:
     open_world: bool | None = None
 
 
+Reach = Literal["", "below", "anywhere"]
+"""What a tool with a `path` shows beside it: what is below, or any file that it leads to."""
+
+
 @frozen
 class Tool:
     """A tool as a server offers it.
 
     `wire` is the name that models see (`alias__name`, or a shortened form with a hash suffix
-    where that is not legal). `input_schema` is the server's, unchanged (L2). `parallel` is true
-    where a pack marks the tool as safe to run beside others (L16). `builtin` tools are those of
-    our packs, whose annotations are facts and not claims, and which may be called by older names
-    (K10); `root` has the spellings of the folder that their paths are relative to. `unlisted` tools
-    can be called and are not shown to models. A result of a tool with `strict_output` that does not
-    fit `output_schema` is an error. Where a tool `says_all`, the text of a result holds its data.
+    where that is not legal). `input_schema` is the server's, unchanged. `parallel` is true
+    where a pack marks the tool as safe to run beside others. `builtin` tools are those of
+    our packs, whose annotations are facts and not claims, and which may be called by older names;
+    `root` has the spellings of the folder that their paths are relative to. `unlisted` tools can be
+    called and are not shown to models. A result of a tool with `strict_output` that does not fit
+    `output_schema` is an error. Where a tool `says_all`, the text of a result holds its data.
     """
 
     name: ToolName
@@ -93,10 +97,11 @@ class Tool:
     says_all: bool = False
     builtin: bool = False
     root: tuple[str, ...] = ()
+    reach: Reach = ""
 
     @property
     def only_reads(self) -> bool:
-        """Whether it is read-only by the mark of a pack, or of a server that the file trusts."""
+        """True if it is read-only by the mark of a pack, or of a server that the file trusts."""
         return (self.builtin or self.trusted) and self.annotations.read_only is True
 
 
@@ -104,8 +109,8 @@ class Tool:
 class ToolCall:
     """A complete tool call requested by a model.
 
-    `name` is as the model wrote it, `arguments` the JSON text as sent (L17 decides whether it is
-    valid), `extras` unknown fields that are sent back to the same endpoint verbatim (L12).
+    `name` is as the model wrote it, `arguments` the JSON text as sent (the tool round checks
+    it), `extras` unknown fields that are sent back to the same endpoint verbatim.
     """
 
     id: str
@@ -124,7 +129,7 @@ class Media:
 
 @frozen
 class ToolResult:
-    """The result of a tool call; always usable as a valid tool reply (M7, M8).
+    """The result of a tool call; always usable as a valid tool reply.
 
     `content` is the text for the model, uncut. `structured` is `structuredContent`. `began` is
     false if the tool is known not to have begun: nothing was sent, or the server did not accept it.
@@ -164,8 +169,6 @@ class Part:
 
 @frozen
 class PromptArgument:
-    """An argument of a server's prompt."""
-
     name: str
     description: str = ""
     required: bool = False
@@ -208,8 +211,7 @@ class SamplingError(Exception):
         self.code: SamplingFailure = code
 
 
-def hinted_model(params: JsonObject) -> str:
-    """The first model that a sampling request names, or an empty text."""
+def model_hint(params: JsonObject) -> str:
     preferences = params.get("modelPreferences")
     hints = preferences.get("hints") if isinstance(preferences, Mapping) else None
     first = hints[0] if isinstance(hints, Sequence) and hints else None
@@ -218,10 +220,10 @@ def hinted_model(params: JsonObject) -> str:
 
 
 Sample = Callable[[JsonObject], Awaitable[JsonObject]]
-"""Asks a model: `CreateMessageRequest` params in, a `CreateMessageResult` out (M11)."""
+"""Asks a model: `CreateMessageRequest` params in, a `CreateMessageResult` out."""
 
 SAMPLE: ContextVar[Sample | None] = ContextVar("SAMPLE", default=None)
-"""How a tool of a pack asks a model during its call (K13); it raises `SamplingError`."""
+"""How a tool of a pack asks a model during its call; it raises `SamplingError`."""
 
 
 HINTS: Mapping[str, str] = {

@@ -1,4 +1,4 @@
-"""What of a run can go on, and what waits for an answer: it is paused when nothing can (A8).
+"""Units of work and their waits for answers: a run is paused when none can continue.
 
 A tree: the run, its steps, their items, the steps of sub-pipelines. Each is a task, and works,
 waits for its parts, or waits for an answer.
@@ -14,7 +14,7 @@ from aish.core.protocols import OnAsk
 from aish.system.task_group import task_group
 
 MOST_WAITING = 100
-"""Items of one step that may wait for an answer; then no more are begun (A8)."""
+"""Items of one step that may wait for an answer; then no more are begun."""
 
 
 class Activity:
@@ -38,21 +38,20 @@ class Activity:
         self.on_wait: Callable[[bool], None] = lambda _: None
 
     def begin(self) -> "Activity":
-        """A part of it begins; whoever begins it ends it."""
+        """Begin a part of it; the caller ends the part."""
         part = Activity(self)
         self.parts.add(part)
         self.tell()
         return part
 
     def end(self) -> None:
-        """It has ended."""
         if self._above is not None:
             self._above.parts.discard(self)
             self._above.tell()
             self.root.look()
 
     @asynccontextmanager
-    async def holding(self, slots: anyio.CapacityLimiter) -> AsyncGenerator[None]:
+    async def hold(self, slots: anyio.CapacityLimiter) -> AsyncGenerator[None]:
         """Hold a slot in the block, except while it waits for an answer."""
         await self._take(slots)
         try:
@@ -70,7 +69,7 @@ class Activity:
             self._scopes.remove(scope)
 
     def allow(self, scope: anyio.CancelScope, seconds: float) -> None:
-        """From now on `scope`, in whose block it is, has so many seconds left."""
+        """Give `scope`, in whose block it is, so many seconds from now."""
         if self.waits:
             self._left = [(one, seconds if one is scope else left) for one, left in self._left]
         else:
@@ -78,7 +77,7 @@ class Activity:
 
     @property
     def waited(self) -> float:
-        """How long it has waited so far, in seconds."""
+        """Seconds waited so far."""
         return self._waited + (anyio.current_time() - self._since if self.waits else 0.0)
 
     async def wait(self, event: anyio.Event, on_ask: OnAsk) -> None:
@@ -93,7 +92,17 @@ class Activity:
         self.tell()
         try:
             if on_ask == "pause":
-                await self._wait_or_pause(event)
+                self.root.look()
+                async with task_group() as tasks:
+
+                    async def until(one: anyio.Event) -> None:
+                        await one.wait()
+                        tasks.cancel_scope.cancel()
+
+                    tasks.start_soon(until, event)
+                    tasks.start_soon(until, self.paused)
+                if not event.is_set():
+                    raise PausedError
             else:
                 await event.wait()
         finally:
@@ -102,33 +111,19 @@ class Activity:
         if slots is not None:
             await self._take(slots)
 
-    async def _wait_or_pause(self, event: anyio.Event) -> None:
-        self.root.look()
-        async with task_group() as tasks:
-
-            async def until(one: anyio.Event) -> None:
-                await one.wait()
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(until, event)
-            tasks.start_soon(until, self.paused)
-        if not event.is_set():
-            raise PausedError
-
     def look(self) -> None:
         """Pause the run if nothing of it can go on."""
         if self.parts and self.is_stuck():
             self.paused.set()
 
     def is_stuck(self) -> bool:
-        """Whether the run is to pause for its answer, or for those of everything it waits for."""
+        """Return true if the run is to pause for its answer, or for all that it waits for."""
         if self._own is not None:
             return self._own == "pause"
         return bool(self.parts) and all(part.is_stuck() for part in self.parts)
 
     @property
     def root(self) -> "Activity":
-        """The whole run."""
         return self if self._above is None else self._above.root
 
     def tell(self) -> None:

@@ -1,6 +1,7 @@
-"""Answers that must match a JSON Schema: requested, parsed and validated (B9)."""
+"""Answers that must match a JSON Schema: requested, parsed and validated."""
 
 import json
+from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
 
 from aish.agent.runtime import CheckArguments, Mask
@@ -17,6 +18,7 @@ _MOST_TOLD = 8
 _LONGEST_TOLD = 300
 _FENCE = "```"
 _MOST_BRACKETS = 100
+_MOST_VALUES = 20
 _LONGEST_BEGINNING = 120
 # The parser's message for text that does not even begin like JSON.
 _NOTHING_LIKE_IT = "Expecting value: line 1 column 1 "
@@ -25,6 +27,14 @@ _BRACKET = lazy_pattern(r"[\[\]{}]")
 _MEANT = lazy_pattern(r"[\[{]\s*[\"\[{]")
 # A problem with the schema or its checker, which another answer cannot fix.
 _OF_THE_CHECK = "schema"
+
+
+class SeveralValuesError(ValueError):
+    """Several JSON values between the words."""
+
+    def __init__(self, values: Sequence[JsonValue]) -> None:
+        super().__init__("there are several JSON values, and one is expected")
+        self.values = values
 
 
 @frozen
@@ -45,7 +55,7 @@ class Judged:
 async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask = str) -> Judged:
     """Parse an answer and validate it; `mask` removes secrets from the description of problems."""
     try:
-        value = parse_answer(text)
+        value = await _choose_answer(text, schema, check)
     except ValueError as error:
         return Judged(
             None,
@@ -55,21 +65,38 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask
     problems = await check(schema, value)
     if not problems:
         return Judged(value)
-    told = tuple(shorten(mask(str(problem)), _LONGEST_TOLD) for problem in problems)
+    messages = tuple(shorten(mask(str(problem)), _LONGEST_TOLD) for problem in problems)
     return Judged(
         value,
-        f"the answer does not fit its schema: {'; '.join(told[:_MOST_NAMED])}",
-        told,
+        f"the answer does not fit its schema: {'; '.join(messages[:_MOST_NAMED])}",
+        messages,
         mendable=all(problem.keyword != _OF_THE_CHECK for problem in problems),
     )
+
+
+async def _choose_answer(text: str, schema: JsonObject, check: CheckArguments) -> JsonValue:
+    """The value that fits, or the only object beside values such as `[1]`.
+
+    Raises:
+        ValueError: there is not exactly one.
+    """
+    try:
+        return parse_answer(text)
+    except SeveralValuesError as error:
+        fitting = [value for value in error.values if not await check(schema, value)]
+        objects = [value for value in error.values if isinstance(value, Mapping)]
+        for candidates in (fitting, objects):
+            if len(candidates) == 1:
+                return candidates[0]
+        raise
 
 
 def _no_json(text: str, error: ValueError) -> str:
     """The message for an answer that is not JSON: its beginning is most informative."""
     if not text.strip():
         return "the answer is empty"
-    said = text.strip()
-    begins = for_line(shorten(said, _LONGEST_BEGINNING))
+    beginning = text.strip()
+    begins = for_line(shorten(beginning, _LONGEST_BEGINNING))
     if str(error).startswith(_NOTHING_LIKE_IT):
         return f'the answer is not JSON; it begins: "{begins}"'
     return f'the answer is not JSON: {shorten(str(error), _LONGEST_TOLD)}; it begins: "{begins}"'
@@ -99,7 +126,7 @@ def parse_whole(text: str) -> JsonValue:
     Raises:
         ValueError: it is not JSON; gives the position of the error.
     """
-    inner = _fenced(text)
+    inner = _fence_content(text)
     return parse_json(text if inner is None else inner)
 
 
@@ -117,13 +144,16 @@ def parse_answer(text: str) -> JsonValue:
     try:
         return parse_whole(text)
     except ValueError as error:
-        found = _among_words(text)
-        if found is None:
+        texts = _among_words(text)
+        if not texts:
             raise ValueError(str(error)) from error
-        return parse_json(found)
+        values = list(map(parse_json, texts))
+        if len(values) > 1:
+            raise SeveralValuesError(values) from error
+        return values[0]
 
 
-def _fenced(text: str) -> str | None:
+def _fence_content(text: str) -> str | None:
     """The content of the code fence, if the text is one."""
     text = text.strip()
     head, newline, rest = text.partition("\n")
@@ -132,9 +162,9 @@ def _fenced(text: str) -> str | None:
     return rest[: -len(_FENCE)]
 
 
-def _among_words(text: str) -> str | None:
-    """The text of the one object or array between words; `None` where there is none."""
-    found: str | None = None
+def _among_words(text: str) -> list[str]:
+    """The texts of the objects and arrays between words, up to a limit."""
+    texts: list[str] = []
     place = depth = no_values = 0
     while bracket := _BRACKET.search(text, place):
         place = bracket.end()
@@ -152,14 +182,15 @@ def _among_words(text: str) -> str | None:
             no_values += 1
             # Each attempt scans the whole text.
             if no_values > _MOST_BRACKETS:
-                raise ValueError("it is no JSON, for all its brackets")
+                raise ValueError("it has brackets, but is not valid JSON")
             continue
-        if found is not None:
-            raise ValueError("there are several JSON values, and one is expected")
-        found, place = text[bracket.start() : end], end
-    if found is not None and depth:
+        if len(texts) == _MOST_VALUES:
+            raise SeveralValuesError(())
+        texts.append(text[bracket.start() : end])
+        place = end
+    if texts and depth:
         raise ValueError("a bracket around it is not closed")
-    return found
+    return texts
 
 
 def _end_of_value(text: str, start: int) -> int | None:

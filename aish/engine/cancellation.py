@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP; whether a run still begins new work; work in flight (B14, F3)."""
+"""Ctrl-C, SIGTERM and SIGHUP; whether a run still begins new work; work in flight."""
 
 import asyncio
 import os
@@ -21,7 +21,11 @@ from aish.system.guest import is_guest
 INTERRUPTED = "interrupted"
 """The code of the notice that a run, or a server, is being ended; its page shows that."""
 GRACE_SECONDS = 10.0
-"""How long items in flight may go on after a Ctrl-C (B14)."""
+"""How long items in flight may go on after a Ctrl-C."""
+_ONE_WISH = 1.0
+"""Seconds within which several signals are one wish: a terminal and a parent process send both."""
+_ONE_PRESS = 0.1
+"""The same for Ctrl-C of a person, who may press it twice."""
 
 
 @slotted
@@ -45,7 +49,7 @@ class Cancellation:
 
     @property
     def stopped(self) -> bool:
-        """Whether no new work is begun."""
+        """True if no new work is begun."""
         return bool(self.reason)
 
     @property
@@ -102,7 +106,7 @@ class Cancellation:
 
     @property
     def in_item(self) -> bool:
-        """Whether it is entirely part of one item."""
+        """True if the unit belongs to one item."""
         return self.apart or (self.above is not None and self.above.in_item)
 
     def interrupt(self, whole: anyio.CancelScope, code: ExitCode) -> None:
@@ -149,12 +153,37 @@ _CODES = {
 class Interrupt:
     """The signal that arrived, if any; `arrive` does what it does.
 
-    `farewell` is written to stderr if a second one exits at once.
+    `farewell` is written to stderr if a second one exits at once, unless it does `again` instead.
     """
 
     code: ExitCode | None = None
     farewell: str = ""
     arrive: Callable[[ExitCode], None] = field(default=lambda _: None)
+    again: Callable[[], None] | None = None
+    at: float = 0.0
+    """When it arrived, by the clock of the event loop."""
+
+    def repeat(self, code: ExitCode, now: float) -> None:
+        """Do what a second signal does, if it is one."""
+        first, pressed = self.code or code, self.again is None
+        if is_same_wish(code, first, now - self.at, pressed=pressed):
+            return
+        self.at = now
+        if self.again is not None:
+            self.again()
+            return
+        with suppress(OSError):
+            os.write(2, self.farewell.encode("utf-8", "replace"))
+        os._exit(int(first))
+
+
+def is_same_wish(code: ExitCode, first: ExitCode, seconds: float, *, pressed: bool = True) -> bool:
+    """Return true if a signal this long after the first one belongs to it.
+
+    `pressed` is for programs that people start at a terminal.
+    """
+    is_key = pressed and code is first is ExitCode.INTERRUPTED
+    return seconds < (_ONE_PRESS if is_key else _ONE_WISH)
 
 
 End = Callable[[ExitCode], None]
@@ -163,7 +192,7 @@ _LENT: ContextVar[Lend | None] = ContextVar("lent", default=None)
 
 
 @contextmanager
-def lent_by(lend: Lend) -> Generator[None]:
+def borrow_signals(lend: Lend) -> Generator[None]:
     """Within the block signals are received through `lend`, which already handles them."""
     token = _LENT.set(lend)
     try:
@@ -172,11 +201,44 @@ def lent_by(lend: Lend) -> Generator[None]:
         _LENT.reset(token)
 
 
+class Ending:
+    """Ends runs as a signal would; one that begins afterwards ends at its start."""
+
+    def __init__(self) -> None:
+        self.code: ExitCode | None = None
+        self._ends: list[End] = []
+
+    def arrive(self, code: ExitCode) -> None:
+        """End the runs; only the first time counts."""
+        if self.code is None:
+            self.code = code
+            for end in tuple(self._ends):
+                end(code)
+
+    @contextmanager
+    def lend(self, end: End) -> Generator[Interrupt]:
+        """Yield an interrupt for a run in the place of signals."""
+        interrupt = Interrupt(self.code, arrive=self.arrive)
+
+        def end_run(code: ExitCode) -> None:
+            interrupt.code = code
+            end(code)
+
+        self._ends.append(end_run)
+        if self.code is not None:
+            end_run(self.code)
+        try:
+            yield interrupt
+        finally:
+            self._ends.remove(end_run)
+
+
 @contextmanager
 def interruptible(end: End, on_hangup: Callable[[], None] | None = None) -> Generator[Interrupt]:
     """Call `end` when SIGINT, SIGTERM or SIGHUP arrives; each SIGHUP may mean `on_hangup` instead.
 
-    A second one, other than SIGHUP, exits without waiting; the reaper then ends the children (M10).
+    A second one, other than SIGHUP, exits without waiting; the reaper then ends the children.
+    Several at the same time are one.
     """
     lend = _LENT.get()
     if lend is None and is_guest():
@@ -184,31 +246,29 @@ def interruptible(end: End, on_hangup: Callable[[], None] | None = None) -> Gene
         # task.
         yield Interrupt()
         return
-    with _taken(end, on_hangup) if lend is None else lend(end) as seen:
-        yield seen
+    with _take_signals(end, on_hangup) if lend is None else lend(end) as interrupt:
+        yield interrupt
 
 
 @contextmanager
-def _taken(end: End, on_hangup: Callable[[], None] | None = None) -> Generator[Interrupt]:
-    seen = Interrupt()
+def _take_signals(end: End, on_hangup: Callable[[], None] | None = None) -> Generator[Interrupt]:
+    interrupt = Interrupt()
     loop = asyncio.get_running_loop()
 
     def arrive(code: ExitCode) -> None:
-        if seen.code is None:
-            seen.code = code
+        if interrupt.code is None:
+            interrupt.code, interrupt.at = code, loop.time()
             end(code)
 
-    seen.arrive = arrive
+    interrupt.arrive = arrive
 
-    def arrived(number: signal.Signals) -> None:
+    def on_signal(number: signal.Signals) -> None:
         if number is signal.SIGHUP and on_hangup is not None:
             on_hangup()
-        elif seen.code is None:
+        elif interrupt.code is None:
             arrive(_CODES[number])
         elif number is not signal.SIGHUP:
-            with suppress(OSError):
-                os.write(2, seen.farewell.encode("utf-8", "replace"))
-            os._exit(int(seen.code))
+            interrupt.repeat(_CODES[number], loop.time())
 
     installed = []
     # Signals that the parent ignored (`nohup`, a background job) stay ignored; a SIGHUP that ends
@@ -219,10 +279,10 @@ def _taken(end: End, on_hangup: Callable[[], None] | None = None) -> Generator[I
     for number in taken:
         # Only the main thread can handle signals; elsewhere (a test) they are left to their owner.
         with suppress(ValueError, RuntimeError, NotImplementedError):
-            add_signal_handler(loop, number, partial(arrived, number))
+            add_signal_handler(loop, number, partial(on_signal, number))
             installed.append(number)
     try:
-        yield seen
+        yield interrupt
     finally:
         for number in installed:
             loop.remove_signal_handler(number)

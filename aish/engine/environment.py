@@ -39,46 +39,36 @@ class RecordingEnd:
 
 
 class Recorder(Protocol):
-    """The cassette of a run, `recording.RunRecorder`: a plain run imports nothing of cassettes."""
+    """The cassette of a run: `RunRecorder` of `features.recording`, which few runs import."""
 
     @property
     def offline(self) -> bool:
-        """Whether everything comes from a cassette, so that network access is forbidden (C6)."""
-        ...
+        """True if everything comes from a cassette, so that network access is forbidden."""
 
     @property
-    def info(self) -> CassetteInfo:
-        """For `run.started`."""
-        ...
+    def info(self) -> CassetteInfo: ...
 
     @property
     def files(self) -> frozenset[Path]:
         """The resolved paths of the cassette, and of what is written in its place."""
-        ...
 
     def spans(self, text: str) -> Iterable[tuple[int, int, str]]:
         """Positions of folders that are renamed in the cassette: start, end, name."""
-        ...
 
     def followed(self, emit: Emit) -> Emit:
         """The same `emit`; if another model answers, its actions are collected."""
-        ...
 
     def unstarted(self, model: "ResolvedModel") -> "ResolvedModel | None":
         """An embedded model as needed by a replay; `None` if it has to be started."""
-        ...
 
     def make_client(self, model: "ResolvedModel") -> "MakeClient":
         """Opens the connections of a model, through the cassette."""
-        ...
 
     def retry_timing(self) -> "RetryTiming":
-        """How long models wait before a retry."""
-        ...
+        """The waits of models before a retry."""
 
     def server_adapter(self) -> "CassetteAdapter | None":
         """Records or replays servers; `None` if they are only called live."""
-        ...
 
     async def command(
         self, step: str, arguments: JsonObject, run: Callable[[JsonObject], Awaitable[ToolResult]]
@@ -88,36 +78,28 @@ class Recorder(Protocol):
         Raises:
             CassetteMissError: the cassette does not hold this command.
         """
-        ...
 
     @property
     def context_tag(self) -> str | None:
-        """The tag of the recorded run in its blocks of changed files, if it has any (K86)."""
-        ...
+        """The tag of the recorded run in its blocks of changed files, if it has any."""
 
     async def context_files(
-        self,
-        step: str,
-        asked: JsonObject,
-        read: Callable[[], Awaitable[JsonObject | None]],
+        self, step: str, asked: JsonObject, read: Callable[[], Awaitable[JsonObject | None]]
     ) -> JsonObject | None:
-        """What files a model is shown, recorded or replayed; `read` looks for it on disk.
+        """Record or replay the files that a model is shown; `read` finds them on disk.
 
         `None` if nothing is shown.
 
         Raises:
             CassetteMissError: the cassette does not hold the files of this prompt.
         """
-        ...
 
     @property
     def approvals(self) -> AnswerRecording:
-        """The answers about calls, recorded or replayed (A11)."""
-        ...
+        """The answers about calls, recorded or replayed."""
 
     def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
         """Write the cassette, or report how well the replayed one matches."""
-        ...
 
 
 ControlSubject = Literal["run", "shell", "serve"]
@@ -126,7 +108,7 @@ ControlCommand = Callable[[JsonObject, str], Awaitable[JsonObject]]
 
 @frozen
 class RunHandle:
-    """What another program may do to a run: answer its questions, add events, end it as a signal.
+    """Control of a run by another program: answer questions, add events, end it as a signal.
 
     `interrupt` takes the exit code of the signal; after the first time it does nothing. `values`
     are what may be changed, by path. A shell also has `commands` by name (`say`, `connect`,
@@ -152,16 +134,16 @@ Opening = Callable[[Sequence[str]], None]
 """Tells people what is done before a run has started."""
 
 
-def masked_opening(opening: Opening | None, mask: Callable[[str], str]) -> Opening | None:
-    """The same, told with secrets masked."""
-    return None if opening is None else lambda doing: opening([mask(one) for one in doing])
+def mask_opening(opening: Opening | None, mask: Callable[[str], str]) -> Opening | None:
+    """Mask secrets in what `opening` is told."""
+    return None if opening is None else lambda doing: opening([mask(line) for line in doing])
 
 
 @frozen
 class RunEnvironment:
-    """Where events go, who is asked, what time it is, where things are kept.
+    """The surroundings of a run: sinks of events, approver, clock, folders.
 
-    `recorder` is the run's cassette, if it has one: opened by `recording.open_recorder`.
+    `recorder` is the run's cassette, if it has one: opened by `open_recorder`.
     `resume_state` is what a resumed run has done before, `questions` are those of the whole run.
     `staging` is where calls are put down that a rule stages, `reviewed` what a person applies of
     them. `own_files` are the files that the runs around a sub-pipeline are made of. `tag` marks
@@ -193,11 +175,10 @@ class RunEnvironment:
 
     @property
     def context_tag(self) -> str:
-        """The tag of the run: that of its earlier part or of the cassette, else its own."""
+        """The tag of the run, taken from its earlier part or its cassette if it has one."""
         earlier = None if self.resume_state is None else self.resume_state.context_tag
         held = None if self.recorder is None else self.recorder.context_tag
         return earlier or held or self.tag
 
     def with_emit(self, emit: Emit) -> "RunEnvironment":
-        """The same, with another event sink."""
         return replace(self, emit=emit)

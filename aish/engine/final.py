@@ -1,4 +1,4 @@
-"""The final state alone decides the exit code (design 1.3, 11)."""
+"""The final state alone decides the exit code."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,7 +8,7 @@ from aish.core.events import Exit, Failure, StepStatus
 from aish.core.frozen import frozen
 from aish.engine.records import StepRecord
 
-# If several apply, the first of these is used (design 11).
+# If several apply, the first of these is used.
 PRECEDENCE = (
     ExitCode.INTERRUPTED,
     ExitCode.TERMINATED,
@@ -101,7 +101,6 @@ def weightiest(ends: Sequence[Exit]) -> Exit:
 
 
 def status_of(code: int) -> RunStatus:
-    """The run's status for an exit code."""
     return _STATUS.get(ExitCode(code), "failed")
 
 

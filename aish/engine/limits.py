@@ -1,4 +1,4 @@
-"""What a run may use and what it has used (B8): pure, exact, and never over its limits.
+"""Limits of a run and its usage: pure, exact, and never over its limits.
 
 budget = Budget(limits, {"notes": step_limits}, spent=before)
 answer = budget.reserve("notes", Amount(tokens=5000, cost_usd=0.02))
@@ -9,15 +9,15 @@ match answer:
 
 Money is counted in whole millionths of a millionth of a dollar, so that sums are exact.
 
-The meter of a run (B8, B10): what each request and call uses, priced, counted and bounded.
-
-What each step and item has used so far, told from the events of its turns.
+`RunMeter` is the meter of a run: it prices, counts and bounds each request and call. `Spending` is
+the ledger of what was used, by step and item, from the events of turns.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
 
@@ -28,6 +28,7 @@ from aish.core.events import (
     REFUSED,
     CallCounts,
     Event,
+    PipelineSpent,
     Place,
     ToolDecided,
     ToolFinished,
@@ -48,7 +49,7 @@ _PER_DOLLAR = 10**12
 
 @frozen
 class Amount:
-    """What a request may use at most, or has used; `None` is unknown, and fits no limit."""
+    """The most that a request may use, or its usage; `None` is unknown, and fits no limit."""
 
     turns: int = 0
     tokens: int | None = 0
@@ -76,7 +77,7 @@ class Lease:
 
     @property
     def used_up(self) -> Mapping[str | None, Amount]:
-        """The usage of a lost lease: all of it."""
+        """The usage that is assumed for a lost lease: its limits."""
         return {
             step: Amount(one.turns or 0, one.tokens or 0, one.cost_usd or 0.0, one.tool_calls or 0)
             for step, one in self.limits.items()
@@ -93,12 +94,12 @@ class Reserved:
 
 @frozen
 class Wait:
-    """It does not fit beside other reservations, and may fit once those are settled."""
+    """An amount that may fit once other reservations are settled."""
 
 
 @frozen
 class Over:
-    """It exceeds a limit: which, of which step (`None`: the run's), and the amounts."""
+    """An exceeded limit: which, of which step (`None`: the run's), and the amounts."""
 
     kind: Kind
     step: str | None
@@ -107,23 +108,9 @@ class Over:
     need: float | None
 
 
-@slotted
-class _Units:
-    """Like `Amount`, in integer units."""
-
-    turns: int = 0
-    tokens: int = 0
-    cost_usd: int = 0
-    tool_calls: int = 0
-
-    def add(self, other: "_Units", sign: int = 1) -> None:
-        self.turns += sign * other.turns
-        self.tokens += sign * other.tokens
-        self.cost_usd += sign * other.cost_usd
-        self.tool_calls += sign * other.tool_calls
-
-
-_KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Units))  # type: ignore[misc]  # the names are those of `Kind`
+_KINDS: tuple[Kind, ...] = ("turns", "tokens", "cost_usd", "tool_calls")
+_Units = Mapping[Kind, int | None]
+"""An amount in whole units; `None` is unknown."""
 
 
 @slotted
@@ -132,47 +119,36 @@ class _Account:
 
     step: str | None
     limits: Mapping[Kind, int]
-    spent: _Units = field(default_factory=_Units)
-    held: _Units = field(default_factory=_Units)
+    spent: Counter[Kind]
+    held: Counter[Kind] = field(default_factory=Counter)
 
-    def refusal(self, need: Amount) -> Over | None:
+    def refusal(self, need: _Units) -> Over | None:
         """The first limit that is exceeded even without other reservations."""
         for kind, limit in self.limits.items():
-            demand = _units(kind, getattr(need, kind), up=True)
-            spent = getattr(self.spent, kind)
+            demand, spent = need[kind], self.spent[kind]
             if demand is None or (demand and spent + demand > limit):
                 asked = None if demand is None else _plain(kind, demand)
                 return Over(kind, self.step, _plain(kind, limit), _plain(kind, spent), asked)
         return None
 
-    def is_crowded(self, need: Amount) -> bool:
-        """Whether it does not fit beside the reserved amount."""
+    def is_crowded(self, need: _Units) -> bool:
+        """True if it does not fit beside the reserved amount."""
         return any(
-            (demand := _units(kind, getattr(need, kind), up=True) or 0)
-            and getattr(self.spent, kind) + getattr(self.held, kind) + demand > limit
+            (demand := need[kind]) and self.spent[kind] + self.held[kind] + demand > limit
             for kind, limit in self.limits.items()
         )
 
     def holds_for(self, step: str | None) -> bool:
-        """Whether the limits apply to `step`."""
+        """True if the limits apply to `step`."""
         return self.step is None or (step is not None and self.step in scopes(step))
 
-    def all(self) -> _Units:
-        """The maximum that the limits allow."""
-        return _Units(*(self.limits.get(kind, 0) for kind in _KINDS))
-
-    def as_limits(self, amount: _Units) -> Limits:
-        """An amount as limits, for the kinds that are limited here."""
-        return Limits(**{kind: _plain(kind, getattr(amount, kind)) for kind in self.limits})  # type: ignore[arg-type]  # tokens and calls are whole, as they were
-
-    def share(self, parts: int, need: Amount) -> _Units:
-        """One of `parts` shares of what is left, at least the `need`."""
-        found = _Units()
-        for kind, limit in self.limits.items():
-            left = max(0, limit - getattr(self.spent, kind) - getattr(self.held, kind))
-            demand = _units(kind, getattr(need, kind), up=True) or 0
-            setattr(found, kind, max(left // parts, demand))
-        return found
+    def share(self, parts: int, need: _Units) -> Counter[Kind]:
+        """A share of the rest, divided by `parts`, but at least `need`."""
+        left = {
+            kind: max(0, limit - self.spent[kind] - self.held[kind])
+            for kind, limit in self.limits.items()
+        }
+        return Counter({kind: max(rest // parts, need[kind] or 0) for kind, rest in left.items()})
 
 
 class Budget:
@@ -188,7 +164,7 @@ class Budget:
         steps: Mapping[str, Limits] | None = None,
         *,
         spent: Amount | None = None,
-        steps_spent: Mapping[str, Amount] | None = None,
+        steps_spent: Mapping[str | None, Amount] | None = None,
     ) -> None:
         self._run = _account(None, limits, spent)
         self._limits = limits
@@ -196,26 +172,24 @@ class Budget:
         self._steps = {
             id: _account(id, own, before.get(id))
             for id, own in (steps or {}).items()
-            if _limited(own)
+            if _limits_of(own)
         }
 
     def limit(self, step: str, limits: Limits) -> None:
-        """Add a limit for a step, before it begins."""
-        if _limited(limits):
+        if _limits_of(limits):
             self._steps[step] = _account(step, limits, None)
 
     @property
     def limits(self) -> Limits:
-        """The limits of the run."""
         return self._limits
 
-    def bound(self, kind: Kind, limit: float | None) -> None:
+    def set_limit(self, kind: Kind, limit: float | None) -> None:
         """Change a limit of the run; what is spent and reserved stays."""
         self._limits = replace(self._limits, **{kind: limit})  # type: ignore[arg-type]  # whole, but for money
-        self._run.limits = _limited(self._limits)
+        self._run.limits = _limits_of(self._limits)
 
     def weighs(self, step: str | None) -> bool:
-        """Whether tokens or money are limited there, so that a worst case must be known."""
+        """True if tokens or money are limited there, so that a worst case must be known."""
         return any(
             kind in account.limits
             for account in self._accounts(step)
@@ -224,41 +198,35 @@ class Budget:
 
     def reserve(self, step: str | None, need: Amount) -> Reserved | Wait | Over:
         """Reserve `need` under every limit that applies to `step`."""
-        accounts = tuple(self._accounts(step))
+        accounts, units = tuple(self._accounts(step)), _units_of(need)
         for account in accounts:
-            if over := account.refusal(need):
+            if over := account.refusal(units):
                 return over
-        if any(account.is_crowded(need) for account in accounts):
+        if any(account.is_crowded(units) for account in accounts):
             return Wait()
         for account in accounts:
-            account.held.add(_units_of(need))
+            account.held.update(_zero_unknown(units))
         return Reserved(step, need)
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
         """Replace the reservation by `used`; unknown amounts count as fully used."""
-        known = Amount(
-            turns=used.turns,
-            tokens=reserved.need.tokens if used.tokens is None else used.tokens,
-            cost_usd=reserved.need.cost_usd if used.cost_usd is None else used.cost_usd,
-            tool_calls=used.tool_calls,
-        )
+        held = _zero_unknown(_units_of(reserved.need))
+        spent = {
+            kind: held[kind] if units is None else units for kind, units in _units_of(used).items()
+        }
         for account in self._accounts(reserved.step):
-            account.held.add(_units_of(reserved.need), -1)
-            account.spent.add(_units_of(known))
+            account.held.subtract(held)
+            account.spent.update(spent)
 
     def release(self, reserved: Reserved) -> None:
-        """Release an unused reservation."""
         self.settle(reserved, Amount())
 
     def lend(self, step: str, parts: int, demand: Demand | None = None) -> Lease | Wait | Over:
         """Set aside one of `parts` of what is left for `step`; `demand` is in it."""
-        needs = [
-            (
-                account,
-                demand.need if demand is not None and account.holds_for(demand.step) else Amount(),
-            )
-            for account in self._of_lease(step)
-        ]
+        needs: list[tuple[_Account, _Units]] = []
+        for account in self._of_lease(step):
+            applies = demand is not None and account.holds_for(demand.step)
+            needs.append((account, _units_of(demand.need if applies and demand else Amount())))
         for account, need in needs:
             if over := account.refusal(need):
                 return over
@@ -267,30 +235,30 @@ class Budget:
         limits: dict[str | None, Limits] = {}
         for account, need in needs:
             share = account.share(parts, need)
-            account.held.add(share)
-            limits[account.step] = account.as_limits(share)
+            account.held.update(share)
+            # Tokens and calls are whole, as they were.
+            plain: Any = {kind: _plain(kind, units) for kind, units in share.items()}
+            limits[account.step] = Limits(**plain)
         return Lease(step, limits)
 
     def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
         """End a lease of which `spent` was used."""
         for account in self._of_lease(lease.step):
-            account.held.add(_account(account.step, lease.limits[account.step], None).all(), -1)
-            account.spent.add(_units_of(spent.get(account.step, Amount())))
+            account.held.subtract(_limits_of(lease.limits[account.step]))
+            account.spent.update(_zero_unknown(_units_of(spent.get(account.step, Amount()))))
 
     def _of_lease(self, step: str) -> Iterator[_Account]:
         """The run, the steps that `step` is in, and those within it."""
         yield from self._accounts(step)
-        yield from (one for id, one in self._steps.items() if id.startswith(f"{step}/"))
+        yield from (account for id, account in self._steps.items() if id.startswith(f"{step}/"))
 
     @property
     def all_spent(self) -> Mapping[str | None, Amount]:
-        """Usage of the run and of each limited step."""
-        return {account.step: _spent(account) for account in (self._run, *self._steps.values())}
+        return {account.step: _amount_of(account) for account in (self._run, *self._steps.values())}
 
     @property
     def spent(self) -> Amount:
-        """Usage of the run."""
-        return _spent(self._run)
+        return _amount_of(self._run)
 
     def _accounts(self, step: str | None) -> Iterator[_Account]:
         yield self._run
@@ -301,30 +269,33 @@ class Budget:
 
 
 def tightest(one: Limits, other: Limits) -> Limits:
-    """The minimum of both limits."""
     pairs = {f.name: (getattr(one, f.name), getattr(other, f.name)) for f in fields(Limits)}
     known = {name: [bound for bound in both if bound is not None] for name, both in pairs.items()}
     return Limits(**{name: min(bounds) for name, bounds in known.items() if bounds})
 
 
-def scopes(step: str) -> Iterator[str]:
+def scopes(step: str) -> Sequence[str]:
     """The steps that `outer/inner` belongs to: `outer`, then itself."""
     parts = step.split("/")
-    return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def _account(step: str | None, limits: Limits, spent: Amount | None) -> _Account:
-    return _Account(step, _limited(limits), _units_of(spent or Amount()))
+    return _Account(step, _limits_of(limits), Counter(_zero_unknown(_units_of(spent or Amount()))))
 
 
-def _limited(limits: Limits) -> Mapping[Kind, int]:
-    given = ((kind, _units(kind, getattr(limits, kind), up=False)) for kind in _KINDS)
-    return {kind: limit for kind, limit in given if limit is not None}
+def _limits_of(limits: Limits) -> Mapping[Kind, int]:
+    limits_by_kind = ((kind, _units(kind, getattr(limits, kind), up=False)) for kind in _KINDS)
+    return {kind: limit for kind, limit in limits_by_kind if limit is not None}
 
 
 def _units_of(amount: Amount) -> _Units:
     cost = _units("cost_usd", amount.cost_usd, up=True)
-    return _Units(amount.turns, amount.tokens or 0, cost or 0, amount.tool_calls)
+    return dict(zip(_KINDS, (amount.turns, amount.tokens, cost, amount.tool_calls), strict=True))
+
+
+def _zero_unknown(units: _Units) -> dict[Kind, int]:
+    return {kind: count or 0 for kind, count in units.items()}
 
 
 def _units(kind: Kind, value: float | None, *, up: bool) -> int | None:
@@ -342,21 +313,16 @@ def _plain(kind: Kind, units: int) -> float:
     return units / _PER_DOLLAR if kind == "cost_usd" else units
 
 
-def _spent(account: _Account) -> Amount:
-    amount = account.spent
-    cost = _plain("cost_usd", amount.cost_usd)
-    return Amount(amount.turns, amount.tokens, cost, amount.tool_calls)
+def _amount_of(account: _Account) -> Amount:
+    values: Any = {kind: _plain(kind, account.spent[kind]) for kind in _KINDS}
+    return Amount(**values)
 
 
 if TYPE_CHECKING:
     from aish.engine.resume_state import ResumeState
 
 _BYTES_PER_TOKEN = 4
-_NOUNS: Mapping[Kind, str] = {
-    "turns": "turn",
-    "tokens": "token",
-    "tool_calls": "tool call",
-}
+_NOUNS: Mapping[Kind, str] = {"turns": "turn", "tokens": "token", "tool_calls": "tool call"}
 _OPTIONS: Mapping[Kind, str] = {"turns": "--max-turns", "cost_usd": "--max-cost-usd"}
 
 
@@ -369,10 +335,7 @@ class RunMeter:
     """
 
     def __init__(
-        self,
-        budget: Budget,
-        prices: Mapping[str, Pricing | None],
-        above: "RunMeter | None" = None,
+        self, budget: Budget, prices: Mapping[str, Pricing | None], above: "RunMeter | None" = None
     ) -> None:
         self.budget = budget
         self._prices = prices
@@ -389,9 +352,8 @@ class RunMeter:
         """
         return await self.reserve_at(self._prices.get(alias), place, size, max_tokens)
 
-    def inner(self, plan: Plan) -> "InnerMeter":
-        """The meter for a sub-pipeline."""
-        return InnerMeter(self, prices_of(plan))
+    def inner(self, plan: Plan) -> "ModelsMeter":
+        return ModelsMeter(prices_of(plan), lambda _: self)
 
     def know(self, plan: Plan) -> None:
         """Add the prices of models that are opened later."""
@@ -408,7 +370,7 @@ class RunMeter:
         need = Amount(turns=1)
         if self.budget.weighs(place.step):
             need = _worst(pricing, size, max_tokens)
-        hold = RequestHold(self, await self.reserved(place.step, need), pricing)
+        hold = RequestHold(self, await self.reserve_when_free(place.step, need), pricing)
         if self._above is not None:
             try:
                 hold.above = await self._above.reserve_at(pricing, NOWHERE, size, max_tokens)
@@ -419,21 +381,21 @@ class RunMeter:
                     hold.close(begun=False)
         return hold
 
-    async def reserved(self, step: str | None, need: Amount) -> Reserved:
+    async def reserve_when_free(self, step: str | None, need: Amount) -> Reserved:
         """Reserve `need`; waits while others hold it.
 
         Raises:
             BudgetError: a limit would be exceeded.
         """
         while True:
-            found = self.budget.reserve(step, need)
-            match found:
+            result = self.budget.reserve(step, need)
+            match result:
                 case Reserved():
-                    return found
+                    return result
                 case Over():
-                    await self.refuse(found, Demand(step, need))
+                    await self.refuse(result, Demand(step, need))
                 case Wait():
-                    await self._until_freed()
+                    await self._wait_for_release()
 
     async def refuse(self, over: Over, demand: Demand) -> None:  # ruff: ignore[no-self-use] - a meter of a lease waits here
         """The amount does not fit; returns if it is to be tried again.
@@ -445,16 +407,15 @@ class RunMeter:
         raise _error(over)
 
     def limit(self, kind: Kind) -> float | None:
-        """A limit of the run; `None` for none."""
-        found: float | None = getattr(self.budget.limits, kind)
-        return found
+        limit: float | None = getattr(self.budget.limits, kind)
+        return limit
 
-    def bound(self, kind: Kind, limit: float | None) -> None:
+    def set_limit(self, kind: Kind, limit: float | None) -> None:
         """Change a limit of the run, from the next request or call on; waiting ones look again."""
-        self.budget.bound(kind, limit)
+        self.budget.set_limit(kind, limit)
         self._free()
 
-    async def _until_freed(self) -> None:
+    async def _wait_for_release(self) -> None:
         self._freed = self._freed or anyio.Event()
         await self._freed.wait()
 
@@ -465,7 +426,7 @@ class RunMeter:
             BudgetError: a limit would be exceeded.
         """
         need = Amount(tool_calls=1)
-        self.settle(await self.reserved(place.step, need), need)
+        self.settle(await self.reserve_when_free(place.step, need), need)
         if self._above is not None:
             try:
                 await self._above.count_call(NOWHERE)
@@ -479,14 +440,14 @@ class RunMeter:
             BudgetError: a limit would be exceeded.
         """
         while True:
-            found = self.budget.lend(step, parts, demand)
-            match found:
+            lease = self.budget.lend(step, parts, demand)
+            match lease:
                 case Lease():
-                    return found
+                    return lease
                 case Over():
-                    raise _error(found)
+                    raise _error(lease)
                 case Wait():
-                    await self._until_freed()
+                    await self._wait_for_release()
 
     def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
         """End a lease; others may use what is left of it."""
@@ -494,7 +455,7 @@ class RunMeter:
         self._free()
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
-        """The usage of a request is known, and waiting requests may continue."""
+        """Book the actual usage of a request, and let waiting requests continue."""
         self.budget.settle(reserved, used)
         self._free()
 
@@ -522,25 +483,22 @@ def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Amount
 
 
 @frozen
-class InnerMeter:
-    """The run's meter for a sub-pipeline, whose models have aliases of their own."""
+class ModelsMeter:
+    """The meter for models with aliases of their own, as of a sub-pipeline; `at` counts them."""
 
-    meter: RunMeter
     prices: Mapping[str, Pricing | None]
+    at: Callable[[Place], RunMeter]
 
-    def inner(self, plan: Plan) -> "InnerMeter":
-        """The meter for a sub-pipeline of this one."""
-        return self.meter.inner(plan)
+    def inner(self, plan: Plan) -> "ModelsMeter":
+        return ModelsMeter(prices_of(plan), self.at)
 
     async def reserve(
         self, place: Place, alias: str, size: int, max_tokens: int | None
     ) -> "RequestHold":
-        """See `RunMeter.reserve`."""
-        return await self.meter.reserve_at(self.prices.get(alias), place, size, max_tokens)
+        return await self.at(place).reserve_at(self.prices.get(alias), place, size, max_tokens)
 
     async def count_call(self, place: Place) -> None:
-        """See `RunMeter.count_call`."""
-        await self.meter.count_call(place)
+        await self.at(place).count_call(place)
 
 
 class RequestHold:
@@ -570,10 +528,7 @@ class RequestHold:
 
         If `begun`, the worst case counts as used, but not as a turn.
         """
-        if begun:
-            self.end(Amount(tokens=None, cost_usd=None))
-        else:
-            self.end(Amount())
+        self.end(Amount(tokens=None, cost_usd=None) if begun else Amount())
 
     def end(self, used: Amount) -> None:
         """Record the usage of the request, once."""
@@ -587,9 +542,7 @@ class RequestHold:
 class PlanMeter(Meter, Protocol):
     """The meter of a plan whose sub-pipelines have models of their own."""
 
-    def inner(self, plan: Plan) -> "PlanMeter":
-        """The meter for a sub-pipeline."""
-        ...
+    def inner(self, plan: Plan) -> "PlanMeter": ...
 
 
 def open_meter(
@@ -600,8 +553,8 @@ def open_meter(
     bounded = dict(_bounds(plan))
     if resume_state is None:
         return RunMeter(Budget(plan.limits, bounded), prices, above)
-    before = {id: _spent_before(one) for id, one in resume_state.by_step.items()}
-    spent = _spent_before(resume_state.spent)
+    before = {id: _amount_before(totals) for id, totals in resume_state.by_step.items()}
+    spent = _amount_before(resume_state.spent)
     return RunMeter(Budget(plan.limits, bounded, spent=spent, steps_spent=before), prices, above)
 
 
@@ -620,29 +573,28 @@ def _bounds(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Limits]]:
             yield from _bounds(inner, f"{prefix}{step.id}/")
 
 
-def _spent_before(spent: Spent) -> Amount:
+def _amount_before(spent: Spent) -> Amount:
     usage = spent.usage or Usage()
     tokens = (usage.input or 0) + (usage.output or 0)
     return Amount(spent.turns, tokens, spent.known_usd, spent.tool_calls)
 
 
 def limit_text(over: Over) -> str:
-    """Which limit was reached, what was spent, and what the next request could take."""
+    """Names the limit, what was spent, and what the next request could take."""
     whose = "the limit" if over.step is None else f"the limit of the step `{over.step}`"
     if over.kind in {"turns", "tool_calls"}:
-        return f"{whose} of {_shown(over.kind, over.limit)} is reached"
-    limit, spent = _shown(over.kind, over.limit), _shown(over.kind, over.spent)
+        return f"{whose} of {_amount_text(over.kind, over.limit)} is reached"
+    limit, spent = _amount_text(over.kind, over.limit), _amount_text(over.kind, over.spent)
     if over.need is None:
         more = "what the next request could use is not known"
     elif over.kind == "tokens":
-        more = f"the next request could use {_shown(over.kind, over.need)}"
+        more = f"the next request could use {_amount_text(over.kind, over.need)}"
     else:
-        more = f"the next request could cost {_shown(over.kind, over.need)}"
+        more = f"the next request could cost {_amount_text(over.kind, over.need)}"
     return f"{whose} of {limit} is reached: {spent} spent, and {more}"
 
 
 def limit_hint(over: Over) -> str:
-    """How to continue."""
     key = f"`limits.{over.kind}`"
     if over.step is not None:
         return f"raise {key} of the step; `--resume` continues the run"
@@ -650,7 +602,7 @@ def limit_hint(over: Over) -> str:
     return f"raise {key} in the file{option}; `--resume` continues the run"
 
 
-def _shown(kind: Kind, amount: float) -> str:
+def _amount_text(kind: Kind, amount: float) -> str:
     if kind == "cost_usd":
         return dollars(amount)
     return f"{amount:,.0f} {plural(amount, _NOUNS[kind])}"
@@ -662,63 +614,71 @@ _Unit = tuple[str | None, str]
 
 @slotted
 class Spending:
-    """Counts usage while a unit of work is in flight, for steps that end with an error.
+    """The ledger of a run: what its items in flight, its steps and the whole have used.
 
-    Its `calls` and `denials` are those of the whole run.
+    Its `calls` and `denials` are those of the whole run; `earlier` is the usage of earlier parts.
     """
 
     steps: dict[str | None, Spent] = field(default_factory=dict)
     items: dict[_Unit, Spent] = field(default_factory=dict)
     whole: Spent = _NOTHING
+    earlier: Spent = _NOTHING
     calls: CallCounts = CallCounts()
     denials: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Count a call, or a turn, for its item, its step and the whole run."""
-        if isinstance(event, ToolFinished):
-            self.calls = self.calls.plus(event.kind, event.exit_code)
-        elif isinstance(event, ToolDecided) and event.verdict in REFUSED:
-            self.denials[event.tool] = self.denials.get(event.tool, 0) + 1
-        if not isinstance(event, TurnStarted | TurnFinished):
-            return
-        step, item, used = event.place.step, event.place.item, _of(event)
+        """Count a call, a denial or a turn; one without an answer is a turn too."""
+        match event:
+            case ToolFinished():
+                self.calls = self.calls.plus(event.kind, event.exit_code)
+            case ToolDecided() if event.verdict in REFUSED:
+                self.denials[event.tool] = self.denials.get(event.tool, 0) + 1
+            case TurnStarted(place=place):
+                self.add(Spent(turns=1), place.step, place.item)
+            case TurnFinished(place=place, usage=usage, cost_usd=cost):
+                used = Spent(usage=usage, cost_usd=cost, known_usd=cost or 0.0)
+                self.add(used, place.step, place.item)
+            case PipelineSpent():
+                self.whole = self.whole.plus(Spent(event.turns, event.usage, event.cost_usd))
+            case _:
+                pass
+
+    def add(self, used: Spent, step: str | None, item: str | None = None) -> None:
+        """Count usage for the run, for the step and the steps around it, and for the item."""
         self.whole = self.whole.plus(used)
-        # Usage within a step also counts for the step.
-        for id in scopes(step) if step is not None else (None,):
+        for id in (None,) if step is None else scopes(step):
             self.steps[id] = self.steps.get(id, _NOTHING).plus(used)
         if item is not None:
             self.items[step, item] = self.items.get((step, item), _NOTHING).plus(used)
 
     def begin(self, earlier: "ResumeState") -> None:
-        """Count the calls of earlier parts of the run."""
-        self.calls = earlier.calls
+        """Count the usage and the calls of earlier parts of the run."""
+        self.earlier, self.calls = earlier.spent, earlier.calls
         self.denials |= earlier.denials
 
-    def add(self, used: Spent) -> None:
-        """Add external usage, for the whole run."""
-        self.whole = self.whole.plus(used)
+    @property
+    def total(self) -> Spent:
+        return self.earlier.plus(self.whole)
 
     def carry(self, place: Place, used: Spent) -> None:
         """Count what an earlier part of the run has used for this unit; not for the whole."""
         if place.item is None:
-            self.steps[place.step] = self.steps.get(place.step, _NOTHING).plus(used)
+            self.steps[place.step] = self.of(place).plus(used)
         else:
-            unit = (place.step, place.item)
-            self.items[unit] = self.items.get(unit, _NOTHING).plus(used)
+            self.items[place.step, place.item] = self.of(place).plus(used)
 
     def of(self, place: Place) -> Spent:
-        """Usage of the step or item at `place`: of a step with all of its items."""
+        """The usage of the step or item at `place`; a step includes its items."""
         if place.item is None:
             return self.steps.get(place.step, _NOTHING)
         return self.items.get((place.step, place.item), _NOTHING)
 
     def forget(self, place: Place) -> None:
-        """The item has ended."""
         if place.item is not None:
             self.items.pop((place.step, place.item), None)
 
 
-def _of(event: TurnStarted | TurnFinished) -> Spent:
-    if isinstance(event, TurnStarted):
-        return Spent(turns=1)
-    return Spent(usage=event.usage, cost_usd=event.cost_usd, known_usd=event.cost_usd or 0.0)
+def answer_usage(usage: Usage, cost_usd: float | None, turns: int = 1) -> Spent:
+    """The usage of an answer of an earlier part; tokens that it did not report count as none."""
+    known = Usage(usage.input or 0, usage.output or 0) if turns else None
+    return Spent(turns, known, cost_usd, known_usd=cost_usd or 0.0)

@@ -8,7 +8,7 @@ from aish.core.errors import ExitCode
 from aish.core.events import Failure, StepKind, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import Turn, Usage, add_usage
+from aish.core.messages import Turn, Usage, add_usage, sum_costs
 
 
 @frozen
@@ -39,8 +39,6 @@ class StepRecord:
 
 @frozen
 class ItemRecord:
-    """An item's end."""
-
     key: str
     index: int
     record: StepRecord
@@ -53,12 +51,12 @@ _FOR_GOOD = frozenset({"key", "template"})
 
 
 def may_be_mended(status: StepStatus, code: str | None) -> bool:
-    """Whether an item that ended like this may end differently when run again."""
+    """True if an item that ended like this may end differently when run again."""
     return status == "failed" and code not in _FOR_GOOD
 
 
 def template_view(record: StepRecord) -> JsonValue:
-    """`steps.X` as templates see it: for a `foreach` step, a list in item order (F14)."""
+    """`steps.X` as templates see it: for a `foreach` step, a list in item order."""
     if record.items is not None:
         return [{"key": item.key, **_view(item.record)} for item in record.items]
     return _view(record)
@@ -78,43 +76,31 @@ def _view(record: StepRecord) -> dict[str, JsonValue]:
 
 
 def calls_view(record: StepRecord) -> list[JsonValue]:
-    """The tool calls of a step as templates see them."""
     return [_call_view(call) for call in record.calls]
 
 
 def usage_view(usage: Usage) -> dict[str, JsonValue]:
     """Tokens as templates see them."""
-    return {
-        "input": usage.input,
-        "output": usage.output,
-        "cached": usage.cached,
-        "reasoning": usage.reasoning,
-    }
+    return {name: getattr(usage, name) for name in ("input", "output", "cached", "reasoning")}
 
 
 def _call_view(call: UsedCall) -> dict[str, JsonValue]:
-    # Not the duration: a prompt that contains it could not be replayed (C6).
-    return {
-        "tool": call.tool,
-        "arguments": call.arguments,
-        "verdict": call.verdict,
-        "kind": call.kind,
-        "content": call.content,
-        "structured": call.structured,
-    }
+    # Not the duration: a prompt that contains it could not be replayed.
+    names = ("tool", "arguments", "verdict", "kind", "content", "structured")
+    return {name: getattr(call, name) for name in names}
 
 
 def total_usage(records: Sequence[StepRecord]) -> Usage:
-    """The tokens of all prompt steps; unknown if one of them is unknown (quirk 34)."""
+    """The tokens of all prompt steps; unknown if one of them is unknown."""
     total: Usage | None = None
     for record in records:
-        if record.kind in {"prompt", "pipeline"} and not spent_nothing(record):
+        if record.kind in {"prompt", "pipeline"} and not has_no_usage(record):
             total = add_usage(total, record.usage)
     return total or Usage()
 
 
-def spent_nothing(record: StepRecord) -> bool:
-    """Whether it was skipped, or failed before any model had answered.
+def has_no_usage(record: StepRecord) -> bool:
+    """True if it was skipped, or failed before any model had answered.
 
     An answer without counts has an unknown cost; without an answer there is no cost.
     """
@@ -123,14 +109,11 @@ def spent_nothing(record: StepRecord) -> bool:
 
 
 def total_cost(records: Iterable[StepRecord]) -> float | None:
-    """The total cost; `None` if one part of it is unknown (B10)."""
-    costs = [0.0 if record.status == "skipped" else record.cost_usd for record in records]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    """The total cost; `None` if one part of it is unknown."""
+    return sum_costs(0.0 if record.status == "skipped" else record.cost_usd for record in records)
 
 
 def without_histories(records: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
-    """The records as templates need them."""
     return {
         id: record if record.history is None else replace(record, history=None, files=None)
         for id, record in records.items()

@@ -1,4 +1,4 @@
-"""State that a resumed run takes over; the engine's only knowledge of resuming (B3).
+"""State that a resumed run takes over; the engine's only knowledge of resuming.
 
 Completed items are stored compactly, so that a million of them costs little.
 """
@@ -6,20 +6,16 @@ Completed items are stored compactly, so that a million of them costs little.
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from functools import lru_cache
 from hashlib import sha256
 
 from aish.agent.converse import Earlier
 from aish.agent.runtime import UsedCall
 from aish.core.errors import ExitCode, UsageError
-from aish.core.events import (
-    CallCounts,
-    Counts,
-    Notice,
-    StepStatus,
-)
+from aish.core.events import CallCounts, Counts, Notice, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.core.messages import Spent, Turn, Usage, add_usage
+from aish.core.messages import Spent, SpentSum, Turn
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 from aish.policy.questions import PastQuestion
 
@@ -69,146 +65,109 @@ class DoneItems:
         self._ended = array("q")
         self.last = 0
         """The number of the last record of an item that is done."""
+        self._spent = SpentSum()
         self._records: dict[int, ItemRecord] = {}
-        self._usage: Usage | None = None
-        self.cost_usd: float | None = 0.0
-        self.seconds = 0.0
-        """Of all of them together, however many ran at once."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __contains__(self, key: str) -> bool:
-        return _known_by(self._mask(key)) in self._rows
+        return _short_key(self._mask(key)) in self._rows
 
     def get(self, key: str) -> DoneItem | None:
-        """The item of this key, if it is completed."""
-        row = self._rows.get(_known_by(self._mask(key)))
+        row = self._rows.get(_short_key(self._mask(key)))
         if row is None:
             return None
         digest = self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
         status = _STATUSES[self._statuses[row]]
-        kept = self._records.get(row)
+        item = self._records.get(row)
         return DoneItem(
-            key, self._indices[row], digest, status, None if kept is None else kept.record
+            key, self._indices[row], digest, status, None if item is None else item.record
         )
 
     def records_of(self, key: str) -> tuple[int, int] | None:
         """The numbers of an item's first and last record, by its key as in the journal."""
-        row = self._rows.get(_known_by(key))
+        row = self._rows.get(_short_key(key))
         return None if row is None else (self._begun[row], self._ended[row])
 
     @property
+    def spent(self) -> Spent:
+        """Usage of all attempts at these items; no `usage` if none has asked a model."""
+        return self._spent.spent
+
+    @property
     def ok(self) -> int:
-        """The number of successful items; skipped ones count as well."""
         return len(self._rows) - self.failed
 
     @property
     def failed(self) -> int:
-        """The number of failed items."""
         return sum(self._statuses.count(_STATUSES.index(status)) for status in self._bad)
 
     @property
     def exit_codes(self) -> frozenset[ExitCode]:
-        """Those that the failed items call for."""
         return frozenset(map(ExitCode, set(self._exit_codes))) - {ExitCode.OK}
 
     @property
     def mendable(self) -> int:
-        """The number of failed items that may succeed when run again."""
         return self._mendable.count(1)
 
-    @property
-    def usage(self) -> Usage:
-        """The tokens of all items; unknown if one is unknown."""
-        return self._usage or Usage()
-
     def records(self) -> tuple[ItemRecord, ...]:
-        """Those whose record is known, in item order."""
         return tuple(sorted(self._records.values(), key=lambda item: item.index))
 
-    def add(
-        self,
-        item: DoneItem,
-        usage: Usage | None,
-        cost_usd: float | None,
-        seconds: float,
-        records: tuple[int, int] = (0, 0),
-    ) -> None:
-        """Add an item; an existing key is replaced, its figures are kept in the totals.
+    def add(self, item: DoneItem, spent: Spent, records: tuple[int, int] = (0, 0)) -> None:
+        """Add an item; it replaces one with the same key, whose usage stays in the total.
 
-        A `usage` of `None` means that no model was asked; `records` are the numbers of its first
-        and its last record in the journal.
+        `records` are the numbers of its first and its last record in the journal.
         """
-        known = _known_by(item.key)
-        row = self._rows.get(known)
-        digest = _packed(item.digest)
-        status = _STATUSES.index(item.status)
-        mendable = may_be_mended(item.status, item.code)
-        if row is None:
-            row = self._rows[known] = len(self._indices)
-            self._indices.append(item.index)
-            self._begun.append(records[0])
-            self._ended.append(records[1])
-            self._digests += digest
-            self._statuses.append(status)
-            self._mendable.append(mendable)
-            self._exit_codes.append(item.exit_code)
-        else:
-            self._indices[row] = item.index
-            self._begun[row], self._ended[row] = records
-            self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
-            self._statuses[row] = status
-            self._mendable[row] = mendable
-            self._exit_codes[row] = item.exit_code
+        known = _short_key(item.key)
+        if known in self._rows:
+            self.remove(item.key)
+        row = self._rows[known] = len(self._indices)
+        self._indices.append(item.index)
+        self._begun.append(records[0])
+        self._ended.append(records[1])
+        try:
+            packed = bytes.fromhex(item.digest)
+        except ValueError:
+            packed = b""
+        # A digest of another form matches no item.
+        self._digests += packed if len(packed) == _DIGEST else bytes(_DIGEST)
+        self._statuses.append(_STATUSES.index(item.status))
+        self._mendable.append(may_be_mended(item.status, item.code))
+        self._exit_codes.append(item.exit_code)
         self.last = max(self.last, records[1])
         if item.record is not None:
             self._records[row] = ItemRecord(item.key, item.index, item.record)
-        self._count(usage, cost_usd, seconds)
+        self._spent.add(spent.usage, spent.cost_usd)
 
     def move(self, key: str, index: int, number: int) -> None:
         """Another index for the item of this key, as in the journal's record of this number."""
-        row = self._rows.get(_known_by(key))
+        row = self._rows.get(_short_key(key))
         if row is not None:
             self._indices[row], self._ended[row], self.last = index, number, number
-            if kept := self._records.get(row):
-                self._records[row] = replace(kept, index=index)
+            if item := self._records.get(row):
+                self._records[row] = replace(item, index=index)
 
     def remove(self, key: str) -> None:
-        """Remove the item of this key, as in the journal; its figures are kept in the totals."""
-        row = self._rows.pop(_known_by(key), None)
+        """Remove the item of this key, as in the journal; what it spent stays in the total."""
+        row = self._rows.pop(_short_key(key), None)
         if row is not None:
             self._statuses[row] = _REMOVED
             self._mendable[row] = False
             self._exit_codes[row] = ExitCode.OK
             self._records.pop(row, None)
 
-    def _count(self, usage: Usage | None, cost_usd: float | None, seconds: float) -> None:
-        if usage is not None:
-            self._usage = add_usage(self._usage, usage)
-        if self.cost_usd is not None:
-            self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
-        self.seconds += seconds
 
-
-def _known_by(key: str) -> str | bytes:
+@lru_cache(maxsize=1024)
+def _short_key(key: str) -> str | bytes:
     if len(key) <= _LONGEST_KEY:
         return key
     return sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]
 
 
-def _packed(digest: str) -> bytes:
-    try:
-        packed = bytes.fromhex(digest)
-    except ValueError:
-        packed = b""
-    # A digest of another form matches no item.
-    return packed if len(packed) == _DIGEST else bytes(_DIGEST)
-
-
 @frozen
 class Unfinished:
-    """A step or an item that goes on within its conversation (A10).
+    """A step or an item that goes on within its conversation.
 
     `turn` is the number of requests before its attempt, `spent` what it has used so far, `turns`
     the conversation.
@@ -255,11 +214,11 @@ class ResumeState:
     are answers, its tokens those that were reported. `last_seq` numbers the last record of the
     journal, `part_seq` the first one of its last part, `begun` the first one of each step in
     `steps`; `segments` counts the parts. `notices` are to be emitted right after `run.started`.
-    `questions` are those that were asked, `unfinished` the conversations that are gone on with, by
-    step and item as in the journal; `parts` are the states of items that are pipelines, and go on,
-    with their own steps, items and conversations. Of each of these, `made` has a call that it has
-    made and that may not be repeated unasked, if there is one. `ended`: the run ended successfully,
-    and nothing is left to do. `context_tag` is the tag of its blocks of changed files, if it has
+    `questions` are those that were asked, `unfinished` the conversations to continue, by step and
+    item as in the journal. `parts` are the states of items that are pipelines and continue, with
+    their own steps, items and conversations. For each of these, `made` has a call, if any, that was
+    made and may not be repeated without consent. `ended`: the run ended successfully, and nothing
+    is left to do. `context_tag` is the tag of its blocks of changed files, if it has
     shown any. `repeated` are the calls that may be made again, as somebody allowed it.
     """
 
@@ -267,7 +226,7 @@ class ResumeState:
     steps: Mapping[str, StepRecord] = field(default_factory=dict)
     items: Mapping[str, DoneItems] = field(default_factory=dict)
     spent: Spent = Spent()
-    by_step: Mapping[str, Spent] = field(default_factory=dict)
+    by_step: Mapping[str | None, Spent] = field(default_factory=dict)
     denials: Counts = field(default_factory=dict)
     calls: CallCounts = CallCounts()
     begun: Mapping[str, int] = field(default_factory=dict)

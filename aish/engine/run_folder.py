@@ -1,4 +1,4 @@
-"""The run's folder: journal, full results, images, server logs (B1)."""
+"""The run's folder: journal, full results, images, server logs."""
 
 import json
 import os
@@ -9,11 +9,25 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
-from aish.system.files import atomic_write, is_there, open_own, private_folder, write_private
+from aish.system.files import (
+    atomic_write,
+    display_path,
+    is_there,
+    open_own,
+    private_folder,
+    write_private,
+)
+
+if TYPE_CHECKING:
+    # Commands that look at past runs need none.
+    from aish.core.protocols import Clock
+    from aish.engine.plan.options import RunOptions
+    from aish.engine.plan.plan import Plan
 
 _ELSEWHERE = "`--run-dir DIR` puts it elsewhere, `--ephemeral` does without"
 STDIN = "stdin.txt"
@@ -21,7 +35,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def run_id(name: str, now: float) -> str:
-    """UTC time, name and 4 random characters: sortable by time, unique enough on one disk (B1)."""
+    """UTC time, name and 4 random characters: sortable by time, unique enough on one disk."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
     return f"{stamp}-{tame_name(name)}-{tail}"
@@ -34,7 +48,7 @@ def tame_name(name: str) -> str:
 
 @frozen
 class RunsPlace:
-    """Where runs are kept: `.aish/runs` of the project, or where a person `wanted` them.
+    """The folder of runs: `.aish/runs` of the project, or the one that a person `wanted`.
 
     `folder_name` is another name than `runs` for what is no run of a pipeline.
     """
@@ -45,7 +59,6 @@ class RunsPlace:
 
     @property
     def runs(self) -> Path:
-        """The folder, which may be missing."""
         return self.wanted or self.project / ".aish" / self.folder_name
 
 
@@ -65,25 +78,15 @@ class RunFolder:
     @property
     def shown(self) -> str | None:
         """The folder for display: relative to the working directory if below it."""
-        if self.path is None:
-            return None
-        try:
-            return str(self.path.relative_to(Path.cwd()))
-        except ValueError:
-            return str(self.path)
+        return None if self.path is None else display_path(self.path)
 
     @property
     def logs(self) -> Path | None:
-        """The folder of servers' stderr logs."""
         return None if self.path is None else private_folder(self.path / "servers")
 
     @contextmanager
-    def beginning(self) -> Generator[None]:
-        """Checks that the folder stays in place while the first files of a run are created.
-
-        Raises:
-            UsageError: it was removed, or a part of its path is a link now.
-        """
+    def require_in_place(self) -> Generator[None]:
+        """Check that the folder stays in place while the first files of a run are created."""
         try:
             self._require()
             yield
@@ -94,11 +97,7 @@ class RunFolder:
 
     @contextmanager
     def unless_refused(self) -> Generator[None]:
-        """While the run may still be refused: a new folder is then deleted.
-
-        Raises:
-            AishError: it was refused.
-        """
+        """While the run may still be refused: a new folder is then deleted."""
         try:
             yield
         except AishError:
@@ -115,34 +114,34 @@ class RunFolder:
         try:
             there = is_there(self.path, self.within)
         except OSError as error:
-            said = f"cannot look at the run folder: {error.strerror}"
-            raise UsageError(said, where=str(self.path), hint=_ELSEWHERE) from error
+            message = f"cannot look at the run folder: {error.strerror}"
+            raise UsageError(message, where=str(self.path), hint=_ELSEWHERE) from error
         if not there:
-            said = "the run folder was deleted, moved or replaced by a link while the run began"
-            raise UsageError(said, where=str(self.path), hint=_ELSEWHERE)
+            message = "the run folder was deleted, moved or replaced by a link while the run began"
+            raise UsageError(message, where=str(self.path), hint=_ELSEWHERE)
 
     def keep(self, name: str, content: bytes) -> str | None:
         """Write `content` beside the journal and return its path relative to the run's folder.
 
-        The name on disk is a counter and a sanitized form of `name`, never the data's own (X9).
+        The name on disk is a counter and a sanitized form of `name`, never the data's own.
         """
         if self.path is None:
             return None
         self._kept += 1
         tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
         place = private_folder(self.path / "files") / f"{self._kept:04d}-{tame}"
-        write_private(place, _masked(content, self.mask))
+        write_private(place, _mask(content, self.mask))
         return f"files/{place.name}"
 
     def keep_as(self, name: str, content: bytes) -> None:
-        """Like `keep`, under a name that a worker has chosen (B7)."""
+        """Like `keep`, under a name that a worker has chosen."""
         if self.path is not None:
             write_private(
-                private_folder(self.path / "files") / Path(name).name, _masked(content, self.mask)
+                private_folder(self.path / "files") / Path(name).name, _mask(content, self.mask)
             )
 
     def keep_stdin(self, text: str) -> None:
-        """Store piped input, so that a resumed run does not need it again (B3)."""
+        """Store piped input, so that a resumed run does not need it again."""
         if self.path is not None:
             place = private_folder(self.path / "files") / STDIN
             write_private(place, self.mask(text).encode("utf-8", "surrogatepass"))
@@ -161,8 +160,8 @@ class RunFolder:
                 os.utime(path, ns=(first.st_atime_ns, first.st_mtime_ns))
 
 
-def kept_file(path: Path, name: str) -> bytes | None:
-    """What `keep` wrote into the run folder at `path` as `name`; `None` if missing."""
+def read_kept(path: Path, name: str) -> bytes | None:
+    """Read what `keep` wrote into the run folder at `path` as `name`; `None` if missing."""
     folder, _, file = name.partition("/")
     if folder != "files" or file in {"", ".", ".."} or "/" in file:
         return None
@@ -180,7 +179,7 @@ def kept_file(path: Path, name: str) -> bytes | None:
         return kept.read()
 
 
-def _masked(content: bytes, mask: Callable[[str], str]) -> bytes:
+def _mask(content: bytes, mask: Callable[[str], str]) -> bytes:
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -191,11 +190,7 @@ def _masked(content: bytes, mask: Callable[[str], str]) -> bytes:
 def open_folder(
     name: str, place: RunsPlace, now: float, *, ephemeral: bool, mask: Callable[[str], str]
 ) -> RunFolder:
-    """Create the folder of a new run, with a `.gitignore` for itself.
-
-    Raises:
-        UsageError: the folder cannot be created; says why and how to avoid it.
-    """
+    """Create the folder of a new run, with a `.gitignore` for itself."""
     if ephemeral:
         return RunFolder(id=run_id(name, now), path=None, mask=mask)
     try:
@@ -213,13 +208,32 @@ def open_folder(
         raise UsageError(error.message, where=error.where, hint=_ELSEWHERE) from error
 
 
+def new_folder(
+    plan: "Plan",
+    options: "RunOptions",
+    clock: "Clock",
+    place: RunsPlace | None = None,
+    *,
+    ephemeral: bool = False,
+) -> RunFolder:
+    """The folder of a new run, with the plan and the piped text in it."""
+    pipeline, mask = plan.pipeline, plan.secrets.mask
+    place = place or RunsPlace(pipeline.file.parent)
+    folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
+    with folder.require_in_place():
+        folder.write_plan(pipeline.data)
+        if options.stdin:
+            folder.keep_stdin(options.stdin)
+    return folder
+
+
 def reopen_folder(path: Path, mask: Callable[[str], str]) -> RunFolder:
     """The folder of a resumed run; its files are not overwritten."""
-    kept = 0
+    number = 0
     with suppress(FileNotFoundError):
         numbers = (name.name.partition("-")[0] for name in (path / "files").iterdir())
-        kept = max((int(number) for number in numbers if number.isdecimal()), default=0)
-    return RunFolder(path.name, path, mask, kept)
+        number = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    return RunFolder(path.name, path, mask, number)
 
 
 def resume_words(file: Path, folder: RunFolder) -> tuple[str, ...]:
@@ -231,8 +245,8 @@ def resume_words(file: Path, folder: RunFolder) -> tuple[str, ...]:
     if runs == file.parent.resolve() / ".aish" / "runs":
         return words
     here = Path.cwd()
-    shown = runs.relative_to(here) if runs.is_relative_to(here) else runs
-    return (*words, "--run-dir", str(shown))
+    path = runs.relative_to(here) if runs.is_relative_to(here) else runs
+    return (*words, "--run-dir", str(path))
 
 
 def hidden_folder(project: Path) -> Path:
@@ -250,17 +264,17 @@ def hidden_folder(project: Path) -> Path:
 def _make(place: RunsPlace, id: str) -> tuple[Path, Path]:
     """The new folder, and the base below which no link is followed."""
     if place.wanted is None:
-        # No link below the project is followed: a repository may come with one planted (X9).
+        # No link below the project is followed: a repository may come with one planted.
         project = place.project.resolve()
         hidden = hidden_folder(project)
         return private_folder(hidden / place.folder_name / id, project, new=True), project
-    wanted = place.wanted.resolve()
-    if not wanted.is_dir():
-        private_folder(wanted)
+    folder = place.wanted.resolve()
+    if not folder.is_dir():
+        private_folder(folder)
     # An existing folder belongs to the user: its mode and its other files are left alone.
-    path = private_folder(wanted / id, within=wanted, new=True)
+    path = private_folder(folder / id, within=folder, new=True)
     _ignore(path)
-    return path, wanted
+    return path, folder
 
 
 def _ignore(folder: Path) -> None:

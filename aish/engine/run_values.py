@@ -1,4 +1,4 @@
-"""What of a run can be changed while it runs: its limits, and how much runs at the same time (A3).
+"""Values of a run that can be changed while it runs: its limits and its concurrency.
 
 A closed table. What decides about calls, the rules, is not in it. A change holds from the next
 request, call or item on; a resumed run begins with the values of its file again.
@@ -42,7 +42,7 @@ class RunValue:
 
 
 class Concurrency:
-    """How many units of work, plain steps and items, may be in flight in the whole run (F3).
+    """Limit on the units of work, plain steps and items, in flight in the whole run.
 
     `most` is a bound that somebody has set, also for each `foreach`; without one these have their
     own.
@@ -54,18 +54,18 @@ class Concurrency:
         self._followers: list[Callable[[], None]] = []
 
     def width(self, wanted: int) -> int:
-        """How many items of a step may be in flight that wants so many."""
+        """The number of items in flight for a step that wants so many."""
         return wanted if self._most is None else min(wanted, self._most)
 
-    def bound(self, most: int) -> None:
-        """Set the bound; what is in flight goes on."""
+    def set_most(self, most: int) -> None:
+        """Set the bound; units that have begun continue."""
         self._most = most
         self.slots.total_tokens = most
         for follower in tuple(self._followers):
             follower()
 
     @contextmanager
-    def followed(self, follower: Callable[[], None]) -> Generator[None]:
+    def on_change(self, follower: Callable[[], None]) -> Generator[None]:
         """Call `follower` in the block after each change."""
         self._followers.append(follower)
         try:
@@ -89,12 +89,10 @@ class TimeLimit:
 
     @property
     def seconds(self) -> float | None:
-        """The limit; `None` for none."""
         return self._seconds
 
     @property
     def left(self) -> float:
-        """How much of it is left, in seconds."""
         if self._seconds is None:
             return math.inf
         passed = 0.0
@@ -103,7 +101,7 @@ class TimeLimit:
         return self._seconds - self._spent - passed
 
     @contextmanager
-    def running(self) -> Generator[anyio.CancelScope]:
+    def enforce(self) -> Generator[anyio.CancelScope]:
         """The limit holds in the block, which is cancelled when it is over."""
         with anyio.move_on_after(max(0.0, self.left)) as scope, self._activity.within(scope):
             self._begun, self._scope = anyio.current_time(), scope
@@ -112,7 +110,7 @@ class TimeLimit:
             finally:
                 self._scope = None
 
-    def bound(self, seconds: float | None) -> None:
+    def limit(self, seconds: float | None) -> None:
         """Set the limit; one that is over already ends the run.
 
         Raises:
@@ -133,11 +131,11 @@ def run_values(
         "concurrency": RunValue(
             "integer",
             lambda: int(concurrency.slots.total_tokens),
-            lambda value: concurrency.bound(_whole(value, 1)),
+            lambda value: concurrency.set_most(_whole(value, 1)),
             partial(_whole, least=1),
         ),
         "limits.time": RunValue(
-            "number", lambda: time.seconds, lambda value: time.bound(seconds_of(value)), seconds_of
+            "number", lambda: time.seconds, lambda value: time.limit(seconds_of(value)), seconds_of
         ),
         **limit_values(plan, meter),
     }
@@ -150,7 +148,7 @@ def limit_values(plan: "Plan", meter: RunMeter) -> Mapping[str, RunValue]:
         f"limits.{kind}": RunValue(
             "number" if kind == "cost_usd" else "integer",
             partial(meter.limit, kind),
-            lambda value, kind=kind: meter.bound(kind, _limit(plan, kind, value)),  # type: ignore[misc]  # `kind` is of this round
+            lambda value, kind=kind: meter.set_limit(kind, _limit(plan, kind, value)),  # type: ignore[misc]  # `kind` is of this round
             partial(_limit, plan, kind),
         )
         for kind in kinds

@@ -1,12 +1,13 @@
-"""Creates a lock of the current state, and compares it with the stored one (P8)."""
+"""Creates a lock of the current state, and compares it with the stored one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.engine.environment import RunEnvironment
-from aish.engine.plan.lock import declared, with_tools
+from aish.engine.plan.lock import pins_of_file, with_tools
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import open_toolbox, require_servers
 from aish.policy.lock import Difference, Lock, ServerPin, compare
@@ -25,30 +26,53 @@ class Taken:
     differences: tuple[Difference, ...]
 
 
-async def take_lock(plan: Plan, older: Lock | None, environment: RunEnvironment) -> Taken:
+async def take_lock(
+    plan: Plan, older: Lock | None, environment: RunEnvironment, accept: Sequence[str] = ()
+) -> Taken:
     """Connect to the servers, list their tools, disconnect.
 
     Raises:
         UnavailableError: a required server is missing.
+        UsageError: no server has a tool that is accepted.
     """
     async with open_toolbox(plan, environment) as box:
         require_servers(plan, box.servers)
         unasked = tuple(server for server in box.servers if server.state == "failed")
         tools = box.tools.listed()
-    now = with_tools(declared(plan.pipeline, plan.secrets), tools, plan.secrets)
+        instructions = box.tools.instructions(tools)
+    now = with_tools(pins_of_file(plan.pipeline, plan.secrets), tools, plan.secrets, instructions)
     before = older or Lock({}, {}, {})
-    now = replace(now, servers=_kept(now.servers, before, {server.alias for server in unasked}))
-    return Taken(now, unasked, compare(before, now))
+    now = replace(now, servers=_pins(now.servers, before, {server.alias for server in unasked}))
+    return Taken(_with_accepted(now, before, accept), unasked, compare(before, now))
 
 
-def _kept(
+def _with_accepted(lock: Lock, older: Lock, names: Sequence[str]) -> Lock:
+    """The lock with these tools accepted, and those that were before and have not changed."""
+    pins = {f"{alias}__{name}" for alias, one in lock.servers.items() for name in one.tools}
+    for name in names:
+        if name not in pins:
+            hint = did_you_mean(name, pins)
+            raise UsageError(f"no server has the tool `{name}`", where="--accept", hint=hint)
+    servers: dict[str, ServerPin] = {}
+    for alias, server in lock.servers.items():
+        before = older.servers[alias].tools if alias in older.servers else {}
+        tools = {}
+        for name, pin in server.tools.items():
+            accepted = replace(pin, accepted=True)
+            is_so = f"{alias}__{name}" in names or before.get(name) == accepted
+            tools[name] = accepted if is_so else pin
+        servers[alias] = replace(server, tools=tools)
+    return replace(lock, servers=servers)
+
+
+def _pins(
     servers: Mapping[str, ServerPin], older: Lock, missing: set[str]
 ) -> Mapping[str, ServerPin]:
     """The servers, with older pins for missing ones; new missing ones are omitted."""
-    kept: dict[str, ServerPin] = {}
+    pins: dict[str, ServerPin] = {}
     for alias, server in servers.items():
         if alias not in missing:
-            kept[alias] = server
+            pins[alias] = server
         elif alias in older.servers and older.servers[alias].is_at(server):
-            kept[alias] = older.servers[alias]
-    return kept
+            pins[alias] = older.servers[alias]
+    return pins

@@ -26,17 +26,16 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def is_pipeline(path: Path) -> bool:
-    """Whether a file looks like a pipeline, possibly an invalid one."""
-    begun = beginning(path)
+    """Return true if a file looks like a pipeline, possibly an invalid one."""
+    begun = read_start(path)
     return _PIPELINE.search(begun) is not None and _CASSETTE.search(begun) is None
 
 
 def is_cassette(path: Path) -> bool:
-    """Whether a file looks like a cassette."""
-    return _CASSETTE.search(beginning(path)) is not None
+    return _CASSETTE.search(read_start(path)) is not None
 
 
-def beginning(path: Path) -> bytes:
+def read_start(path: Path) -> bytes:
     """The beginning of a regular file, as far as needed; empty if it cannot be read."""
     try:
         if not path.is_file():

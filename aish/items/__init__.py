@@ -1,1 +1,1 @@
-"""The items of a step with `foreach`: untrusted rows, read one after the other (F5, B4)."""
+"""The items of a step with `foreach`: untrusted rows, read one after the other."""

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from aish.items.csv_rows import separator
 from aish.items.items import DELIMITERS
-from aish.items.source import ItemsError, opened
+from aish.items.source import ItemsError, open_items
 
 MOST_BYTES = 1 << 28
 """A longer file is not counted."""
@@ -17,21 +17,21 @@ _LONGEST_LINE = 1 << 24
 
 
 def count_of(path: Path) -> int | None:
-    """How many items a file of CSV or JSON Lines has; `None` for others, and for a huge one.
+    """Count the items of a file of CSV or JSON Lines; `None` for others, and for a huge one.
 
     Reads the file once: about half a second for a million lines.
     """
     if path.suffix.lower() not in {*DELIMITERS, ".jsonl", ".ndjson"}:
         return None
     try:
-        return _counted(path)
+        return _count(path)
     except (ItemsError, OSError):
         # The error is reported when the items are read.
         return None
 
 
-def _counted(path: Path) -> int | None:
-    with opened(path) as file:
+def _count(path: Path) -> int | None:
+    with open_items(path) as file:
         if path.stat().st_size > MOST_BYTES:
             return None
         return _csv(file) if path.suffix.lower() in DELIMITERS else _lines(file)

@@ -101,7 +101,7 @@ def other_delimiter(header: Sequence[str]) -> str | None:
 def _rows(lines: Lines, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Rows, each with the line it begins in."""
     csv.field_size_limit(LONGEST_VALUE)
-    reader = csv.reader(_bounded(lines), strict=True, delimiter=delimiter)
+    reader = csv.reader(_limit_rows(lines), strict=True, delimiter=delimiter)
     while True:
         number, lines.taken = lines.number + 1, 0
         try:
@@ -114,7 +114,7 @@ def _rows(lines: Lines, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
             yield number, row
 
 
-def _bounded(lines: Lines) -> Iterator[str]:
+def _limit_rows(lines: Lines) -> Iterator[str]:
     """The lines, as long as one row does not span too many of them."""
     for line in lines:
         if lines.taken > LONGEST_ITEM:

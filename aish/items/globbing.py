@@ -1,4 +1,4 @@
-"""Files that match a glob, below one folder only (F5, X9).
+"""Files that match a glob, below one folder only.
 
 `*` and `?` stop at slashes, `**` stands for any folders. Names that begin with a dot are found
 only where the pattern says so. Links to files are followed if they stay inside the folder; links
@@ -26,7 +26,7 @@ def files_of(pattern: str, root: Path) -> list[str]:
     parts = _parts(pattern)
     inside = os.path.realpath(root)
     walk = _Walk(inside, parts, f"foreach.glob `{pattern}`")
-    found = sorted(walk.below(inside, "", walk.reached({0})))
+    found = sorted(walk.below(inside, "", walk.closure({0})))
     for name in found:
         if not _is_text(name):
             spelled = name.encode("utf-8", "backslashreplace").decode()
@@ -53,7 +53,7 @@ class _Walk:
         self._where = where
         self._seen = 0
 
-    def reached(self, states: set[int]) -> set[int]:
+    def closure(self, states: set[int]) -> set[int]:
         """The states, and those behind a `**`, which may stand for no folder at all."""
         found = set(states)
         for state, part in enumerate(self._parts):
@@ -64,7 +64,7 @@ class _Walk:
     def below(self, folder: str, above: str, states: set[int]) -> Iterator[str]:
         """The files below a folder that match from these states on."""
         for entry in self._entries(folder, above):
-            after = self.reached(self._after(entry.name, states))
+            after = self.closure(self._after(entry.name, states))
             if not after:
                 continue
             name = f"{above}{entry.name}"

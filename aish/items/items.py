@@ -1,4 +1,4 @@
-"""The items of a step and their sources (F5)."""
+"""The items of a step and their sources."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,7 +12,8 @@ from aish.core.phrases import backticked
 from aish.items.csv_rows import csv_lists, csv_rows, other_delimiter
 from aish.items.globbing import files_of
 from aish.items.json import json_array, json_lines
-from aish.items.source import ItemsError, opened, shown
+from aish.items.source import ItemsError, open_items
+from aish.system.files import display_path
 
 Reader = Callable[[BinaryIO, str], Iterator[tuple[int, JsonValue]]]
 """Gives each value with its line."""
@@ -32,7 +33,7 @@ _SHEETS = frozenset({".xlsx", ".xls", ".ods"})
 
 @frozen
 class Item:
-    """One item; `index` counts from 0 over the whole source, whatever part of it is run.
+    """An item; `index` counts from 0 over the whole source, whatever part of it is run.
 
     `line` is where it begins in the file that it is read from.
     """
@@ -71,15 +72,15 @@ class Items:
 
     def place(self, number: int) -> str:
         """The place of an item for display: its line, or its index if there are no lines."""
-        return f"item {number}" if self.file is None else f"{shown(self.file)}:{number}"
+        return f"item {number}" if self.file is None else f"{display_path(self.file)}:{number}"
 
     def other_delimiter(self) -> str | None:
         """The hint for a table of one column that seems to have another delimiter."""
         if self.file is None or self._delimiter is None:
             return None
         try:
-            with opened(self.file) as file:
-                _, header = next(csv_lists(file, shown(self.file), self._delimiter))
+            with open_items(self.file) as file:
+                _, header = next(csv_lists(file, display_path(self.file), self._delimiter))
         except ItemsError:
             # It is reported when the items are read.
             return None
@@ -99,13 +100,15 @@ class Items:
 
 
 def _column(path: Path, delimiter: str, name: str) -> Iterator[tuple[int, str]]:
-    with opened(path) as file:
-        rows = csv_lists(file, shown(path), delimiter)
+    with open_items(path) as file:
+        rows = csv_lists(file, display_path(path), delimiter)
         number, header = next(rows)
         if name not in header:
             known = backticked(header)
             hint = did_you_mean(name, header) or other_delimiter(header) or f"columns: {known}"
-            raise ItemsError(f"unknown column `{name}`", where=f"{shown(path)}:{number}", hint=hint)
+            raise ItemsError(
+                f"unknown column `{name}`", where=f"{display_path(path)}:{number}", hint=hint
+            )
         place = list(header).index(name)
         for number, row in rows:
             yield number, row[place]
@@ -119,7 +122,7 @@ def from_list(value: JsonValue) -> Items:
     """
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise _no_list(value)
-    return Items(partial(_unlined, value), len(value))
+    return Items(partial(_without_lines, value), len(value))
 
 
 def from_glob(pattern: str, folder: Path) -> Items:
@@ -129,7 +132,7 @@ def from_glob(pattern: str, folder: Path) -> Items:
         ItemsError: the pattern leads elsewhere, or there are too many files.
     """
     names = files_of(pattern, folder)
-    return Items(partial(_unlined, names), len(names))
+    return Items(partial(_without_lines, names), len(names))
 
 
 def from_file(path: Path, delimiter: str | None = None) -> Items:
@@ -140,13 +143,13 @@ def from_file(path: Path, delimiter: str | None = None) -> Items:
     """
     reader = reader_of(path, delimiter)
     # A missing file is reported at once, not when the first item is requested.
-    with opened(path):
+    with open_items(path):
         usual = DELIMITERS.get(path.suffix.lower())
         return Items(partial(_read, path, reader), None, path, delimiter or usual)
 
 
 def reader_of(path: Path, delimiter: str | None = None) -> Reader:
-    """How a file of this name is read, with `delimiter` between its values if one is given.
+    """The reader of a file of this name, with `delimiter` between its values if one is given.
 
     Raises:
         ItemsError: its ending says nothing of its format, or it has no delimiter.
@@ -157,23 +160,23 @@ def reader_of(path: Path, delimiter: str | None = None) -> Reader:
         known = backticked(READERS)
         said = f"items are read from {known}, by the ending of the name"
         hint = "save the sheet as CSV" if ending in _SHEETS else None
-        raise ItemsError(said, where=shown(path), hint=hint)
+        raise ItemsError(said, where=display_path(path), hint=hint)
     if delimiter is None:
         return reader
     if ending not in DELIMITERS:
         known = backticked(DELIMITERS, by=" and ")
-        raise ItemsError(f"`delimiter` is for {known}", where=shown(path))
+        raise ItemsError(f"`delimiter` is for {known}", where=display_path(path))
     return partial(csv_rows, delimiter=delimiter)
 
 
-def _unlined(values: Sequence[JsonValue]) -> Iterator[tuple[None, JsonValue]]:
+def _without_lines(values: Sequence[JsonValue]) -> Iterator[tuple[None, JsonValue]]:
     for value in values:
         yield None, value
 
 
 def _read(path: Path, reader: Reader) -> Iterator[tuple[int, JsonValue]]:
-    with opened(path) as file:
-        yield from reader(file, shown(path))
+    with open_items(path) as file:
+        yield from reader(file, display_path(path))
 
 
 def _no_list(value: JsonValue) -> ItemsError:

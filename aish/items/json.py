@@ -2,7 +2,7 @@
 
 JSON Lines: a value a line, of any kind; empty lines are left out.
 
-The lines of a file as text: UTF-8 and nothing else, each with a cap (X6).
+The lines of a file as text: UTF-8 and nothing else, each with a cap.
 """
 
 import codecs
@@ -138,7 +138,6 @@ class _Text:
         return self._line
 
     def skip(self) -> None:
-        """Advance by a character."""
         self._place += 1
 
     def after_space(self) -> str:
@@ -164,9 +163,9 @@ class _Text:
             except ValueError as error:
                 trouble = error
             if len(self._text) - self._place > LONGEST_ITEM:
-                raise self._broken(trouble, cut=True)
+                raise self._json_error(trouble, cut=True)
             if not self._more():
-                raise self._broken(trouble)
+                raise self._json_error(trouble)
             # It holds the window, and this frame it: only the collector would free the two.
             del trouble
 
@@ -176,7 +175,7 @@ class _Text:
         line = self._line + self._text.count("\n", self._counted, until)
         return ItemsError(said, where=f"{self._name}:{line}")
 
-    def _broken(self, trouble: ValueError, *, cut: bool = False) -> ItemsError:
+    def _json_error(self, trouble: ValueError, *, cut: bool = False) -> ItemsError:
         if not isinstance(trouble, JSONDecodeError):
             return self.error(f"the element is not valid JSON: {trouble}")
         at_end = trouble.pos >= len(self._text) - 1 or trouble.msg.startswith("Unterminated")
@@ -193,10 +192,10 @@ class _Text:
         self._text, self._place = self._text[self._place :], 0
         data = read(self._file, max(_CHUNK, left), self._name)
         self._ended = not data
-        self._text += self._decoded(data)
+        self._text += self._decode_text(data)
         return not self._ended
 
-    def _decoded(self, data: bytes) -> str:
+    def _decode_text(self, data: bytes) -> str:
         held = len(self._decode.getstate()[0])
         try:
             text = self._decode.decode(data, final=not data)

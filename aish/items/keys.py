@@ -1,4 +1,4 @@
-"""Keys of items: the name under which each is journaled, resumed, sharded and reported (B4).
+"""Keys of items: the name under which each is journaled, resumed, sharded and reported.
 
 `survey` checks all of them before the run begins; `Keys` checks each as the items are read.
 """
@@ -15,8 +15,9 @@ from aish.core.errors import AishError
 from aish.core.events import KeySurvey, OnDuplicate
 from aish.core.json import JsonValue
 from aish.items.items import Item, Items
-from aish.items.source import ItemsError, shown
+from aish.items.source import ItemsError
 from aish.system.computation import ComputationStoppedError, compute
+from aish.system.files import display_path
 
 KeyOf = Callable[[Item], JsonValue]
 """What a `key` expression gives for an item."""
@@ -116,11 +117,11 @@ class Keys:
         if self._policy == "first":
             return None
         if self._policy == "number":
-            return self._numbered(key, before)
+            return self._number_key(key, before)
         said = f"items {before - 1} and {index} have the same key `{key}`"
         raise DuplicateKeyError(said, hint=SAME_KEY)
 
-    def _numbered(self, key: str, count: int) -> str:
+    def _number_key(self, key: str, count: int) -> str:
         """`key-2` for the second one, or the next that is free."""
         while True:
             count += 1
@@ -178,7 +179,7 @@ class _Table:
 def survey(
     items: Items, key_of: KeyOf, column: str | None = None, *, is_computed: bool = True
 ) -> Iterator[KeySurvey | None]:
-    """Whether any key is there twice, and how many items have none; goes through all items.
+    """Look for duplicate keys and items without one; goes through all items.
 
     That is the last one; before it, `None` where something else is to get a turn.
 
@@ -217,7 +218,7 @@ def survey(
     for twice in _twice(keys(), wanted) if repeated else ():
         if twice is None:
             yield None
-    file = None if items.file is None else shown(items.file)
+    file = None if items.file is None else display_path(items.file)
     yield KeySurvey(rows, file, repeated if twice else 0, twice, unusable, odd)
 
 
@@ -233,12 +234,12 @@ def _keys(
     if cells is not None:
         yield from _cells(cells)
     elif is_computed:
-        yield from _computed(items, key_of)
+        yield from _compute_keys(items, key_of)
     else:
         for item in items:
             if item.index % _READ_AT_ONCE == 0:
                 yield None
-            yield _found(item, key_of)
+            yield _compute_key(item, key_of)
 
 
 def _cells(cells: Iterable[tuple[int, str]]) -> Iterator[_Found | None]:
@@ -259,8 +260,8 @@ def _cells(cells: Iterable[tuple[int, str]]) -> Iterator[_Found | None]:
             yield line, None, error.message
 
 
-def _computed(items: Iterable[Item], key_of: KeyOf) -> Iterator[_Found | None]:
-    """Many keys in one computation: to make one that can be stopped costs more than most keys.
+def _compute_keys(items: Iterable[Item], key_of: KeyOf) -> Iterator[_Found | None]:
+    """Compute many keys at once: a computation that can be stopped costs more than most keys.
 
     Where they take long, each of the others is one of its own.
     """
@@ -277,15 +278,15 @@ def _computed(items: Iterable[Item], key_of: KeyOf) -> Iterator[_Found | None]:
         yield from done
         for item in block[len(done) :]:
             yield None
-            yield _found(item, key_of)
+            yield _compute_key(item, key_of)
 
 
 def _compute_rest(done: list[_Found], block: list[Item], key_of: KeyOf) -> None:
     """Add what is not there yet: after a signal that changes nothing this is called again."""
-    done.extend(_found(item, key_of) for item in block[len(done) :])
+    done.extend(_compute_key(item, key_of) for item in block[len(done) :])
 
 
-def _found(item: Item, key_of: KeyOf) -> _Found:
+def _compute_key(item: Item, key_of: KeyOf) -> _Found:
     number = item.index if item.line is None else item.line
     try:
         return number, key_text(key_of(item)), ""

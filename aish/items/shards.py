@@ -1,4 +1,4 @@
-"""Shards: a stable part of the items for each of several machines (B6)."""
+"""Shards: a stable part of the items for each of several machines."""
 
 import hashlib
 import re
@@ -18,16 +18,12 @@ def shard_of(key: str, shards: int) -> int:
 
 
 def holds(shard: Shard, key: str) -> bool:
-    """Whether the item of this key is part of the shard."""
+    """Return true if the item of this key is part of the shard."""
     return shard_of(key, shard.of) == shard.index - 1
 
 
 def parse_shard(text: str) -> Shard:
-    """`2/8`: the second of eight parts.
-
-    Raises:
-        UsageError: it is something else, or there is no such part.
-    """
+    """`2/8`: the second of eight parts."""
     found = _SHARD.fullmatch(text)
     if found is None:
         raise UsageError("a shard is written as `2/8`: which one of how many", where=_at(text))

@@ -1,4 +1,4 @@
-"""Shared by all sources of items: the error, the caps, and safe opening of files (X6).
+"""Shared by all sources of items: the error, the caps, and safe opening of files.
 
 Files of items are untrusted. They are read from beginning to end, in memory that does not grow with
 them, and errors are reported with file and line.
@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from aish.core.errors import StepFailedError
 from aish.core.json import JsonValue, strict_json, strict_json_at, writable
+from aish.system.files import display_path
 
 LONGEST_ITEM = 16 * 1024 * 1024
 """Bytes of one item: a line of JSON Lines, a row of CSV, an element of a JSON array."""
@@ -32,16 +33,8 @@ class ItemsError(StepFailedError):
     code = "items_unreadable"
 
 
-def shown(path: Path) -> str:
-    """A path for display: relative to the working directory if below it."""
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
-
-
 @contextmanager
-def opened(path: Path) -> Generator[BinaryIO]:
+def open_items(path: Path) -> Generator[BinaryIO]:
     """An open file of items; pipes and devices are refused, as they may never end.
 
     Raises:
@@ -52,11 +45,11 @@ def opened(path: Path) -> Generator[BinaryIO]:
     except OSError as error:
         said = f"the items cannot be read: {error.strerror}"
         hint = _BEGINS if isinstance(error, FileNotFoundError) else None
-        raise ItemsError(said, where=shown(path), hint=hint) from error
+        raise ItemsError(said, where=display_path(path), hint=hint) from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             said = "items are read from regular files only"
-            raise ItemsError(said, where=shown(path), hint=_NO_FILE)
+            raise ItemsError(said, where=display_path(path), hint=_NO_FILE)
         with os.fdopen(descriptor, "rb", buffering=_BUFFER, closefd=False) as file:
             yield file
     finally:
@@ -122,7 +115,7 @@ def _shallow(value: JsonValue, text: str) -> JsonValue:
 
 
 def _depth(value: JsonValue, above: int) -> int:
-    """How deep a value is, or that it is too deep."""
+    """Measure the depth of a value, up to the limit."""
     if above > DEEPEST or isinstance(value, str) or not isinstance(value, (Mapping, Sequence)):
         return above
     parts = value.values() if isinstance(value, Mapping) else value

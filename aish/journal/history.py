@@ -1,16 +1,16 @@
-"""The history of a run: its events folded into segments, steps, items, turns and calls (10.1.7).
+"""The history of a run: its events folded into segments, steps, items, turns and calls.
 
-The only fold of the event stream, but for questions: `questions.py` folds those, for this one too.
-It takes events as they come, live or from a journal, and returns what has ended; it keeps only what
-is open. Pure: it does no I/O.
+Takes events as they come, live or from a journal, and returns what has ended; keeps only what is
+open. Pure: it does no I/O. `questions.py` folds the questions about calls, for this fold too.
 
 A unit may be returned more than once: a resumed journal repeats some units, and so does a retried
-step. Callers use the last one.
+step. Callers use the last one. What was returned changes no more, unless a question of it is
+answered after the end of its unit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
-from typing import assert_never, cast
+from dataclasses import field
+from typing import assert_never
 
 from aish.core.events import (
     REFUSED,
@@ -77,7 +77,7 @@ _FAILED = "endpoint_error"
 _RUN_ENDED = frozenset({"interrupted", "run_ended"})
 
 
-@frozen
+@slotted
 class Segment:
     """The part of a run in one process: a resumed run has several.
 
@@ -97,8 +97,9 @@ class Request:
     """A request to a model: the messages that it adds to the previous one, as `turn.added`.
 
     `count` is its number of messages, of which `earlier` precede the first one here and belong to
-    another step. `rewritten` says why all messages are included, and not only the new ones.
-    `within` is the number of the containing unit.
+    another step. `talk` is its conversation, `params` are its own parameters. `rewritten` says why
+    all messages are included, and not only the new ones. `within` is the number of the containing
+    unit.
     """
 
     seq: int
@@ -112,6 +113,8 @@ class Request:
     earlier: int
     rewritten: str | None
     within: int | None
+    talk: Sequence[JsonObject] = ()
+    params: JsonObject = field(default_factory=dict)
 
 
 @frozen
@@ -136,7 +139,7 @@ class Unanswered:
     failure: Failure | None = None
 
 
-@frozen
+@slotted
 class Call:
     """A tool call: as requested by the model, the question, the decision, and its result.
 
@@ -149,21 +152,21 @@ class Call:
     tool: str
     began: float
     ended: float
-    arguments: JsonValue
-    decided: ToolDecided | None
-    sent: int | None
-    finished: ToolFinished | None
     within: int | None
+    arguments: JsonValue = None
+    decided: ToolDecided | None = None
+    sent: int | None = None
+    finished: ToolFinished | None = None
     question: Question | None = None
 
     @property
     def is_refused(self) -> bool:
-        """Whether a rule or the user denied it."""
+        """True if a rule or the user denied it."""
         return self.decided is not None and self.decided.verdict in REFUSED
 
     @property
     def waits(self) -> bool:
-        """Whether the run ended, or goes on, without an answer to its question."""
+        """True if the run ended, or goes on, without an answer to its question."""
         question = self.question
         return self.finished is None and question is not None and question.answered is None
 
@@ -192,7 +195,7 @@ class Aside:
 Entry = Turn | Call | Aside | Sent
 
 
-@frozen
+@slotted
 class Unit:
     """A step or an item: its entries in order, and how it ended.
 
@@ -208,10 +211,10 @@ class Unit:
     ended: float
     kind: StepKind | None
     started: StepStarted | ItemStarted | None
-    entries: Sequence[Entry]
-    checks: Sequence[ExpectChecked]
-    finished: Finished | None
     within: int | None
+    entries: list[Entry] = field(default_factory=list)
+    checks: list[ExpectChecked] = field(default_factory=list)
+    finished: Finished | None = None
 
     @property
     def key(self) -> Key:
@@ -220,7 +223,6 @@ class Unit:
 
     @property
     def calls(self) -> Iterator[Call]:
-        """Its tool calls."""
         return (entry for entry in self.entries if isinstance(entry, Call))
 
     @property
@@ -254,7 +256,6 @@ class Annotations:
         return [one for several in self._of.values() for one in several]
 
     def add(self, event: AnnotationAdded) -> None:
-        """One more."""
         if self._held < _MOST_ANNOTATIONS:
             self._of.setdefault(event.place, []).append(event)
             self._held += 1
@@ -264,52 +265,6 @@ class Annotations:
     def forget(self, place: Place) -> None:
         """Remove annotations that are made again."""
         self._held -= len(self._of.pop(place, ()))
-
-
-@slotted
-class _OpenSegment:
-    """An open segment; `told` says that it was returned."""
-
-    seq: int
-    started: RunStarted
-    began: float
-    ended: float
-    finished: RunFinished | None = None
-    told: bool = False
-
-    def segment(self) -> Segment:
-        return Segment(self.seq, self.started, self.began, self.ended, self.finished)
-
-
-@slotted
-class _OpenCall:
-    """An open call, and its index among the entries of its unit."""
-
-    seq: int
-    place: Place
-    tool: str
-    began: float
-    at: int
-    within: int | None
-    arguments: JsonValue = None
-    decided: ToolDecided | None = None
-    sent: int | None = None
-    question: Question | None = None
-
-    def call(self, ended: float, finished: ToolFinished | None) -> Call:
-        return Call(
-            self.seq,
-            self.place,
-            self.tool,
-            self.began,
-            ended,
-            self.arguments,
-            self.decided,
-            self.sent,
-            finished,
-            self.within,
-            self.question,
-        )
 
 
 @slotted
@@ -331,69 +286,66 @@ _CallKey = tuple[int | None, str | None]
 class _OpenUnit:
     """An open unit, with what is needed to assemble its events."""
 
-    seq: int
-    step: str
-    item: str | None
-    began: float
-    ended: float
-    kind: StepKind | None
-    started: StepStarted | ItemStarted | None
-    within: int | None
+    unit: Unit
     attempt: int = 1
-    entries: list[Entry | _OpenCall] = field(default_factory=list)
-    checks: list[ExpectChecked] = field(default_factory=list)
     requests: dict[_TurnKey, Request] = field(default_factory=dict)
-    calls: dict[_CallKey, _OpenCall] = field(default_factory=dict)
+    calls: dict[_CallKey, Call] = field(default_factory=dict)
     asked: dict[_CallKey, str] = field(default_factory=dict)
     talks: dict[str, _Talk] = field(default_factory=dict)
 
     @property
     def around(self) -> int | None:
         """The number of the unit that contains its turns and calls."""
-        return self.within if self.started is None else self.seq
-
-    def unit(self, finished: Finished | None) -> Unit:
-        # Open calls were closed before.
-        entries = cast("tuple[Entry, ...]", tuple(self.entries))
-        return Unit(
-            self.seq,
-            self.step,
-            self.item,
-            self.began,
-            self.ended,
-            self.kind,
-            self.started,
-            entries,
-            tuple(self.checks),
-            finished,
-            self.within,
-        )
+        return self.unit.within if self.unit.started is None else self.unit.seq
 
 
 class History:
     """Folds the events of one run, in order.
 
-    `notices` are those outside of any step, `annotations` the current ones.
+    `segments` are those so far, the last one may be open; `notices` are those outside of any step,
+    `annotations` the current ones.
     """
 
     def __init__(self) -> None:
+        self.segments: list[Segment] = []
         self.notices: list[Notice] = []
         self.annotations = Annotations()
-        self._segments: list[_OpenSegment] = []
+        self._is_open_segment = False
         self._open: dict[Key, _OpenUnit] = {}
         self._kinds: dict[str, StepKind] = {}
         self._questions = Questions()
         self._waiting: dict[Key, Unit] = {}
         """The ended units with a call that waits: the answer may follow after the run's end."""
 
+    def has(self, step: str) -> bool:
+        """True if a step, with those around it, is in the file of the last segment.
+
+        Steps of earlier ones may have been removed, if that was forced.
+        """
+        paths = self.segments[-1].started.fingerprint if self.segments else ()
+        begin = "steps."
+        for id in step.split("/"):
+            known = {
+                path.removeprefix(begin).split(".")[0] for path in paths if path.startswith(begin)
+            }
+            if known and id not in known:
+                return False
+            begin = f"{begin.removesuffix('steps.')}{id}/steps."
+        return True
+
     @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments of the run so far, including an open last one."""
-        return [one.segment() for one in self._segments]
+    def started(self) -> RunStarted | None:
+        """The start of the last segment."""
+        return self.segments[-1].started if self.segments else None
+
+    @property
+    def finished(self) -> RunFinished | None:
+        """The end of the last segment."""
+        return self.segments[-1].finished if self.segments else None
 
     @property
     def pending(self) -> Sequence[Question]:
-        """The open questions; none if the run has finished for good (8.13).
+        """The open questions; none if the run has finished for good.
 
         Whether their time has passed is not checked here.
         """
@@ -403,9 +355,9 @@ class History:
         """Fold one event in; returns what ended with it, innermost first."""
         event, now = stamped.event, stamped.time
         question = self._question(stamped)
-        if self._segments and not isinstance(event, RunStarted | ApprovalAnswered):
+        if self.segments and not isinstance(event, RunStarted | ApprovalAnswered):
             # An answer may be appended long after the end of the process.
-            self._segments[-1].ended = now
+            self.segments[-1].ended = now
         match event:
             case TurnStarted():
                 unit = self._unit(event.place, stamped)
@@ -419,10 +371,10 @@ class History:
             case ApprovalAsked():
                 unit = self._unit(event.place, stamped)
                 if unit is not None:
-                    held = _held(unit, event, stamped)
-                    held.question, held.arguments = question, event.arguments
+                    call = _open_call(unit, event, stamped)
+                    call.question, call.arguments = question, event.arguments
             case ApprovalAnswered():
-                return () if question is None else self._answered(question)
+                return () if question is None else self._answer_question(question)
             case TurnAdded() | HistoryReplaced():
                 unit = self._unit(event.place, stamped)
                 if unit is not None:
@@ -431,7 +383,7 @@ class History:
                 return self._begin(event, stamped)
             case ItemFinished() | StepFinished():
                 return self._finish(event, stamped)
-            case Notice() if not self._is_open(event.place):
+            case Notice() if (event.place.step, event.place.item) not in self._open:
                 # Of the run; or of a step that an earlier part has done, and that ends no more.
                 self.notices.append(event)
             case Notice() | Retry() | Fallback() | TextWithdrawn():
@@ -439,18 +391,19 @@ class History:
             case ExpectChecked():
                 unit = self._unit(event.place, stamped)
                 if unit is not None:
-                    unit.checks.append(event)
+                    unit.unit.checks.append(event)
             case AnnotationAdded():
                 self.annotations.add(event)
             case RunStarted():
                 # The process of the previous segment was killed during these.
                 cut_off = self.rest()
                 self.annotations.forget(event.place)
-                self._segments.append(_OpenSegment(stamped.seq, event, now, now))
+                self.segments.append(Segment(stamped.seq, event, now, now))
+                self._is_open_segment = True
                 return cut_off
             case RunFinished():
-                if self._segments:
-                    self._segments[-1].finished = event
+                if self.segments:
+                    self.segments[-1].finished = event
                 return self.rest()
             case TextDelta() | ReasoningDelta() | TurnProgress() | ToolProgress() | ToolOutput():
                 pass
@@ -467,29 +420,31 @@ class History:
         return ()
 
     def rest(self) -> Sequence[Ended]:
-        """What has no end, when there are no more events: innermost first, the segment last."""
+        """The open parts, when there are no more events: innermost first, the segment last."""
         ended: list[Ended] = []
-        for unit in self._open.values():
-            ended += _cut_off(unit, unit.ended)
+        for one in self._open.values():
+            ended += _cut_off(one, one.unit.ended)
         while self._open:
-            ended.append(self._closed(self._open.popitem()[1], None))
-        if self._segments and not self._segments[-1].told:
-            self._segments[-1].told = True
-            ended.append(self._segments[-1].segment())
+            ended.append(self._close(self._open.popitem()[1].unit))
+        if self._is_open_segment:
+            self._is_open_segment = False
+            ended.append(self.segments[-1])
         return ended
 
     def around(self, place: Place) -> int | None:
         """The number of the open turn or call at a place, else of its unit."""
         if place.step is None:
             return None
-        unit = self._open.get((place.step, place.item))
-        if unit is None or place.turn is None:
-            return None if unit is None or unit.started is None else unit.seq
-        call = unit.calls.get((place.turn, place.call))
+        one = self._open.get((place.step, place.item))
+        if one is None:
+            return None
+        outer = None if one.unit.started is None else one.unit.seq
+        if place.turn is None:
+            return outer
+        call = one.calls.get((place.turn, place.call))
         if call is not None:
             return call.seq
-        found = (one.seq for one in unit.requests.values() if one.place == place)
-        return next(found, None if unit.started is None else unit.seq)
+        return next((own.seq for own in one.requests.values() if own.place == place), outer)
 
     def open_request(self, place: Place, purpose: TurnPurpose) -> Request | None:
         """The request at a place that has no answer yet."""
@@ -499,8 +454,7 @@ class History:
     def open_call(self, place: Place) -> Call | None:
         """The call at a place that has no result yet."""
         unit = None if place.step is None else self._open.get((place.step, place.item))
-        held = None if unit is None else unit.calls.get((place.turn, place.call))
-        return None if unit is None or held is None else held.call(unit.ended, None)
+        return None if unit is None else unit.calls.get((place.turn, place.call))
 
     def _unit(self, place: Place, stamped: Stamped) -> _OpenUnit | None:
         """The unit of an event; created if it has no start event."""
@@ -509,27 +463,25 @@ class History:
         key = place.step, place.item
         unit = self._open.get(key)
         if unit is None:
-            unit = self._open[key] = self._opened(key, stamped, None)
-        unit.ended = stamped.time
+            unit = self._open[key] = self._new(key, stamped, None)
+        unit.unit.ended = stamped.time
         return unit
 
-    def _opened(
+    def _new(
         self, key: Key, stamped: Stamped, started: StepStarted | ItemStarted | None
     ) -> _OpenUnit:
         kind, within, now = self._kinds.get(key[0]), self._outer(key), stamped.time
-        return _OpenUnit(stamped.seq, *key, now, now, kind, started, within)
+        return _OpenUnit(Unit(stamped.seq, *key, now, now, kind, started, within))
 
     def _outer(self, key: Key) -> int | None:
         """The number of the unit that contains a step or an item, if it was started."""
         step, item = key
-        unit = None if item is None else self._open.get((step, None))
-        if unit is not None and unit.started is not None:
-            return unit.seq
         outer, slash, _ = step.rpartition("/")
-        for around in ((outer, item), (outer, None)) if slash else ():
-            unit = self._open.get(around)
-            if unit is not None and unit.started is not None:
-                return unit.seq
+        around: tuple[Key, ...] = ((outer, item), (outer, None)) if slash else ()
+        for place in around if item is None else ((step, None), *around):
+            one = self._open.get(place)
+            if one is not None and one.unit.started is not None:
+                return one.unit.seq
         return None
 
     def _begin(self, event: StepStarted | ItemStarted, stamped: Stamped) -> Sequence[Ended]:
@@ -542,26 +494,23 @@ class History:
         key = step, event.place.item
         self._waiting.pop(key, None)
         older = self._open.pop(key, None)
-        self._open[key] = self._opened(key, stamped, event)
-        return () if older is None else _cut_off(older, older.ended)
-
-    def _is_open(self, place: Place) -> bool:
-        return place.step is not None and (place.step, place.item) in self._open
+        self._open[key] = self._new(key, stamped, event)
+        return () if older is None else _cut_off(older, older.unit.ended)
 
     def _finish(self, event: Finished, stamped: Stamped) -> Sequence[Ended]:
-        unit = self._unit(event.place, stamped)
-        if unit is None:
+        one = self._unit(event.place, stamped)
+        if one is None:
             return ()
-        del self._open[unit.step, unit.item]
+        del self._open[one.unit.key]
         failure = event.error or Failure(_FAILED, "it has no answer")
         why = None if failure.code in _RUN_ENDED else failure
-        return (*_cut_off(unit, stamped.time, why), self._closed(unit, event))
+        one.unit.finished = event
+        return (*_cut_off(one, stamped.time, why), self._close(one.unit))
 
-    def _closed(self, unit: _OpenUnit, finished: Finished | None) -> Unit:
-        ended = unit.unit(finished)
-        if any(call.waits for call in ended.calls):
-            self._waiting[ended.key] = ended
-        return ended
+    def _close(self, unit: Unit) -> Unit:
+        if any(call.waits for call in unit.calls):
+            self._waiting[unit.key] = unit
+        return unit
 
     def _question(self, stamped: Stamped) -> Question | None:
         """The question that an event is about, as it is now; a second answer changes none."""
@@ -580,21 +529,19 @@ class History:
             case _:
                 return None
 
-    def _answered(self, question: Question) -> Sequence[Ended]:
+    def _answer_question(self, question: Question) -> Sequence[Ended]:
         """An answer; one that is given after the run's end changes a unit that has ended."""
         key = question.asked.place.step or "", question.asked.place.item
-        unit = self._open.get(key)
-        for call in () if unit is None else unit.calls.values():
-            if call.question is not None and call.question.id == question.id:
-                call.question = question
-        ended = self._waiting.get(key)
+        one, ended = self._open.get(key), self._waiting.get(key)
+        for calls in (one.calls.values() if one else (), ended.calls if ended else ()):
+            for call in calls:
+                if call.question is not None and call.question.id == question.id:
+                    call.question = question
         if ended is None:
             return ()
-        entries = [_with_answer(entry, question) for entry in ended.entries]
-        told = self._waiting[key] = replace(ended, entries=tuple(entries))
-        if not any(call.waits for call in told.calls):
+        if not any(call.waits for call in ended.calls):
             del self._waiting[key]
-        return (told,)
+        return (ended,)
 
     def _aside(
         self, event: Notice | Retry | Fallback | TextWithdrawn, stamped: Stamped
@@ -604,17 +551,17 @@ class History:
         unit = self._unit(event.place, stamped)
         if unit is None:
             return ()
-        unit.entries.append(Aside(stamped.time, event))
+        unit.unit.entries.append(Aside(stamped.time, event))
         if not isinstance(event, Retry) or not _is_of_unit(event):
             return ()
         # Expectations of the last attempt apply to the next one.
-        unit.checks.clear()
+        unit.unit.checks.clear()
         unit.talks.clear()
         unit.attempt += 1
         return _cut_off(unit, stamped.time, Failure(_FAILED, event.reason))
 
 
-def ended(events: Iterable[Stamped]) -> Iterator[Ended]:
+def fold_records(events: Iterable[Stamped]) -> Iterator[Ended]:
     """All that ended, in order of the ends; then what has no end."""
     history = History()
     for stamped in events:
@@ -623,7 +570,7 @@ def ended(events: Iterable[Stamped]) -> Iterator[Ended]:
 
 
 def _is_of_unit(retry: Retry) -> bool:
-    """Whether the whole unit is retried, and not only a request of it."""
+    """True if the whole unit is retried, and not only a request of it."""
     return retry.place.turn is None and retry.endpoint == f"step {retry.place.step}"
 
 
@@ -632,9 +579,8 @@ def _cut_off(unit: _OpenUnit, now: float, why: Failure | None = None) -> Sequenc
     if not unit.requests and not unit.calls:
         return ()
     ended: list[Ended] = [Unanswered(request, now, why) for request in unit.requests.values()]
-    for held in unit.calls.values():
-        call = held.call(now, None)
-        unit.entries[held.at] = call
+    for call in unit.calls.values():
+        call.ended = now
         ended.append(call)
     unit.requests.clear()
     unit.calls.clear()
@@ -661,6 +607,8 @@ def _ask(unit: _OpenUnit, event: TurnStarted, stamped: Stamped) -> Sequence[Ende
         max(0, event.messages - known),
         talk.rewritten,
         unit.around,
+        talk.messages,
+        event.params,
     )
     talk.new, talk.rewritten, talk.sent = known, None, True
     return () if older is None else (Unanswered(older, stamped.time),)
@@ -684,33 +632,25 @@ def _answer(unit: _OpenUnit, event: TurnFinished, stamped: Stamped) -> Turn:
         turn = Turn(request.seq, place, request.began, now, event, request, request.within)
     for one in event.calls:
         unit.asked[place.turn, one.id] = one.arguments
-    unit.entries.append(turn)
+    unit.unit.entries.append(turn)
     return turn
 
 
-def _held(
+def _open_call(
     unit: _OpenUnit,
     event: ApprovalAsked | ToolDecided | ToolStarted | ToolFinished,
     stamped: Stamped,
-) -> _OpenCall:
+) -> Call:
     """The open call of an event; created by the first one."""
-    place = event.place
-    key = place.turn, place.call
-    held = unit.calls.get(key)
-    if held is None:
+    place, now = event.place, stamped.time
+    call = unit.calls.get((place.turn, place.call))
+    if call is None:
         asked = None if place.call is None else unit.asked.get((place.turn, place.call))
-        at = len(unit.entries)
-        held = _OpenCall(stamped.seq, place, event.tool, stamped.time, at, unit.around, asked)
-        unit.calls[key] = held
-        unit.entries.append(held)
-    return held
-
-
-def _with_answer(entry: Entry, question: Question) -> Entry:
-    """A call with the answer to its question; anything else as it is."""
-    if not isinstance(entry, Call) or entry.question is None or entry.question.id != question.id:
-        return entry
-    return replace(entry, question=question)
+        call = Call(stamped.seq, place, event.tool, now, now, unit.around, asked)
+        unit.calls[place.turn, place.call] = call
+        unit.unit.entries.append(call)
+    call.ended = now
+    return call
 
 
 def _call(
@@ -720,18 +660,16 @@ def _call(
     stamped: Stamped,
 ) -> Sequence[Call]:
     """An event of a call; its `question` may have been asked in an earlier part of the run."""
-    place, now = event.place, stamped.time
-    held = _held(unit, event, stamped)
-    held.question = question or held.question
+    call = _open_call(unit, event, stamped)
+    call.question = question or call.question
     match event:
         case ToolDecided():
-            held.decided, held.arguments = event, event.arguments
+            call.decided, call.arguments = event, event.arguments
         case ToolStarted():
-            held.sent, held.began = stamped.seq, now
-        case ToolFinished():
+            call.sent, call.began = stamped.seq, stamped.time
+        case ToolFinished(place=place):
             del unit.calls[place.turn, place.call]
-            call = held.call(now, event)
-            unit.entries[held.at] = call
+            call.finished = event
             talk = unit.talks.get("answer")
             if talk is not None and place.call in talk.asked:
                 reply = {"role": "tool", "call_id": place.call, "tool": event.tool}
@@ -757,7 +695,7 @@ def _send(unit: _OpenUnit, event: TurnAdded | HistoryReplaced, now: float) -> No
         if event.purpose != "conversation" or role in {"system", "user"}:
             new = (event.turn,)
     if new or anew is not None:
-        unit.entries.append(Sent(now, event.purpose, new, anew))
+        unit.unit.entries.append(Sent(now, event.purpose, new, anew))
 
 
 def _talk(unit: _OpenUnit, purpose: str) -> _Talk:

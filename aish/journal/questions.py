@@ -1,6 +1,6 @@
-"""The questions of a run about its tool calls, and of other programs, folded from its events (A6).
+"""The questions of a run about its tool calls, and of other programs, folded from its events.
 
-The only fold of questions. It takes events as they come, live or from a journal; it does no I/O and
+Takes events as they come, live or from a journal; does no I/O and
 reads no clock. A question is open, and then exactly one of approved, denied, expired and withdrawn:
 the first answer counts, and later ones change nothing.
 """
@@ -37,10 +37,10 @@ EVENTS: Collection[type[Event]] = (
     AskReceived,
     AskEnded,
 )
-"""What the fold needs of a run; all other events may be left out."""
+"""The events that the fold needs; all others may be left out."""
 
 ASK = "ask"
-"""What the question of another program has as its tool; it has no server."""
+"""The tool of a question that another program asks; it has no server."""
 
 _STATES: Mapping[ApprovalAnswer, QuestionState] = {
     "approve": "approved",
@@ -50,12 +50,12 @@ _STATES: Mapping[ApprovalAnswer, QuestionState] = {
     "withdrawn": "withdrawn",
 }
 
-# Ends of a part of a run after which its questions can still be answered (8.13).
+# Ends of a part of a run after which its questions can still be answered.
 _KEEP_QUESTIONS = frozenset({ExitCode.PAUSED, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 
 
 def ends_questions(finished: RunFinished) -> bool:
-    """Whether a run has finished for good; one that was paused or interrupted still asks.
+    """True if a run has finished for good; one that was paused or interrupted still asks.
 
     With another end too, such as that of a step which failed, calls may wait. One that was
     interrupted before it asked again counts none, and yet they wait.
@@ -81,12 +81,11 @@ class Question:
 
     @property
     def id(self) -> str:
-        """The question's id."""
         return self.asked.id
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer would count, if its time has not passed."""
+        """True if an answer would count, if its time has not passed."""
         return self.state == "open"
 
     @property
@@ -101,7 +100,7 @@ class Question:
 
     @property
     def expires_at(self) -> float:
-        """When it expires, in seconds since the epoch; never if somebody is at the terminal."""
+        """Seconds since the epoch; infinite if somebody is at the terminal."""
         expires = self.asked.expires
         return math.inf if expires is None else _seconds(expires)
 
@@ -113,7 +112,7 @@ class Question:
 
     @property
     def ends_with_process(self) -> bool:
-        """Whether nobody can answer it after its process has ended.
+        """True if nobody can answer it after its process has ended.
 
         One without an end was only asked at the terminal of that process, and another program waits
         for no other.
@@ -121,7 +120,7 @@ class Question:
         return self.asked.expires is None or not self.asked.server
 
     def outlives_process(self, now: float) -> bool:
-        """Whether it may still be answered after its process has ended."""
+        """True if it may still be answered after its process has ended."""
         return not self.ends_with_process and self.at(now).is_open
 
 
@@ -133,7 +132,7 @@ class Questions:
 
     @property
     def pending(self) -> Sequence[Question]:
-        """The open ones; none if the run has finished for good (8.13).
+        """The open ones; none if the run has finished for good.
 
         Whether their time has passed is not checked here.
         """
@@ -142,8 +141,12 @@ class Questions:
     def take(self, stamped: Stamped) -> Sequence[Question]:
         """Fold one event in; returns the questions that it opened or ended."""
         event = stamped.event
+        if isinstance(event, AskReceived | AskEnded):
+            known = self._held.get(event.request_id)
+            if known is not None and known.asked.server:
+                return ()  # it is about a call
         if isinstance(event, AskReceived):
-            event = asked_by_program(event)
+            event = program_question_as_call(event)
         elif isinstance(event, AskEnded):
             event = answer_to_program(event)
         match event:
@@ -212,7 +215,7 @@ class Questions:
         return tuple(ended)
 
 
-def asked_by_program(event: AskReceived) -> ApprovalAsked:
+def program_question_as_call(event: AskReceived) -> ApprovalAsked:
     """The question of another program as one about a call."""
     given = {"title": event.title, "text": event.text, "data": event.data}
     said: dict[str, JsonValue] = {key: value for key, value in given.items() if value}

@@ -1,49 +1,61 @@
-"""Reads a journal, record by record, and validates each (B2).
+"""Reads a journal, record by record, and validates each.
 
 A torn tail, as left by a killed process or a crash of the machine, is recognized and ignored: half
 a record, NUL bytes, or both. Any other damage is refused with its line and position: skipping a
 record could repeat work that was already done.
 
-Converts records back to events: the inverse of `lines` (design 11).
+Converts records back to events: the inverse of `lines`.
 
 A long journal has many records of few types: how each field is read is computed once.
 """
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, Literal, Self, TypeVar, Union, get_args, get_origin
+from zlib import crc32
 
-from aish.core.events import (
-    EVENT_TYPES,
-    PLACE,
-    VERSION,
-    Counts,
-    Event,
-    Place,
-    Stamped,
-    keys_of,
-)
+from aish.core.events import EVENT_TYPES, PLACE, VERSION, Counts, Event, Place, Stamped, keys_of
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.journal.writer import JournalError, is_unwritten, opened
+from aish.journal.writer import LINE_SEAL, LINE_SEAL_LENGTH, JournalError, is_unwritten, open_record
 from aish.system.files import open_own
 
 LONGEST = 256 * 1024 * 1024
 _BUFFER = 1 << 18
 # The beginning of a record: `v`, `seq` and `time` precede its type.
 _HEAD = 120
+# An item of a sub-pipeline is decoded: it is a part of another item.
+_ITEM_HEAD = re.compile(
+    rb'{"v":%d,"seq":([1-9]\d{0,17}),"time":"[^"\\]{24}","type":"([a-z._]+)",'
+    rb'"step":"([^"\\/]*","item":"[^"\\]*)",' % VERSION
+).match
+
+
+ItemLine = tuple[bytes, bytes, int, int, bytes]
+"""A record of an item, undecoded.
+
+Its type, its place (step, `","item":"`, key), its number, where the line continues after these, and
+the line itself. A tuple, as a long journal has millions of them.
+"""
+
+
+def time_of(line: ItemLine) -> str:
+    """The time of a record, as it is written."""
+    end = line[4].index(b'","type":"')
+    return line[4][end - 24 : end].decode()
 
 
 @frozen
 class Torn:
-    """What follows the last whole record: where it begins, and its length."""
+    """The rest of a file after its last whole record: its beginning and its length."""
 
     line: int
     offset: int
@@ -90,6 +102,34 @@ class JournalReading:
         """
         return self._records(None)
 
+    def lines(self) -> Iterator[ItemLine | JsonObject]:
+        """Each record, those of items undecoded; their order and checksum is verified.
+
+        Raises:
+            JournalError: a record is damaged, or a newer aish wrote it.
+        """
+        for body in self._bodies():
+            head = _ITEM_HEAD(body)
+            if head is None:
+                yield self._record(body)
+                continue
+            seq = int(head[1])
+            if seq <= self._seq:
+                raise self._out_of_order(seq)
+            self._seq = seq
+            yield head[2], head[3], seq, head.end(), body
+
+    def decode(self, body: bytes) -> JsonObject:
+        """The record in the line of an item.
+
+        Raises:
+            JournalError: it is no record.
+        """
+        try:
+            return _whole(body.decode())  # type: ignore[no-any-return]  # it begins like an object
+        except (ValueError, RecursionError) as error:
+            raise self._error("is no record", "it was not written by aish") from error
+
     def of_types(self, types: Iterable[type[Event]]) -> Iterator[JsonObject]:
         """Only the records of these types: of all others the checksum is verified, and no more.
 
@@ -111,21 +151,27 @@ class JournalReading:
         return self._seq
 
     def _records(self, wanted: Sequence[bytes] | None) -> Iterator[JsonObject]:
-        while line := self._file.readline(self._longest):
-            self._line += 1
-            if not line.endswith(b"\n"):
-                self._end(line)
-                return
-            body = opened(line[:-1])
-            if body is None:
-                if not is_unwritten(line) or not self._rest_is_empty(line):
-                    raise self._damage(line[:-1])
-                return
+        for body in self._bodies():
             if wanted is None or any(kind in body[:_HEAD] for kind in wanted):
                 self._skipped = None
                 yield self._record(body)
             else:
                 self._skipped = body
+
+    def _bodies(self) -> Iterator[bytes]:
+        """Each whole line without its checksum, which is verified."""
+        while line := self._file.readline(self._longest):
+            self._line += 1
+            # This is `open_record` without a call, for the sake of long journals.
+            body = line[:-LINE_SEAL_LENGTH] + b"}"
+            if line[-LINE_SEAL_LENGTH:] != LINE_SEAL % crc32(body):
+                if not line.endswith(b"\n"):
+                    self._end(line)
+                    return
+                if not is_unwritten(line) or not self._rest_is_empty(line):
+                    raise self._damage(line[:-1])
+                return
+            yield body
             self._offset += len(line)
 
     @property
@@ -134,17 +180,17 @@ class JournalReading:
         return f"{self._name}:{self._line}"
 
     def _record(self, body: bytes) -> JsonObject:
-        try:
-            record: Any = _whole(body.decode())
-        except (ValueError, RecursionError) as error:
-            raise self._error("is no record", "it was not written by aish") from error
+        record: Any = self.decode(body)
         version, seq = record.get("v"), record.get("seq")
         if version != VERSION:
             raise self._newer(version)
         if type(seq) is not int or seq <= self._seq:
-            raise self._error(f"has the number {seq} after {self._seq}", _COPY)
+            raise self._out_of_order(seq)
         self._seq = seq
         return record  # type: ignore[no-any-return]  # a mapping: it ended in `}` and had a key
+
+    def _out_of_order(self, seq: object) -> JournalError:
+        return self._error(f"has the number {seq} after {self._seq}", _COPY)
 
     def _end(self, line: bytes) -> None:
         if len(line) == self._longest:
@@ -152,7 +198,7 @@ class JournalReading:
         self.torn = Torn(self._line, self._offset, len(line))
 
     def _rest_is_empty(self, line: bytes) -> bool:
-        """Whether only NUL bytes follow an incomplete line."""
+        """True if only NUL bytes follow an incomplete line."""
         size = len(line)
         while block := self._file.read(_BUFFER):
             if block.strip(b"\0\n"):
@@ -162,11 +208,10 @@ class JournalReading:
         return True
 
     def _damage(self, line: bytes) -> JournalError:
-        """The error for a damaged line."""
         if b"\0" in line:
             said = "has NUL bytes in it, and records after them"
             return self._error(said, _COPY)
-        if line.endswith(b"\r") and opened(line[:-1]) is not None:
+        if line.endswith(b"\r") and open_record(line[:-1]) is not None:
             back = "turn them back, for example with `dos2unix`"
             return self._error("ends in CRLF: the line ends were converted", back)
         try:
@@ -243,9 +288,23 @@ def event_of(record: JsonObject) -> Stamped | None:
     except TypeError:
         # A list or an object is not hashable for the cache; the reader names it.
         place = _place.__wrapped__(*values)
-    event = _made(kind, _event_slots(kind), record, {"place": place})
+    event = _build(kind, _event_slots(kind), record, {"place": place})
     seq: int = _SEQ(record.get("seq"), "seq")
-    return Stamped(seq, _seconds(_TIME(record.get("time"), "time")), event)
+    time = datetime.fromisoformat(_TIME(record.get("time"), "time"))
+    return Stamped(seq, time.timestamp(), event)
+
+
+def parse_event(record: JsonObject, where: str | None = None) -> Stamped | None:
+    """Like `event_of`, of a record that may be damaged; `where` is its file and line, if known.
+
+    Raises:
+        JournalError: it does not match its type.
+    """
+    try:
+        return event_of(record)
+    except ValueError as error:
+        said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
+        raise JournalError(said, where=where or f"record {record.get('seq')}") from error
 
 
 @lru_cache(maxsize=64, typed=True)
@@ -265,7 +324,7 @@ def value_of(kind: type[Kind], value: JsonValue) -> Kind:
     return made
 
 
-def _made(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: Any) -> Any:
+def _build(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: Any) -> Any:
     """A dataclass from JSON values; unknown keys are ignored."""
     for slot in slots:
         if slot.key in given:
@@ -282,13 +341,12 @@ def _event_slots(kind: Any) -> tuple[_Slot, ...]:
 
 
 def _slots(kind: Any, keys: Mapping[str, str]) -> tuple[_Slot, ...]:
-    return tuple(_slot(field, keys.get(field.name, field.name)) for field in fields(kind))
-
-
-def _slot(field: "Field[Any]", key: str) -> _Slot:
-    hint: Any = field.type
-    needed = field.default is MISSING and field.default_factory is MISSING
-    return _Slot(field.name, key, _reader(hint), needed=needed)
+    slots: list[_Slot] = []
+    for one in fields(kind):
+        hint: Any = one.type
+        needed = one.default is MISSING and one.default_factory is MISSING
+        slots.append(_Slot(one.name, keys.get(one.name, one.name), _reader(hint), needed=needed))
+    return tuple(slots)
 
 
 @cache
@@ -305,11 +363,11 @@ def _reader(hint: Any) -> Reader:
         return _list_of(_reader(get_args(hint)[0]))
     if is_dataclass(hint):
         return _object_of(hint)
-    return _number if hint is float else _checked(_fits(hint, origin))
+    return _number if hint is float else _type_reader(_fits(hint, origin))
 
 
 def _fits(hint: Any, origin: Any) -> Callable[[Any], bool]:
-    """Whether a value already has the type `hint`, and needs no conversion."""
+    """A test whether a value has the type `hint` already, and needs no conversion."""
     if origin is Literal:
         words = frozenset(get_args(hint))
         return lambda value: isinstance(value, str) and value in words
@@ -324,7 +382,7 @@ def _as_it_is(value: Any, name: str) -> Any:
     return value
 
 
-def _checked(fits: Callable[[Any], bool]) -> Reader:
+def _type_reader(fits: Callable[[Any], bool]) -> Reader:
     def read(value: Any, name: str) -> Any:
         if not fits(value):
             raise _unfit(name)
@@ -366,7 +424,7 @@ def _object_of(kind: Any) -> Reader:
     def read(value: Any, name: str) -> Any:
         if not isinstance(value, Mapping):
             raise _unfit(name)
-        return _made(kind, slots, value, {})
+        return _build(kind, slots, value, {})
 
     return read
 
@@ -390,10 +448,6 @@ def _one_of(hints: Sequence[Any]) -> Reader:
 
 def _unfit(name: str) -> ValueError:
     return ValueError(f"`{name}` has the wrong form")
-
-
-def _seconds(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 _SEQ, _TIME = _reader(int), _reader(str)

@@ -1,4 +1,4 @@
-"""Figures of a live run: how long its tools and models take, and what its process uses (A3, K59).
+"""Figures of a live run: how long its tools and models take, and what its process uses.
 
 For the control API, without libraries; the tool `perf_stats` has more of the process.
 """
@@ -32,7 +32,6 @@ class Durations:
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_VALUES))
 
     def add(self, seconds: float) -> None:
-        """Count one."""
         self.count += 1
         self.largest = max(self.largest, seconds)
         self.latest.append(seconds)
@@ -51,8 +50,6 @@ class Durations:
 
 @slotted
 class ToolFigures:
-    """The calls of one tool."""
-
     errors: int = 0
     seconds: Durations = field(default_factory=Durations)
 
@@ -76,7 +73,6 @@ class Statistics:
         self._models: dict[str, ModelFigures] = {}
 
     def take(self, event: Event) -> None:
-        """Take an event."""
         match event:
             case ToolFinished():
                 tool = self._tools.setdefault(_name(event.tool, self._tools), ToolFigures())
@@ -94,7 +90,6 @@ class Statistics:
                 pass
 
     def plain(self) -> JsonObject:
-        """The figures as JSON."""
         return {
             "tools": {
                 name: {
@@ -117,7 +112,7 @@ class Statistics:
         }
 
     async def figures(self, uptime: float) -> JsonObject:
-        """All figures of a run that has taken so many seconds, those of its process first."""
+        """All figures of a run of this duration, those of its process first."""
         asked = time.monotonic()
         await anyio.lowlevel.checkpoint()
         lag = time.monotonic() - asked
@@ -154,7 +149,7 @@ def _name(name: str, known: Collection[str]) -> str:
 
 
 def _status() -> Mapping[str, str]:
-    """What the kernel says of this process; nothing where there is no `/proc`."""
+    """The kernel's figures of this process; empty where there is no `/proc`."""
     try:
         text = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
     except OSError:

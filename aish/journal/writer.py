@@ -1,26 +1,30 @@
-"""The journal of a run: `events.jsonl` in its folder (B2).
+"""The journal of a run: `events.jsonl` in its folder.
 
 Contains every event but the deltas, whose text is in `turn.finished`; each is written before any
 other sink sees it. Events that end something are synced too, so that they survive a crash of the
 machine.
 
-A record of the journal: a line of the event stream with a checksum as its last key (B2).
+A record of the journal: a line of the event stream with a checksum as its last key.
 
 `crc` is the CRC-32 (as of zlib, PNG, gzip) of the line without it: of the UTF-8 bytes from the
 first `{` to the last `}`, with `,"crc":"xxxxxxxx"` removed and without the line end. Eight
 lower-case hexadecimal digits, so that it is at the same place in every line.
 
-The torn tail of a journal, cut off before anything is appended to it (B2).
+A record about an approval has `mac` before that. A command may be able to write the journal: only
+with the key in the user's state folder, which no sandbox shows, it could record a yes.
+
+The torn tail of a journal, cut off before anything is appended to it.
 
 Appending after a torn record would lose the next record too. The part cut off is kept in a file
 next to it.
 """
 
-import errno
+import hmac
+import json
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -36,20 +40,18 @@ from aish.core.events import (
     ToolFinished,
     to_line,
 )
-from aish.core.patterns import lazy_pattern
-from aish.journal.questions import ends_questions
+from aish.core.json import JsonObject, canonical
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
 from aish.system.file_lock import take
-from aish.system.files import open_append, open_own, write_private
+from aish.system.files import open_append, open_own, private_folder, state_folder
 
-_SEAL = lazy_pattern(rb',"crc":"([0-9a-f]{8})"\}\Z')
-_LENGTH = len(b',"crc":"00000000"}')
-
-
-ALTERED = "events.jsonl.altered"
-"""Stands beside a journal in which somebody else wrote about approvals."""
-_ALTERED = "its records of approvals were changed by another process while the run went on"
-_OF_APPROVALS = b'"type":"approval.'
+_SEAL = b',"crc":"%08x"}'
+_LENGTH = len(_SEAL % 0)
+LINE_SEAL = _SEAL + b"\n"
+"""The end of every line, with the checksum of what is before it and a brace."""
+LINE_SEAL_LENGTH = _LENGTH + 1
+_SIGNED = (ApprovalAsked, ApprovalAnswered)
+_KEY_FILE = "approvals.key"
 
 
 class JournalError(UsageError):
@@ -58,27 +60,55 @@ class JournalError(UsageError):
     code = "journal"
 
 
-def sealed(line: bytes) -> bytes:
+def seal(line: bytes) -> bytes:
     """A line of the event stream, line end included, with its checksum."""
     body = line[:-1]
-    return b'%b,"crc":"%08x"}\n' % (body[:-1], crc32(body))
+    return body[:-1] + _SEAL % crc32(body) + b"\n"
+
+
+def user_key() -> bytes:
+    """The key of this user for records about approvals; it is made if it is missing.
+
+    Raises:
+        UsageError: it is not private.
+        OSError: it cannot be made.
+    """
+    return _key_in(state_folder())
+
+
+@lru_cache
+def _key_in(folder: Path) -> bytes:
+    from aish.net.listen.tokens import ensure_token
+
+    return ensure_token("approvals", private_folder(folder) / _KEY_FILE, ()).value.encode()
+
+
+def _mac_of(record: JsonObject, run: str) -> bytes:
+    signed = canonical([run, {key: value for key, value in record.items() if key != "mac"}])
+    return hmac.digest(user_key(), signed.encode("ascii"), "sha256").hex().encode()
+
+
+def is_signed(record: JsonObject, run: str) -> bool:
+    """True if a process of this user and machine has written this record for the run."""
+    try:
+        return hmac.compare_digest(str(record.get("mac")).encode(), _mac_of(record, run))
+    except (OSError, UsageError, ValueError):
+        return False
 
 
 def is_unwritten(line: bytes) -> bool:
-    """Whether a part of a line never reached the disk: there are NUL bytes, and no record after.
+    """True if a part of a line never reached the disk: it has NUL bytes, and no record after.
 
     A record has none: JSON escapes them.
     """
-    return b"\0" in line and opened(line.rpartition(b"\0")[2].rstrip(b"\n")) is None
+    return b"\0" in line and open_record(line.rpartition(b"\0")[2].rstrip(b"\n")) is None
 
 
-def opened(record: bytes) -> bytes | None:
+def open_record(record: bytes) -> bytes | None:
     """The line in a record (without its end), or `None` where the checksum is not right."""
-    seal = _SEAL.match(record, len(record) - _LENGTH) if len(record) > _LENGTH else None
-    if seal is None:
-        return None
     body = record[:-_LENGTH] + b"}"
-    return body if crc32(body) == int(seal[1], 16) else None
+    is_whole = len(record) > _LENGTH and record[-_LENGTH:] == _SEAL % crc32(body)
+    return body if is_whole else None
 
 
 # Starts and decisions are written without sync: after a crash of the machine they may be missing,
@@ -93,46 +123,25 @@ SYNCED: Mapping[type[Event], Need] = {
 
 
 class Journal:
-    """Appends each event to an open file, which it owns.
-
-    A command that Landlock alone confines may write the file too. So the records about approvals in
-    it are compared at the end with those that were written, where the run may be resumed (T38).
-    """
+    """Appends each event to an open file, which it owns."""
 
     name = "the journal"
     deltas = False
 
-    def __init__(self, file: DurableFile, path: Path, approvals: list[bytes]) -> None:
+    def __init__(self, file: DurableFile, run: str) -> None:
         self._file = file
-        self._path = path
-        self._approvals = approvals
-        self._may_be_resumed = False
+        self._run = run
 
     def __call__(self, stamped: Stamped) -> None:
-        """Append the event's record."""
-        record, event = sealed(to_line(stamped)), stamped.event
-        self._file.append(record, SYNCED.get(type(event), "written"))
-        if _OF_APPROVALS in record:
-            self._approvals.append(record)
-        if isinstance(event, RunFinished):
-            self._may_be_resumed = not ends_questions(event)
+        line, event = to_line(stamped), stamped.event
+        if isinstance(event, _SIGNED):
+            # Without a key the answer counts in this process only: a resumed run asks again.
+            with suppress(OSError, UsageError):
+                line = b'%b,"mac":"%b"}\n' % (line[:-2], _mac_of(json.loads(line), self._run))
+        self._file.append(seal(line), SYNCED.get(type(event), "written"))
 
     def close(self) -> None:
-        """Sync and close the file.
-
-        Raises:
-            OSError: it cannot be, or somebody else wrote about approvals: the run is not resumed.
-        """
         self._file.close()
-        if self._may_be_resumed and _approvals_in(self._path) != self._approvals:
-            with suppress(FileExistsError):
-                write_private(self._path.with_name(ALTERED), b"")
-            raise OSError(errno.ESTALE, _ALTERED)
-
-
-def _approvals_in(path: Path) -> list[bytes]:
-    with os.fdopen(open_own(path), "rb") as file:
-        return [record for record in file if _OF_APPROVALS in record]
 
 
 def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
@@ -208,8 +217,6 @@ def hold_journal(folder: Path) -> HeldJournal:
     path = folder / "events.jsonl"
     if not path.is_symlink() and not path.exists():
         raise UsageError("the run has no journal", where=str(folder))
-    if path.with_name(ALTERED).exists():
-        raise UsageError(f"the run is not resumed: {_ALTERED}", where=str(path))
     descriptor = open_append(path)
     try:
         take(descriptor, path)
@@ -234,8 +241,7 @@ def _prepare(descriptor: int, path: Path) -> None:
 def _journal(path: Path, descriptor: int, disk: Disk) -> Journal:
     # Deferred: syncing two folders takes milliseconds, and an unsynced record needs no name.
     names = partial(_sync_names, path.parent)
-    written = DurableFile(descriptor, disk, before_first_sync=names)
-    return Journal(written, path, _approvals_in(path) if os.fstat(descriptor).st_size else [])
+    return Journal(DurableFile(descriptor, disk, before_first_sync=names), path.parent.name)
 
 
 def _sync_names(folder: Path) -> None:
@@ -278,7 +284,6 @@ def cut_torn_tail(path: Path) -> int:
 
 
 def _after_last_record(descriptor: int, size: int) -> int:
-    """Where the last complete line ends."""
     end = _after_last_line_end(descriptor, size)
     while end:
         begin = _after_last_line_end(descriptor, end - 1)
@@ -295,7 +300,7 @@ def last_record(descriptor: int) -> bytes | None:
     """
     end = _after_last_record(descriptor, os.fstat(descriptor).st_size)
     begin = _after_last_line_end(descriptor, end - 1) if end else 0
-    return opened(_read(descriptor, begin, end).rstrip(b"\n"))
+    return open_record(_read(descriptor, begin, end).rstrip(b"\n"))
 
 
 def _read(descriptor: int, begin: int, end: int) -> bytes:

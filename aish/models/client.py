@@ -1,6 +1,6 @@
-"""A model behind an endpoint: encode, send, decode, and retry where that may help (L8).
+"""A model behind an endpoint: encode, send, decode, and retry where that may help.
 
-A turn is tried until an answer, a limit or its deadline (L10); an entry's dialect holds the
+A turn is tried until an answer, a limit or its deadline; an entry's dialect holds the
 endpoint's peculiarities and its name for the model.
 """
 
@@ -29,10 +29,10 @@ from aish.models.retry import (
     AttemptError,
     RetryTiming,
     delay_before,
+    error_of_malformed,
     is_malformed,
     is_page,
     judge_code,
-    malformed,
     origin_of,
     refuses_schema_beside_tools,
     refuses_usage,
@@ -51,21 +51,18 @@ from aish.wire.errors import (
     UnfinishedStreamError,
 )
 
-# These require tool-call ids of nine letters and digits (quirk 42).
+# These require tool-call ids of nine letters and digits.
 _SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
 
 
 def wire_name(entry: ModelEntry) -> str:
-    """The model name in requests."""
     return entry.model or (smollm2.NAME if entry.embedded else entry.alias)
 
 
 def dialect_of(entry: ModelEntry) -> Dialect:
-    """The settings of an entry that the encoder needs."""
-    params = {**smollm2.PARAMS, **entry.params} if entry.embedded else entry.params
     return Dialect(
         model=wire_name(entry),
-        params=params,
+        params=smollm2.params_of(entry),
         usage=entry.usage,
         json_schema=entry.json_schema is not False,
         tool_role=entry.tool_role,
@@ -99,20 +96,20 @@ class Turn:
         self.tries = 0
         self.failures = 0
 
-    async def waited(self, wanted: Awaitable[Got]) -> Got:
-        """Add a wait that does not count for the time of the turn."""
+    async def await_untimed(self, wanted: Awaitable[Got]) -> Got:
+        """Await something whose time does not count for the turn."""
         since = self._loop.time()
         got = await wanted
         self.ends += self._loop.time() - since
         return got
 
     def is_too_late(self, delay: float) -> bool:
-        """Whether a deadline, the step's or the turn's, would pass while waiting."""
+        """Return true if a deadline, the step's or the turn's, would pass while waiting."""
         ends = min(self.ends, anyio.current_effective_deadline())
         return self._loop.time() + delay >= ends
 
-    def failed(self, advice: Advice, *, beside_others: bool, answers: int = 0) -> None:
-        """An attempt failed; `answers` is how many the endpoint has given, to any request.
+    def count_failure(self, advice: Advice, *, beside_others: bool, answers: int = 0) -> None:
+        """Count a failed attempt; `answers` is how many the endpoint has given, to any request.
 
         A rejection while other requests are in flight means that the endpoint is busy, not that it
         is broken: up to a limit, such attempts do not count. One that says when to ask again never
@@ -159,12 +156,10 @@ class ChatModel:
 
     @property
     def alias(self) -> str:
-        """The name in the pipeline file."""
         return self._entry.alias
 
     @property
     def enforces_schema(self) -> bool:
-        """`json_schema` of the entry."""
         return self._entry.json_schema is not False
 
     @property
@@ -174,7 +169,6 @@ class ChatModel:
 
     @property
     def sees_images(self) -> bool:
-        """`vision` of the entry."""
         return self._entry.vision
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
@@ -185,43 +179,43 @@ class ChatModel:
             UnavailableError: the endpoint is unreachable, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
-        request, remark = self._fitted(request)
+        request, remark = self._fit(request)
         if remark is not None:
             yield [remark]
         body = self._encoder.body(request)
         turn = Turn(request, body, self._entry, self._throttle.answers)
         while True:
-            hold = await self._reserved(turn)
-            slot, shown = None, False
+            hold = await self._reserve(turn)
+            slot, has_begun = None, False
             try:
-                slot = await turn.waited(self._throttle.slot())
-                while (wait := self._cooling(turn)) > 0:
+                slot = await turn.await_untimed(self._throttle.slot())
+                while (wait := self._cooldown(turn)) > 0:
                     if wait > _NOTICED_SECONDS:
                         yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
                     await self._pace.sleep(wait)
-                slot.sent()
+                slot.mark_sent()
                 turn.tries += 1
                 decoder = self._decoder(turn.request)
                 request.received.source = decoder
                 exchange = self._transport.send(turn.body, turn.ends)
                 try:
                     while batch := await exchange.deltas(decoder):
-                        shown = True
-                        yield batch if type(batch[-1]) is not Finish else self._signed(batch, hold)
+                        has_begun = True
+                        yield batch if type(batch[-1]) is not Finish else self._finish(batch, hold)
                 except (AttemptError, StreamError) as error:
                     # A cancelled turn may receive a truncated answer just before the cancellation.
                     await checkpoint_if_cancelled()
-                    failure = self._failed(error, turn, slot)
+                    failure = self._on_error(error, turn, slot)
                 else:
-                    slot.answered()
+                    slot.mark_answered()
                     return
                 finally:
                     await exchange.aclose()
             finally:
-                self._over(slot, hold, begun=shown)
-            if shown:
+                self._over(slot, hold, begun=has_begun)
+            if has_begun:
                 yield [Withdrawn(failure.message)]
-            adapted = self._adapted(failure, turn)
+            adapted = self._adapt(failure, turn)
             if adapted is not None:
                 yield adapted
                 continue
@@ -229,7 +223,7 @@ class ChatModel:
             yield [*self._news(), retrying]
             await self._pace.sleep(retrying.delay)
 
-    def _fitted(self, request: ModelRequest) -> tuple[ModelRequest, StreamNotice | None]:
+    def _fit(self, request: ModelRequest) -> tuple[ModelRequest, StreamNotice | None]:
         """The request adapted to the endpoint and the model; omitted tools are reported once."""
         if request.tools and not self._schema_with_tools:
             request = replace(request, schema=None)
@@ -238,49 +232,43 @@ class ChatModel:
             return request, None
         from aish.models.embedded import fewer_tools, notice_of  # only if there are too many
 
-        shown = fewer_tools(request, most)
-        remark = None if self._told_of_tools else notice_of(self.alias, request.tools, shown)
+        tools = fewer_tools(request, most)
+        remark = None if self._told_of_tools else notice_of(self.alias, request.tools, tools)
         self._told_of_tools = True
-        return replace(request, tools=shown), remark
+        return replace(request, tools=tools), remark
 
-    def _failed(self, error: AttemptError | StreamError, turn: Turn, slot: Slot) -> AttemptError:
-        """An attempt failed, while its slot is still held."""
+    def _on_error(self, error: AttemptError | StreamError, turn: Turn, slot: Slot) -> AttemptError:
+        """Count a failed attempt, while its slot is still held."""
         failure = self._as_attempt(error)
         if isinstance(error, UnfinishedStreamError) and slot.is_unfinished_again():
             failure.advice = CROWDED
         answers = self._throttle.answers
-        turn.failed(failure.advice, beside_others=slot.beside_others, answers=answers)
+        turn.count_failure(failure.advice, beside_others=slot.beside_others, answers=answers)
         if failure.advice.overload:
-            slot.refused()
+            slot.mark_refused()
         return failure
 
-    def _adapted(self, failure: AttemptError, turn: Turn) -> Sequence[Delta] | None:
+    def _adapt(self, failure: AttemptError, turn: Turn) -> Sequence[Delta] | None:
         """Leave out of the request what the endpoint refuses, if that is known."""
         if self._is_refused_beside_tools(failure, turn.request):
-            return self._without_schema(turn)
+            self._schema_with_tools = False
+            turn.request = replace(turn.request, schema=None)
+            turn.body = self._encoder.body(turn.request)
+            return [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
         is_own = "stream_options" in {**self._entry.params, **turn.request.params}
         if _ASKS_USAGE in turn.body and not is_own and refuses_usage(failure):
-            return self._without_usage(turn)
+            is_known = not self._encoder.dialect.usage
+            self._encoder = Encoder(replace(self._encoder.dialect, usage=False))
+            turn.body = self._encoder.body(turn.request)
+            message = f"{self._origin}: no token counts in streams; retrying without them"
+            again = Retrying(self._origin, turn.tries + 1, 0.0, message)
+            return [again if is_known else StreamNotice("usage_refused", message)]
         return None
 
     def _is_refused_beside_tools(self, failure: AttemptError, request: ModelRequest) -> bool:
-        """Whether the endpoint reports that it supports tools or a schema, but not both (B9)."""
+        """Return true if the endpoint reports that it supports tools or a schema, not both."""
         both = request.schema is not None and bool(request.tools) and self.enforces_schema
         return both and refuses_schema_beside_tools(failure)
-
-    def _without_schema(self, turn: Turn) -> Sequence[Delta]:
-        self._schema_with_tools = False
-        turn.request = replace(turn.request, schema=None)
-        turn.body = self._encoder.body(turn.request)
-        return [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
-
-    def _without_usage(self, turn: Turn) -> Sequence[Delta]:
-        is_known = not self._encoder.dialect.usage
-        self._encoder = Encoder(replace(self._encoder.dialect, usage=False))
-        turn.body = self._encoder.body(turn.request)
-        said = f"{self._origin}: no token counts in streams; retrying without them"
-        again = Retrying(self._origin, turn.tries + 1, 0.0, said)
-        return [again if is_known else StreamNotice("usage_refused", said)]
 
     def _again(
         self, failure: AttemptError, turn: Turn, recorded: Callable[[], bool] | None
@@ -306,26 +294,25 @@ class ChatModel:
         return Retrying(self._origin, turn.tries + 1, delay, failure.message)
 
     def _news(self) -> Sequence[Delta]:
-        said = self._throttle.news(self._pace.clock.monotonic())
-        return () if said is None else [said]
+        notice = self._throttle.news(self._pace.clock.monotonic())
+        return () if notice is None else [notice]
 
-    def _cooling(self, turn: Turn) -> float:
+    def _cooldown(self, turn: Turn) -> float:
         """Remaining seconds of the endpoint's cool-down; raises if that is too long."""
         wait = self._throttle.until - self._pace.clock.monotonic()
         if wait <= 0:
             return 0.0
         if wait > LONGEST_WAIT * 2 or turn.is_too_late(wait):
-            said = f"{self._origin} has asked for a pause of {wait:.0f} s"
-            raise AttemptError(said, Advice(retry=False)).final(self.alias)
+            message = f"{self._origin} has asked for a pause of {wait:.0f} s"
+            raise AttemptError(message, Advice(retry=False)).final(self.alias)
         return wait + self._pace.chance() * min(wait, 1.0)
 
-    async def _reserved(self, turn: Turn) -> Hold | None:
-        """Reserve what the next attempt may use (B8)."""
+    async def _reserve(self, turn: Turn) -> Hold | None:
         if self._meter is None:
             return None
         request, most = turn.request, self._encoder.max_tokens(turn.request)
         place, size = request.place, len(turn.body)
-        return await turn.waited(self._meter.reserve(place, self.alias, size, most))
+        return await turn.await_untimed(self._meter.reserve(place, self.alias, size, most))
 
     def _decoder(self, request: ModelRequest) -> ChatDecoder:
         return ChatDecoder(
@@ -344,15 +331,14 @@ class ChatModel:
         if hold is not None:
             hold.close(begun=begun)
 
-    def _signed(self, deltas: list[Delta], hold: Hold | None) -> list[Delta]:
-        """Completes `Finish`, which is last, with the model and the cost."""
+    def _finish(self, deltas: list[Delta], hold: Hold | None) -> list[Delta]:
         finish = deltas[-1]
         assert isinstance(finish, Finish)
         finish = replace(finish, model=self.alias)
         return [*deltas[:-1], *self._news(), finish if hold is None else hold.settle(finish)]
 
     def _as_attempt(self, error: AttemptError | StreamError) -> AttemptError:
-        """Converts both kinds of failure to one, with secrets masked (L7)."""
+        """Converts both kinds of failure to one, with secrets masked."""
         if isinstance(error, AttemptError):
             error.message = self._secrets.mask(error.message)
             return error
@@ -364,16 +350,13 @@ class ChatModel:
             hint = UNFINISHED_HINT.format(self.alias)
         if isinstance(error, InBandError):
             if is_malformed(error.message):
-                return malformed(message)
+                return error_of_malformed(message)
             advice = judge_code(
-                error.code,
-                retryable=error.retryable,
-                told=error.advice,
-                now=self._pace.clock.now(),
+                error.code, retryable=error.retryable, told=error.advice, now=self._pace.clock.now()
             )
         else:
-            found = error.retryable and not isinstance(error, MalformedToolCallError)
-            advice = Advice(retry=error.retryable, unavailable=found)
+            is_unavailable = error.retryable and not isinstance(error, MalformedToolCallError)
+            advice = Advice(retry=error.retryable, unavailable=is_unavailable)
         return AttemptError(message, advice, hint)
 
 
@@ -390,8 +373,8 @@ async def open_model(
 ) -> AsyncGenerator[ChatModel]:
     """A model client; `entry` has all variables expanded, `key` is the value of `key_env`.
 
-    Models opened with the same `throttles` share the limits of their endpoints (L8, B4). `meter` is
-    asked before each request and notified of each answer (B8).
+    Models opened with the same `throttles` share the limits of their endpoints. `meter` is
+    asked before each request and notified of each answer.
 
     Raises:
         UsageError: `base_url` or a header cannot be used.

@@ -1,4 +1,4 @@
-"""A small model in a child process: llama.cpp's server on a free loopback port (L11).
+"""A small model in a child process: llama.cpp's server on a free loopback port.
 
 It receives few tools: those that the prompt names, else the first.
 """
@@ -66,11 +66,14 @@ async def start_embedded(
     key = secrets.token_urlsafe(24)
     log = folder / f"model-{entry.alias}.log" if folder is not None else None
     try:
+        # If a library waits by spinning, a busy machine is ten times slower.
+        quiet: dict[str, str | None] = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+        variables: dict[str, str | None] = {"PYTHONPATH": None, "LD_LIBRARY_PATH": None}
         child = await start_child(
             # -P: do not import from the current folder.
             [sys.executable, "-P", str(_SERVER)],
             cwd="/",
-            env=_environment(),
+            env=child_environment(quiet | variables, os.environ),
             reaper=reaper,
             stderr_to=log,
         )
@@ -92,7 +95,16 @@ def model_file(entry: ModelEntry) -> Path:
     """
     where = f"model `{entry.alias}`"
     if entry.embedded == smollm2.NAME:
-        return _packaged(where)
+        # The file inside the package, which is located without importing it
+        spec = find_spec(smollm2.PACKAGE)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for path in sorted(Path(folder).glob("*.gguf")):
+                return path
+        raise UnavailableError(
+            f"the model file of `{smollm2.NAME}` is not installed",
+            where=where,
+            hint=f"{_INSTALL} && {smollm2.INSTALL}",
+        )
     path = Path(entry.embedded or "")
     try:
         with path.open("rb") as file:
@@ -109,30 +121,10 @@ def model_file(entry: ModelEntry) -> Path:
     return path
 
 
-def _packaged(where: str) -> Path:
-    """The file inside the package, which is located without importing it."""
-    spec = find_spec(smollm2.PACKAGE)
-    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for path in sorted(Path(folder).glob("*.gguf")):
-            return path
-    raise UnavailableError(
-        f"the model file of `{smollm2.NAME}` is not installed",
-        where=where,
-        hint=f"{_INSTALL} && {smollm2.INSTALL}",
-    )
-
-
-def _environment() -> dict[str, str]:
-    # If a library waits by spinning, a busy machine is ten times slower.
-    quiet: dict[str, str | None] = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-    found: dict[str, str | None] = {"PYTHONPATH": None, "LD_LIBRARY_PATH": None}
-    return child_environment(quiet | found, os.environ)
-
-
 async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: Path | None) -> str:
     """Send the child its settings and wait for its address."""
     ours = entry.embedded == smollm2.NAME
-    told: dict[str, JsonValue] = {
+    settings: dict[str, JsonValue] = {
         "path": str(path),
         "model": entry.model or smollm2.NAME,
         "key": key,
@@ -143,27 +135,27 @@ async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: P
     answer = bytearray()
     with anyio.move_on_after(READY_SECONDS) as patience:
         with suppress(BrokenPipeError):
-            await child.write(json.dumps(told).encode() + b"\n")
+            await child.write(json.dumps(settings).encode() + b"\n")
         while not answer.endswith(b"\n") and len(answer) < _ANSWER_CAP:
             if not (chunk := await child.read()):
                 break
             answer += chunk
     if patience.cancelled_caught:
-        raise _failed(child, entry, log, f"it was not ready within {READY_SECONDS:g} s")
+        raise _start_error(child, entry, log, f"it was not ready within {READY_SECONDS:g} s")
     if not answer:
-        raise _failed(child, entry, log, "its process ended")
-    said = json.loads(answer)
-    if "address" not in said:
+        raise _start_error(child, entry, log, "its process ended")
+    reply = json.loads(answer)
+    if "address" not in reply:
         # The error messages of llama.cpp are written before the child ends.
         with anyio.move_on_after(_LAST_WORDS_SECONDS):
             await child.wait()
-        raise _failed(child, entry, log, str(said.get("error")))
-    return str(said["address"])
+        raise _start_error(child, entry, log, str(reply.get("error")))
+    return str(reply["address"])
 
 
-def _failed(child: Child, entry: ModelEntry, log: Path | None, why: str) -> UnavailableError:
+def _start_error(child: Child, entry: ModelEntry, log: Path | None, why: str) -> UnavailableError:
     """The error with the first error message of llama.cpp."""
-    errors = [line for line in child.stderr_tail.splitlines() if " E " in line[:24]]
+    errors = [line for line in child.stderr_excerpt.splitlines() if " E " in line[:24]]
     first = f": {errors[0].split(' E ', 1)[1].strip()}" if errors else ""
     return UnavailableError(
         f"the embedded model did not start: {why}{first}",
@@ -187,5 +179,5 @@ def fewer_tools(request: ModelRequest, most: int) -> tuple[Tool, ...]:
 def notice_of(alias: str, tools: Sequence[Tool], shown: Sequence[Tool]) -> StreamNotice:
     """The notice that not all of the tools are sent, and what to do about it."""
     names = ", ".join(f"`{for_line(str(tool.name))}`" for tool in shown)
-    said = f"{len(tools):,} tools are too many for `{alias}`, which gets {names}"
-    return StreamNotice("fewer_tools", f"{said}; name those it needs under `tools:`")
+    message = f"{len(tools):,} tools are too many for `{alias}`, which gets {names}"
+    return StreamNotice("fewer_tools", f"{message}; name those it needs under `tools:`")

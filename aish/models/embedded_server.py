@@ -1,4 +1,4 @@
-"""The child of `embedded`: llama.cpp's server in a process of its own (L11).
+"""The child of `embedded`: llama.cpp's server in a process of its own.
 
 Run by its path, without importing aish. It reads one line of JSON with its settings on stdin and
 writes one with its address to stdout; output of llama.cpp goes to stderr. It ends when stdin is
@@ -14,15 +14,14 @@ _OUT_OF_WORK = 3
 
 
 def main() -> None:
-    """Serve until the parent has ended."""
-    told = json.loads(sys.stdin.readline() or "null")
-    if told is None:
+    settings = json.loads(sys.stdin.readline() or "null")
+    if settings is None:
         return
     # The real stdout is kept for the one line; llama.cpp may write to stdout too.
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
-        server = serve(told)
+        server = serve(settings)
         answer = {"address": server.listening_address}
     except Exception as error:  # ruff: ignore[blind-except] - every error has to be reported to the parent
         answer = {"error": f"{type(error).__name__}: {error}"}

@@ -1,4 +1,4 @@
-"""If a model stays unavailable, the next one answers the same turn (L9)."""
+"""If a model stays unavailable, the next one answers the same turn."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
@@ -8,7 +8,6 @@ from aish.core.protocols import Model, ModelRequest
 
 
 def with_fallbacks(model: Model, others: Sequence[Model]) -> Model:
-    """The model itself if there are no fallbacks."""
     return Fallbacks((model, *others)) if others else model
 
 
@@ -20,7 +19,6 @@ class Fallbacks:
 
     @property
     def alias(self) -> str:
-        """The alias of the model that is asked first."""
         return self._models[0].alias
 
     @property
@@ -56,17 +54,13 @@ class Fallbacks:
             else:
                 return
             finally:
-                await close_stream(batches)
+                # Close the return value of `stream`, if it is a generator
+                if isinstance(batches, AsyncGenerator):
+                    await batches.aclose()
             if index + 1 < len(self._models):
                 target = self._models[index + 1].alias
                 yield [FellBack(source=model.alias, target=target, reason=failures[-1].message)]
         raise _all_failed(failures)
-
-
-async def close_stream(batches: AsyncIterator[Sequence[Delta]]) -> None:
-    """Close the return value of `stream`, if it is a generator."""
-    if isinstance(batches, AsyncGenerator):
-        await batches.aclose()
 
 
 def _all_failed(failures: Sequence[UnavailableError]) -> UnavailableError:

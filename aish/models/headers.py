@@ -15,14 +15,10 @@ _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", 
 
 
 def headers_of(entry: ModelEntry, key: str | None) -> Mapping[str, str]:
-    """The headers of a model's requests; those of the entry override the defaults.
-
-    Raises:
-        UsageError: a header is invalid; its value is not shown.
-    """
+    """The headers of a model's requests; those of the entry override the defaults."""
     headers = {
         "accept": "*/*",
-        # A compressed stream arrives late, and 200 KB of it can be 67 MB of text (X6).
+        # A compressed stream arrives late, and 200 KB of it can be 67 MB of text.
         "accept-encoding": "identity",
         "content-type": "application/json",
         "user-agent": f"aish/{aish.__version__}",
@@ -45,16 +41,20 @@ def check_endpoint(entry: ModelEntry, key: str | None) -> None:
     if entry.embedded is None:
         check_base_url(entry)
     if entry.proxy is not None:
-        _check_proxy(entry)
+        try:
+            legal = urlsplit(entry.proxy or "").scheme in {"http", "https"}
+        except ValueError:
+            legal = False
+        if not legal or not _has_host(entry.proxy or ""):
+            raise UsageError(
+                "this is not the URL of a proxy",
+                where=f"models.{entry.alias}.proxy",
+                hint="it looks like `http://host:3128`; other kinds of proxy are not known",
+            )
     headers_of(entry, key)
 
 
 def check_base_url(entry: ModelEntry) -> None:
-    """Check that requests can be sent there.
-
-    Raises:
-        UsageError: they cannot; the message says why.
-    """
     where = f"models.{entry.alias}.base_url"
     url = entry.base_url or ""
     try:
@@ -78,21 +78,8 @@ def check_base_url(entry: ModelEntry) -> None:
         raise UsageError("a fragment (`#…`) is never sent to an endpoint", where=where)
 
 
-def _check_proxy(entry: ModelEntry) -> None:
-    try:
-        legal = urlsplit(entry.proxy or "").scheme in {"http", "https"}
-    except ValueError:
-        legal = False
-    if not legal or not _has_host(entry.proxy or ""):
-        raise UsageError(
-            "this is not the URL of a proxy",
-            where=f"models.{entry.alias}.proxy",
-            hint="it looks like `http://host:3128`; other kinds of proxy are not known",
-        )
-
-
 def _has_host(url: str) -> bool:
-    """Whether it contains a host name that can be looked up."""
+    """Return true if it contains a host name that can be looked up."""
     name = urlsplit(url).hostname or ""
     # `urlsplit` silently drops line ends and tabs.
     if not name or not url.isprintable() or " " in name:

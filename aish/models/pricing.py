@@ -1,4 +1,4 @@
-"""The cost of a turn in US dollars (B10): by the file's own price, or by a price list.
+"""The cost of a turn in US dollars: by the file's own price, or by a price list.
 
 The price list is the data that `genai-prices` (extra `prices`) contains; nothing is ever fetched.
 An unknown cost is `None`, never zero.
@@ -18,11 +18,8 @@ _HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")
 
 
 class Pricing(Protocol):
-    """The price of one model's tokens."""
-
     def cost(self, usage: Usage) -> float | None:
         """US dollars for a turn; `None` if its tokens or their price are unknown."""
-        ...
 
 
 @frozen
@@ -52,11 +49,10 @@ class Listed:
         """US dollars at the current list price."""
         if usage.input is None or usage.output is None:
             return None
-        return _listed_cost(self.url, self.model, usage)
+        return _cost_by_list(self.url, self.model, usage)
 
     @property
     def is_listed(self) -> bool:
-        """Whether the list is installed and contains the model."""
         return self.cost(Usage(1, 1)) is not None
 
 
@@ -72,13 +68,12 @@ def pricing_of(entry: ModelEntry) -> Pricing | None:
 
 
 def is_priced(entry: ModelEntry) -> bool:
-    """Whether the cost of a model's turns is known; loads the price list if necessary."""
+    """Return true if the cost of a model's turns is known; loads the price list if necessary."""
     pricing = pricing_of(entry)
     return pricing.is_listed if isinstance(pricing, Listed) else pricing is not None
 
 
 def has_list() -> bool:
-    """Whether `genai-prices` is installed."""
     from importlib.util import find_spec
 
     return find_spec("genai_prices") is not None
@@ -86,7 +81,7 @@ def has_list() -> bool:
 
 @cache
 def _may_be_listed(url: str) -> bool:
-    """Whether an endpoint is on the internet: for others loading the list is a waste of time."""
+    """Return true if an endpoint is on the internet: others are not worth loading the list."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     if "." not in host or host.endswith(_HERE):
         return False
@@ -96,7 +91,7 @@ def _may_be_listed(url: str) -> bool:
         return True
 
 
-def _listed_cost(url: str, model: str, usage: Usage) -> float | None:
+def _cost_by_list(url: str, model: str, usage: Usage) -> float | None:
     # Takes a fifth of a second the first time, only for models priced by the list.
     try:
         from genai_prices import Usage as Tokens

@@ -1,4 +1,4 @@
-"""Failed model requests: errors of `transport`, whether and when to retry (L8).
+"""Failed model requests: errors of `transport`, whether and when to retry.
 
 Clock and random numbers are parameters, so that tests need not wait.
 """
@@ -21,16 +21,16 @@ from aish.net.http import unknown_host
 from aish.net.rate_limits import (
     OVERLOADED,
     RATE_LIMITED,
+    RETRYABLE,
     RetryAdvice,
     header_wait,
-    parsed,
+    parse_body,
     retry_advice,
 )
 from aish.system.clock import SystemClock
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 FIRST_DELAY = 0.5
-_RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
 _REFUSED = frozenset({401, 402, 403})
 _OVERLOAD_WORDS = ("overload", "rate_limit", "too_many_requests", "capacity", "throttl")
 _STATUSES = frozenset(map(str, range(300, 600)))
@@ -53,7 +53,7 @@ class Advice:
 
     `wait` is the endpoint's own hint in seconds; `cools` delays every request to the endpoint;
     `unavailable` distinguishes an unreachable endpoint from one that refuses this request.
-    `overload` says that it is overloaded (B4).
+    `overload` says that it is overloaded.
     """
 
     retry: bool
@@ -77,7 +77,7 @@ REFUSED = Advice(retry=False, unavailable=False)
 
 
 def is_malformed(words: str) -> bool:
-    """Whether an error reports an unparsable model answer, in the wording of llama.cpp."""
+    """Return true if an error reports an unparsable model answer, in the words of llama.cpp."""
     return "model produced output that does not match" in words
 
 
@@ -85,20 +85,19 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
     """The meaning of a status of 300 or more; `headers` in lower case, `now` since the epoch."""
     if status >= _SERVER_ERROR and is_malformed(body):
         return MALFORMED
-    if status == _SERVER_ERROR and _INVALID.search(body):
-        status = _BAD_REQUEST
-    found = parsed(body)
-    told = retry_advice(found, status)
+    status = _effective_status(status, body)
+    parsed_body = parse_body(body)
+    advice = retry_advice(parsed_body, status)
     is_limited = status == RATE_LIMITED
-    quota = is_limited and (told.spent or is_quota(_error_words(_error_in(found))))
-    retry = status in _RETRYABLE and not quota
+    quota = is_limited and (advice.spent or is_quota(_error_words(_error_in(parsed_body))))
+    retry = status in RETRYABLE and not quota
     should = headers.get("x-should-retry", "").strip().lower()
     if should in {"true", "false"}:
         retry = should == "true"
     wait = header_wait(headers, now, limited=is_limited)
     return Advice(
         retry=retry,
-        wait=told.wait_at(now) if wait is None else wait,
+        wait=advice.wait_at(now) if wait is None else wait,
         cools=is_limited and not quota,
         unavailable=retry
         or quota
@@ -136,7 +135,7 @@ def delay_before(attempt: int, advice: Advice, policy: RetryPolicy, chance: floa
 
 
 def is_quota(words: tuple[str, ...]) -> bool:
-    """Whether an error's code or type reports an exhausted quota."""
+    """Return true if an error's code or type reports an exhausted quota."""
     lowered = [word.lower() for word in words]
     return any(
         word in _QUOTA_CODES or any(part in word for part in _QUOTA_WORDS) for word in lowered
@@ -152,9 +151,8 @@ def _error_in(body: Any) -> JsonObject:
 
 
 def _error_words(error: JsonObject) -> tuple[str, ...]:
-    """The `code` and `type` of an error."""
-    found = (error.get("code"), error.get("type"))
-    return tuple(word for word in found if isinstance(word, str))
+    words = (error.get("code"), error.get("type"))
+    return tuple(word for word in words if isinstance(word, str))
 
 
 @frozen
@@ -190,6 +188,8 @@ TOO_LONG_HINT = (
 # A request that the server cannot read, which it calls an error of its own.
 _INVALID = lazy_pattern(
     r"(?i)validation ?errors? for|input should be|field required|json\.exception\.type_error"
+    r"|value is not a valid|cannot unmarshal|failed to deserialize|unknown (?:field|variant)\b"
+    r"|must have required property|unrecognized request argument"
 )
 # As gateways word it that answer with 400.
 _ABOUT_THE_KEY = lazy_pattern(
@@ -243,16 +243,16 @@ class AttemptError(Exception):
 def too_late(deadline: str, entry: ModelEntry) -> AttemptError:
     """The error for the exceeded deadline of that name in `timeout`."""
     seconds: float = getattr(entry.timeout, deadline)
-    said = {
+    texts = {
         "first_token": f"no answer within {seconds:g} s",
         "idle": f"the answer stopped: nothing new for {seconds:g} s",
         "turn": f"the turn took longer than {seconds:g} s",
     }[deadline]
     advice = Advice(retry=False) if deadline == "turn" else BROKEN
-    return AttemptError(said, advice, f"`models.{entry.alias}.timeout.{deadline}` sets this limit")
+    return AttemptError(texts, advice, f"`models.{entry.alias}.timeout.{deadline}` sets this limit")
 
 
-def malformed(said: str) -> AttemptError:
+def error_of_malformed(said: str) -> AttemptError:
     """The error for a model's answer that its own server could not parse."""
     hint = "a larger model, fewer `tools:` or a shorter prompt may help"
     return AttemptError(f"the model's answer is malformed: {said}", MALFORMED, hint)
@@ -262,8 +262,8 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
     """The error for a failed connection; `error` has the cause."""
     origin = origin_of(entry.base_url)
     if error is not None and lacks_descriptors(error):
-        said = f"no connection to {origin}: {MANY_FILES}"
-        return AttemptError(said, CROWDED, MANY_FILES_HINT)
+        message = f"no connection to {origin}: {MANY_FILES}"
+        return AttemptError(message, CROWDED, MANY_FILES_HINT)
     if "CERTIFICATE_VERIFY_FAILED" in why:
         hint = f"`models.{entry.alias}.verify_tls: false` switches the check off"
         return AttemptError(f"the certificate of {origin} is not trusted: {why}", BROKEN, hint)
@@ -276,8 +276,9 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
 
 def hint_for(status: int, entry: ModelEntry, body: str = "") -> str | None:
     """The hint for a status, and what the endpoint says with it."""
-    if told := _hint_in(body, status):
-        return told
+    status = _effective_status(status, body)
+    if hint := _hint_in(body, status, entry):
+        return hint
     refused = status in _CREDENTIALS or _is_about_the_key(status, body)
     if refused and entry.key_env:
         return f"is the key in `{entry.key_env}` one for {origin_of(entry.base_url)}?"
@@ -290,12 +291,23 @@ def hint_for(status: int, entry: ModelEntry, body: str = "") -> str | None:
     return None
 
 
-def _hint_in(body: str, status: int) -> str | None:
+def _hint_in(body: str, status: int, entry: ModelEntry) -> str | None:
     if _TOO_LONG.search(body):
         return TOO_LONG_HINT
+    if status in _BAD_REQUESTS and entry.json_schema and _names_schema(body.lower()):
+        return f"`models.{entry.alias}.json_schema: false` describes the schema in words instead"
     if status in _BAD_REQUESTS and "max_tokens" in body and _NOT_TAKEN.search(body):
         return "write `max_completion_tokens` instead of `max_tokens` in `params`"
     return PAGE_HINT if is_page(body) else None
+
+
+def _effective_status(status: int, body: str) -> int:
+    """The status, 400 for a request that the server calls an error of its own."""
+    return _BAD_REQUEST if status == _SERVER_ERROR and _INVALID.search(body) else status
+
+
+def _names_schema(words: str) -> bool:
+    return any(map(words.__contains__, _SCHEMA))
 
 
 def _is_about_the_key(status: int, words: str) -> bool:
@@ -303,12 +315,11 @@ def _is_about_the_key(status: int, words: str) -> bool:
 
 
 def is_page(text: str) -> bool:
-    """Whether an answer is a web page."""
     return text.lstrip()[:_DOCTYPE].lower().startswith(("<!doctype html", "<html"))
 
 
 def refuses_usage(failure: AttemptError) -> bool:
-    """Whether an endpoint refuses to be asked for token counts in a stream."""
+    """Return true if an endpoint refuses to be asked for token counts in a stream."""
     if failure.advice.retry or failure.advice.unavailable:
         return False
     words = failure.message.lower()
@@ -316,11 +327,11 @@ def refuses_usage(failure: AttemptError) -> bool:
 
 
 def refuses_schema_beside_tools(failure: AttemptError) -> bool:
-    """Whether an endpoint refuses a schema beside tools; a wrong guess costs one more request."""
+    """Return true if an endpoint refuses a schema beside tools; a wrong guess costs a request."""
     if failure.advice.retry or failure.advice.unavailable:
         return False
     words = failure.message.lower()
-    return any(map(words.__contains__, _TOOLS)) and any(map(words.__contains__, _SCHEMA))
+    return any(map(words.__contains__, _TOOLS)) and _names_schema(words)
 
 
 def origin_of(url: str | None) -> str:

@@ -16,7 +16,7 @@ from aish.core.tools import ToolCall
 
 @frozen
 class ScriptedTurn:
-    """One answer as batches of deltas.
+    """An answer as batches of deltas.
 
     `error` is raised after them; with `hangs` the stream then waits until the consumer leaves.
     """
@@ -71,22 +71,18 @@ class Scripted:
 
     @property
     def alias(self) -> str:
-        """The name in the pipeline file."""
         return self._alias
 
     @property
     def enforces_schema(self) -> bool:
-        """As configured."""
         return self._enforces_schema
 
     @property
     def schema_with_tools(self) -> bool:
-        """As configured."""
         return self._schema_with_tools
 
     @property
     def sees_images(self) -> bool:
-        """As configured."""
         return self._sees_images
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:

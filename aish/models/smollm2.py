@@ -1,9 +1,10 @@
-"""Properties of the model that `embedded: smollm2` names, without loading it (L11)."""
+"""Properties of the model that `embedded: smollm2` names, without loading it."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from aish.config.model import ModelEntry
 from aish.core.json import JsonValue
 
 NAME: Final = "smollm2"
@@ -21,3 +22,8 @@ TOOLS: Final = 4
 
 PARAMS: Final[Mapping[str, JsonValue]] = {"temperature": 0, "parallel_tool_calls": False}
 """For any embedded model; without the second a small one repeats a call eight times."""
+
+
+def params_of(entry: ModelEntry) -> Mapping[str, JsonValue]:
+    """The parameters of each request to the model of an entry."""
+    return {**PARAMS, **entry.params} if entry.embedded else entry.params

@@ -1,4 +1,4 @@
-"""Adaptive limit on concurrent requests to an endpoint (B4, L8).
+"""Adaptive limit on concurrent requests to an endpoint.
 
 Unlimited until the endpoint reports overload: then half of the requests in flight, and one more for
 each round of successful answers. All clients of one endpoint share the limit, whatever their model,
@@ -32,20 +32,18 @@ class Slot:
         self._cuts = throttle.cuts
         self._answers = throttle.answers
 
-    def sent(self) -> None:
-        """The request is sent now: reports of overload count from here."""
+    def mark_sent(self) -> None:
+        """Note that the request is sent now: reports of overload count from here."""
         self._cuts = self._throttle.cuts
         self._answers = self._throttle.answers
         if not self._is_out:
             self._is_out = True
             self._throttle.out += 1
 
-    def answered(self) -> None:
-        """The endpoint has answered."""
+    def mark_answered(self) -> None:
         self._throttle.grow(self._cuts)
 
-    def refused(self) -> None:
-        """The endpoint is overloaded."""
+    def mark_refused(self) -> None:
         self._throttle.cut(self._cuts)
 
     def is_unfinished_again(self) -> bool:
@@ -55,7 +53,7 @@ class Slot:
 
     @property
     def beside_others(self) -> bool:
-        """Whether the endpoint has other requests, or had since this was sent."""
+        """True if the endpoint has other requests, or had since this was sent."""
         return self._throttle.answers > self._answers or self._throttle.out > self._is_out
 
     def free(self) -> None:
@@ -91,25 +89,21 @@ class Throttle:
 
     @property
     def limit(self) -> int | None:
-        """The maximum number of concurrent requests; `None` if unlimited."""
         return None if self._limit == math.inf else int(self._limit)
 
     @property
     def in_flight(self) -> int:
-        """How many slots are taken."""
         return self._in_flight
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a slot."""
         return sum(not waiter.done() for waiter in self._waiting)
 
     def hold(self, until: float) -> None:
-        """Send nothing before that time."""
         self.until = max(self.until, until)
 
     async def slot(self) -> Slot:
-        """A slot, in order of requests; at once if there is no limit."""
+        """Wait for a slot, in the order of requests; without a limit there is no wait."""
         self._peak = max(self._peak, self._in_flight + len(self._waiting) + 1)
         if not self._waiting and self._in_flight < self._limit:
             self._take()
@@ -169,11 +163,11 @@ class Throttle:
         was, self._told = self._told, limit
         self._quiet_until = now + QUIET_SECONDS
         if limit == math.inf:
-            said = f"{self._origin}: no limit to requests at a time any more"
-            return StreamNotice("unthrottled", said)
+            message = f"{self._origin}: no limit to requests at a time any more"
+            return StreamNotice("unthrottled", message)
         why = "it has too many" if limit < was else "it answers again"
-        said = f"{self._origin}: {limit:.0f} at a time from now on; {why}"
-        return StreamNotice("throttled", said)
+        message = f"{self._origin}: {limit:.0f} at a time from now on; {why}"
+        return StreamNotice("throttled", message)
 
     def _hand_over(self) -> None:
         while self._waiting and self._in_flight < self._limit:
@@ -196,8 +190,7 @@ class Throttles:
     by_origin: dict[str, Throttle] = field(default_factory=dict)
 
     def of(self, origin: str) -> Throttle:
-        """The throttle of an endpoint."""
-        found = self.by_origin.get(origin)
-        if found is None:
-            found = self.by_origin[origin] = Throttle(origin, adaptive=self.adaptive)
-        return found
+        throttle = self.by_origin.get(origin)
+        if throttle is None:
+            throttle = self.by_origin[origin] = Throttle(origin, adaptive=self.adaptive)
+        return throttle

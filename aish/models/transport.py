@@ -1,15 +1,17 @@
-"""The only sockets to models (L1, L7, L10, X5, X6): one POST, its status, its bytes.
+"""The only sockets to models: one POST, its status, its bytes.
 
 Each connection has a client of its own, kept for the next request. Bytes are buffered between the
 task that reads from the network and the one that decodes them, under the deadlines of one request:
-first token, idle, whole turn (L10).
+first token, idle, whole turn.
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio
 import httpx
@@ -22,37 +24,27 @@ from aish.models.retry import (
     MALFORMED,
     REFUSED,
     AttemptError,
+    error_of_malformed,
     hint_for,
     judge_status,
-    malformed,
     not_connected,
     too_late,
 )
-from aish.net.http import (
-    INFLATES,
-    DirectTransport,
-    inflated,
-    remember_absence,
-    tls_context,
-)
+from aish.net.http import INFLATES, DirectTransport, inflate, tls_context
 
 if TYPE_CHECKING:
     from aish.wire.chat.decode import ChatDecoder
 
 
 class Closed(Protocol):
-    """An object with `aclose`."""
-
-    async def aclose(self) -> None:
-        """Close it."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 Client = TypeVar("Client", bound=Closed)
 
 
 class Clients(Generic[Client]):
-    """One client per connection, opened as needed.
+    """HTTP clients with one connection each, opened as needed.
 
     For each request that begins or ends, an httpx pool iterates over all pairs of its connections:
     with 32 in a pool that is five milliseconds per request.
@@ -72,11 +64,9 @@ class Clients(Generic[Client]):
         return client
 
     def give_back(self, client: Client) -> None:
-        """Make a client available again."""
         self._idle.append(client)
 
     async def aclose(self) -> None:
-        """Close every connection."""
         clients, self._all = self._all, []
         for client in clients:
             await client.aclose()
@@ -92,16 +82,9 @@ class BodyBuffer:
     """The body of a response, with one producer and one consumer task."""
 
     __slots__ = (
-        "_arrived",
-        "_chunks",
-        "_ended",
-        "_failure",
-        "_held",
-        "_room",
-        "_size",
-        "_taken",
+        "_arrived", "_chunks", "_ended", "_failure", "_held", "_room", "_size", "_taken",
         "keeps_cuts",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
@@ -117,12 +100,10 @@ class BodyBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether everything received was taken."""
         return not self._chunks
 
     @property
     def has_ended(self) -> bool:
-        """Whether no more data will arrive."""
         return self._ended
 
     def put(self, chunk: bytes) -> bool:
@@ -140,18 +121,16 @@ class BodyBuffer:
         return self._held < _PLENTY
 
     async def room(self) -> None:
-        """Wait until the buffer was emptied."""
         while self._chunks:
             self._room.clear()
             await self._room.wait()
 
     def end(self, failure: Exception | None) -> None:
-        """End the body, possibly with a failure."""
         self._ended = True
         self._failure = failure
         self._arrived.set()
 
-    async def ended(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait for the end, whether or not everything was taken."""
         while not self._ended:
             self._arrived.clear()
@@ -171,21 +150,18 @@ class BodyBuffer:
             self._arrived.clear()
             await self._arrived.wait()
         if self.keeps_cuts:
-            return await self._take_one()
+            self._taken += 1
+            if self._taken % _TURN == 0:
+                await asyncio.sleep(0)
+            data = self._chunks.popleft()
+            self._held -= len(data)
+            if not self._chunks:
+                self._room.set()
+            return data
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._held = 0
         self._room.set()
-        return data
-
-    async def _take_one(self) -> bytes:
-        self._taken += 1
-        if self._taken % _TURN == 0:
-            await asyncio.sleep(0)
-        data = self._chunks.popleft()
-        self._held -= len(data)
-        if not self._chunks:
-            self._room.set()
         return data
 
 
@@ -196,16 +172,9 @@ class Deadlines:
     """Cancels a scope when the endpoint is too slow; `expired` then names the deadline."""
 
     __slots__ = (
-        "_intake",
-        "_last",
-        "_loop",
-        "_scope",
-        "_started",
-        "_timeout",
-        "_timer",
-        "_turn_ends",
+        "_intake", "_last", "_loop", "_scope", "_started", "_timeout", "_timer", "_turn_ends",
         "expired",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, scope: anyio.CancelScope, intake: BodyBuffer, timeout: ModelTimeout, turn_ends: float
@@ -220,8 +189,8 @@ class Deadlines:
         self.expired: str | None = None
         self._timer = self._loop.call_at(self._due()[0], self._fire)
 
-    def progressed(self) -> None:
-        """The answer has grown. Not to be called for comments and pings (L4)."""
+    def note_progress(self) -> None:
+        """Note that the answer has grown. Not for comments and pings."""
         first = self._last is None
         self._last = self._loop.time()
         if first:
@@ -239,7 +208,6 @@ class Deadlines:
         self._scope.cancel()
 
     def close(self) -> None:
-        """Stop watching."""
         self._timer.cancel()
 
     def _rearm(self) -> None:
@@ -283,7 +251,7 @@ Check = Callable[[httpx.Response], Awaitable[None]]
 
 
 def is_sendable(url: str) -> bool:
-    """Whether the host of a URL is a valid name, including internationalized ones."""
+    """Return true if the host of a URL is a valid name, including internationalized ones."""
     try:
         return bool(httpx.URL(url).host)
     except (httpx.InvalidURL, ValueError):
@@ -291,7 +259,7 @@ def is_sendable(url: str) -> bool:
 
 
 def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
-    """One connection, reopened as needed; uses a proxy only if the entry names one."""
+    """Open a connection, reopened as needed; uses a proxy only if the entry names one."""
     if entry.proxy is None:
         return _KeptClient(
             DirectTransport(verify=entry.verify_tls, most=1, kept_seconds=KEEP_ALIVE_SECONDS)
@@ -304,12 +272,25 @@ def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
         trust_env=False,
         proxy=httpx.Proxy(entry.proxy),
         limits=httpx.Limits(
-            max_connections=1,
-            max_keepalive_connections=1,
-            keepalive_expiry=KEEP_ALIVE_SECONDS,
+            max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_SECONDS
         ),
     )
     return _KeptClient(proxied)
+
+
+def remember_absence(name: str) -> None:
+    """Look for the module `name` once; if it is missing, later imports fail at once.
+
+    Python does not cache failed imports and searches the whole path again at the next. httpcore,
+    used for proxies, tries `sniffio` several times per request: this saves a tenth of a tool turn.
+    """
+    if name in sys.modules:
+        return
+    try:
+        import_module(name)
+    except ImportError:
+        modules: dict[str, Any] = sys.modules
+        modules[name] = None
 
 
 class _KeptClient(httpx.AsyncBaseTransport):
@@ -345,14 +326,13 @@ class _KeptClient(httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close the connection."""
         await self._client.aclose()
 
 
 class _Inflated(httpx.AsyncByteStream):
     def __init__(self, body: httpx.AsyncByteStream, coding: str) -> None:
         self._body = body
-        self._pieces = inflated(body, coding)
+        self._pieces = inflate(body, coding)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._pieces
@@ -363,23 +343,16 @@ class _Inflated(httpx.AsyncByteStream):
 
 
 class Exchange:
-    """One request and its response, handled by a task of its own (`run`).
+    """A request and its response, handled by a task of its own (`run`).
 
     The consumer's task never waits for the network itself: an exceeded deadline, or a consumer that
     leaves, cancels only that task.
     """
 
     __slots__ = (
-        "_client",
-        "_clients",
-        "_entry",
-        "_intake",
-        "_over",
-        "_progress",
-        "_scope",
-        "_watch",
+        "_client", "_clients", "_entry", "_intake", "_over", "_progress", "_scope", "_watch",
         "recorded_again",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, clients: Clients[httpx.AsyncBaseTransport], entry: ModelEntry, turn_ends: float
@@ -423,7 +396,13 @@ class Exchange:
         while data := await self._take(reader):
             batch = reader.feed(data)
             if not self._intake.has_ended:
-                self._keep_watch(reader)
+                if reader.progress != self._progress:
+                    self._progress = reader.progress
+                    self._watch.note_progress()
+                if reader.done:
+                    self._watch.end_within(TRAILER_SECONDS)
+                elif reader.counted and reader.complete:
+                    self._watch.end_within(MARKER_SECONDS)
             if batch:
                 return batch
         if self._over:
@@ -437,16 +416,7 @@ class Exchange:
             return
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
-            await self._intake.ended()
-
-    def _keep_watch(self, reader: "ChatDecoder") -> None:
-        if reader.progress != self._progress:
-            self._progress = reader.progress
-            self._watch.progressed()
-        if reader.done:
-            self._watch.end_within(TRAILER_SECONDS)
-        elif reader.complete and reader.counted:
-            self._watch.end_within(MARKER_SECONDS)
+            await self._intake.wait_for_end()
 
     async def _talk(self, request: httpx.Request, check: Check) -> None:
         # For a cassette: which deadline passed, if any, and how to simulate it.
@@ -475,8 +445,6 @@ class Exchange:
 
 
 class Transport:
-    """All requests to one endpoint."""
-
     def __init__(
         self,
         entry: ModelEntry,
@@ -502,7 +470,6 @@ class Transport:
         ).as_dict()
 
     async def aclose(self) -> None:
-        """Close every connection."""
         await self._clients.aclose()
 
     def send(self, body: bytes, turn_ends: float) -> Exchange:
@@ -524,17 +491,17 @@ class Transport:
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         compressed = encoding not in {"", "identity"}
         if status >= _REDIRECT or status < _OK:
-            raw = b"(compressed body)" if compressed else await beginning_of(response)
+            raw = b"(compressed body)" if compressed else await read_start(response)
             text = raw.decode("utf-8", "replace")
             advice = judge_status(status, response.headers, text, self._now())
-            shown = self._mask(text).strip()[:_SHOWN] or response.reason_phrase
+            excerpt = self._mask(text).strip()[:_SHOWN] or response.reason_phrase
             if advice is MALFORMED:
-                raise malformed(shown)
+                raise error_of_malformed(excerpt)
             hint = hint_for(status, self._entry, text)
-            raise AttemptError(f"HTTP {status}: {shown}", advice, hint)
+            raise AttemptError(f"HTTP {status}: {excerpt}", advice, hint)
         if compressed:
-            said = f"the answer is compressed ({encoding[:20]}) although that was not asked for"
-            raise AttemptError(said, REFUSED)
+            message = f"the answer is compressed ({encoding[:20]}) although that was not asked for"
+            raise AttemptError(message, REFUSED)
 
 
 async def ask_for(entry: ModelEntry, headers: Mapping[str, str], path: str) -> int:
@@ -565,7 +532,7 @@ def body_of(response: httpx.Response) -> httpx.AsyncByteStream:
     return response.stream
 
 
-async def beginning_of(response: httpx.Response) -> bytes:
+async def read_start(response: httpx.Response) -> bytes:
     """The first bytes of an error's body, as far as received: the status is sufficient."""
     body = bytearray()
     with suppress(httpx.HTTPError), anyio.move_on_after(ERROR_BODY_SECONDS):

@@ -1,4 +1,4 @@
-"""Which hosts and ports may be connected to where others name them (K43, K71).
+"""Which hosts and ports may be connected to where others name them.
 
 A name is looked up here, and all its addresses are checked before one of them is connected to: what
 it means later does not matter. This is the one rule of the client that packs ask the web with and
@@ -57,7 +57,7 @@ class Destination:
 
 
 class AddressGuard:
-    """What may be connected to: public addresses, and what `allow` names whatever its address."""
+    """Guard of connections: public addresses, and what `allow` names whatever its address."""
 
     def __init__(self, allow: Collection[Destination], resolve: Resolve) -> None:
         self._allow = frozenset(allow)
@@ -90,12 +90,12 @@ class AddressGuard:
                 if is_address(host)
                 else "has an address that is not public"
             )
-            raise BlockedAddressError(f"`{shown_host(host)}` {what}{_otherwise(wanted)}")
+            raise BlockedAddressError(f"`{host_text(host)}` {what}{_otherwise(wanted)}")
         return found
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is an address and not a name."""
+    """Return true if a host is an address and not a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -104,19 +104,19 @@ def is_address(host: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text, in lower case and without a final dot, can be a host."""
+    """Return true if a text, in lower case and without a final dot, can be a host."""
     return is_address(text) or _HOST.fullmatch(text) is not None
 
 
-def shown_host(text: str) -> str:
+def host_text(text: str) -> str:
     """A host or destination for a message."""
     return shorten(for_line(text), _SHOWN)
 
 
 def is_public(address: str) -> bool:
-    """Whether an address, as numbers, is one of the public internet.
+    """Return true if a numeric address belongs to the public internet.
 
-    What carries an IPv4 address to a translator or relay (mapped, NAT64, 6to4) is judged by that.
+    An IPv6 address that contains an IPv4 address (mapped, NAT64, 6to4) is judged by the latter.
     """
     try:
         found = ip_address(address)
@@ -124,7 +124,7 @@ def is_public(address: str) -> bool:
         return False
     if isinstance(found, IPv4Address):
         return found.is_global and not any(found in network for network in _NOT_PUBLIC_4)
-    inner = _carried(found)
+    inner = _inner_ipv4(found)
     if inner is not None:
         return is_public(str(inner))
     return (
@@ -135,7 +135,7 @@ def is_public(address: str) -> bool:
     )
 
 
-def _carried(address: IPv6Address) -> IPv4Address | None:
+def _inner_ipv4(address: IPv6Address) -> IPv4Address | None:
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour
@@ -148,4 +148,4 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
 
 
 def _otherwise(wanted: Destination) -> str:
-    return f' (the option `allow: ["{shown_host(str(wanted))}"]` permits it)'
+    return f' (the option `allow: ["{host_text(str(wanted))}"]` permits it)'

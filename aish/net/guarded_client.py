@@ -1,4 +1,4 @@
-"""GET requests for addresses that others name, to public hosts only (K43, K44, X5, X6).
+"""GET requests for addresses that others name, to public hosts only.
 
 Every connection goes where the address guard permits it, also after a redirect. Nothing is read
 from the environment: no proxy, no `.netrc`; and no cookie is kept.
@@ -25,11 +25,11 @@ from aish.net.address_guard import (
     BlockedAddressError,
     Destination,
     Resolve,
+    host_text,
     is_host,
-    shown_host,
     system_addresses,
 )
-from aish.net.http import INFLATES, DirectTransport, TooManyBytesError, inflated, unknown_host
+from aish.net.http import INFLATES, DirectTransport, TooManyBytesError, inflate, unknown_host
 from aish.system.globs import matches_word
 
 SECONDS: Final = 15.0
@@ -75,13 +75,13 @@ class Fetched:
 
 
 def destination_of(text: str) -> Destination:
-    """What an entry `host:port` of `allow` names.
+    """Parse an entry `host:port` of `allow`.
 
     Raises:
         ValueError: it is no host with a port.
     """
     try:
-        url = _parsed(f"http://{text}/")
+        url = _parse_url(f"http://{text}/")
     except GuardedRequestError as error:
         raise ValueError(error.message) from error
     # A URL does not keep the usual port of its scheme.
@@ -97,7 +97,7 @@ def destination_of_url(text: str) -> Destination:
         ValueError: it is none that could be asked.
     """
     try:
-        return _destination(_parsed(text))
+        return _destination(_parse_url(text))
     except GuardedRequestError as error:
         raise ValueError(error.message) from error
 
@@ -106,7 +106,7 @@ class GuardedClient:
     """Asks for public pages, and for what its options name.
 
     `allow` are destinations that may be connected to whatever their address is, `hosts` globs of
-    the hosts that may be asked for, all if there are none: both have to permit a request (K43).
+    the hosts that may be asked for, all if there are none: both have to permit a request.
     `resolve` and `tls` are the look-up and the certificates to be used instead of the system's.
     """
 
@@ -145,19 +145,18 @@ class GuardedClient:
         Raises:
             GuardedRequestError: it is refused, or there is no usable answer.
         """
-        first = _parsed(url)
+        first = _parse_url(url)
         try:
             with anyio.fail_after(seconds):
-                return await self._followed(first, headers, is_wanted, same_origin=same_origin)
+                return await self._follow(first, headers, is_wanted, same_origin=same_origin)
         except TimeoutError as error:
             message = f"no complete answer from `{_origin(first)}` within {seconds:g} seconds"
             raise GuardedRequestError("timeout", message) from error
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._transport.aclose()
 
-    async def _followed(
+    async def _follow(
         self,
         first: httpx.URL,
         headers: Mapping[str, str],
@@ -185,7 +184,7 @@ class GuardedClient:
         """
         wanted = _destination(url)
         if self._hosts and not any(matches_word(glob, wanted.host) for glob in self._hosts):
-            message = f"the host `{shown_host(wanted.host)}` is not one of the permitted `hosts`"
+            message = f"the host `{host_text(wanted.host)}` is not one of the permitted `hosts`"
             raise GuardedRequestError("blocked", message)
         try:
             self._guard.check_port(wanted)
@@ -205,7 +204,7 @@ class GuardedClient:
             async with aclosing(response):
                 status, location = response.status_code, response.headers.get("location")
                 if status in _REDIRECTS and location is not None:
-                    return _joined(url, location)
+                    return _redirect_target(url, location)
                 body = await _body(response, is_wanted) if status < _FIRST_ERROR else b""
         except httpx.TransportError as error:
             raise _failure(error, url) from error
@@ -221,7 +220,7 @@ _HEADERS: Final = {
 }
 
 
-def _parsed(text: str) -> httpx.URL:
+def _parse_url(text: str) -> httpx.URL:
     """The URL, with its host in the one form that is looked up, compared and asked for.
 
     Raises:
@@ -237,7 +236,7 @@ def _parsed(text: str) -> httpx.URL:
         message = "the URL does not begin with `https://` or `http://` and a host"
         raise GuardedRequestError("bad_arguments", message)
     if url.scheme not in PORTS:
-        message = f"`{shown_host(url.scheme)}:` is blocked: only `http:` and `https:` are permitted"
+        message = f"`{host_text(url.scheme)}:` is blocked: only `http:` and `https:` are permitted"
         raise GuardedRequestError("blocked", message)
     if url.userinfo:
         raise GuardedRequestError("blocked", "a URL with a user or a password is blocked")
@@ -248,14 +247,14 @@ def _parsed(text: str) -> httpx.URL:
     return url.copy_with(host=host, fragment=None)
 
 
-def _joined(url: httpx.URL, location: str) -> httpx.URL:
-    """Where a redirect goes to.
+def _redirect_target(url: httpx.URL, location: str) -> httpx.URL:
+    """Return the target of a redirect.
 
     Raises:
         GuardedRequestError: that is no URL, or has what none may have.
     """
     try:
-        return _parsed(str(url.join(location)))
+        return _parse_url(str(url.join(location)))
     except (httpx.InvalidURL, UnicodeError, ValueError, GuardedRequestError) as error:
         if isinstance(error, GuardedRequestError) and error.code == "blocked":
             raise
@@ -285,10 +284,10 @@ def _as_asked_for(glob: str) -> str:
 
 
 def _origin(url: httpx.URL) -> str:
-    return f"{url.scheme}://{shown_host(str(_destination(url)))}"
+    return f"{url.scheme}://{host_text(str(_destination(url)))}"
 
 
-def _named(word: str) -> str:
+def _quote_if_name(word: str) -> str:
     """A word of a server for a message; nothing where it could be more than a name."""
     return f" `{word}`" if _WORD.fullmatch(word) else ""
 
@@ -331,19 +330,19 @@ async def _body(response: httpx.Response, is_wanted: Wanted | None) -> bytes:
     """
     kind = response.headers.get("content-type", "")
     if is_wanted is not None and not is_wanted(kind):
-        message = f"the content type{_named(kind.partition(';')[0])} is not supported"
+        message = f"the content type{_quote_if_name(kind.partition(';')[0])} is not supported"
         raise GuardedRequestError("unsupported", message)
     said = response.headers.get("content-length", "")
     if said.isdecimal() and int(said[:_DIGITS]) > MAX_SENT:
         raise _too_large(MAX_SENT)
     coding = response.headers.get("content-encoding", "").strip().lower()
     if coding not in {"", "identity", *INFLATES}:
-        message = f"the compression{_named(coding)} is not supported"
+        message = f"the compression{_quote_if_name(coding)} is not supported"
         raise GuardedRequestError("unsupported", message)
     assert isinstance(response.stream, httpx.AsyncByteStream)
     pieces: list[bytes] = []
     left = MAX_DECODED
-    stream = inflated(response.stream, coding) if coding in INFLATES else response.stream
+    stream = inflate(response.stream, coding) if coding in INFLATES else response.stream
     try:
         async for piece in stream:
             pieces.append(piece)

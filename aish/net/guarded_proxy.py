@@ -1,4 +1,4 @@
-"""A proxy on loopback for a browser of ours: it connects where the address guard permits (K71).
+"""A proxy on loopback for a browser of ours: it connects where the address guard permits.
 
 The browser looks up no name and dials nothing itself. It sends requests for `http:` in absolute
 form and asks for tunnels (`CONNECT`) for all else, WebSockets among it; each of them is looked up,
@@ -29,12 +29,12 @@ from aish.net.address_guard import (
     BlockedAddressError,
     Destination,
     Resolve,
+    host_text,
     is_host,
-    shown_host,
     system_addresses,
 )
 from aish.net.listen.addresses import Address
-from aish.net.listen.sockets import Listener, accepted, listening
+from aish.net.listen.sockets import Listener, accept_connections, listen_on
 from aish.net.tcp_peer import local_end, owner_of
 from aish.system.task_group import task_group
 
@@ -85,9 +85,9 @@ _STATUSES: Final = {
 
 @frozen
 class Refusal:
-    """What the browser asked for and did not get; `number` counts from 1.
+    """A refused request of the browser; `number` counts from 1.
 
-    `destination` is `None` where the request did not name one.
+    `destination` is `None` if the request named none.
     """
 
     number: int
@@ -153,7 +153,7 @@ class GuardedProxy:
     async def serve(self) -> None:
         """Serve connections, until it is cancelled."""
         async with task_group() as tasks:
-            async for connection in accepted(self._listener, self._report_fault):
+            async for connection in accept_connections(self._listener, self._report_fault):
                 connection.setblocking(False)
                 tasks.start_soon(self._talk, connection)
 
@@ -162,14 +162,14 @@ class GuardedProxy:
         self._open += 1
         try:
             with connection:
-                await self._told(connection)
+                await self._serve_connection(connection)
         except (OSError, _EndedError):
             # Either side has hung up, in the middle perhaps: there is nobody to be told.
             return
         finally:
             self._open -= 1
 
-    async def _told(self, connection: socket.socket) -> None:
+    async def _serve_connection(self, connection: socket.socket) -> None:
         """Serve a connection, and say why where something is refused."""
         # First: nothing is read of what another program sends.
         if not await to_thread.run_sync(self._peers.has, connection):
@@ -188,20 +188,20 @@ class GuardedProxy:
             head, rest = await _head(connection)
         if waiting.cancelled_caught:
             return
-        method, target, lines = _parsed(head)
+        method, target, lines = _parse_head(head)
         if method == b"CONNECT":
             wanted = _destination(target, None)
             if rest:
                 raise _RefusedError("not_valid", "data before the tunnel is open", wanted)
-            with await self._connected(wanted) as server:
+            with await self._connect(wanted) as server:
                 await _send(connection, b"HTTP/1.1 200 Connection established\r\n\r\n")
                 await self._relay(connection, server, wanted)
             return
         request = _request(method, target, lines)
-        with await self._connected(request.wanted) as server:
+        with await self._connect(request.wanted) as server:
             await self._exchange(connection, server, request, rest)
 
-    async def _connected(self, wanted: Destination) -> socket.socket:
+    async def _connect(self, wanted: Destination) -> socket.socket:
         """A connection to the first of the checked addresses that answers."""
         if wanted.host.endswith(_NOWHERE):
             # No such name exists (RFC 6761): there a browser is sent with what it asks by itself.
@@ -212,24 +212,24 @@ class GuardedProxy:
                 *others, last = await self._guard.addresses(wanted.host, wanted.port)
                 for address in others:
                     with suppress(OSError), anyio.move_on_after(_ONE_ADDRESS_SECONDS):
-                        return await _dialled(address, wanted.port)
-                return await _dialled(last, wanted.port)
+                        return await _dial(address, wanted.port)
+                return await _dial(last, wanted.port)
         except BlockedAddressError as error:
             raise _RefusedError("blocked", str(error), wanted) from error
         except TimeoutError as error:
-            message = f"`{shown_host(str(wanted))}` gave no answer"
+            message = f"`{host_text(str(wanted))}` gave no answer"
             raise _RefusedError("timeout", message, wanted) from error
         except socket.gaierror as error:
-            message = f"DNS has no address for `{shown_host(wanted.host)}`"
+            message = f"DNS has no address for `{host_text(wanted.host)}`"
             raise _RefusedError("unavailable", message, wanted) from error
         except (OSError, UnicodeError) as error:
-            message = f"cannot connect to `{shown_host(str(wanted))}`"
+            message = f"cannot connect to `{host_text(str(wanted))}`"
             raise _RefusedError("unavailable", message, wanted) from error
 
     async def _exchange(
         self, connection: socket.socket, server: socket.socket, request: _Request, body: bytes
     ) -> None:
-        """One request and its answer, after which the connection ends."""
+        """Forward a request and its answer, after which the connection ends."""
         if len(body) > request.body:
             raise _RefusedError("not_valid", "data behind the request", request.wanted)
         with anyio.move_on_after(self._idle_seconds) as idle:
@@ -252,14 +252,14 @@ class GuardedProxy:
     async def _relay(
         self, connection: socket.socket, server: socket.socket, wanted: Destination
     ) -> None:
-        """A tunnel: bytes in both directions, until both have ended."""
+        """Copy bytes in both directions until both ends have closed."""
         with anyio.move_on_after(self._idle_seconds) as idle:
             meter = _Meter(idle, self._idle_seconds)
             async with task_group() as tasks:
 
                 async def one_way(source: socket.socket, target: socket.socket) -> None:
                     with suppress(OSError):  # reset by either side: the other is to see it too
-                        if await _copied(source, target, meter):
+                        if await _copy(source, target, meter):
                             return
                     tasks.cancel_scope.cancel()
 
@@ -269,7 +269,7 @@ class GuardedProxy:
 
     def _note_excess(self, meter: "_Meter", wanted: Destination) -> None:
         if meter.is_full:
-            message = f"`{shown_host(str(wanted))}`: more than {MAX_BYTES // 2**30} GiB"
+            message = f"`{host_text(str(wanted))}`: more than {MAX_BYTES // 2**30} GiB"
             self._note(_RefusedError("limit", message, wanted))
 
     def _note(self, error: _RefusedError) -> None:
@@ -281,7 +281,7 @@ class GuardedProxy:
 
 
 @asynccontextmanager
-async def guarded_proxy(
+async def open_guarded_proxy(
     *,
     allow: Collection[Destination] = (),
     resolve: Resolve = system_addresses,
@@ -293,11 +293,8 @@ async def guarded_proxy(
 
     `allow` are destinations that may be connected to whatever their address is. `report` is told of
     each refusal at once, `report_fault` where no connection can be accepted for a while.
-
-    Raises:
-        UsageError: no port can be opened.
     """
-    with listening([Address(host="127.0.0.1")]) as (listener,):
+    with listen_on([Address(host="127.0.0.1")]) as (listener,):
         guard = AddressGuard(allow, resolve)
         proxy = GuardedProxy(listener, guard, report, report_fault, idle_seconds)
         async with task_group() as tasks:
@@ -318,7 +315,7 @@ class _Meter:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has carried all that it may."""
+        """True if all permitted bytes have been carried."""
         return self._left < 0
 
     def count(self, size: int) -> None:
@@ -340,7 +337,7 @@ class _Peers:
         """The process that opened the connection before: mostly it opens the next one too."""
 
     def has(self, connection: socket.socket) -> bool:
-        """Whether the other end of a connection belongs to the session; reads files."""
+        """Return true if the session owns the other end of a connection; reads files."""
         session = self.session
         if session is None:
             return False
@@ -393,15 +390,15 @@ async def _pass_answer(
             head, rest = await _head(server, rest)
             status, sent = _answer_head(head)
         except (_EndedError, _RefusedError, OSError) as error:
-            message = f"`{shown_host(str(wanted))}` gave no valid HTTP answer"
+            message = f"`{host_text(str(wanted))}` gave no valid HTTP answer"
             raise _RefusedError("unavailable", message, wanted) from error
         meter.count(len(head))
         await _send(connection, sent)
     await _send(connection, rest)
-    await _copied(server, connection, meter)
+    await _copy(server, connection, meter)
 
 
-async def _copied(source: socket.socket, target: socket.socket, meter: _Meter) -> bool:
+async def _copy(source: socket.socket, target: socket.socket, meter: _Meter) -> bool:
     """Copy until the source ends, and end the target; false where there is too much."""
     while piece := await _receive(source, _STEP):
         meter.count(len(piece))
@@ -412,7 +409,7 @@ async def _copied(source: socket.socket, target: socket.socket, meter: _Meter) -
     return True
 
 
-async def _dialled(address: str, port: int) -> socket.socket:
+async def _dial(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -444,7 +441,7 @@ async def _head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, by
     return bytes(found[: end + 4]), bytes(found[end + 4 :])
 
 
-def _parsed(head: bytes) -> tuple[bytes, bytes, Sequence[bytes]]:
+def _parse_head(head: bytes) -> tuple[bytes, bytes, Sequence[bytes]]:
     """Method, target and header lines of a request."""
     first, *lines = head[:-4].split(b"\r\n")
     found = _REQUEST.fullmatch(first)
@@ -465,7 +462,7 @@ def _destination(authority: bytes, port: int | None) -> Destination:
 
 
 def _request(method: bytes, target: bytes, lines: Sequence[bytes]) -> _Request:
-    """What is sent on of a request in absolute form: for its host alone, and nothing after it."""
+    """Rewrite a request in absolute form: for its host alone, and nothing after it."""
     found = _TARGET.fullmatch(target)
     if found is None:
         # Also a request of somebody who takes the proxy for a server.
@@ -481,7 +478,7 @@ def _request(method: bytes, target: bytes, lines: Sequence[bytes]) -> _Request:
     if sizes or not size.isdigit() or len(size) > _DIGITS:
         raise _RefusedError("not_valid", "the length of the body is not valid", wanted)
     if int(size) > MAX_BYTES:
-        message = f"`{shown_host(str(wanted))}`: a body of more than {MAX_BYTES // 2**30} GiB"
+        message = f"`{host_text(str(wanted))}`: a body of more than {MAX_BYTES // 2**30} GiB"
         raise _RefusedError("limit", message, wanted)
     kept = [line for name, line in pairs if name not in _HOP and name != b"host"]
     host = b"Host: " + found[1]

@@ -1,20 +1,15 @@
-"""HTTP/1.1 without a proxy, on asyncio connections, as a transport of httpx (X5, X6).
+"""Carries HTTP/1.1 over asyncio connections, without a proxy, as a transport of httpx.
 
-httpx's own transport passes each chunk of a body through four layers, and a request through locks,
-traces and a pool that models and servers do not need. Here each read of the socket is one piece,
-and a request is one write. `models/transport.py` and `mcp/transports/http.py` choose the
-destination; this module knows neither of them.
-
-Also the detection of host names that DNS does not know.
-
-Also a cache of optional modules of other libraries that are missing.
+It stops at bytes: its users choose the destination, decide what an answer means, and have a
+compressed body decoded by `inflate`. httpx's own transport passes each chunk of a body through four
+layers, and a request through locks, traces and a pool that models and servers do not need. Here
+each read of the socket is one piece, and a request is one write.
 """
 
 import asyncio
 import select
 import socket
 import ssl
-import sys
 import zlib
 from collections import deque
 from collections.abc import (
@@ -24,54 +19,22 @@ from collections.abc import (
     Callable,
     Iterable,
     Iterator,
-    Mapping,
     Sequence,
 )
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from functools import cache
-from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 import anyio
 import httpx
 
-from aish.core.frozen import frozen
 from aish.core.patterns import lazy_pattern
 from aish.net.address_guard import is_address
-
-MAX_HEAD: Final = 100 * 1024
-"""How long the head of an answer may be."""
-_MAX_TRAILERS: Final = 16 * 1024
-_MOST_WAITING: Final = 256 * 1024
-_MOST_OF_A_POST: Final = 64 * 1024
-_NEXT_ADDRESS_SECONDS: Final = 0.25
-_ONE_OF_SEVERAL_SECONDS: Final = 2.0
-_PORTS: Final = {"http": 80, "https": 443}
-
-_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_REQUEST: Final = lazy_pattern(
-    rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1\r\n"
-    rb"(?:" + _TOKEN + rb": (?:[\x21-\x7e\x80-\xff]|(?<=[\x21-\x7e\x80-\xff])[\t ]+(?!\r))*\r\n)*"
-    rb"\r\n"
-)
-_HEAD_END: Final = lazy_pattern(rb"\n\r?\n")
-_STATUS: Final = lazy_pattern(rb"HTTP/([0-9]\.[0-9]) ([0-9]{3})(?: ([^\x00\r\n]*))?")
-_FIELD: Final = lazy_pattern(rb"(" + _TOKEN + rb"):([^\x00\r\n]*)")
-_CHUNK: Final = lazy_pattern(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;[^\r\n]*)?\r\n")
-_CHUNK_CUT: Final = lazy_pattern(rb"(?:[0-9A-Fa-f]{1,20}[ \t]*(?:;[^\r\n]*)?\r?)?")
 
 Pairs = list[tuple[bytes, bytes]]
 Addresses = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses, as numbers, that a connection to this host and port may go to."""
-
-
-@cache
-def tls_context(*, verify: bool) -> ssl.SSLContext:
-    """One context per process: creating it takes tens of milliseconds."""
-    context = httpx.create_ssl_context(verify=verify, trust_env=False)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 class Framing(Protocol):
@@ -88,7 +51,6 @@ class Framing(Protocol):
         Raises:
             httpx.RemoteProtocolError: the body is invalid.
         """
-        ...
 
     def close(self) -> None:
         """The connection has ended.
@@ -96,7 +58,114 @@ class Framing(Protocol):
         Raises:
             httpx.RemoteProtocolError: the body was incomplete.
         """
-        ...
+
+
+class TooManyBytesError(httpx.RemoteProtocolError):
+    """More was sent than the transport receives."""
+
+
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST: Final = lazy_pattern(
+    rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1\r\n"
+    rb"(?:" + _TOKEN + rb": (?:[\x21-\x7e\x80-\xff]|(?<=[\x21-\x7e\x80-\xff])[\t ]+(?!\r))*\r\n)*"
+    rb"\r\n"
+)
+
+
+def _head_of(request: httpx.Request, size: int) -> bytes:
+    """The head of a request whose body has that size.
+
+    Raises:
+        httpx.LocalProtocolError: it has a character that HTTP does not allow, or misstates the
+            body, so that a server would read the rest as another request.
+    """
+    headers = request.headers.raw
+    lines = [b"%s: %s\r\n" % pair for pair in headers]
+    target = request.url.raw_path
+    head = b"%s %s HTTP/1.1\r\n%s\r\n" % (request.method.encode(), target, b"".join(lines))
+    if not _REQUEST.fullmatch(head) or head.count(b"\r\n") != len(headers) + 2:
+        raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
+    if _words(headers, b"transfer-encoding"):
+        raise httpx.LocalProtocolError("a body is never sent with `Transfer-Encoding`")
+    if any(words != b"%d" % size for words in _words(headers, b"content-length")):
+        raise httpx.LocalProtocolError("`Content-Length` is not the length of the body")
+    return head
+
+
+def _words(headers: Pairs, name: bytes) -> list[bytes]:
+    values = (value for key, value in headers if key.lower() == name)
+    return [word.strip().lower() for value in values for word in value.split(b",")]
+
+
+_HEAD_END: Final = lazy_pattern(rb"\n\r?\n")
+_STATUS: Final = lazy_pattern(rb"HTTP/([0-9]\.[0-9]) ([0-9]{3})(?: ([^\x00\r\n]*))?")
+_FIELD: Final = lazy_pattern(rb"(" + _TOKEN + rb"):([^\x00\r\n]*)")
+
+
+class Head:
+    __slots__ = ("headers", "reason", "status", "version")
+
+    def __init__(self, data: bytes) -> None:
+        """Read the head.
+
+        Raises:
+            httpx.RemoteProtocolError: it is invalid.
+        """
+        first, *lines = data.replace(b"\r\n", b"\n").rstrip(b"\n").split(b"\n")
+        found = _STATUS.fullmatch(first)
+        if found is None:
+            raise httpx.RemoteProtocolError(f"illegal status line: {first[:80]!r}")
+        self.version, self.status, self.reason = found[1], int(found[2]), found[3] or b""
+        self.headers: Pairs = []
+        for line in _unfold_lines(lines):
+            field = _FIELD.fullmatch(line)
+            if field is None:
+                raise httpx.RemoteProtocolError(f"illegal header line: {line[:80]!r}")
+            self.headers.append((field[1], field[2].strip(b" \t")))
+
+    def words(self, name: bytes) -> list[bytes]:
+        """The items of a list header, from all its lines."""
+        return _words(self.headers, name)
+
+    @property
+    def keeps_alive(self) -> bool:
+        """True if the connection can be reused."""
+        return self.version >= b"1.1" and b"close" not in self.words(b"connection")
+
+    def find_framing(self, method: str) -> Framing:
+        """Return how the end of the body is found.
+
+        Raises:
+            httpx.RemoteProtocolError: the head does not define it validly.
+        """
+        if method == "HEAD" or self.status in {204, 304}:
+            return SizedBody(0)
+        if codings := self.words(b"transfer-encoding"):
+            if codings != [b"chunked"]:
+                raise httpx.RemoteProtocolError("Only Transfer-Encoding: chunked is supported")
+            return ChunkedBody()
+        sizes = set(self.words(b"content-length"))
+        if len(sizes) > 1:
+            raise httpx.RemoteProtocolError("conflicting Content-Length headers")
+        if not sizes:
+            return UnsizedBody()
+        size = sizes.pop()
+        if not size.isdigit() or len(size) > 20:  # ruff: ignore[magic-value-comparison] - as h11
+            raise httpx.RemoteProtocolError("bad Content-Length")
+        return SizedBody(int(size))
+
+
+def _unfold_lines(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """Header lines, with obsolete continuation lines joined."""
+    whole: list[bytes] = []
+    for line in lines:
+        if not line.startswith((b" ", b"\t")):
+            whole.append(line)
+        elif whole:
+            whole[-1] += b" " + line.lstrip(b" \t")
+        else:
+            raise httpx.RemoteProtocolError("continuation line at start of headers")
+    return whole
 
 
 class SizedBody:
@@ -132,12 +201,15 @@ class UnsizedBody:
         self.rest = b""
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:  # ruff: ignore[no-self-use] - of `Framing`
-        """All of it."""
         pieces.append(data)
 
     def close(self) -> None:
-        """The regular end."""
         self.over = True
+
+
+_MAX_TRAILERS: Final = 16 * 1024
+_CHUNK: Final = lazy_pattern(rb"([0-9A-Fa-f]{1,20})[ \t]*(?:;[^\r\n]*)?\r\n")
+_CHUNK_CUT: Final = lazy_pattern(rb"(?:[0-9A-Fa-f]{1,20}[ \t]*(?:;[^\r\n]*)?\r?)?")
 
 
 class ChunkedBody:
@@ -219,77 +291,9 @@ class ChunkedBody:
             self._waiting = data
 
 
-class Head:
-    """Status line and headers of a response."""
-
-    __slots__ = ("headers", "reason", "status", "version")
-
-    def __init__(self, data: bytes) -> None:
-        """Read the head.
-
-        Raises:
-            httpx.RemoteProtocolError: it is invalid.
-        """
-        first, *lines = data.replace(b"\r\n", b"\n").rstrip(b"\n").split(b"\n")
-        found = _STATUS.fullmatch(first)
-        if found is None:
-            raise httpx.RemoteProtocolError(f"illegal status line: {first[:80]!r}")
-        self.version, self.status, self.reason = found[1], int(found[2]), found[3] or b""
-        self.headers: Pairs = []
-        for line in _unfolded(lines):
-            field = _FIELD.fullmatch(line)
-            if field is None:
-                raise httpx.RemoteProtocolError(f"illegal header line: {line[:80]!r}")
-            self.headers.append((field[1], field[2].strip(b" \t")))
-
-    def words(self, name: bytes) -> list[bytes]:
-        """The items of a list header, from all its lines."""
-        return _words(self.headers, name)
-
-    @property
-    def keeps_alive(self) -> bool:
-        """Whether the connection can be reused."""
-        return self.version >= b"1.1" and b"close" not in self.words(b"connection")
-
-    def framing(self, method: str) -> Framing:
-        """How the end of the body is found.
-
-        Raises:
-            httpx.RemoteProtocolError: the head does not define it validly.
-        """
-        if method == "HEAD" or self.status in {204, 304}:
-            return SizedBody(0)
-        if codings := self.words(b"transfer-encoding"):
-            if codings != [b"chunked"]:
-                raise httpx.RemoteProtocolError("Only Transfer-Encoding: chunked is supported")
-            return ChunkedBody()
-        sizes = set(self.words(b"content-length"))
-        if len(sizes) > 1:
-            raise httpx.RemoteProtocolError("conflicting Content-Length headers")
-        if not sizes:
-            return UnsizedBody()
-        size = sizes.pop()
-        if not size.isdigit() or len(size) > 20:  # ruff: ignore[magic-value-comparison] - as h11
-            raise httpx.RemoteProtocolError("bad Content-Length")
-        return SizedBody(int(size))
-
-
-def _words(headers: Pairs, name: bytes) -> list[bytes]:
-    values = (value for key, value in headers if key.lower() == name)
-    return [word.strip().lower() for value in values for word in value.split(b",")]
-
-
-def _unfolded(lines: Iterable[bytes]) -> Iterable[bytes]:
-    """Header lines, with obsolete continuation lines joined."""
-    whole: list[bytes] = []
-    for line in lines:
-        if not line.startswith((b" ", b"\t")):
-            whole.append(line)
-        elif whole:
-            whole[-1] += b" " + line.lstrip(b" \t")
-        else:
-            raise httpx.RemoteProtocolError("continuation line at start of headers")
-    return whole
+MAX_HEAD: Final = 100 * 1024
+"""How long the head of an answer may be."""
+_MOST_WAITING: Final = 256 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -317,12 +321,10 @@ class Connection(asyncio.Protocol):
     # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is established."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Data was received."""
         try:
             self._take(data)
         except httpx.RemoteProtocolError as error:
@@ -331,7 +333,6 @@ class Connection(asyncio.Protocol):
             self._arrived.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection was lost."""
         self._is_lost = True
         if exc is not None:
             self._failure = self._failure or httpx.ReadError("")
@@ -347,7 +348,7 @@ class Connection(asyncio.Protocol):
     # Called by the transport.
 
     def may_be_used(self, kept_seconds: float) -> bool:
-        """Whether a request may be sent: still connected, and not idle for too long."""
+        """Return true if a request may be sent: still connected, and not idle for too long."""
         if self._is_lost or self._transport is None or self._transport.is_closing():
             return False
         if self._loop.time() - self.idle_since > kept_seconds:
@@ -372,7 +373,7 @@ class Connection(asyncio.Protocol):
         head_sent = _head_of(request, len(body))
         self._is_last = b"close" in _words(request.headers.raw, b"connection")
         self._transport.write(head_sent + body)
-        while (head := self._answered()) is None:
+        while (head := self._current_head()) is None:
             await self._arrival("Server disconnected without sending a response.")
         return head
 
@@ -419,11 +420,10 @@ class Connection(asyncio.Protocol):
         return False
 
     def close(self) -> None:
-        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _answered(self) -> Head | None:
+    def _current_head(self) -> Head | None:
         return self._head
 
     def _take(self, data: bytes) -> None:
@@ -461,7 +461,7 @@ class Connection(asyncio.Protocol):
             if head.status == 101:  # ruff: ignore[magic-value-comparison] - switching protocols
                 raise httpx.RemoteProtocolError("the server switches to another protocol, unasked")
             if head.status >= 200:  # ruff: ignore[magic-value-comparison] - 1xx: not final
-                self._framing = head.framing(self._method)
+                self._framing = head.find_framing(self._method)
                 self._head = head
                 return True
         if len(self._unread) > MAX_HEAD:
@@ -503,7 +503,6 @@ class CappedConnection(Connection):
         self._most = most
 
     def data_received(self, data: bytes) -> None:
-        """Data was received, too much of it perhaps."""
         self._most -= len(data)
         if self._most < 0:
             self._fail(TooManyBytesError("the answer is too large"))
@@ -511,35 +510,9 @@ class CappedConnection(Connection):
             super().data_received(data)
 
 
-class TooManyBytesError(httpx.RemoteProtocolError):
-    """More was sent than the transport receives."""
-
-
-class _Body(httpx.AsyncByteStream):
-    """The body of a response; releases its connection at the end."""
-
-    def __init__(self, connection: Connection, transport: "DirectTransport") -> None:
-        self._connection = connection
-        self._transport = transport
-        self._is_closed = False
-
-    def __aiter__(self) -> "_Body":
-        return self
-
-    async def __anext__(self) -> bytes:
-        """The next piece."""
-        if self._is_closed:
-            raise httpx.StreamClosed
-        piece = await self._connection.next_piece()
-        if not piece:
-            raise StopAsyncIteration
-        return piece
-
-    async def aclose(self) -> None:
-        """Release the connection, or close it if the body was not read to its end."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._transport.over(self._connection)
+_PORTS: Final = {"http": 80, "https": 443}
+_NEXT_ADDRESS_SECONDS: Final = 0.25
+_ONE_OF_SEVERAL_SECONDS: Final = 2.0
 
 
 class DirectTransport(httpx.AsyncBaseTransport):
@@ -580,7 +553,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         await self._room.acquire()
         connection: Connection | None = None
         try:
-            connection = self._connected(_origin(request.url))
+            connection = self._take_idle(_origin(request.url))
             if connection is None:
                 connection = await self._connect(request)
             head = await connection.ask(request)
@@ -606,7 +579,6 @@ class DirectTransport(httpx.AsyncBaseTransport):
         self._room.release()
 
     async def aclose(self) -> None:
-        """Close every connection."""
         for connection in self._open:
             connection.close()
         self._open.clear()
@@ -614,7 +586,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         # asyncio closes a socket with a short delay.
         await asyncio.sleep(0)
 
-    def _connected(self, origin: tuple[str, str, int]) -> Connection | None:
+    def _take_idle(self, origin: tuple[str, str, int]) -> Connection | None:
         """The most recently used idle connection to that origin."""
         for connection in [one for one in reversed(self._idle) if one.origin == origin]:
             self._idle.remove(connection)
@@ -632,7 +604,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         seconds = request.extensions.get("timeout", {}).get("connect")
         try:
             with anyio.fail_after(seconds):
-                connection = await self._opened(scheme, host, port)
+                connection = await self._open_connection(scheme, host, port)
         except TimeoutError as error:
             raise httpx.ConnectTimeout("") from error
         except (ssl.SSLError, OSError, UnicodeError) as error:
@@ -641,23 +613,23 @@ class DirectTransport(httpx.AsyncBaseTransport):
         self._open.add(connection)
         return connection
 
-    async def _opened(self, scheme: str, host: str, port: int) -> Connection:
+    async def _open_connection(self, scheme: str, host: str, port: int) -> Connection:
         """A connection to a host: to the first of its addresses that answers."""
         tls = self._tls() if scheme == "https" else None
         if self._addresses is None:
-            return await self._opened_at(host, port, tls, host)
+            return await self._open_at(host, port, tls, host)
         *others, last = await self._addresses(host, port)
         for address in others:
             with suppress(OSError), anyio.move_on_after(_ONE_OF_SEVERAL_SECONDS):
-                return await self._opened_at(address, port, tls, host)
-        return await self._opened_at(last, port, tls, host)
+                return await self._open_at(address, port, tls, host)
+        return await self._open_at(last, port, tls, host)
 
-    async def _opened_at(
+    async def _open_at(
         self, place: str, port: int, tls: ssl.SSLContext | None, host: str
     ) -> Connection:
         """A connection to a name or an address; a certificate has to be for `host`."""
         _, connection = await asyncio.get_running_loop().create_connection(
-            self._made,
+            self._make_connection,
             place,
             port,
             ssl=tls,
@@ -666,7 +638,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
         )
         return connection
 
-    def _made(self) -> Connection:
+    def _make_connection(self) -> Connection:
         return Connection() if self._most_bytes is None else CappedConnection(self._most_bytes)
 
     def _tls(self) -> ssl.SSLContext:
@@ -674,14 +646,82 @@ class DirectTransport(httpx.AsyncBaseTransport):
         return verify if isinstance(verify, ssl.SSLContext) else tls_context(verify=verify)
 
 
+class _Body(httpx.AsyncByteStream):
+    """The body of a response; releases its connection at the end."""
+
+    def __init__(self, connection: Connection, transport: "DirectTransport") -> None:
+        self._connection = connection
+        self._transport = transport
+        self._is_closed = False
+
+    def __aiter__(self) -> "_Body":
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._is_closed:
+            raise httpx.StreamClosed
+        piece = await self._connection.next_piece()
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        """Release the connection, or close it if the body was not read to its end."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._transport.over(self._connection)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int]:
+    return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)
+
+
+def is_web_url(text: str) -> bool:
+    """Return true if a text is a URL with a host that can be asked over HTTP."""
+    try:
+        url = httpx.URL(text)
+        return url.scheme in _PORTS and bool(url.host)
+    except (httpx.InvalidURL, UnicodeError, ValueError):
+        return False
+
+
+@cache
+def tls_context(*, verify: bool) -> ssl.SSLContext:
+    """Return the context of the process: creating one takes tens of milliseconds."""
+    context = httpx.create_ssl_context(verify=verify, trust_env=False)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _why(error: Exception) -> str:
+    """The error for a failed connection, in httpx's wording."""
+    is_own = isinstance(error, (ssl.SSLError, UnicodeError)) or "gaierror" in type(error).__name__
+    return str(error) if is_own else "All connection attempts failed"
+
+
+def unknown_host(error: BaseException, origin: str) -> str | None:
+    """The message if an address look-up failed, whichever exception wraps it."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, socket.gaierror):
+            host = urlsplit(origin).hostname or origin
+            if cause.errno == socket.EAI_AGAIN:
+                return f"DNS gave no answer for `{host}`"
+            return f"DNS has no address for `{host}`"
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
 INFLATES: Final = frozenset({"gzip", "x-gzip", "deflate"})
-"""The content codings that `inflated` knows."""
+"""The content codings that `inflate` knows."""
 _GZIP: Final = zlib.MAX_WBITS | 16
 _STEP: Final = 64 * 1024
 _MOST_MEMBERS: Final = 100
 
 
-async def inflated(body: AsyncIterable[bytes], coding: str) -> AsyncIterator[bytes]:
+async def inflate(body: AsyncIterable[bytes], coding: str) -> AsyncIterator[bytes]:
     """A compressed body, in pieces of bounded size; how many are taken is up to the caller.
 
     Raises:
@@ -748,147 +788,3 @@ class _Inflater:
         """
         if not self._is_empty and not (self._stream is not None and self._stream.eof):
             raise zlib.error("incomplete")
-
-
-class PostError(Exception):
-    """A request got no answer; the message says why."""
-
-
-async def post_json(url: str, body: bytes, seconds: float) -> int:
-    """Send JSON, and return the status of the answer, of which nothing else is read.
-
-    With no proxy and no credentials of the environment; redirects are not followed. Authorities
-    are those of `SSL_CERT_FILE` or `SSL_CERT_DIR`, where one is set: what is told may be a server
-    of one's own.
-
-    Raises:
-        TimeoutError: there was no answer in that time.
-        PostError: there was none at all.
-    """
-    is_https = urlsplit(url).scheme == "https"
-    verify = httpx.create_ssl_context(trust_env=True) if is_https else False
-    transport = DirectTransport(verify=verify, most=1, kept_seconds=0, most_bytes=_MOST_OF_A_POST)
-    headers = {"Content-Type": "application/json"}
-    try:
-        with anyio.fail_after(seconds):
-            async with (
-                httpx.AsyncClient(transport=transport, trust_env=False, timeout=seconds) as client,
-                client.stream(
-                    "POST", url, content=body, headers=headers, follow_redirects=False
-                ) as response,
-            ):
-                return response.status_code
-    except httpx.TimeoutException as error:
-        raise TimeoutError from error
-    except httpx.TransportError as error:
-        raise PostError(str(error)) from error
-
-
-@frozen
-class PostAnswer:
-    """An answer that was read whole; the names of `headers` are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-async def post_for_answer(
-    url: str, body: bytes, *, headers: Mapping[str, str], connect_seconds: float, most_bytes: int
-) -> PostAnswer:
-    """Send JSON on a connection of its own, and read the whole answer.
-
-    With no proxy and no credentials of the environment; redirects are not followed. How long it
-    takes in all is for the caller to limit.
-
-    Raises:
-        PostError: there was no answer, or a longer one.
-    """
-    transport = DirectTransport(verify=True, most=1, kept_seconds=0, most_bytes=most_bytes)
-    fixed = {"content-type": "application/json", "connection": "close"}
-    try:
-        request = httpx.Request(
-            "POST",
-            url,
-            content=body,
-            headers={**fixed, **headers},
-            extensions={"timeout": {"connect": connect_seconds}},
-        )
-        async with aclosing(await transport.handle_async_request(request)) as response:
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            data = b"".join([piece async for piece in response.stream])
-    except (httpx.TransportError, UnicodeError) as error:
-        why = unknown_host(error, url) or str(error) or "the connection was lost"
-        raise PostError(why) from error
-    finally:
-        await transport.aclose()
-    return PostAnswer(response.status_code, response.headers, data)
-
-
-def is_web_url(text: str) -> bool:
-    """Whether a text is a URL with a host that can be asked over HTTP."""
-    try:
-        url = httpx.URL(text)
-        return url.scheme in _PORTS and bool(url.host)
-    except (httpx.InvalidURL, UnicodeError, ValueError):
-        return False
-
-
-def _origin(url: httpx.URL) -> tuple[str, str, int]:
-    return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)
-
-
-def _why(error: Exception) -> str:
-    """The error for a failed connection, in httpx's wording."""
-    is_own = isinstance(error, (ssl.SSLError, UnicodeError)) or "gaierror" in type(error).__name__
-    return str(error) if is_own else "All connection attempts failed"
-
-
-def _head_of(request: httpx.Request, size: int) -> bytes:
-    """The head of a request whose body has that size.
-
-    Raises:
-        httpx.LocalProtocolError: it has a character that HTTP does not allow, or misstates the
-            body, so that a server would read the rest as another request.
-    """
-    headers = request.headers.raw
-    lines = [b"%s: %s\r\n" % pair for pair in headers]
-    target = request.url.raw_path
-    head = b"%s %s HTTP/1.1\r\n%s\r\n" % (request.method.encode(), target, b"".join(lines))
-    if not _REQUEST.fullmatch(head) or head.count(b"\r\n") != len(headers) + 2:
-        raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
-    if _words(headers, b"transfer-encoding"):
-        raise httpx.LocalProtocolError("a body is never sent with `Transfer-Encoding`")
-    if any(words != b"%d" % size for words in _words(headers, b"content-length")):
-        raise httpx.LocalProtocolError("`Content-Length` is not the length of the body")
-    return head
-
-
-def unknown_host(error: BaseException, origin: str) -> str | None:
-    """The message if an address look-up failed, whichever exception wraps it."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        if isinstance(cause, socket.gaierror):
-            host = urlsplit(origin).hostname or origin
-            if cause.errno == socket.EAI_AGAIN:
-                return f"DNS gave no answer for `{host}`"
-            return f"DNS has no address for `{host}`"
-        seen.add(id(cause))
-        cause = cause.__cause__ or cause.__context__
-    return None
-
-
-def remember_absence(name: str) -> None:
-    """Look for the module `name` once; if it is missing, later imports fail at once.
-
-    Python does not cache failed imports and searches the whole path again at the next. httpcore,
-    used for proxies, tries `sniffio` several times per request: this saves a tenth of a tool turn.
-    """
-    if name in sys.modules:
-        return
-    try:
-        import_module(name)
-    except ImportError:
-        modules: dict[str, Any] = sys.modules
-        modules[name] = None

@@ -1,4 +1,4 @@
-"""The time after which a busy endpoint wants to be asked again (L8, quirk 61).
+"""The time after which a busy endpoint wants to be asked again.
 
 It stands in headers of many names, or in the body: in a field, or in words.
 """
@@ -15,6 +15,7 @@ from aish.core.patterns import lazy_pattern
 LONGEST_WAIT: Final = 120.0
 """Nobody waits longer than this for an endpoint."""
 RATE_LIMITED: Final = 429
+RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
 OVERLOADED: Final = frozenset({RATE_LIMITED, 503, 529})
 _LOOKED_AT: Final = 8192
 _PIECE: Final = (
@@ -46,7 +47,7 @@ _SINCE_1970: Final = 1e8
 
 @frozen
 class RetryAdvice:
-    """What an error says of the next attempt.
+    """Advice of an error about the next attempt.
 
     `wait` is in seconds; `headers` are those that a gateway repeats in the error. `spent` says that
     a quota is used up which does not renew within minutes.
@@ -63,10 +64,10 @@ class RetryAdvice:
         return header_wait(self.headers, now, limited=True)
 
 
-def told_wait(status: int, headers: Mapping[str, str], body: str, now: float) -> float | None:
+def seconds_to_wait(status: int, headers: Mapping[str, str], body: str, now: float) -> float | None:
     """The seconds that an answer with a status asks to wait; headers come first."""
     wait = header_wait(headers, now, limited=status == RATE_LIMITED)
-    return retry_advice(parsed(body), status).wait_at(now) if wait is None else wait
+    return retry_advice(parse_body(body), status).wait_at(now) if wait is None else wait
 
 
 def header_wait(headers: Mapping[str, str], now: float, *, limited: bool) -> float | None:
@@ -118,7 +119,7 @@ def _duration(text: str) -> float:
 
 def retry_advice(error: Any, status: int = RATE_LIMITED) -> RetryAdvice:
     """The advice in an error, as JSON or as text; words count only for a busy endpoint."""
-    text = (error if isinstance(error, str) else _dumped(error))[:_LOOKED_AT]
+    text = (error if isinstance(error, str) else _dump(error))[:_LOOKED_AT]
     wait, spent = None, "insufficient_quota" in text
     headers: dict[str, str] = {}
     for scope in _scopes(error):
@@ -173,7 +174,7 @@ def _google(scope: dict[str, Any]) -> tuple[float | None, bool]:
     return wait, daily
 
 
-def parsed(body: str) -> Any:
+def parse_body(body: str) -> Any:
     """The value of a JSON body, or the body."""
     try:
         return json.loads(body)
@@ -181,7 +182,7 @@ def parsed(body: str) -> Any:
         return body
 
 
-def _dumped(error: Any) -> str:
+def _dump(error: Any) -> str:
     try:
         return json.dumps(error, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

@@ -1,9 +1,9 @@
 """The event log: each event of a run is numbered, dated, masked and passed to each sink.
 
-Secrets are masked in events once, before any sink receives them (X4).
+Secrets are masked in events once, before any sink receives them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol, TypeVar
 
@@ -38,9 +38,9 @@ _CLOSED = frozenset(
 )
 
 
-def masked(event: Event, secrets: Secrets) -> Event:
+def mask_event(event: Event, secrets: Secrets) -> Event:
     """The event with every secret in any of its fields replaced by its tag."""
-    return _masked_record(event, secrets)
+    return _mask_record(event, secrets)
 
 
 class Pieces:
@@ -55,58 +55,55 @@ class Pieces:
         self._open: dict[Place, dict[str, tuple[Piece, StreamMask]]] = {}
 
     def feed(self, piece: Piece) -> Piece | None:
-        """What can be shown now of the text held back and this piece."""
+        """Return what can be shown now of the text held back and this piece."""
         here = self._open.setdefault(piece.place, {})
         kind = piece.stream if isinstance(piece, ToolOutput) else type(piece).__name__
         if kind not in here:
-            first = _masked_record(replace(piece, text=""), self._secrets)
+            first = _mask_record(replace(piece, text=""), self._secrets)
             here[kind] = first, StreamMask(self._secrets)
-        shown, mask = here[kind]
+        part, mask = here[kind]
         text = mask.feed(piece.text)
-        return replace(shown, text=text) if text else None
+        return replace(part, text=text) if text else None
 
     def release(self, place: Place) -> list[Piece]:
         """The text held back of the turn or call at `place`, which has ended."""
-        ended = [(shown, mask.flush()) for shown, mask in self._open.pop(place, {}).values()]
-        return [replace(shown, text=text) for shown, text in ended if text]
+        ended = [(piece, mask.flush()) for piece, mask in self._open.pop(place, {}).values()]
+        return [replace(piece, text=text) for piece, text in ended if text]
 
     def drop(self, place: Place) -> None:
         """Forget the turn at `place`, which was withdrawn."""
         self._open.pop(place, None)
 
 
-def _masked_record(record: Record, secrets: Secrets) -> Record:
+def _mask_record(record: Record, secrets: Secrets) -> Record:
     changes = {}
-    for name in _open_fields(type(record)):
+    kind: type[Any] = type(record)
+    names = _OPEN.get(kind)
+    if names is None:
+        names = tuple(field.name for field in fields(kind) if field.name not in _CLOSED)
+        _OPEN[kind] = names
+    for name in names:
         value = getattr(record, name)
-        cleaned = _masked_value(value, secrets)
+        cleaned = _mask_value(value, secrets)
         if cleaned is not value:
             changes[name] = cleaned
     return replace(record, **changes) if changes else record  # type: ignore[type-var]  # is one
 
 
-def _masked_value(value: Any, secrets: Secrets) -> Any:
+def _mask_value(value: Any, secrets: Secrets) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
         cleaned = secrets.mask(value)
         return value if cleaned == value else cleaned
     if isinstance(value, tuple):
-        return tuple(_masked_value(item, secrets) for item in value)
+        return tuple(_mask_value(item, secrets) for item in value)
     if hasattr(value, "__dataclass_fields__"):
-        return _masked_record(value, secrets)
+        return _mask_record(value, secrets)
     return secrets.mask_json(value)
 
 
 _OPEN: dict[type, tuple[str, ...]] = {}
-
-
-def _open_fields(kind: type[Any]) -> tuple[str, ...]:
-    names = _OPEN.get(kind)
-    if names is None:
-        names = tuple(field.name for field in fields(kind) if field.name not in _CLOSED)
-        _OPEN[kind] = names
-    return names
 
 
 class Sink(Protocol):
@@ -114,21 +111,19 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in messages: `the journal`."""
-        ...
+        """The name in messages: `the journal`."""
 
     @property
     def deltas(self) -> bool:
-        """Whether it receives answers and output piece by piece, and not only whole."""
-        ...
+        """True if it receives answers and output piece by piece, and not only whole."""
+        return False
 
     def __call__(self, stamped: Stamped) -> None:
         """Take an event; after an `OSError` this sink receives no more events."""
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # ruff: ignore[no-self-use] - most sinks hold nothing back
         """Finish pending output; called once, and not after a failure."""
-        ...
+        return
 
 
 OnFailure = Callable[[Sink, OSError], None]
@@ -178,14 +173,14 @@ class EventLog:
 
     @property
     def is_followed(self) -> bool:
-        """Whether somebody follows the events beside the sinks."""
+        """True if somebody follows the events beside the sinks."""
         return bool(self._readers)
 
     def follow(self, reader: Callable[[Stamped], None]) -> Callable[[], None]:
         """Tell `reader` of each event after the sinks, piece by piece too, until it is stopped."""
 
         def stop() -> None:
-            self._readers = tuple(one for one in self._readers if one is not reader)
+            self._readers = tuple(other for other in self._readers if other is not reader)
 
         self._readers = (*self._readers, reader)
         return stop
@@ -198,11 +193,17 @@ class EventLog:
         """
         if isinstance(event, (TextDelta, ReasoningDelta, ToolOutput)):
             if self._live or self._readers:
-                self._emit_piece(event)
+                public = self._pieces.feed(event) if self._secrets else event
+                if public is not None:
+                    self._send(public, self._live)
             return
         if self._secrets:
-            self._end_pieces(event)
-            event = masked(event, self._secrets)
+            if isinstance(event, TurnFinished | ToolFinished):
+                for piece in self._pieces.release(event.place):
+                    self._send(piece, self._live)
+            elif isinstance(event, TextWithdrawn):
+                self._pieces.drop(event.place)
+            event = mask_event(event, self._secrets)
         needed = self._journal is not None and self._needs_journal(event)
         if needed and self._lost is not None:
             raise _not_written(self._lost)
@@ -217,6 +218,15 @@ class EventLog:
         except OSError as error:
             self._fail(sink, error)
 
+    def retell(self, earlier: Iterable[tuple[Sink, Stamped]]) -> None:
+        """Pass events of an earlier part of the run to those sinks that need them."""
+        for sink, stamped in earlier:
+            if sink in self._sinks:
+                try:
+                    sink(stamped)
+                except OSError as error:
+                    self._fail(sink, error)
+
     def close(self) -> None:
         """Close every sink that still works."""
         for sink in self._sinks:
@@ -226,19 +236,6 @@ class EventLog:
                 self._fail(sink, error)
         self._sinks = self._live = ()
         self._readers = ()
-
-    def _emit_piece(self, piece: Piece) -> None:
-        shown = self._pieces.feed(piece) if self._secrets else piece
-        if shown is not None:
-            self._send(shown, self._live)
-
-    def _end_pieces(self, event: Event) -> None:
-        """Release the held-back text of what has ended; drop that of a withdrawn turn."""
-        if isinstance(event, TurnFinished | ToolFinished):
-            for piece in self._pieces.release(event.place):
-                self._send(piece, self._live)
-        elif isinstance(event, TextWithdrawn):
-            self._pieces.drop(event.place)
 
     def _needs_journal(self, event: Event) -> bool:
         match event:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from aish.core.frozen import frozen
 from aish.core.text import for_terminal
-from aish.output.rows import Folding, folded
+from aish.output.rows import Folding, fold
 from aish.output.screen import Screen
 from aish.output.style import Look, Style, cells
 
@@ -31,7 +31,7 @@ class Cleaner:
         self._last = ""
 
     def piece(self, text: str) -> str:
-        """What can be written now that `text` has arrived."""
+        """Return what can be written now that `text` has arrived."""
         if not self._held and text.isascii() and text.isprintable():
             self._last = text[-1:] or self._last
             return text
@@ -41,20 +41,20 @@ class Cleaner:
         if len(self._held) > 1:
             # Of several only the last one has a neighbour that is not known yet.
             sure, self._held = whole[:-1], whole[-1]
-        return self._cleaned(sure)
+        return self._clean(sure)
 
     def rest(self) -> str:
-        """What was held back; no text follows."""
+        """Return what was held back; no text follows."""
         held, self._held = self._held, ""
-        return self._cleaned(held)
+        return self._clean(held)
 
-    def _cleaned(self, text: str) -> str:
+    def _clean(self, text: str) -> str:
         if not text:
             return ""
         before = self._last if text[0] in _SELECTORS else ""
         self._last = text[-1]
-        shown = for_terminal(before + text)
-        return shown[len(for_terminal(before)) :]
+        line = for_terminal(before + text)
+        return line[len(for_terminal(before)) :]
 
 
 @frozen
@@ -87,8 +87,8 @@ class LineAssembler:
         """The incomplete line; may be read by another thread."""
         return "".join(tuple(self._pieces)) or self._kept
 
-    def held(self, text: str) -> bool:
-        """Whether `text` completes nothing and was only stored; the fast path for most pieces."""
+    def hold(self, text: str) -> bool:
+        """Store `text` and return true if it completes nothing; the fast path for most pieces."""
         if self._is_long or self._size + len(text) >= self._longest or self._has_end(text):
             return False
         if text:
@@ -136,8 +136,8 @@ class LineAssembler:
             self._restart()
             self._is_long = True
 
-    def _restart(self, kept: str = "") -> None:
-        self._kept = kept
+    def _restart(self, rest: str = "") -> None:
+        self._kept = rest
         self._pieces.clear()
         self._size = 0
         self._is_long = False
@@ -148,15 +148,12 @@ class Answer(Protocol):
 
     def feed(self, text: str) -> None:
         """More of it has arrived."""
-        ...
 
     def end(self) -> None:
         """It is complete."""
-        ...
 
     def drop(self) -> None:
         """It is withdrawn; what is not final on the screen is removed."""
-        ...
 
 
 class RawAnswer:
@@ -169,7 +166,6 @@ class RawAnswer:
         screen.end_line()
 
     def feed(self, text: str) -> None:
-        """Write it."""
         self._screen.text(self._cleaner.piece(text), elsewhere=self._elsewhere)
 
     def end(self) -> None:
@@ -177,12 +173,12 @@ class RawAnswer:
         self._screen.text(self._cleaner.rest(), elsewhere=self._elsewhere)
 
     def drop(self) -> None:
-        """What was written remains."""
+        """Leave what was written."""
         self._screen.end_line()
 
 
 class _Stream:
-    """One of the two output streams of a command."""
+    """An output stream of a command."""
 
     def __init__(self, look: Look, style: Style) -> None:
         self.lines = LineAssembler(overwrites=True)
@@ -205,13 +201,11 @@ class CommandOutput:
         screen.pin(self._tail)
 
     def feed(self, text: str, name: str) -> None:
-        """Output has arrived."""
         stream = self._streams[name]
         self.is_empty = self.is_empty and not text
         self._draw(stream, stream.lines.feed(text))
 
     def end(self) -> None:
-        """The command has ended."""
         for stream in self._streams.values():
             self._draw(stream, stream.lines.end())
         self._screen.pin(None)
@@ -219,8 +213,8 @@ class CommandOutput:
 
     def _draw(self, stream: _Stream, lines: Iterator[Line]) -> None:
         room = self._screen.width - self._margin
-        if shown := "".join([self._row(stream, line, room) for line in lines]):
-            self._screen.instead(shown)
+        if rows := "".join([self._row(stream, line, room) for line in lines]):
+            self._screen.instead(rows)
 
     def _row(self, stream: _Stream, line: Line, room: int) -> str:
         goes_on = self._in_line is stream
@@ -232,10 +226,10 @@ class CommandOutput:
         broken = "" if self._in_line is None else "\n"
         if line.part == "whole":
             self._in_line = None
-            shown = for_terminal(line.text)
-            if "\t" in shown or cells(shown) > room:
-                shown = Folding(room, stream.bar).piece(shown)
-            return f"{broken}{stream.bar}{shown}\n"
+            text = for_terminal(line.text)
+            if "\t" in text or cells(text) > room:
+                text = Folding(room, stream.bar).piece(text)
+            return f"{broken}{stream.bar}{text}\n"
         stream.folding = Folding(room, stream.bar)
         if line.part == "first":
             stream.cleaner = Cleaner()
@@ -248,7 +242,7 @@ class CommandOutput:
             stream.bar + row
             for stream in self._streams.values()
             if stream.lines.partial
-            for row in folded(
+            for row in fold(
                 for_terminal(stream.lines.partial[-width * height :]), width - 1 - self._margin
             )
         ]

@@ -1,4 +1,4 @@
-"""The terminal display of each event, of a run and of a session (S4).
+"""The terminal display of each event, of a run and of a session.
 
 One `match` serves both. They differ in the values of a `Presentation`: the console of `aish run`
 names its steps, for several may produce output at once, and displays items; a session draws answers
@@ -61,11 +61,12 @@ from aish.core.json import JsonValue, json_text
 from aish.core.phrases import and_more, counted, dollars
 from aish.core.text import for_line, for_terminal
 from aish.output.live_text import Answer, CommandOutput, RawAnswer
-from aish.output.progress import Batch, Batches, ItemLog, closing_parts
-from aish.output.rows import folded, hint_rows, parts_in_rows, sentence
+from aish.output.progress import Batch, Batches, ItemLog, summary_parts
+from aish.output.rows import fold, hint_rows, parts_in_rows, sentence
 from aish.output.screen import Screen
 from aish.output.status import (
     OF_ITEMS,
+    DenialHints,
     OpenQuestions,
     Tally,
     call_status,
@@ -121,6 +122,7 @@ class Account:
     hint: str | None = None
     annotations: list[AnnotationAdded] = field(default_factory=list)
     questions: OpenQuestions = field(default_factory=OpenQuestions)
+    approving: DenialHints = field(default_factory=DenialHints)
 
 
 class Presenter:
@@ -172,8 +174,8 @@ class Presenter:
         self._is_titled = False
 
     def __call__(self, stamped: Stamped) -> None:
-        """Draw the lines for this event."""
         event = stamped.event
+        self._account.approving.take(event)
         if event.place.item is not None:
             if self._items is not None:
                 self._account.tally.take(stamped)
@@ -181,9 +183,9 @@ class Presenter:
             if isinstance(event, ApprovalAsked | ApprovalAnswered):
                 self._question(event)
         elif isinstance(event, TextDelta):
-            self._said(event.place, event.text)
+            self._feed_answer(event.place, event.text)
         elif isinstance(event, ReasoningDelta):
-            self._thought(event)
+            self._show_thought(event)
         else:
             self._account.tally.take(stamped)
             self._draw(event)
@@ -201,13 +203,13 @@ class Presenter:
         if look.animate:
             self._screen.wait(for_line(", ".join(doing)))
         else:
-            self._lines(line for one in doing for line in _note(look, "dim", one))
+            self._lines(line for item in doing for line in _note(look, "dim", item))
 
     def line(self, text: str = "", style: Style | None = None) -> None:
         """Lines of the caller, in our styles or none; they may quote untrusted text."""
         for line in text.split("\n"):
-            shown = _with_styles(line)
-            self._screen.line(self._look.paint(style, shown) if style and shown else shown)
+            row = _with_styles(line)
+            self._screen.line(self._look.paint(style, row) if style and row else row)
 
     def guest(self) -> "Presenter":
         """Draws a pipeline that is run within the session, until it has ended."""
@@ -246,7 +248,7 @@ class Presenter:
         look = self._look
         match event:
             case RunStarted():
-                self._lines(_opening_lines(look, event, titled=self._is_titled))
+                self._lines(_header_lines(look, event, titled=self._is_titled))
             case StepStarted():
                 # Named by its first action: a skipped step gets one line, not two.
                 if self._items is not None:
@@ -260,17 +262,17 @@ class Presenter:
             case TurnFinished():
                 self._turn_finished(event)
             case TextWithdrawn():
-                self._withdrawn(event)
+                self._withdraw_answer(event)
             case ToolDecided():
                 self._header(event.place)
                 self._quiet()
-                self._lines(self._decided_lines(event))
+                self._lines(self._decision_lines(event))
                 self._last_call, self._below_frame = event.place, True
             case ApprovalAsked() | ApprovalAnswered():
                 self._question(event)
             case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
-                if said := control_text(event):
-                    self._lines(_note(look, "dim", said))
+                if text := control_text(event):
+                    self._lines(_note(look, "dim", text))
             case ToolStarted():
                 self._waits.call(event.place, "running" if _is_command(event) else event.tool)
             case ToolProgress():
@@ -281,15 +283,15 @@ class Presenter:
             case ToolFinished():
                 self._tool_finished(event)
             case Retry():
-                self._named(event.place)
+                self._name_step(event.place)
                 self._lines(_note(look, "yellow", retry_text(event, event.reason)))
                 self._waits.model(event.place, f"waiting to ask {for_line(event.endpoint)} again")
             case Fallback():
-                self._named(event.place)
+                self._name_step(event.place)
                 arrow = f"{event.source} {look.glyphs.arrow} {event.target}"
                 self._lines(_note(look, "yellow", f"fallback {arrow}: {event.reason}"))
             case Notice():
-                self._named(event.place)
+                self._name_step(event.place)
                 first, *rest = lines_of(event.text, event.code)
                 self._lines(_note(look, _LEVELS[event.level], first))
                 self._lines(for_line(f"{_INDENT}{line}") for line in rest)
@@ -299,7 +301,12 @@ class Presenter:
                 elif not event.ok:
                     self._lines(_note(look, "red", event.message))
             case AnnotationAdded():
-                self._annotated(event)
+                # Shown at the end of a run; in a session, which may be long, at once.
+                self._account.annotations.append(event)
+                if not self._presentation.names_steps:
+                    from aish.output.result import annotation_text
+
+                    self._lines(_note(self._look, _LEVELS[event.level], annotation_text(event)))
             case StepFinished():
                 self._step_finished(event)
             case RunFinished():
@@ -324,20 +331,20 @@ class Presenter:
         questions, look = self._account.questions, self._look
         style: Style = "yellow"
         if isinstance(event, ApprovalAsked):
-            is_shown, said = event.expires is not None, questions.asked(event)
+            is_shown, text = event.expires is not None, questions.add(event)
         else:
             asked = questions.get(event.id)
             is_shown = event.way != "terminal" and (asked is None or asked.expires is not None)
             style = "dim" if event.answer in {"approve", "always"} else "yellow"
-            said = questions.answered(event)
+            text = questions.remove(event)
         if not is_shown:
             return
         if event.place.item is None:
-            self._named(event.place)
+            self._name_step(event.place)
             self._quiet()
         else:
-            said = f"{event.place.step} {event.place.item}: {said}"
-        self._lines(_note(look, style, said))
+            text = f"{event.place.step} {event.place.item}: {text}"
+        self._lines(_note(look, style, text))
 
     def _lines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -358,12 +365,12 @@ class Presenter:
         look = self._look
         self._lines(("", look.row(f"{look.glyphs.step} {place.step}", "bold")))
 
-    def _named(self, place: Place) -> None:
+    def _name_step(self, place: Place) -> None:
         """Name the step of a line that does not name it itself, if it could be another."""
         if self._step is not None or self._is_crowded:
             self._header(place)
 
-    def _said(self, place: Place, text: str) -> None:
+    def _feed_answer(self, place: Place, text: str) -> None:
         """More of an answer."""
         answer, speaking = self._answer, self._lock.speaking
         speaks = place is speaking or place == speaking
@@ -376,7 +383,7 @@ class Presenter:
         answer.feed(text)
         self._lock.shown_now += len(text)
 
-    def _thought(self, event: ReasoningDelta) -> None:
+    def _show_thought(self, event: ReasoningDelta) -> None:
         if not self._verbose:
             self._waits.model(event.place, "thinking")
             self._wait()
@@ -424,7 +431,7 @@ class Presenter:
         if event.purpose != "answer":
             # Not shown: a summary is for the model, and a sampled turn for a server.
             return
-        if rest := event.text[self._lock.shown(place) :]:
+        if rest := event.text[self._lock.length_shown(place) :]:
             speaks = self._answer is not None and self._lock.speaking == place
             answer = self._answer if speaks and self._kind == "answer" else None
             (answer or self._begin(place, "answer")).feed(rest)
@@ -435,35 +442,32 @@ class Presenter:
             look = self._look
             cost = dollars(event.cost_usd) if event.cost_usd else ""
             parts = [event.model, tokens_text(event.usage), cost, seconds_text(event.seconds)]
-            said = "".join(f" {look.glyphs.dot} {part}" for part in filter(None, parts))
-            self._screen.line(look.row(said.lstrip(), "dim"))
+            text = "".join(f" {look.glyphs.dot} {part}" for part in filter(None, parts))
+            self._screen.line(look.row(text.lstrip(), "dim"))
 
-    def _withdrawn(self, event: TextWithdrawn) -> None:
+    def _withdraw_answer(self, event: TextWithdrawn) -> None:
         if self._lock.speaking == event.place and self._answer is not None:
             self._answer.drop()
             self._answer = None
         if self._lock.forget(event.place) or event.text:
-            self._named(event.place)
-            said = "the answer so far is withdrawn"
-            self._lines(_note(self._look, "yellow", said))
+            self._name_step(event.place)
+            message = "the answer so far is withdrawn"
+            self._lines(_note(self._look, "yellow", message))
 
-    def _decided_lines(self, event: ToolDecided) -> Iterator[str]:
+    def _decision_lines(self, event: ToolDecided) -> Iterator[str]:
         """A call, or a command as it was given, and who allowed it."""
         look = self._look
-        if not self._presentation.frames_commands:
-            yield call_line(look, event.tool, event.arguments)
-            return
-        is_command = _is_command(event)
+        is_command = self._presentation.frames_commands and _is_command(event)
         if is_command:
             yield from _command_lines(look, event)
         else:
             yield call_line(look, event.tool, event.arguments)
-        if said := (_RULES if is_command else _PERSONS).get(event.verdict):
-            yield look.row(f"    {said} {event.rule}", "dim")
+        if source := (_RULES if is_command else _PERSONS).get(event.verdict):
+            yield look.row(f"    {source} {event.rule}", "dim")
 
     def _tool_finished(self, event: ToolFinished) -> None:
         place = event.place
-        self._waits.answered(place)
+        self._waits.end_call(place)
         is_framed = self._presentation.frames_commands and _is_command(event)
         if is_framed and event.kind != "denied":
             self._ending[place.step] = event
@@ -501,16 +505,8 @@ class Presenter:
         how = step.error.code if step.error else step.status
         if isinstance(code, int):
             how, self._framed_end = f"exit {code}", call.place.step
-        said = for_line(f"{how} {look.glyphs.dot} ") + seconds_text(call.seconds or step.seconds)
-        self._lines((_end_rule(look, said, failed=code != 0),))
-
-    def _annotated(self, event: AnnotationAdded) -> None:
-        """Shown at the end of a run; in a session, which may be long, at once."""
-        self._account.annotations.append(event)
-        if not self._presentation.names_steps:
-            from aish.output.result import annotation_text
-
-            self._lines(_note(self._look, _LEVELS[event.level], annotation_text(event)))
+        status = for_line(f"{how} {look.glyphs.dot} ") + seconds_text(call.seconds or step.seconds)
+        self._lines((_end_rule(look, status, failed=code != 0),))
 
     def _step_finished(self, event: StepFinished) -> None:
         step = event.place.step
@@ -543,13 +539,13 @@ class Presenter:
                 why = f": {event.error.message}" if event.error else ""
                 yield look.row(f"{look.glyphs.skipped} {step}skipped{why}", "dim")
             return
-        said = event.error.message if event.error else event.status
+        message = event.error.message if event.error else event.status
         if event.status == "paused":
-            yield from _note(look, "yellow", f"{step}{said}")
+            yield from _note(look, "yellow", f"{step}{message}")
             return
         # Unmet expectations were shown in full; the error only repeats the first in short.
-        for first, *rest in [message.split("\n") for message in self._unmet] or [[said]]:
-            yield from _said(look, f"{look.glyphs.no} {step}{first}", "red")
+        for first, *rest in [message.split("\n") for message in self._unmet] or [[message]]:
+            yield from _own_lines(look, f"{look.glyphs.no} {step}{first}", "red")
             yield from map(look.row, rest)
         if event.error and event.error.hint:
             if event.error.code not in OF_ITEMS:
@@ -557,18 +553,18 @@ class Presenter:
             yield from hint_rows(for_line(event.error.hint), look.width)
 
 
-def _said(look: Look, text: str, style: Style | None = None) -> Iterator[str]:
-    """One of our own lines, folded between its words."""
+def _own_lines(look: Look, text: str, style: Style | None = None) -> Iterator[str]:
+    """Yield a line of our own, folded between its words."""
     for row in sentence(for_line(text), look.width):
         yield look.paint(style, row) if style else row
 
 
 def _note(look: Look, style: Style, text: str) -> Iterator[str]:
     glyph = look.glyphs.dot if style == "dim" else look.glyphs.warning
-    return _said(look, f"{glyph} {text}", style)
+    return _own_lines(look, f"{glyph} {text}", style)
 
 
-def _opening_lines(look: Look, event: RunStarted, *, titled: bool) -> Iterator[str]:
+def _header_lines(look: Look, event: RunStarted, *, titled: bool) -> Iterator[str]:
     """The file if it is not `titled`, models, servers with their current state, and cassette."""
     parts = [f"{model.alias} ({model.model})" for model in event.models]
     for server in event.servers:
@@ -585,7 +581,7 @@ def _opening_lines(look: Look, event: RunStarted, *, titled: bool) -> Iterator[s
         yield look.row(cassette_text(event.cassette), "dim")
 
 
-def _closing_of_run(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
+def _run_summary(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
     yield ""
     if account.annotations:
         from aish.output.result import annotation_rows
@@ -594,20 +590,23 @@ def _closing_of_run(account: Account, event: RunFinished, look: Look) -> Iterato
             yield from _note(look, _LEVELS[level], row)
     if event.exit.code:
         first, *rest = exit_lines(event.exit)
-        yield from _said(look, first, _style_of(event))
+        yield from _own_lines(look, first, _style_of(event))
         yield from (for_line(f"{_INDENT}{line}") for line in rest)
-        yield from map(for_line, account.questions.closing(event))
+        yield from map(for_line, account.questions.lines_at_end(event))
         if event.exit.hint and event.exit.hint != account.hint:
             yield from hint_rows(for_line(event.exit.hint), look.width)
+    for denial in event.denials:
+        for hint in account.approving.of(denial):
+            yield from hint_rows(for_line(hint), look.width)
     status, *parts = account.tally.parts(event)
     # A line of its own: together with the folder it would be too long.
     used = parts.pop() if event.cassette is not None else None
-    said = [status, *map(for_line, parts)]
-    first, *others = parts_in_rows(said, look.glyphs.dot, look.width)
+    status_parts = [status, *map(for_line, parts)]
+    first, *others = parts_in_rows(status_parts, look.glyphs.dot, look.width)
     yield look.paint(_style_of(event), status) + first.removeprefix(status)
     yield from others
     if used is not None:
-        yield from _said(look, used)
+        yield from _own_lines(look, used)
 
 
 def _style_of(event: RunFinished) -> Style:
@@ -616,45 +615,44 @@ def _style_of(event: RunFinished) -> Style:
     return "green" if event.exit.code == 0 else "red"
 
 
-def _closing_of_session(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
+def _session_summary(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
     if event.exit.code:
-        said = event.exit.reason or event.exit.name
-        yield from _said(look, f"{look.glyphs.no} {said}", "red")
+        message = event.exit.reason or event.exit.name
+        yield from _own_lines(look, f"{look.glyphs.no} {message}", "red")
     parts = [counted(account.tally.answers, "answer"), tokens_text(event.usage)]
     parts += [dollars(event.cost_usd) if event.cost_usd else "", event.folder or ""]
     for row in parts_in_rows(list(map(for_line, parts)), look.glyphs.dot, look.width):
         yield look.paint("dim", row)
 
 
-RUN = Presentation("the console", _closing_of_run, names_steps=True)
-SESSION = Presentation("the session", _closing_of_session, frames_commands=True)
+RUN = Presentation("the console", _run_summary, names_steps=True)
+SESSION = Presentation("the session", _session_summary, frames_commands=True)
 
 
 def call_line(look: Look, tool: str, arguments: JsonValue) -> str:
     """Name and arguments of a call on one dim line, with the count of what was cut."""
-    said = f"{_INDENT}{look.glyphs.call} {tool} {json_text(arguments, spaced=True)}"
-    shown = for_line(said[:_READ_AT_MOST])
-    if len(said) > _READ_AT_MOST or cells(shown) > look.width:
-        kept = look.fit(shown, look.width - len(f" +{len(said):,}"))
-        shown = f"{kept} +{len(said) - len(kept) + len(look.glyphs.cut):,}"
-    return look.paint("dim", shown)
+    line = f"{_INDENT}{look.glyphs.call} {tool} {json_text(arguments, spaced=True)}"
+    text = for_line(line[:_READ_AT_MOST])
+    if len(line) > _READ_AT_MOST or cells(text) > look.width:
+        beginning = look.fit(text, look.width - len(f" +{len(line):,}"))
+        text = f"{beginning} +{len(line) - len(beginning) + len(look.glyphs.cut):,}"
+    return look.paint("dim", text)
 
 
 def _is_command(event: ToolDecided | ToolStarted | ToolFinished) -> bool:
-    """Whether a call is a local command."""
     return event.tool == "shell__run"
 
 
 def _command_lines(look: Look, event: ToolDecided) -> Iterator[str]:
     """The command as given, folded and not cut; `$` precedes one that is run."""
-    given = event.arguments if isinstance(event.arguments, Mapping) else {}
-    words, command = given.get("argv"), str(given.get("command", ""))
+    arguments = event.arguments if isinstance(event.arguments, Mapping) else {}
+    words, command = arguments.get("argv"), str(arguments.get("command", ""))
     if isinstance(words, (list, tuple)):
         import shlex
 
         command = shlex.join(map(str, words))
     runs = event.verdict in {"auto", "ask-yes"}
-    for number, row in enumerate(folded(for_terminal(command), look.width - 2)):
+    for number, row in enumerate(fold(for_terminal(command), look.width - 2)):
         mark = "$ " if runs and not number else _INDENT
         yield look.paint("bold" if runs else "dim", f"{mark}{row}")
 
@@ -668,8 +666,8 @@ def _result_lines(look: Look, finished: ToolFinished) -> Iterator[str]:
     ╰ 0.01 s
     """
     if finished.kind == "denied":
-        said = finished.content.removeprefix("[aish] ")
-        yield look.row(f"{_INDENT}{look.glyphs.no} {said}", "yellow")
+        text = finished.content.removeprefix("[aish] ")
+        yield look.row(f"{_INDENT}{look.glyphs.no} {text}", "yellow")
         return
     lines = finished.content.strip("\n").split("\n")
     shown_lines = lines if len(lines) <= SHOWN_LINES + 1 else lines[:SHOWN_LINES]
@@ -722,27 +720,25 @@ class OutputLock:
     _late: set[Place] = field(default_factory=set)
 
     def enter(self, step: str | None) -> None:
-        """A step begins."""
         self._steps.add(step or "")
 
     def leave(self, step: str | None) -> None:
-        """A step is over."""
         self._steps.discard(step or "")
 
     @property
     def is_crowded(self) -> bool:
-        """Whether more than one step may have output to show."""
+        """True if more than one step may have output to show."""
         return len(self._steps) > 1
 
     def may_speak(self, place: Place, *, crowded: bool) -> bool:
-        """Whether a turn may begin to show its answer; if not, it is shown when complete."""
+        """Return true if a turn may begin to show its answer; if not, it is shown when complete."""
         if place in self._late or crowded or place in self._shown:
             self._late.add(place)
             return False
         return True
 
     def speak(self, place: Place) -> None:
-        """What is drawn from now on belongs to this turn."""
+        """Draw for this turn from now on."""
         self.interrupt()
         self.speaking = place
 
@@ -752,8 +748,8 @@ class OutputLock:
             self._shown[self.speaking] = self._shown.get(self.speaking, 0) + self.shown_now
         self.speaking, self.shown_now = None, 0
 
-    def shown(self, place: Place) -> int:
-        """How much of a turn's answer was shown."""
+    def length_shown(self, place: Place) -> int:
+        """Return how much of a turn's answer was shown."""
         return self._shown.get(place, 0) + (self.shown_now if place == self.speaking else 0)
 
     def forget(self, place: Place) -> bool:
@@ -780,25 +776,22 @@ class Waits:
         self._models.pop(place.step or "", None)
 
     def step_over(self, step: str | None) -> None:
-        """Nothing of a step is pending any more."""
+        """Forget what is pending of a step."""
         self._models.pop(step or "", None)
         for place in [place for place in self._calls if place.step == step]:
             del self._calls[place]
 
     def call(self, place: Place, tool: str) -> None:
-        """A call is pending."""
         self._calls[place] = for_line(tool)
 
-    def answered(self, place: Place) -> None:
-        """A call has returned."""
+    def end_call(self, place: Place) -> None:
         self._calls.pop(place, None)
 
     def progress(self, event: ToolProgress) -> None:
-        """The progress of a call."""
         total = "" if event.total is None else f"/{event.total:g}"
-        said = f" {event.message}" if event.message else ""
+        message = f" {event.message}" if event.message else ""
         if event.place in self._calls:
-            self._calls[event.place] = for_line(f"{event.tool} {event.progress:g}{total}{said}")
+            self._calls[event.place] = for_line(f"{event.tool} {event.progress:g}{total}{message}")
 
     def text(self) -> str:
         """The whole text; with step names if there are several."""
@@ -811,7 +804,7 @@ class Waits:
 
 
 class ItemDisplay:
-    """Counts what happens in items, and shows it on the screen: a display, then a summary (B4)."""
+    """Counts what happens in items, and shows it on the screen: a display, then a summary."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -821,7 +814,7 @@ class ItemDisplay:
 
     @property
     def are_shown(self) -> bool:
-        """Whether any step has items that are running."""
+        """True if any step has items that are running."""
         return bool(self._batches.running)
 
     def step_started(self, event: StepStarted) -> None:
@@ -829,17 +822,16 @@ class ItemDisplay:
         self._batches.step_started(event, self._screen.now())
 
     def take(self, event: Event) -> None:
-        """Count an event of an item, or within it."""
         was_idle, now = not self._batches.running, self._screen.now()
-        found = self._batches.take(event, now)
-        if found is None:
+        batch = self._batches.take(event, now)
+        if batch is None:
             return
         if was_idle:
-            self._screen.pin(self._drawn)
+            self._screen.pin(self._draw_panel)
         if not isinstance(event, ItemStarted | ItemFinished):
             self._notice(event)
         elif self._log is not None:
-            for line in self._log.lines(*found, now):
+            for line in self._log.lines(*batch, now):
                 self._screen.line(for_line(line))
 
     def step_finished(self, event: StepFinished) -> None:
@@ -851,7 +843,7 @@ class ItemDisplay:
             self._screen.pin(None)
         self._screen.line()
         self._screen.line(self._look.row(f"{self._look.glyphs.step} {batch.step}", "bold"))
-        parts = closing_parts(batch, event.seconds)
+        parts = summary_parts(batch, event.seconds)
         for row in parts_in_rows(parts, self._look.glyphs.dot, self._look.width, "  "):
             self._screen.line(self._look.row(row))
         if self._log is None:
@@ -869,7 +861,7 @@ class ItemDisplay:
         if more > 0:
             self._screen.line(f"  {self._look.glyphs.cut} and {more:,} more failed")
 
-    def _drawn(self, width: int, height: int) -> Sequence[str]:
+    def _draw_panel(self, width: int, height: int) -> Sequence[str]:
         # In the drawing thread: importing rich takes as long as some requests.
         from aish.output.progress_panel import panel_lines
 
@@ -879,5 +871,5 @@ class ItemDisplay:
     def _notice(self, event: Event) -> None:
         if isinstance(event, Notice) and (self._log is not None or event.code != "throttled"):
             where = f"{event.place.step} {event.place.item}"
-            said = f"{self._look.glyphs.warning} {where}: {event.text}"
-            self._screen.line(self._look.row(said, "yellow"))
+            text = f"{self._look.glyphs.warning} {where}: {event.text}"
+            self._screen.line(self._look.row(text, "yellow"))

@@ -1,4 +1,4 @@
-"""The progress of a `foreach` step (B4): counted from its events, in constant size.
+"""The progress of a `foreach` step: counted from its events, in constant size.
 
 What happens inside an item is counted and not reported one by one: there may be a million of them.
 A log has a line at the start, one at intervals, one per failure up to a limit, and the result.
@@ -44,7 +44,7 @@ class ItemFailure:
 
 @slotted
 class Cause:
-    """Why items failed: the message, the number of items, and two of them."""
+    """The reason why items failed: the message, the number of items, and two of them."""
 
     first: str
     last: str
@@ -78,7 +78,6 @@ class Batch:
 
     @property
     def failed(self) -> int:
-        """The number of items that failed."""
         return self.done - self.ok - self.skipped - self.paused
 
     @property
@@ -92,7 +91,6 @@ class Batch:
         return Usage(*self._tokens)
 
     def start(self, event: ItemStarted, now: float) -> None:
-        """An item begins."""
         self.in_flight[event.index] = (event.key, now)
 
     def finish(self, event: ItemFinished, now: float) -> ItemFailure | None:
@@ -113,24 +111,24 @@ class Batch:
             self.skipped += event.status == "skipped"
             self.paused += event.status == "paused"
             return None
-        said = event.error.message if event.error else event.status
-        failure = ItemFailure(event.key, event.status, said)
+        message = event.error.message if event.error else event.status
+        failure = ItemFailure(event.key, event.status, message)
         self._explain(failure)
         return failure
 
     def _explain(self, failure: ItemFailure) -> None:
         """Equal failures are grouped; of the others the first and the last few are kept."""
-        said = failure.message
-        cause = self.causes.get(said) or self.last_causes.get(said)
+        message = failure.message
+        cause = self.causes.get(message) or self.last_causes.get(message)
         if cause is None:
             cause = Cause(failure.key, failure.key)
             if len(self.causes) < KEPT_CAUSES:
-                self.causes[said] = cause
+                self.causes[message] = cause
         else:
             cause.last = failure.key
             cause.count += 1
-        self.last_causes.pop(said, None)
-        self.last_causes[said] = cause
+        self.last_causes.pop(message, None)
+        self.last_causes[message] = cause
         if len(self.last_causes) > LAST_FAILURES:
             del self.last_causes[next(iter(self.last_causes))]
 
@@ -195,7 +193,7 @@ def trouble_parts(batch: Batch) -> list[str]:
     return [f"{number:,} {name}" for number, name in named if number]
 
 
-def spent_parts(batch: Batch) -> list[str]:
+def usage_parts(batch: Batch) -> list[str]:
     """Tokens and cost, if there are any; unknown values are named."""
     tokens = tokens_text(batch.usage)
     if not tokens:
@@ -208,8 +206,7 @@ def spent_parts(batch: Batch) -> list[str]:
     return [tokens, f"{money} ({batch.unpriced:,} unpriced)" if batch.unpriced else money]
 
 
-def closing_parts(batch: Batch, seconds: float) -> list[str]:
-    """The result of the step."""
+def summary_parts(batch: Batch, seconds: float) -> list[str]:
     of = "" if batch.total in {None, batch.ok} else f" of {batch.total or 0:,}"
     rate = batch.done / seconds if seconds > 0 else 0.0
     parts = [f"{batch.ok:,}{of} ok", *trouble_parts(batch)]
@@ -221,7 +218,7 @@ def closing_parts(batch: Batch, seconds: float) -> list[str]:
     parts.append(seconds_text(seconds))
     if rate:
         parts.append(rate_text(rate))
-    return [*parts, *spent_parts(batch)]
+    return [*parts, *usage_parts(batch)]
 
 
 TOLD = 3
@@ -264,7 +261,7 @@ class Batches:
         if batch is None:
             return None
         if not isinstance(event, ItemStarted | ItemFinished):
-            return (batch, None) if self._counted(batch, event) else None
+            return (batch, None) if self._count(batch, event) else None
         if batch.step != step:
             return None
         if isinstance(event, ItemFinished):
@@ -277,7 +274,7 @@ class Batches:
         self._known.pop(step or "", None)
         return self.running.pop(step or "", None)
 
-    def _counted(self, batch: Batch, event: Event) -> bool:
+    def _count(self, batch: Batch, event: Event) -> bool:
         """Count what happened inside an item; returns whether it needs a line all the same."""
         if isinstance(event, ApprovalAsked | ApprovalAnswered):
             # For each of them a person is asked: there are few.
@@ -315,7 +312,6 @@ class ItemLog:
     _failures: dict[str, int] = field(default_factory=dict)
 
     def lines(self, batch: Batch, failure: ItemFailure | None, now: float) -> Iterator[str]:
-        """An item of the batch has begun or ended."""
         if batch.step not in self._told:
             self._told[batch.step] = (now, 0)
             of = "items" if batch.total is None else f"{batch.total:,} items"
@@ -333,15 +329,14 @@ class ItemLog:
             share = f" ({100 * batch.over // batch.total} %)" if batch.total else ""
             parts = [f"{count_text(batch)}{share}", *pace_parts(batch, now)]
             parts += [f"{len(batch.in_flight):,} in flight", *trouble_parts(batch)]
-            yield f"{batch.step}: {', '.join([*parts, *spent_parts(batch)])}"
+            yield f"{batch.step}: {', '.join([*parts, *usage_parts(batch)])}"
 
     def ended(self, batch: Batch, seconds: float) -> Iterator[str]:
-        """A batch has ended."""
         self._told.pop(batch.step, None)
         more = self._failures.pop(batch.step, 0) - TOLD_FAILURES
         if more > 0:
             yield f"{batch.step}: {more:,} more failed"
-        yield f"{batch.step}: {', '.join(closing_parts(batch, seconds))}"
+        yield f"{batch.step}: {', '.join(summary_parts(batch, seconds))}"
 
     def _is_due(self, batch: Batch, now: float) -> bool:
         """After ten seconds and a tenth of the items, or of the time if the total is unknown."""

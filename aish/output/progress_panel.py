@@ -1,4 +1,4 @@
-"""The live display of `foreach` steps, drawn with rich: batches in, lines for a screen out (B4).
+"""The live display of `foreach` steps, drawn with rich: batches in, lines for a screen out.
 
 Only the drawing is rich's. `screen`, which controls the terminal, decides where the lines are
 written and removes them before any other output. Imported only by a run with a `foreach` step on a
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aish.core.text import for_line
-from aish.output.progress import Batch, count_text, pace_parts, spent_parts, trouble_parts
+from aish.output.progress import Batch, count_text, pace_parts, trouble_parts, usage_parts
 from aish.output.rows import parts_in_rows
 from aish.output.status import seconds_text
 from aish.output.style import Look, cells
@@ -48,10 +48,10 @@ def panel_lines(
         # The last lines of a block matter least, its first one most.
         max(blocks, key=len).pop()
     lines = [line for block in blocks for line in block]
-    return ["", *_drawn(lines[: max(1, height - 1)], look, width - 1)]
+    return ["", *_draw(lines[: max(1, height - 1)], look, width - 1)]
 
 
-def _drawn(lines: Sequence[RenderableType], look: Look, width: int) -> Sequence[str]:
+def _draw(lines: Sequence[RenderableType], look: Look, width: int) -> Sequence[str]:
     encoding = "utf-8" if look.glyphs.cut == "…" else "ascii"
     paper = Paper(encoding)
     console = Console(
@@ -75,7 +75,7 @@ def _block(batch: Batch, look: Look, width: int, now: float) -> Iterator[Rendera
     yield _head(batch, look, width)
     flying = len(batch.in_flight)
     pace = [*pace_parts(batch, now), f"{flying:,} in flight", *trouble_parts(batch)]
-    for row in parts_in_rows([*pace, *spent_parts(batch)], look.glyphs.dot, width, _INDENT):
+    for row in parts_in_rows([*pace, *usage_parts(batch)], look.glyphs.dot, width, _INDENT):
         yield Text(look.fit(row, width), "dim")
     if batch.limit is not None:
         yield Text(
@@ -91,8 +91,8 @@ def _block(batch: Batch, look: Look, width: int, now: float) -> Iterator[Rendera
     for message, cause in reversed(list(batch.last_causes.items())):
         is_counted = cause.count > 1 and message in batch.causes
         times = f" ({cause.count:,} times)" if is_counted else ""
-        said = for_line(f"{_INDENT}{look.glyphs.no} {cause.last}{times}: {message}")
-        yield Text(look.fit(said, width), "red")
+        text = for_line(f"{_INDENT}{look.glyphs.no} {cause.last}{times}: {message}")
+        yield Text(look.fit(text, width), "red")
 
 
 def _head(batch: Batch, look: Look, width: int) -> RenderableType:

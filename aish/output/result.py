@@ -1,13 +1,13 @@
-"""`--format json`: the events of a run folded into one object (design 11).
+"""`--format json`: the events of a run folded into one object.
 
 What happens within the items of a step is not collected: there may be a million of them. Their
 results are read from their file when the object is written; the journal has the rest.
 
-Annotations of a run as text (B11).
+Annotations of a run as text.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from secrets import token_hex
 from typing import BinaryIO, cast, get_args
 
@@ -30,6 +30,7 @@ from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.journal.history import Call, Ended, Finished, History, Unit
+from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, public
 
 _MOST = 50
@@ -40,18 +41,18 @@ LEVELS = get_args(AnnotationLevel)
 
 def annotation_rows(found: Sequence[AnnotationAdded]) -> Iterator[tuple[str, AnnotationLevel]]:
     """The first annotations as text, the most severe first."""
-    ranked = sorted(dict.fromkeys(found), key=lambda one: LEVELS.index(one.level))
-    for one in ranked[:_MOST]:
-        yield annotation_text(one), one.level
+    ranked = sorted(dict.fromkeys(found), key=lambda annotation: LEVELS.index(annotation.level))
+    for annotation in ranked[:_MOST]:
+        yield annotation_text(annotation), annotation.level
     if len(ranked) > _MOST:
         yield f"and {counted(len(ranked) - _MOST, 'more annotation')}", "notice"
 
 
 def annotation_text(event: AnnotationAdded) -> str:
     """`src/total.py:2: error: the first row is left out`, in the form that compilers use."""
-    shown = shorten(event.message, _LONGEST)
+    message = shorten(event.message, _LONGEST)
     place = place_text(event)
-    return f"{place}: {event.level}: {shown}" if place else f"{event.level}: {shown}"
+    return f"{place}: {event.level}: {message}" if place else f"{event.level}: {message}"
 
 
 def place_text(event: AnnotationAdded) -> str:
@@ -70,7 +71,7 @@ MOST = 1000
 """Notices and expectations that are told; of items there may be any number."""
 
 
-def refused(run: str, pipeline: str, error: AishError, calls: Sequence[JsonObject]) -> Row:
+def refusal_row(run: str, pipeline: str, error: AishError, calls: Sequence[JsonObject]) -> Row:
     """The object of a run that is not resumed, because these calls might be made again."""
     code, (reason, *_) = error.exit_code, error.message.splitlines()
     end = Exit(int(code), code.name.lower(), retryable=False, reason=reason, hint=error.hint)
@@ -98,7 +99,6 @@ class Fold:
         self._left_out = 0
 
     def take(self, stamped: Stamped) -> None:
-        """Fold one event in."""
         match stamped.event:
             case RunStarted() as started:
                 self._head["pipeline"] = started.pipeline
@@ -113,85 +113,73 @@ class Fold:
         self._add(self._history.take(stamped))
 
     def _add(self, ended: Iterable[Ended]) -> None:
-        for one in ended:
-            if isinstance(one, Unit) and one.item is None and one.finished is not None:
-                self._steps[one.step] = _step_row(one, one.finished)
-            elif isinstance(one, Call) and one.is_refused:
-                self._denials[one.tool] += 1
+        for entry in ended:
+            if isinstance(entry, Unit) and entry.item is None and entry.finished is not None:
+                self._steps[entry.step] = _step_row(entry, entry.finished)
+            elif isinstance(entry, Call) and entry.is_refused:
+                self._denials[entry.tool] += 1
 
-    def result(self, finished: RunFinished) -> Row:
-        """The object, once the run has ended."""
-        return {
-            **self._head,
-            "status": finished.status,
-            "exit": plain(finished.exit),
-            "outputs": finished.outputs,
-            "steps": self._steps,
-            "expectations": self._expectations,
-            "annotations": self._told_annotations(),
-            "usage": plain(finished.usage),
-            "cost_usd": finished.cost_usd,
-            "seconds": finished.seconds,
-            "call_counts": plain(finished.calls),
-            "denials": finished.denials,
-            "notices": self._told_notices(),
-            "folder": finished.folder,
-            "cassette": plain(finished.cassette),
-            **self._pending(),
-            **self._repeated,
-        }
+    def result(self, end: RunFinished) -> Row:
+        return {**self._row(end.status, end.folder, end.denials, end), **self._repeated}
 
     def so_far(self, status: str, folder: str) -> Row:
         """The object of a run without an end: values that it does not have are null."""
         self._add(self._history.rest())
-        unknown = dict.fromkeys(("outputs", "usage", "cost_usd", "seconds"))
+        return self._row(status, folder, self._denials, None)
+
+    def _row(
+        self, status: str, folder: str | None, denials: Mapping[str, int], end: RunFinished | None
+    ) -> Row:
         return {
             **self._head,
             "status": status,
-            "exit": None,
-            **unknown,
+            "exit": None if end is None else plain(end.exit),
+            "outputs": None if end is None else end.outputs,
             "steps": self._steps,
             "expectations": self._expectations,
-            "annotations": self._told_annotations(),
-            "call_counts": None,
-            "denials": self._denials,
-            "notices": self._told_notices(),
+            "annotations": self._annotations_json(),
+            "usage": None if end is None else plain(end.usage),
+            "cost_usd": None if end is None else end.cost_usd,
+            "seconds": None if end is None else end.seconds,
+            "call_counts": None if end is None else plain(end.calls),
+            "denials": denials,
+            "notices": self._notices_json(),
             "folder": folder,
-            "cassette": None,
-            **self._pending(),
+            "cassette": None if end is None else plain(end.cassette),
+            **self._questions_row(),
         }
 
-    def _pending(self) -> Row:
+    def _questions_row(self) -> Row:
         """The questions without an answer, of items too; nothing if there are none."""
-        found: list[JsonValue] = [
+        rows: list[JsonValue] = [
             {
-                "id": one.id,
-                "tool": one.asked.tool,
-                "arguments": one.asked.arguments,
-                "reason": one.asked.reason,
-                "expires": one.asked.expires,
-                **_where(one.asked.place),
+                "id": question.id,
+                "tool": question.asked.tool,
+                "arguments": question.asked.arguments,
+                "reason": question.asked.reason,
+                "expires": question.asked.expires,
+                **_where(question.asked.place),
             }
-            for one in self._history.pending
+            for question in self._history.pending
         ]
-        return {"pending": found} if found else {}
+        return {"pending": rows} if rows else {}
 
-    def _tell(self, told: list[Row], what: Row) -> None:
+    def _tell(self, rows: list[Row], what: Row) -> None:
         """Add to a list that must not grow with the items."""
-        if len(told) < MOST:
-            told.append(what)
+        if len(rows) < MOST:
+            rows.append(what)
         else:
             self._left_out += 1
 
-    def _told_notices(self) -> JsonValue:
+    def _notices_json(self) -> JsonValue:
         left_out = self._left_out + self._history.annotations.left_out
         if not left_out:
             return cast("JsonValue", self._notices)
-        said = f"{left_out} more notices, expectations and annotations are in the journal"
-        more: Row = {"level": "warning", "code": "left_out", "text": said}
+        text = f"{left_out} more notices, expectations and annotations are in the journal"
+        more: Row = {"level": "warning", "code": "left_out", "text": text}
         return cast("JsonValue", [*self._notices, more])
 
-    def _told_annotations(self) -> JsonValue:
+    def _annotations_json(self) -> JsonValue:
         return [
             {name: plain(getattr(one, name)) for name, _ in _OF_ANNOTATION} | _where(one.place)
             for one in self._history.annotations.found
@@ -258,19 +246,17 @@ def result_pieces(result: Row, items: ItemsFile | None) -> Iterator[str]:
 
 
 def _where(place: Place) -> Row:
-    """Step and item, if there are any."""
     where = (("step", place.step), ("item", place.item))
     return {name: value for name, value in where if value is not None}
 
 
-class Result:
+class Result(Sink):
     """Writes the object to a binary stream when the run has ended.
 
     `items` has the results of items, if a step has any; it must precede this sink.
     """
 
     name = "the result"
-    deltas = False
 
     def __init__(
         self,
@@ -290,6 +276,3 @@ class Result:
             for piece in result_pieces(self._fold.result(stamped.event), self._items):
                 self._out.write(piece.encode())
             self._out.flush()
-
-    def close(self) -> None:
-        """Nothing is buffered."""

@@ -8,9 +8,14 @@ pieces is folded by its width in cells.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Literal
 
-from aish.output.style import cells
+from aish.output.style import cells, without_styles
 
+GAP = "  "
+"""What stands between columns."""
+Side = Literal["left", "center", "right"]
 _NARROW = 40
 _WORDS = re.compile(r" *[^ ]+")
 _TAB = 8
@@ -19,8 +24,8 @@ _TAB = 8
 def sentence(text: str, width: int, indent: str = "  ") -> Iterator[str]:
     """The rows of one line, at most `width` cells wide where its words allow it."""
     row, used, start = "", 0, ""
-    for found in _WORDS.finditer(text.rstrip(" ")):
-        word = found[0]
+    for match in _WORDS.finditer(text.rstrip(" ")):
+        word = match[0]
         size = cells(word)
         if used > len(indent) and used + size > width:
             yield start + row
@@ -46,8 +51,25 @@ def parts_in_rows(parts: Sequence[str], dot: str, width: int, start: str = "") -
 
 
 def hint_rows(hint: str, width: int) -> Iterator[str]:
-    """The hint, below the error."""
     return sentence(f"  hint: {hint}", width, " " * (8 if width >= _NARROW else 2))
+
+
+def column_rows(
+    line: Sequence[Sequence[str]], widths: Sequence[int], sides: Sequence[Side] = ()
+) -> Iterator[str]:
+    """The rows of a line of cells, each of which has rows of its own."""
+    for number in range(max(map(len, line))):
+        parts = (
+            _pad(cell[number] if number < len(cell) else "", width, side)
+            for cell, width, side in zip_longest(line, widths, sides)
+        )
+        yield GAP.join(parts).rstrip(" ")
+
+
+def _pad(text: str, width: int, side: Side | None) -> str:
+    left = max(0, width - cells(without_styles(text)))
+    before = left if side == "right" else left // 2 if side == "center" else 0
+    return " " * before + text + " " * (left - before)
 
 
 def spans(text: str, width: int) -> Iterator[tuple[int, int]]:
@@ -58,12 +80,12 @@ def spans(text: str, width: int) -> Iterator[tuple[int, int]]:
         if len(line) <= width and cells(line) <= width:
             yield start, start + len(line)
         else:
-            for begin, end in _broken(line, width):
+            for begin, end in _break_spans(line, width):
                 yield start + begin, start + end
         start += len(line) + 1
 
 
-def _broken(line: str, width: int) -> Iterator[tuple[int, int]]:
+def _break_spans(line: str, width: int) -> Iterator[tuple[int, int]]:
     start = end = used = 0
     for word in _WORDS.finditer(line.rstrip(" ")):
         size = cells(word[0])
@@ -130,6 +152,5 @@ class Folding:
             self._column += size
 
 
-def folded(text: str, width: int) -> list[str]:
-    """The rows of whole lines."""
+def fold(text: str, width: int) -> list[str]:
     return [row for line in text.split("\n") for row in Folding(width).piece(line).split("\n")]

@@ -61,7 +61,6 @@ class Screen:
         self._fresh = True
 
     def now(self) -> float:
-        """The clock of the screen."""
         return self._monotonic()
 
     @property
@@ -101,7 +100,6 @@ class Screen:
             self._label = label
 
     def rest(self) -> None:
-        """Remove the spinner."""
         if self._label is not None:
             with self._changed:
                 self._label = None
@@ -145,7 +143,15 @@ class Screen:
             if self._pinned is not None:
                 lines += self._pinned(width, height - 2)
             if self._label is not None:
-                lines.append(self._spinner(width))
+                glyphs = self.look.glyphs
+                waited = self._monotonic() - self._since
+                long = f" {seconds_text(waited)}" if waited >= _WORTH_COUNTING else ""
+                frame = glyphs.spinner[self._frame % len(glyphs.spinner)]
+                self._frame += 1
+                # One cell is left free: a terminal that wraps would leave a line behind.
+                lines.append(
+                    self.look.paint("dim", self.look.fit(f"{frame} {self._label}{long}", width - 1))
+                )
             # Unchanged text is not written again; a new size may have folded it.
             if tuple(lines) != self._drawn or (lines and size != self._drawn_at):
                 self._draw(tuple(lines), size)
@@ -161,7 +167,7 @@ class Screen:
             self._thread.join()
 
     def _is_restless(self, size: tuple[int, int]) -> bool:
-        """Whether the window became narrower a moment ago, and may do so again.
+        """Return true if the window became narrower a moment ago, and may do so again.
 
         While it is dragged, its size is sometimes known too late.
         """
@@ -170,15 +176,6 @@ class Screen:
             self._last_size = size
         self._still += 1
         return self._still <= _STILL
-
-    def _spinner(self, width: int) -> str:
-        glyphs = self.look.glyphs
-        waited = self._monotonic() - self._since
-        long = f" {seconds_text(waited)}" if waited >= _WORTH_COUNTING else ""
-        frame = glyphs.spinner[self._frame % len(glyphs.spinner)]
-        self._frame += 1
-        # One cell is left free: a terminal that wraps would leave a line behind.
-        return self.look.paint("dim", self.look.fit(f"{frame} {self._label}{long}", width - 1))
 
     def _draw(self, lines: tuple[str, ...], size: tuple[int, int]) -> None:
         """Draw over the last frame, without a moment in which nothing is shown.
@@ -191,14 +188,14 @@ class Screen:
         same = _same(before, lines)
         last = len(before) - 1
         if before and same >= last and len(lines) > last and lines[last].startswith(before[last]):
-            shown = "\n".join([lines[last][len(before[last]) :], *lines[last + 1 :]])
+            text = "\n".join([lines[last][len(before[last]) :], *lines[last + 1 :]])
         else:
             same = max(0, min(same, len(lines) - 1))
             rows = self._rows(self._drawn[same:], size[0])
-            shown = _over(lines[same:], rows)
+            text = _over(lines[same:], rows)
         self._drawn = lines
         self._drawn_at, self._drawn_width = size, size[0]
-        self._out.write(shown)
+        self._out.write(text)
         self._out.flush()
 
     def _write(self, text: str, *, fresh: bool, keep: bool = True) -> None:
@@ -208,28 +205,28 @@ class Screen:
             if self._held:
                 self._later.append(text)
                 return
-            shown = self._erasing() + text
+            whole = self._erase_sequence() + text
             if text and fresh and keep and self._pinned is not None and self._drawn:
                 # What is pinned remains, below the new line.
-                shown += "\n".join(self._drawn)
+                whole += "\n".join(self._drawn)
                 self._drawn_width = self._size()[0]
             else:
                 self._drawn = ()
-            if shown:
-                self._out.write(shown)
+            if whole:
+                self._out.write(whole)
                 self._out.flush()
 
     def _erase(self) -> None:
         if self._drawn:
-            self._out.write(self._erasing())
+            self._out.write(self._erase_sequence())
             self._out.flush()
             self._drawn = ()
 
-    def _erasing(self) -> str:
+    def _erase_sequence(self) -> str:
         return _over((), self._rows(self._drawn, self._size()[0])) if self._drawn else ""
 
     def _rows(self, lines: Sequence[str], width: int) -> int:
-        """How many rows these lines of the last frame occupy now.
+        """Return how many rows these lines of the last frame occupy now.
 
         A window that was narrowed since has folded them, or has left each in its row.
         """
@@ -267,7 +264,6 @@ class Screen:
 
 
 def _same(before: Sequence[str], lines: Sequence[str]) -> int:
-    """How many of the first lines are unchanged."""
     pairs = zip(before, lines, strict=False)
     return next(
         (at for at, (old, new) in enumerate(pairs) if old != new), min(map(len, (before, lines)))

@@ -16,7 +16,9 @@ from aish.core.events import (
     CassetteMode,
     ControlCalled,
     ControlEvent,
+    Event,
     Exit,
+    Failure,
     OfControl,
     Retry,
     RunFinished,
@@ -24,15 +26,17 @@ from aish.core.events import (
     Stamped,
     StepFinished,
     StepStarted,
+    ToolDecided,
     ToolFinished,
     ValueSet,
 )
 from aish.core.json import json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, dollars, shorten
-from aish.system.files import served_state
+from aish.system.files import state_of_servers
 
 _MINUTE = 60
+_MOST_HINTS = 10
 _TEN_SECONDS = 9.95
 
 
@@ -49,13 +53,13 @@ def lines_of(text: str, code: str) -> Sequence[str]:
 
 
 def retry_text(event: Retry, reason: str) -> str:
-    """What is retried, why, and when."""
+    """Say what is retried, why, and when."""
     again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
     return f"retry: {event.endpoint}: {reason}; {again}"
 
 
 def exit_lines(end: Exit) -> Sequence[str]:
-    """Why a run did not succeed, the exit code first."""
+    """Say why a run did not succeed, the exit code first."""
     first, *rest = lines_of(end.reason, end.name)
     return f"exit {end.code} ({end.name}): {first}", *rest
 
@@ -69,7 +73,7 @@ _MODES: Mapping[CassetteMode, str] = {
 
 
 def cassette_text(info: CassetteInfo) -> str:
-    """What happens to a run's cassette, shown before it begins: recording costs money."""
+    """Say before a run what happens to its cassette: recording costs money."""
     return _MODES[info.mode].format(info.path)
 
 
@@ -104,17 +108,16 @@ def until_text(expires: str | None) -> str:
     return f" until {end:%Y-%m-%d %H:%M} UTC"
 
 
-def asked_text(event: ApprovalAsked) -> str:
-    """What waits, why, and until when."""
+def question_text(event: ApprovalAsked) -> str:
     why = f": {shorten(event.reason, _LONGEST_REASON)}" if event.reason else ""
     until = until_text(event.expires)
     return f"{event.tool} waits for an answer{until} ({short_id(event.id)}){why}"
 
 
 def control_text(event: OfControl) -> str | None:
-    """What another program did over a socket; `None` where another event tells of it."""
-    said = _control_words(event)
-    return None if said is None else f"control API: {said}"
+    """Say what another program did over a socket; `None` where another event tells of it."""
+    words = _control_words(event)
+    return None if words is None else f"control API: {words}"
 
 
 def _control_words(event: OfControl) -> str | None:
@@ -145,13 +148,13 @@ def _call_words(event: ControlCalled) -> str | None:
     return f"{event.method} {event.path}{by}: {'done' if done else 'refused'} ({event.status})"
 
 
-def answered_text(event: ApprovalAnswered, tool: str) -> str:
+def answer_text(event: ApprovalAnswered, tool: str) -> str:
     """The answer, who gave it, and what the person wrote about it."""
-    said = ANSWERS[event.answer]
+    words = ANSWERS[event.answer]
     if event.answer in {"approve", "always", "deny"}:
         note = f": {shorten(event.note, _LONGEST_REASON)}" if event.note else ""
-        said += f" by {event.by} ({event.way}){note}"
-    return f"{tool} ({short_id(event.id)}) {said}"
+        words += f" by {event.by} ({event.way}){note}"
+    return f"{tool} ({short_id(event.id)}) {words}"
 
 
 class OpenQuestions:
@@ -164,32 +167,32 @@ class OpenQuestions:
         """The question of this id, if it is open."""
         return self._open.get(id)
 
-    def asked(self, event: ApprovalAsked) -> str:
+    def add(self, event: ApprovalAsked) -> str:
         """A question is open; returns the line for it."""
         self._open[event.id] = event
-        return asked_text(event)
+        return question_text(event)
 
-    def answered(self, event: ApprovalAnswered) -> str:
+    def remove(self, event: ApprovalAnswered) -> str:
         """A question has ended; returns the line for it."""
         asked = self._open.pop(event.id, None)
-        return answered_text(event, "call" if asked is None else asked.tool)
+        return answer_text(event, "call" if asked is None else asked.tool)
 
-    def closing(self, finished: RunFinished) -> Iterator[str]:
-        """What a paused run waits for, and the command that answers each call (A8)."""
+    def lines_at_end(self, finished: RunFinished) -> Iterator[str]:
+        """Yield what a paused run waits for, and the command that answers each call."""
         if finished.status == "paused":
-            yield from waiting_lines(tuple(self._open.values()), finished)
+            yield from question_lines(tuple(self._open.values()), finished)
 
 
-def waiting_lines(asked: Sequence[ApprovalAsked], finished: RunFinished) -> Iterator[str]:
+def question_lines(asked: Sequence[ApprovalAsked], finished: RunFinished) -> Iterator[str]:
     """The calls that wait for an answer, each with its command, and how to continue."""
     if asked:
         verb = "waits" if len(asked) == 1 else "wait"
         yield f"{counted(len(asked), 'call')} {verb} for an answer:"
     hint = finished.exit.hint or ""
-    for one in asked[:_MOST_QUESTIONS]:
-        command = approve_command(one.id, finished) if finished.folder else ""
-        how = f": `{command}`" if command and command not in hint else f" ({short_id(one.id)})"
-        yield f"  {one.tool}{until_text(one.expires)}{how}"
+    for question in asked[:_MOST_QUESTIONS]:
+        command = approve_command(question.id, finished) if finished.folder else ""
+        how = f": `{command}`" if command and command not in hint else f" ({short_id(question.id)})"
+        yield f"  {question.tool}{until_text(question.expires)}{how}"
     if len(asked) > _MOST_QUESTIONS:
         yield f"  and {len(asked) - _MOST_QUESTIONS} more: `aish runs pending` lists them"
     if finished.folder and "--resume" not in hint:
@@ -198,9 +201,11 @@ def waiting_lines(asked: Sequence[ApprovalAsked], finished: RunFinished) -> Iter
 
 def approve_command(id: str, part: RunStarted | RunFinished) -> str:
     """The command that answers a question of a run: the run's id is the name of its folder."""
+    import shlex
+
     runs, _, run = (part.folder or "").rpartition("/")
     # There the command looks for runs by itself.
-    elsewhere = f" --run-dir {_quoted(runs)}" if not _is_usual(runs) else ""
+    elsewhere = f" --run-dir {shlex.quote(runs)}" if not _is_usual(runs) else ""
     return f"aish approve {run} {short_id(id)}{elsewhere}"
 
 
@@ -208,13 +213,34 @@ def _is_usual(runs: str) -> bool:
     # Where runs are looked for, and where servers are.
     if runs in {".aish/runs", "pipelines/.aish/runs"}:
         return True
-    return runs in {str(served_state(project)) for project in (Path(), Path("pipelines"))}
+    return runs in {str(state_of_servers(project)) for project in (Path(), Path("pipelines"))}
 
 
-def _quoted(path: str) -> str:
-    import shlex
+class DenialHints:
+    """The hints by which denied calls would be approved, without what an error has told."""
 
-    return shlex.quote(path)
+    def __init__(self) -> None:
+        self._tools: dict[str, str] = {}
+
+    def take(self, event: Event) -> None:
+        """Take the hint of a denied call, or an error that has it."""
+        end: Failure | Exit | None = None
+        match event:
+            case ToolDecided() if event.hint and len(self._tools) < _MOST_HINTS:
+                self._tools[event.hint] = event.tool
+            case StepFinished():
+                end = event.error
+            case RunFinished():
+                end = event.exit
+            case _:
+                pass
+        hint_text = "" if end is None else end.hint or ""
+        for hint in [text for text in self._tools if hint_text.startswith(text)]:
+            del self._tools[hint]
+
+    def of(self, tool: str) -> Sequence[str]:
+        """The hints for the calls of a tool."""
+        return [hint for hint, denied in self._tools.items() if denied == tool]
 
 
 class Tally:
@@ -222,12 +248,14 @@ class Tally:
 
     def __init__(self) -> None:
         self._steps = 0
+        self._resumed = False
         self._asked: set[str | None] = set()
         self.answers = 0
 
     def take(self, stamped: Stamped) -> None:
-        """Count one event."""
         match stamped.event:
+            case RunStarted(resumed_from=before):
+                self._resumed = before is not None
             case StepStarted(place=place, kind="prompt"):
                 self._asked.add(place.step)
             case StepFinished(place=place, status=status) if status != "skipped":
@@ -240,13 +268,14 @@ class Tally:
     def parts(self, finished: RunFinished) -> Sequence[str]:
         """The parts of the closing line, the status first."""
         parts = [finished.status, counted(self._steps, "step")]
-        if finished.calls is not None and finished.calls.total:
-            parts.append(calls_text(finished.calls, "tool call"))
-        if tokens := tokens_text(finished.usage):
-            parts.append(tokens)
-        if finished.cost_usd:
-            parts.append(dollars(finished.cost_usd))
-        parts.append(seconds_text(finished.seconds))
+        calls = "" if finished.calls is None else calls_text(finished.calls, "tool call")
+        cost = dollars(finished.cost_usd) if finished.cost_usd else ""
+        whole = list(filter(None, (calls, tokens_text(finished.usage), cost)))
+        if self._resumed and whole:
+            # Steps and time are of this part alone.
+            parts += [seconds_text(finished.seconds), f"whole run: {whole[0]}", *whole[1:]]
+        else:
+            parts += [*whole, seconds_text(finished.seconds)]
         if finished.folder:
             parts.append(finished.folder)
         if used := finished.cassette:

@@ -53,7 +53,7 @@ ASCII = Glyphs("*", "o", ">", "<", "|", "`", "-", "x", "!", "-", "...", "->", "|
 
 @frozen
 class Look:
-    """How to draw on one terminal.
+    """The way to draw on one terminal.
 
     `follows`: its width may change while it is drawn on; `reflows`: it then refolds its text, as
     most terminals do.
@@ -67,39 +67,38 @@ class Look:
     reflows: bool = True
 
     def paint(self, style: Style, text: str) -> str:
-        """The text in a style, if there is colour."""
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.color else text
 
     def row(self, text: str, style: Style | None = None) -> str:
         """Any text on one line, at most as wide as the terminal."""
-        shown = self.fit(for_line(text), self.width)
-        return self.paint(style, shown) if style else shown
+        line = self.fit(for_line(text), self.width)
+        return self.paint(style, line) if style else line
 
     def fit(self, text: str, width: int) -> str:
-        """One line cut to `width` cells; an ellipsis marks the cut."""
+        """Cut a line to `width` cells; an ellipsis marks the cut."""
         if cells(text) <= width:
             return text
         room = max(0, width - len(self.glyphs.cut))
-        kept = 0
+        used = 0
         for index, character in enumerate(text):
-            kept += cells(character)
-            if kept > room:
+            used += cells(character)
+            if used > room:
                 return text[:index] + self.glyphs.cut
         return text
 
 
 def wants_console(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
-    """Whether people watch (`Console`), or a log is written (`Plain`)."""
+    """Return true if people watch (`Console`), false for a log (`Plain`)."""
     if environ.get("CI", "").lower() in {"1", "true", "yes"}:
         return False
-    return is_terminal or _forced(environ)
+    return is_terminal or _forces_color(environ)
 
 
 def look_of(out: TextIO, environ: Mapping[str, str]) -> Look:
     """The look for a text stream; `NO_COLOR`, `FORCE_COLOR`, `TERM`, `COLUMNS` are honoured."""
     is_terminal = out.isatty()
     dumb = environ.get("TERM", "") in {"dumb", ""} and is_terminal
-    color = _forced(environ) or (is_terminal and not dumb)
+    color = _forces_color(environ) or (is_terminal and not dumb)
     return Look(
         color=color and not environ.get("NO_COLOR"),
         animate=is_terminal and not dumb,
@@ -117,18 +116,17 @@ def cells(text: str) -> int:
 
 def rows_taken(line: str, width: int) -> int:
     """The number of rows that a line occupies on a terminal of the given width."""
-    shown = without_styles(line)
-    if shown.isascii():
-        return max(1, -(-len(shown) // width))
+    text = without_styles(line)
+    if text.isascii():
+        return max(1, -(-len(text) // width))
     rows, used = 1, 0
-    for character in shown:
+    for character in text:
         size = _cell(character)
         rows, used = (rows + 1, size) if used + size > width else (rows, used + size)
     return rows
 
 
 def without_styles(text: str) -> str:
-    """The text without our own colours."""
     return _STYLES.sub("", text) if "\x1b" in text else text
 
 
@@ -149,7 +147,7 @@ def _reflows(environ: Mapping[str, str]) -> bool:
     return named not in _LEAVING and not any(environ.get(name) for name in _OF_LEAVING)
 
 
-def _forced(environ: Mapping[str, str]) -> bool:
+def _forces_color(environ: Mapping[str, str]) -> bool:
     return environ.get("FORCE_COLOR", "") not in {"", "0", "false"}
 
 

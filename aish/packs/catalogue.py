@@ -1,4 +1,4 @@
-"""All packs, and what is known of their tools without loading one (K1, K2, K9, K10).
+"""All packs, and what is known of their tools without loading one.
 
 A new pack is one module and one line here. `manifest.json` has the marks and the older names of
 all tools; `docs/generate.py` writes it, and a test holds it against the packs.
@@ -7,12 +7,13 @@ all tools; `docs/generate.py` writes it, and a test holds it against the packs.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.tools import Tool
+from aish.core.tools import Reach, Tool
+from aish.system.files import pack_manifest
 
 _PATHS = frozenset({"path", "new_path", "cwd", "glob"})
 """Parameters that are paths below the root, in all packs."""
@@ -20,7 +21,7 @@ _PATHS = frozenset({"path", "new_path", "cwd", "glob"})
 
 @frozen
 class PackEntry:
-    """Where a pack is: its module is loaded when a server names the pack.
+    """The module of a pack, which is loaded when a server names the pack.
 
     `needs` are libraries that it cannot do without, `extra` the extra that has them.
     """
@@ -39,11 +40,9 @@ PACKS: Mapping[str, PackEntry] = {
     "web": PackEntry("aish.packs.web.tools", extra="web"),
     "lang": PackEntry("aish.packs.lang"),
     "c": PackEntry(
-        "aish.packs.c.c_pack",
-        needs=("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"),
-        extra="c",
+        "aish.packs.c.c_pack", needs=("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"), extra="c"
     ),
-    "py": PackEntry("aish.packs.py.pack", extra="py"),
+    "py": PackEntry("aish.packs.py.pack", needs=("tree_sitter", "tree_sitter_python"), extra="py"),
     "ml": PackEntry("aish.packs.ml.ml_pack"),
     "metrics": PackEntry("aish.packs.metrics"),
     "perf": PackEntry("aish.packs.perf", needs=("psutil",), extra="perf"),
@@ -54,12 +53,14 @@ PACKS: Mapping[str, PackEntry] = {
     "ide": PackEntry("aish.packs.ide.ide_pack", extra="ide"),
 }
 
-_MANIFEST = Path(__file__).with_name("manifest.json")
-
 
 @frozen
 class ToolMarks:
-    """What rules and a resumed run have to know of a tool."""
+    """Facts about a tool for rules, the search for exfiltration and a resumed run.
+
+    A tool that `reads_untrusted` returns text that anybody may have written; one that `sends` can
+    carry data to anybody.
+    """
 
     pack: str
     read_only: bool
@@ -67,6 +68,10 @@ class ToolMarks:
     open_world: bool
     parallel: bool
     changes: bool
+    reach: Reach = ""
+    reads_files: bool = False
+    reads_untrusted: bool = False
+    sends: bool = False
 
 
 @frozen
@@ -80,41 +85,59 @@ class OlderName:
 
 @cache
 def _manifest() -> Mapping[str, Any]:
-    manifest: Mapping[str, Any] = json.loads(_MANIFEST.read_text("utf-8"))
+    manifest: Mapping[str, Any] = json.loads(pack_manifest())
     return manifest
 
 
 @cache
 def tool_marks() -> Mapping[str, ToolMarks]:
-    """The marks of every tool by its name."""
     return {name: ToolMarks(**marks) for name, marks in _manifest()["tools"].items()}
 
 
 @cache
 def older_names() -> Mapping[str, OlderName]:
     """Names that users of other servers know: they can be called and are not listed."""
-    return {name: OlderName(**one) for name, one in _manifest()["older_names"].items()}
+    return {name: OlderName(**entry) for name, entry in _manifest()["older_names"].items()}
 
 
 @cache
 def older_parameters() -> Mapping[str, Mapping[str, str]]:
     """Older names of parameters by tool, and their own names."""
-    found: Mapping[str, Mapping[str, str]] = _manifest()["older_parameters"]
-    return found
+    names: Mapping[str, Mapping[str, str]] = _manifest()["older_parameters"]
+    return names
+
+
+def is_builtin(packs: Sequence[str]) -> bool:
+    """Return true if a server has packs, and all of them are ours: their marks are facts."""
+    return bool(packs) and all(pack in PACKS for pack in packs)
+
+
+def check_pack_name(name: str) -> None:
+    """Check that a pack is built in, or offered by a distribution.
+
+    Raises:
+        UsageError: it is neither, or two distributions offer it.
+    """
+    if name in PACKS:
+        return
+    from aish.system.pack_index import entry_point, find_offered_pack
+
+    if find_offered_pack(name) is None:
+        hint = f"there are: {', '.join(PACKS)}; `pip install` the distribution {entry_point(name)}"
+        raise UsageError(f"there is no tool pack `{name}`", hint=hint)
 
 
 def pack_needs_root(name: str) -> bool:
-    """Whether a pack has tools only where its server has a root (K4)."""
+    """Return true if the tools of a pack need a root."""
     return bool(_manifest()["packs"].get(name, {}).get("root") == "needed")
 
 
 def tools_of(packs: Sequence[str]) -> Iterator[tuple[str, ToolMarks]]:
-    """The tools of these packs."""
     return ((name, marks) for name, marks in tool_marks().items() if marks.pack in packs)
 
 
 def own_name(packs: Sequence[str], name: str) -> str:
-    """The own name of a tool of these packs; any other name as it is (K10)."""
+    """The current name of a tool of these packs; other names are returned unchanged."""
     older = older_names().get(name) if packs else None
     if older is None or tool_marks()[older.tool].pack not in packs:
         return name
@@ -163,14 +186,14 @@ def own_arguments(called: str, name: str, arguments: JsonObject) -> JsonObject:
     called = called.rpartition("__")[2]
     older = older_names().get(called)
     renamed = {**older_parameters().get(name, {}), **(older.rename if older else {})}
-    given: dict[str, JsonValue] = {}
+    values: dict[str, JsonValue] = {}
     for key, value in arguments.items():
         own = renamed.get(key, key)
-        if own in given or (own != key and own in arguments):
+        if own in values or (own != key and own in arguments):
             raise ValueError(f"`{key}` is an older name of `{own}`, and both are given")
-        given[own] = value
+        values[own] = value
     for key, value in older.set.items() if older else ():
-        if key in given:
+        if key in values:
             raise ValueError(f"`{called}` sets `{key}` itself")
-        given[key] = value
-    return given
+        values[key] = value
+    return values

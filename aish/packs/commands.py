@@ -1,4 +1,4 @@
-"""How the packs `shell` and `proc` start commands: environment, sandbox, folder (K48, K52, K53)."""
+"""Environment, sandbox and folder of commands of the packs `shell` and `proc`."""
 
 import errno
 import os
@@ -19,9 +19,9 @@ import anyio
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen, slotted
-from aish.core.pack_options import ProcOptions, ShellOptions
 from aish.core.phrases import first_of
 from aish.core.text import for_line
+from aish.packs.command_options import ProcOptions, ShellOptions
 from aish.packs.environment_file import read_environment
 from aish.packs.framework.pack import PackContext
 from aish.packs.pack_error import PackError
@@ -60,7 +60,7 @@ _OURS = (Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
 
 @frozen
 class Protected:
-    """What is in the root that no command may change (K5, K19).
+    """Paths in the root that no command may change.
 
     `kept` stays read-only, without what is in its folders; what packs do not show either is
     `hidden`. The folders `above`, from the root on, stay where they are: moved away with what is in
@@ -100,11 +100,7 @@ class Commands:
     since: float = 0.0
 
     async def sandbox(self) -> SandboxKind:
-        """What confines a command here; tried once.
-
-        Raises:
-            UsageError: the sandbox that was asked for does not work.
-        """
+        """Choose the sandbox for commands, once."""
         if self.kind is None:
             choose = partial(choose_sandbox, network=self.network)
             root = self.workspace.root
@@ -125,11 +121,7 @@ class Commands:
         streams: tuple[int, int, int],
         extra: Mapping[str, str] | None = None,
     ) -> Supervised:
-        """Start a command in a folder below the root.
-
-        Raises:
-            PackError: there is no such folder, or the command cannot be started.
-        """
+        """Start a command in a folder below the root."""
         kind = await self.sandbox()
         with self.workspace.folder.folder(cwd) as folder:
             env = {**self.environment, **(extra or {})}
@@ -150,7 +142,7 @@ class Commands:
                 self.running.append(started)
             return started
 
-    async def ended(self, command: Supervised) -> tuple[str, ...]:
+    async def find_created_files(self, command: Supervised) -> tuple[str, ...]:
         """Look for what a command created although no tool may; to be called when it has ended.
 
         No mount keeps a file that is not there from being created: a notice names those that were.
@@ -162,10 +154,10 @@ class Commands:
             return ()
         self.running.remove(command)
         with anyio.CancelScope(shield=True):
-            found = await anyio.to_thread.run_sync(_protected, self.workspace)
+            found = await anyio.to_thread.run_sync(_find_protected, self.workspace)
         new = {path for path, _ in found.names - self.known} - self.recorded
         if not found.complete:  # other files than before may have been looked at
-            new = {path for path in new if _changed_since(path, self.since)}
+            new = {path for path in new if _has_changed_since(path, self.since)}
         self.known |= found.names
         shown = [f"`{for_line(str(one.relative_to(self.workspace.root)))}`" for one in sorted(new)]
         if shown:
@@ -175,7 +167,7 @@ class Commands:
             )
             self.notice("protected_created", text)
         own = sorted(new & self.workspace.own_files)
-        return tuple(str(one.relative_to(self.workspace.root)) for one in own)
+        return tuple(str(path.relative_to(self.workspace.root)) for path in own)
 
     async def _in_bubblewrap(
         self, argv: Sequence[str], folder: int, env: Mapping[str, str]
@@ -184,7 +176,7 @@ class Commands:
         if "/" not in program and shutil.which(program, path=env.get("PATH", "")) is None:
             raise PackError("not_installed", f"there is no program `{program}` in PATH")
         since = time.time()
-        protected = await anyio.to_thread.run_sync(_protected, self.workspace)
+        protected = await anyio.to_thread.run_sync(_find_protected, self.workspace)
         if not self.running:
             self.known, self.since = protected.names, since
         if not protected.complete and not self.noticed:
@@ -219,12 +211,7 @@ class Commands:
 async def open_commands(
     context: PackContext, options: ShellOptions | ProcOptions
 ) -> AsyncGenerator[Commands]:
-    """What a pack starts commands with; at its end nothing of them is left (K21).
-
-    Raises:
-        UsageError: the environment file is not valid, or the sandbox that is asked for does not
-            work here.
-    """
+    """Open a starter of commands; at its end nothing of them is left."""
     workspace = context.workspace
     assert workspace is not None, "the packs `shell` and `proc` need a root"
     environment = child_environment({}, context.services.environ)
@@ -282,7 +269,7 @@ def _own_folders(workspace: Workspace) -> Iterator[Path]:
 
 
 def _secrets_in_git(folder: Path) -> Iterator[Path]:
-    """The files below a git folder that packs do not show."""
+    """The files below a git folder that packs hide."""
     with suppress(OSError):
         for entry in os.scandir(folder):
             if entry.is_file(follow_symlinks=False) and is_denied_in_git(entry.name):
@@ -291,11 +278,11 @@ def _secrets_in_git(folder: Path) -> Iterator[Path]:
                 yield from _secrets_in_git(Path(entry.path))
 
 
-def _protected(workspace: Workspace) -> Protected:
+def _find_protected(workspace: Workspace) -> Protected:
     """Look through the root, its upper folders first."""
     own = _own_paths(workspace)
     names = {(path, "") for path in own}
-    found: list[Path] = []
+    paths: list[Path] = []
     secrets: list[Path] = []
     waiting: deque[tuple[str, ...]] = deque([()])
     looked_at, complete = 0, True
@@ -311,16 +298,16 @@ def _protected(workspace: Workspace) -> Protected:
             if _stays_as_it_is((*above, entry.name)):
                 names.add((Path(entry.path), _target(entry)))
                 if not entry.is_symlink():
-                    found.append(Path(entry.path))
+                    paths.append(Path(entry.path))
                 if entry.is_symlink() and is_denied_name(entry.name):
                     secrets += filter(Path.is_file, [Path(entry.path).resolve()])
                 elif is_git((entry.name,)):
                     secrets += islice(_secrets_in_git(Path(entry.path)), _MOST_MOUNTS)
             elif entry.is_dir(follow_symlinks=False) and Path(entry.path) != workspace.runs:
                 waiting.append((*above, entry.name))
-    kept, folders = _within_limit(workspace.root, [*own, *found])
+    kept, folders = _within_limit(workspace.root, [*own, *paths])
     complete = complete and len(kept) + len(secrets) <= _MOST_MOUNTS
-    complete = complete and len(kept) == len(own) + len(found)
+    complete = complete and len(kept) == len(own) + len(paths)
     closed = (path for path in kept if is_denied_name(path.name) or path == workspace.runs)
     hidden = dict.fromkeys(closed)
     kept = tuple(path for path in kept if path not in hidden)
@@ -329,26 +316,25 @@ def _protected(workspace: Workspace) -> Protected:
 
 def _within_limit(root: Path, paths: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The first of some paths, and all folders above them below the root."""
-    kept: list[Path] = []
+    mounts: list[Path] = []
     folders: set[Path] = set()
     for path in paths:
         more = {above for above in path.parents if root in above.parents} - folders
-        if len(kept) + len(folders) + len(more) >= _MOST_MOUNTS:
+        if len(mounts) + len(folders) + len(more) >= _MOST_MOUNTS:
             break
-        kept.append(path)
+        mounts.append(path)
         folders |= more
-    return tuple(kept), tuple(sorted(folders))
+    return tuple(mounts), tuple(sorted(folders))
 
 
 def _target(entry: "os.DirEntry[str]") -> str:
-    """Where a link leads to; empty for anything else."""
     try:
         return str(Path(entry.path).readlink()) if entry.is_symlink() else ""
     except OSError:  # removed meanwhile
         return ""
 
 
-def _changed_since(path: Path, moment: float) -> bool:
+def _has_changed_since(path: Path, moment: float) -> bool:
     try:
         return path.lstat().st_ctime >= moment
     except OSError:  # removed meanwhile
@@ -356,17 +342,17 @@ def _changed_since(path: Path, moment: float) -> bool:
 
 
 @cache
-def _denied_parts() -> re.Pattern[str]:
-    """What the name of a file that packs hide contains: thousands of names are looked at."""
+def _pattern_of_denied_names() -> re.Pattern[str]:
+    """Return one pattern for all denied names, because thousands of names are matched."""
     parts = {max(glob.split("*"), key=len) for glob in (*ANYWHERE, "git~", ".git")}
     return re.compile("|".join(map(re.escape, sorted(parts))))
 
 
 def _stays_as_it_is(segments: Sequence[str]) -> bool:
-    """Whether a file or folder is protected (K5), or run by other programs (K19)."""
+    """Return true if a path is protected, or run by other programs."""
     name = segments[-1]
     plain = comparable_name(name)
-    if _denied_parts().search(plain) and is_protected((name,)):
+    if _pattern_of_denied_names().search(plain) and is_protected((name,)):
         return True
     path = "/".join(segments)
     return may_be_autorun(plain) and (is_autorun(path) or is_autorun(f"{path}/file"))

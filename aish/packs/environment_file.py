@@ -1,4 +1,4 @@
-"""The environment of commands, from a file that a pipeline names (K48).
+"""The environment of commands, from a file that a pipeline names.
 
 ```toml
 [path]
@@ -8,7 +8,7 @@ prepend = ["${HOME}/.cargo/bin"]
 CARGO_HOME = "${HOME}/.cargo"
 ```
 
-`${NAME}` is expanded once, from the small environment that commands have anyway (X8).
+`${NAME}` is expanded once, from the small environment that commands have anyway.
 """
 
 import os
@@ -33,7 +33,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
 def refusal_of(name: str) -> str | None:
-    """Why a variable of this name cannot be set, if it cannot."""
+    """The reason to refuse a variable with this name."""
     if not _NAME.fullmatch(name):
         return f"`{name}` is not a valid name of a variable"
     if any(fnmatchcase(name, refused) for refused in REFUSED):
@@ -49,14 +49,14 @@ def read_environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
     """
     tables = _tables(path)
     problems = [f"unknown table `[{name}]`" for name in tables if name not in {"path", "env"}]
-    found = dict(base)
+    variables = dict(base)
     entries = _table(tables, "path", problems)
     problems += [f"unknown key `{key}` in `[path]`" for key in entries if key != "prepend"]
     folders = entries.get("prepend", [])
-    if not isinstance(folders, list) or not all(isinstance(one, str) for one in folders):
+    if not isinstance(folders, list) or not all(isinstance(folder, str) for folder in folders):
         problems.append("`prepend` in `[path]` is not a list of texts")
         folders = []
-    prepended = [_expanded(one, base, "prepend", problems) for one in folders]
+    prepended = [_expand(folder, base, "prepend", problems) for folder in folders]
     problems += [problem for folder in prepended if (problem := _problem_of_folder(folder))]
     for name, value in _table(tables, "env", problems).items():
         if refusal := refusal_of(name):
@@ -64,11 +64,11 @@ def read_environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
         elif not isinstance(value, str) or "\0" in value:
             problems.append(f"`{name}` in `[env]` is not a text")
         else:
-            found[name] = _expanded(value, base, name, problems)
+            variables[name] = _expand(value, base, name, problems)
     if problems:
         raise UsageError("; ".join(problems), where=f"environment file `{path}`")
-    found["PATH"] = os.pathsep.join([*prepended, base.get("PATH", os.defpath)])
-    return found
+    variables["PATH"] = os.pathsep.join([*prepended, base.get("PATH", os.defpath)])
+    return variables
 
 
 def _tables(path: Path) -> dict[str, object]:
@@ -98,29 +98,29 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def _table(tables: Mapping[str, object], name: str, problems: list[str]) -> dict[str, object]:
-    found = tables.get(name, {})
-    if isinstance(found, dict):
-        return found
+    table = tables.get(name, {})
+    if isinstance(table, dict):
+        return table
     problems.append(f"`{name}` is not a table")
     return {}
 
 
-def _expanded(value: str, base: Mapping[str, str], name: str, problems: list[str]) -> str:
+def _expand(value: str, base: Mapping[str, str], name: str, problems: list[str]) -> str:
     """The value with each `${NAME}` replaced once."""
 
-    def replacement(found: re.Match[str]) -> str:
-        if not found[0].endswith("}"):
+    def replacement(match: re.Match[str]) -> str:
+        if not match[0].endswith("}"):
             problems.append(f"`{name}` has a `${{` that is not closed")
-        elif found[1] not in base:
+        elif match[1] not in base:
             known = ", ".join(sorted(base))
-            problems.append(f"`{name}` names `${{{found[1]}}}`, and there are only: {known}")
-        return base.get(found[1], "")
+            problems.append(f"`{name}` names `${{{match[1]}}}`, and there are only: {known}")
+        return base.get(match[1], "")
 
     return _REFERENCE.sub(replacement, value)
 
 
 def _problem_of_folder(folder: str) -> str | None:
-    """Why a folder must not be in PATH: another user could put a program there."""
+    """A reason against a folder in PATH: others could put programs there."""
     if not folder.startswith("/") or os.pathsep in folder or "\0" in folder:
         return f"`{folder}` in `prepend` is not the absolute path of a folder"
     path = Path(folder)
@@ -130,9 +130,9 @@ def _problem_of_folder(folder: str) -> str | None:
         return f"the folder `{folder}` in `prepend` does not exist"
     if not resolved.is_dir():
         return f"`{folder}` in `prepend` is not a folder"
-    for each in (resolved, *resolved.parents):
-        if _is_open_to_others(each.stat(), is_parent=each != resolved):
-            what = f"`{each}`" if each != resolved else "it"
+    for ancestor in (resolved, *resolved.parents):
+        if _is_open_to_others(ancestor.stat(), is_parent=ancestor != resolved):
+            what = f"`{ancestor}`" if ancestor != resolved else "it"
             return f"the folder `{folder}` in `prepend` is not safe: other users can change {what}"
     return None
 

@@ -1,15 +1,18 @@
-"""The pack `fs`: reads and writes files and folders below the root (K4, K5, K6, K7, K8).
+"""The pack `fs`: reads and writes files and folders below the root.
 
-The work runs in threads, because a disk may be slow; everything in them is bounded.
+The work runs in threads, because a disk may be slow, but for small files that are in memory.
+Everything in it is bounded.
 """
 
 import errno
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+import anyio.lowlevel
 import anyio.to_thread
 
 from aish.core.json import JsonValue
@@ -22,8 +25,11 @@ from aish.packs.framework.pack import (
     FILE_CHANGE,
     PATH_CODES,
     READS,
+    READS_BELOW,
     REPLACES,
     WRITE_CODES,
+    ExpectedHash,
+    FilePath,
     Older,
     Pack,
     tool,
@@ -32,13 +38,14 @@ from aish.packs.pack_error import PackError
 from aish.packs.tool_results import NOTE_ROOM, Answer, count_that_fits, room
 from aish.packs.workspace.atomic_write import (
     check_unchanged,
+    map_write_error,
     read_original,
     rename_new,
     settle,
-    told_of_write,
 )
 from aish.packs.workspace.confined_path import not_found, writable
-from aish.packs.workspace.file_change import change_of, in_thread, replace_file, replaced
+from aish.packs.workspace.file_change import in_thread, replace_content, replace_file
+from aish.packs.workspace.file_options import FilesOptions
 from aish.packs.workspace.file_summary import summary_of
 from aish.packs.workspace.file_text import (
     IMAGE_LIMIT,
@@ -51,7 +58,7 @@ from aish.packs.workspace.file_text import (
     read_lines,
 )
 from aish.packs.workspace.folder_tree import find_files, folder_tree
-from aish.packs.workspace.folder_walk import Entry, Walk, list_folder, shown_name
+from aish.packs.workspace.folder_walk import Entry, Walk, format_name, list_folder
 from aish.packs.workspace.languages import FIRST_LINE, language_of
 from aish.packs.workspace.text_search import (
     MOST_CONTEXT,
@@ -61,20 +68,15 @@ from aish.packs.workspace.text_search import (
     search_regex,
 )
 from aish.packs.workspace.workspace import Workspace
-from aish.packs.workspace.write_lock import check_not_own, folder_locks, writing
+from aish.packs.workspace.write_lock import check_not_own, folder_locks, lock_files
 
 
-@tool(
-    REPLACES,
-    result=FILE_CHANGE,
-    codes=WRITE_CODES,
-    older={"write_file": Older()},
-)
+@tool(REPLACES, result=FILE_CHANGE, codes=WRITE_CODES, older={"write_file": Older()})
 async def file_write(
     place: Workspace,
-    path: str,
+    path: FilePath,
     content: str,
-    expect_sha256: str | None = None,
+    expect_sha256: ExpectedHash = None,
     *,
     create_folders: bool = True,
 ) -> Answer:
@@ -83,25 +85,22 @@ async def file_write(
     The old one's encoding, line ends and mode are kept.
 
     Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
         content: The new content of the file.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
         create_folders: Whether folders that are missing are made.
     """
     plain_text(content, "content")
     check_not_own(place, path)
     above = "/".join(writable(path, place.folder.deny_names)[:-1])
-    made: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     # With a hash the file has to be there already, and so has its folder.
     if create_folders and above and expect_sha256 is None:
-        made = await in_thread(lambda: place.folder.make_folders(above))
+        folders = await in_thread(lambda: place.folder.make_folders(above))
     try:
-        async with writing(place, path):
-            draft = await in_thread(lambda: replaced(place, path, expect_sha256, content))
-            return await replace_file(place, change_of(path, draft))
+        async with lock_files(place, path):
+            change = await in_thread(lambda: replace_content(place, path, expect_sha256, content))
+            return await replace_file(place, change)
     except BaseException:
-        place.folder.remove_folders(made)
+        place.folder.remove_folders(folders)
         raise
 
 
@@ -110,13 +109,11 @@ async def file_write(
     result={"path": "string", "deleted": "boolean"},
     codes=(*PATH_CODES, "protected", "unwritable", "changed", "not_empty"),
 )
-async def file_delete(place: Workspace, path: str, expect_sha256: str | None = None) -> Answer:
+async def file_delete(place: Workspace, path: str, expect_sha256: ExpectedHash = None) -> Answer:
     """Deletes one file or an empty folder. Links are left alone.
 
     Args:
-        place: The root, which no caller names.
         path: The file or folder, relative to the root folder.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
 
     def work() -> None:
@@ -133,10 +130,10 @@ async def file_delete(place: Workspace, path: str, expect_sha256: str | None = N
                 if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
                     message = f"the folder `{path}` is not empty; delete what is in it first"
                     raise PackError("not_empty", message, path=path) from None
-                raise told_of_write(error, path) from None
+                raise map_write_error(error, path) from None
             settle(folder)
 
-    async with writing(place, path):
+    async with lock_files(place, path):
         await in_thread(work)
     return Answer(f"deleted `{for_line(path)}`", {"path": path, "deleted": True})
 
@@ -150,19 +147,16 @@ async def file_delete(place: Workspace, path: str, expect_sha256: str | None = N
 )
 async def file_rename(
     place: Workspace,
-    path: str,
+    path: FilePath,
     new_path: str,
-    expect_sha256: str | None = None,
+    expect_sha256: ExpectedHash = None,
     *,
     overwrite: bool = False,
 ) -> Answer:
     """Renames or moves one file. Folders and links are left alone.
 
     Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
         new_path: What it is to be, relative to the root folder; its folder has to be there.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
         overwrite: Whether a file that has the new name may be replaced.
     """
 
@@ -177,7 +171,7 @@ async def file_rename(
                 _check_file(target, new, new_path, None)
             _rename((folder, name, path), (target, new, new_path), overwrite=overwrite)
 
-    async with writing(place, path, new_path):
+    async with lock_files(place, path, new_path):
         await in_thread(work)
     text = f"renamed `{for_line(path)}` to `{for_line(new_path)}`"
     return Answer(text, {"path": new_path, "old_path": path})
@@ -193,14 +187,13 @@ async def dir_create(place: Workspace, path: str) -> Answer:
     """Makes a folder, and those above it that are missing.
 
     Args:
-        place: The root, which no caller names.
         path: The folder, relative to the root folder.
     """
     check_not_own(place, path)
-    made = await in_thread(lambda: place.folder.make_folders(path))
-    shown = for_line(path)
-    text = f"made the folder `{shown}`" if made else f"the folder `{shown}` was there already"
-    return Answer(text, {"path": path, "created": list(made)})
+    folders = await in_thread(lambda: place.folder.make_folders(path))
+    line = for_line(path)
+    text = f"made the folder `{line}`" if folders else f"the folder `{line}` was there already"
+    return Answer(text, {"path": path, "created": list(folders)})
 
 
 def _check_file(folder: int, name: str, path: str, expected: str | None) -> None:
@@ -223,7 +216,7 @@ def _kind(folder: int, name: str, path: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise told_of_write(error, path) from None
+        raise map_write_error(error, path) from None
 
 
 def _rename(old: tuple[int, str, str], new: tuple[int, str, str], *, overwrite: bool) -> None:
@@ -239,7 +232,7 @@ def _rename(old: tuple[int, str, str], new: tuple[int, str, str], *, overwrite: 
     except FileNotFoundError:
         raise not_found(path) from None
     except OSError as error:
-        raise told_of_write(error, new_path) from None
+        raise map_write_error(error, new_path) from None
     settle(target)
     settle(folder)
 
@@ -247,11 +240,13 @@ def _rename(old: tuple[int, str, str], new: tuple[int, str, str], *, overwrite: 
 T = TypeVar("T")
 DEEPEST_TREE = 16
 HEAD = 10
+_AT_ONCE = 16 * 1024
+"""Bytes of a file that is read without a thread: one of empty lines alone takes 25 ms then."""
 MOST_FOUND = 5000
 """Paths that file_find returns at most."""
 
 
-async def _threaded(work: Callable[[], T]) -> T:
+async def _run_in_thread(work: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
@@ -272,13 +267,11 @@ async def _threaded(work: Callable[[], T]) -> T:
     older={"read_file": Older(), "read_text_file": Older(), "get_file_slice": Older()},
 )
 async def file_read(
-    place: Workspace, path: str, start_line: int | None = None, end_line: int | None = None
+    place: Workspace, path: FilePath, start_line: int | None = None, end_line: int | None = None
 ) -> Answer:
     """Reads a text file and returns its content, or an image.
 
     Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
         start_line: The first line to return; 1 is the first line of the file.
         end_line: The last line to return.
     """
@@ -286,54 +279,58 @@ async def file_read(
     if first < 1 or (end_line is not None and end_line < first):
         raise PackError("out_of_range", f"lines {first} to {end_line} are not a range")
 
-    def work() -> Answer:
-        with place.folder.file(path) as descriptor:
-            content = content_of(descriptor, path)
+    def answer(content: Content) -> Answer:
         with content.stream:
             if (kind := image_type(content.start)) is not None:
                 return _image(path, content, kind)
-            described = _described(path, content)
+            described = _file_facts(path, content)
             lines = read_lines(content, path, first, end_line)
         return Answer(lines.text + _how_to_go_on(lines), {**_lines_data(path, lines), **described})
 
-    return await _threaded(work)
+    def work() -> Answer:
+        with place.folder.file(path) as descriptor:
+            content = content_of(descriptor, path)
+        return answer(content)
+
+    # A thread costs more than reading a small file that is in memory.
+    whole = place.folder.file_at_once(path, _AT_ONCE)
+    if whole is None:
+        return await _run_in_thread(work)
+    # Many such calls in a row leave room for others, and for their end.
+    await anyio.lowlevel.checkpoint()
+    return answer(Content(io.BytesIO(whole), len(whole), whole))
 
 
 def _image(path: str, content: Content, kind: str) -> Answer:
     if content.whole is None or content.size > IMAGE_LIMIT:
         message = f"`{path}` is an image of {content.size:,} bytes; {IMAGE_LIMIT:,} are the most"
         raise PackError("too_large", message, path=path, limit=IMAGE_LIMIT)
-    data: dict[str, JsonValue] = {"path": path, **_described(path, content), "truncated": False}
+    data: dict[str, JsonValue] = {"path": path, **_file_facts(path, content), "truncated": False}
     text = f"`{for_line(path)}`: {kind}, {content.size:,} bytes"
     return Answer(text, data, (Media(kind, content.whole),))
 
 
-def _described(path: str, content: Content) -> dict[str, JsonValue]:
-    """What is said of every file that is read."""
+def _file_facts(path: str, content: Content) -> dict[str, JsonValue]:
+    """Fields of each result of reading a file."""
     first_line = content.start.partition(b"\n")[0][:FIRST_LINE]
     language, _ = language_of(path.rpartition("/")[2], first_line)
     return {"language": language, "sha256": content.sha256}
 
 
-@tool(
-    READS,
-    result={"path": "string", "exists": "boolean", "kind": "string"},
-    codes=PATH_CODES,
-)
+@tool(READS, result={"path": "string", "exists": "boolean", "kind": "string"}, codes=PATH_CODES)
 async def file_exists(place: Workspace, path: str) -> Answer:
     """Tells whether there is a file or a folder of this name.
 
     Args:
-        place: The root, which no caller names.
         path: The file or folder, relative to the root folder.
     """
-    kind = await _threaded(lambda: place.folder.kind(path))
+    kind = await _run_in_thread(lambda: place.folder.kind(path))
     text = f"`{for_line(path)}` " + (f"exists; it is a {kind}" if kind else "does not exist")
     return Answer(text, {"path": path, "exists": kind is not None, "kind": kind})
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={"paths": "array", "count": "integer", "truncated": "boolean"},
     codes=PATH_CODES,
     older={"search_files": Older(rename={"pattern": "glob"})},
@@ -347,7 +344,6 @@ async def file_find(
     files that `.gitignore` excludes only with `ignored`.
 
     Args:
-        place: The root, which no caller names.
         glob: A glob such as `*.py` for names at any depth, or `src/**/*.py` for paths, relative to
             `path` or to the root; `**` is any number of folders.
         path: The folder to search in, relative to the root folder.
@@ -358,15 +354,15 @@ async def file_find(
         raise PackError("bad_arguments", "`glob` is empty; `**` finds all files")
     most = min(max(limit, 1), MOST_FOUND)
     walk = Walk(place.folder, ignored=ignored)
-    paths = await _threaded(lambda: sorted(find_files(walk, path, glob)))
-    text, shown = _lines_that_fit([for_line(each) for each in paths[:most]])
-    text += f"{len(paths):,} files" if shown else "no file matches"
-    stopped = walk.incomplete or (f"{shown:,} of them are shown" if shown < len(paths) else "")
+    paths = await _run_in_thread(lambda: sorted(find_files(walk, path, glob)))
+    text, count = _lines_that_fit([for_line(path) for path in paths[:most]])
+    text += f"{len(paths):,} files" if count else "no file matches"
+    stopped = walk.incomplete or (f"{count:,} of them are shown" if count < len(paths) else "")
     if stopped:
         text += f"\n[truncated: true, {stopped}; narrow it with path or glob, or raise limit]"
-    text += _bracketed(walk.unfollowed_note)
+    text += _format_note(walk.unfollowed_note)
     data: dict[str, JsonValue] = {
-        "paths": [for_line(each) for each in paths[:shown]],
+        "paths": [for_line(path) for path in paths[:count]],
         "count": len(paths),
         "truncated": bool(stopped),
     }
@@ -374,7 +370,7 @@ async def file_find(
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={"matches": "array", "files": "integer", "skipped": "integer", "truncated": "boolean"},
     rows={"matches": {"path": "string", "line": "integer", "text": "string"}},
     codes=(*PATH_CODES, "too_slow"),
@@ -397,7 +393,6 @@ async def file_search(  # ruff: ignore[too-many-arguments] - the parameters of t
     files that `.gitignore` excludes only with `ignored`.
 
     Args:
-        place: The root, which no caller names.
         query: The text to find, exactly as it is written.
         path: The file or folder to search in, relative to the root folder.
         glob: Only files whose name matches, such as `*.py` or `src/**/*.md`.
@@ -413,8 +408,8 @@ async def file_search(  # ruff: ignore[too-many-arguments] - the parameters of t
     around = min(max(context, 0), MOST_CONTEXT)
     search = Search(query, path, glob, ignore_case, around, show, ignored)
     if regex:
-        return _found_answer(await search_regex(place, search), show)
-    return _found_answer(await _threaded(lambda: search_literal(place.folder, search)), show)
+        return _search_answer(await search_regex(place, search), show)
+    return _search_answer(await _run_in_thread(lambda: search_literal(place.folder, search)), show)
 
 
 @tool(
@@ -432,14 +427,10 @@ async def file_search(  # ruff: ignore[too-many-arguments] - the parameters of t
     codes=(*PATH_CODES, "binary", "too_slow", "too_large"),
     older={"get_file_info": Older(), "get_file_summary": Older()},
 )
-async def file_summary(place: Workspace, path: str) -> Answer:
+async def file_summary(place: Workspace, path: FilePath) -> Answer:
     """Describes a text file without returning all of it: size, lines, encoding, first lines.
 
     Of Python and C also classes and functions, of TOML, YAML and JSON keys, of Markdown headings.
-
-    Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
     """
 
     def work() -> tuple[dict[str, JsonValue], Lines, Content]:
@@ -447,7 +438,7 @@ async def file_summary(place: Workspace, path: str) -> Answer:
             content = content_of(descriptor, path)
             digest = content.sha256 or _sha256(descriptor)
         with content.stream:
-            described = _described(path, content)
+            described = _file_facts(path, content)
             lines = read_lines(content, path, 1, HEAD)
         data: dict[str, JsonValue] = {
             "path": path,
@@ -460,7 +451,7 @@ async def file_summary(place: Workspace, path: str) -> Answer:
         }
         return data, lines, content
 
-    data, lines, content = await _threaded(work)
+    data, lines, content = await _run_in_thread(work)
     rows = [f"{name}: {value}" for name, value in data.items() if name != "head"]
     rows.append("line ends: " + ("CRLF" if "\r\n" in lines.text else "LF"))
     summary = await summary_of(
@@ -472,7 +463,7 @@ async def file_summary(place: Workspace, path: str) -> Answer:
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={"path": "string", "entries": "array", "truncated": "boolean"},
     rows={"entries": {"name": "string", "path": "string", "kind": "string", "bytes": "integer"}},
     codes=PATH_CODES,
@@ -482,17 +473,16 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
     """Lists the files and folders in a folder.
 
     Args:
-        place: The root, which no caller names.
         path: The folder, relative to the root folder.
         after: Only names that come after this one, to go on with a long list.
     """
-    listing = await _threaded(lambda: list_folder(place.folder, path, after))
-    rows = [shown_name(entry.name, entry.kind) + _size_note(entry) for entry in listing.entries]
+    listing = await _run_in_thread(lambda: list_folder(place.folder, path, after))
+    rows = [format_name(entry.name, entry.kind) + _size_note(entry) for entry in listing.entries]
     text, count = _lines_that_fit(rows)
-    shown = listing.entries[:count]
+    entries = listing.entries[:count]
     truncated = listing.incomplete or count < len(rows)
-    if truncated and shown:
-        text += f"[truncated: true; go on with after={for_line(shown[-1].name)}]"
+    if truncated and entries:
+        text += f"[truncated: true; go on with after={for_line(entries[-1].name)}]"
     data: dict[str, JsonValue] = {
         "path": path,
         "entries": [
@@ -502,7 +492,7 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
                 "kind": entry.kind,
                 "bytes": entry.size if entry.kind == "file" else None,
             }
-            for entry in shown
+            for entry in entries
         ],
         "truncated": truncated,
     }
@@ -510,7 +500,7 @@ async def dir_list(place: Workspace, path: str = ".", after: str = "") -> Answer
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={"path": "string", "tree": "string", "entries": "integer", "truncated": "boolean"},
     codes=PATH_CODES,
     older={"directory_tree": Older(), "get_tree": Older(rename={"max_depth": "depth"})},
@@ -524,21 +514,20 @@ async def dir_tree(
     `.gitignore` excludes is left out.
 
     Args:
-        place: The root, which no caller names.
         path: The folder to begin with, relative to the root folder.
         depth: How many levels to show.
         ignored: Whether files and folders are shown that `.gitignore` excludes.
     """
     levels = min(max(depth, 1), DEEPEST_TREE)
     walk = Walk(place.folder, ignored=ignored)
-    tree = await _threaded(lambda: folder_tree(walk, path, levels, max(room() - NOTE_ROOM, 0)))
+    tree = await _run_in_thread(lambda: folder_tree(walk, path, levels, max(room() - NOTE_ROOM, 0)))
     text = tree.text
     if tree.truncated:
         text += (
             "[truncated: true; call dir_tree with one of these folders as path or a smaller depth, "
             "or dir_list for all entries of one]"
         )
-    text += _bracketed(walk.unfollowed_note)
+    text += _format_note(walk.unfollowed_note)
     data: dict[str, JsonValue] = {
         "path": path,
         "tree": tree.text,
@@ -561,7 +550,7 @@ def _lines_data(path: str, lines: Lines) -> dict[str, JsonValue]:
 
 
 def _how_to_go_on(lines: Lines) -> str:
-    """The text below content that was cut, which says how to continue (K7)."""
+    """The text below content that was cut, which says how to continue."""
     if not lines.cut:
         return ""
     total = f"of {lines.total:,}" if lines.total is not None else "of very many"
@@ -572,32 +561,32 @@ def _how_to_go_on(lines: Lines) -> str:
     return f"[truncated: true, {where}; go on with start_line={lines.last + 1}]"
 
 
-def _found_answer(found: Found, show: str) -> Answer:
-    text, count = _lines_that_fit(found.rows)
-    matches = [match for match in found.matches if match.row < count]
-    stopped = found.stopped or ("because the result is long" if count < len(found.rows) else "")
-    skipped = f", {found.skipped} skipped (not text, or too large)" if found.skipped else ""
+def _search_answer(result: Found, show: str) -> Answer:
+    text, count = _lines_that_fit(result.rows)
+    matches = [match for match in result.matches if match.row < count]
+    stopped = result.stopped or ("because the result is long" if count < len(result.rows) else "")
+    skipped = f", {result.skipped} skipped (not text, or too large)" if result.skipped else ""
     what = "line" if show == "lines" else "matching file"
     within = "in" if show == "lines" else "of"
-    searched = counted(found.files, "file")
+    searched = counted(result.files, "file")
     text += f"{counted(len(matches), what)} {within} {searched} searched{skipped}"
     if stopped:
         text += (
             f"\n[truncated: true, stopped {stopped}; narrow it with path, glob or a longer query]"
         )
-    text += _bracketed(found.unfollowed)
+    text += _format_note(result.unfollowed)
     data: dict[str, JsonValue] = {
         "matches": [
             {"path": match.path, "line": match.line, "text": match.text} for match in matches
         ],
-        "files": found.files,
-        "skipped": found.skipped,
+        "files": result.files,
+        "skipped": result.skipped,
         "truncated": bool(stopped),
     }
     return Answer(text, data)
 
 
-def _bracketed(note: str) -> str:
+def _format_note(note: str) -> str:
     return f"\n[{note}]" if note else ""
 
 
@@ -606,13 +595,9 @@ def _size_note(entry: Entry) -> str:
 
 
 def _lines_that_fit(rows: list[str]) -> tuple[str, int]:
-    """As many rows as fit into a result, and their number."""
+    """The rows that fit into a result, and their number."""
     count = count_that_fits(rows)
-    return _joined(rows[:count]), count
-
-
-def _joined(rows: list[str]) -> str:
-    return "".join(row + "\n" for row in rows)
+    return "".join(f"{row}\n" for row in rows[:count]), count
 
 
 def _sha256(descriptor: int) -> str:
@@ -638,5 +623,7 @@ PACK = Pack(
         dir_list,
         dir_create,
         dir_tree,
-    )
+    ),
+    reads="files",
+    options=FilesOptions,
 )

@@ -1,4 +1,4 @@
-"""The pack `git`: reads a repository and runs nothing of it (K5, K7, K8)."""
+"""The pack `git`: reads a repository and runs nothing of it."""
 
 import json
 from datetime import UTC, datetime
@@ -7,11 +7,12 @@ from typing import Any
 
 from aish.core.json import JsonValue
 from aish.core.text import for_line
-from aish.packs.framework.pack import READS, Older, Pack, tool
+from aish.packs.framework.pack import READS_BELOW, Older, Pack, tool
 from aish.packs.installed_libraries import child_command
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, head_that_fits
 from aish.packs.workspace.confined_path import not_found, segments_of
+from aish.packs.workspace.file_options import FilesOptions
 from aish.packs.workspace.workspace import Workspace
 from aish.system.process.child import child_environment, run_command
 
@@ -23,7 +24,7 @@ _OUTPUT_LIMIT = 8 << 20
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={
         "text": "string",
         "branch": "string",
@@ -39,18 +40,18 @@ _OUTPUT_LIMIT = 8 << 20
 )
 async def git_status(place: Workspace) -> Answer:
     """Tells the branch and which files are staged, changed or untracked."""
-    found = await _asked(place, ask="status")
-    rows = [f"branch: {for_line(found['branch']) or 'none, HEAD is detached'}"]
-    listed: dict[str, JsonValue] = {"branch": for_line(found["branch"])}
+    answer = await _query(place, ask="status")
+    rows = [f"branch: {for_line(answer['branch']) or 'none, HEAD is detached'}"]
+    listed: dict[str, JsonValue] = {"branch": for_line(answer["branch"])}
     for kind in ("staged", "unstaged"):
-        seen = [(mark, path) for mark, path in found[kind] if not _is_denied(place, path)]
-        rows += [f"{kind}: {mark} {for_line(path)}" for mark, path in seen]
-        listed[kind] = [{"status": mark, "path": for_line(path)} for mark, path in seen]
-    return _fitting(rows, listed, "look at parts of it with git_diff and path")
+        changes = [(mark, path) for mark, path in answer[kind] if not _is_denied(place, path)]
+        rows += [f"{kind}: {mark} {for_line(path)}" for mark, path in changes]
+        listed[kind] = [{"status": mark, "path": for_line(path)} for mark, path in changes]
+    return _fit_answer(rows, listed, "look at parts of it with git_diff and path")
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={"text": "string", "truncated": "boolean"},
     codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
     older={"get_git_diff": Older(rename={"base_rev": "revision", "head_rev": "to"})},
@@ -67,7 +68,6 @@ async def git_diff(
     """Shows changes as a unified diff: of working files that are not staged yet, by default.
 
     Args:
-        place: The root, which no caller names.
         path: Only this file or folder, relative to the root folder.
         revision: The commit to compare from, instead of what is staged.
         to: The commit to compare with, instead of the working files; from HEAD without `revision`.
@@ -76,7 +76,7 @@ async def git_diff(
     """
     if to and staged:
         raise PackError("bad_arguments", "`to` and `staged` exclude each other")
-    found = await _asked(
+    answer = await _query(
         place,
         ask="diff",
         path=_path(place, path),
@@ -85,11 +85,11 @@ async def git_diff(
         staged=staged,
         context=min(max(context, 0), MOST_CONTEXT),
     )
-    return _fitting(_patches(place, found) or ["no changes"], {}, "name one file with path")
+    return _fit_answer(_patches(place, answer) or ["no changes"], {}, "name one file with path")
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={"text": "string", "commits": "array", "truncated": "boolean"},
     rows={"commits": {"id": "string", "time": "integer"}},
     codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
@@ -100,24 +100,23 @@ async def git_log(
     """Lists commits, the newest first.
 
     Args:
-        place: The root, which no caller names.
         path: Only commits that changed this file or folder.
         revision: The commit to begin with.
         count: How many to list.
     """
     most = min(max(count, 1), MOST_COMMITS)
-    found = await _asked(place, ask="log", path=_path(place, path), revision=revision, count=most)
-    commits = found["commits"][:most]
-    rows = [_commit_row(each) for each in commits]
-    listed: list[JsonValue] = [{"id": each["id"], "time": each["time"]} for each in commits]
-    more = len(found["commits"]) > most
+    answer = await _query(place, ask="log", path=_path(place, path), revision=revision, count=most)
+    commits = answer["commits"][:most]
+    rows = [_commit_row(commit) for commit in commits]
+    listed: list[JsonValue] = [{"id": commit["id"], "time": commit["time"]} for commit in commits]
+    more = len(answer["commits"]) > most
     if more:
-        rows.append(f"[truncated: true; go on with revision={found['commits'][most]['id']}]")
-    return _fitting(rows or ["no commits"], {"commits": listed}, "a smaller count", more=more)
+        rows.append(f"[truncated: true; go on with revision={answer['commits'][most]['id']}]")
+    return _fit_answer(rows or ["no commits"], {"commits": listed}, "a smaller count", more=more)
 
 
 @tool(
-    READS,
+    READS_BELOW,
     result={"text": "string", "id": "string", "path": "string", "truncated": "boolean"},
     codes=("refused", "too_slow", "not_found", "bad_path", "outside"),
 )
@@ -125,20 +124,19 @@ async def git_show(place: Workspace, revision: str = "HEAD", path: str = "") -> 
     """Shows a commit and what it changed, or a file as it was in that commit.
 
     Args:
-        place: The root, which no caller names.
         revision: The commit, by its id, branch, tag or as in `HEAD~1`.
         path: The file to show as it was, relative to the root folder.
     """
     file = _path(place, path)
-    found = await _asked(place, ask="show", revision=revision, path=file)
+    answer = await _query(place, ask="show", revision=revision, path=file)
     if file:
-        return _fitting([found["content"]], {"path": path}, "file_read reads parts of files")
-    commit = found["commit"]
-    rows = [_commit_row(commit), commit["message"], *_patches(place, found)]
-    return _fitting(rows, {"id": commit["id"]}, "name one file with path")
+        return _fit_answer([answer["content"]], {"path": path}, "file_read reads parts of files")
+    commit = answer["commit"]
+    rows = [_commit_row(commit), commit["message"], *_patches(place, answer)]
+    return _fit_answer(rows, {"id": commit["id"]}, "name one file with path")
 
 
-async def _asked(place: Workspace, **question: JsonValue) -> dict[str, Any]:
+async def _query(place: Workspace, **question: JsonValue) -> dict[str, Any]:
     """The child's answer.
 
     Raises:
@@ -175,10 +173,10 @@ def _is_denied(place: Workspace, path: str) -> bool:
     return place.folder.hides(tuple(part for part in path.split("/") if part))
 
 
-def _patches(place: Workspace, found: dict[str, Any]) -> list[str]:
+def _patches(place: Workspace, answer: dict[str, Any]) -> list[str]:
     return [
         f"{for_line(new)}\n{patch}"
-        for old, new, patch in found["files"]
+        for old, new, patch in answer["files"]
         if not _is_denied(place, old) and not _is_denied(place, new)
     ]
 
@@ -192,7 +190,7 @@ def _commit_row(commit: dict[str, Any]) -> str:
     return f"{commit['id'][:12]} {day} {for_line(commit['author'])}: {for_line(subject)}"
 
 
-def _fitting(
+def _fit_answer(
     rows: list[str], data: dict[str, JsonValue], how: str, *, more: bool = False
 ) -> Answer:
     text = "\n".join(rows)
@@ -205,4 +203,4 @@ def _fitting(
     return Answer(text, {"text": text, **data, "truncated": truncated or more})
 
 
-PACK = Pack(tools=(git_status, git_diff, git_log, git_show))
+PACK = Pack(tools=(git_status, git_diff, git_log, git_show), reads="files", options=FilesOptions)

@@ -18,12 +18,7 @@ from typing import Any
 sys.path[:] = [*(folder for folder in sys.path if folder not in sys.argv[1:]), *sys.argv[1:]]
 
 import pygit2  # ruff: ignore[module-import-not-at-top-of-file] - it is in one of those folders
-from pygit2.enums import (  # ruff: ignore[module-import-not-at-top-of-file] - as above
-    ConfigLevel,
-    DiffOption,
-    ObjectType,
-    SortMode,
-)
+from pygit2.enums import ConfigLevel, DiffOption, ObjectType, SortMode  # ruff: ignore[module-import-not-at-top-of-file] - as above
 
 MOST_MEMORY = 2 << 30
 LARGEST_BLOB = 2 << 20
@@ -40,14 +35,9 @@ class RefusedError(Exception):
     """The request cannot be answered: a sentence for the model."""
 
 
-def opened() -> pygit2.Repository:
+def open_repository() -> pygit2.Repository:
     """The repository of this folder, with its own settings only."""
-    for level in (
-        ConfigLevel.PROGRAMDATA,
-        ConfigLevel.SYSTEM,
-        ConfigLevel.XDG,
-        ConfigLevel.GLOBAL,
-    ):
+    for level in (ConfigLevel.PROGRAMDATA, ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL):
         pygit2.settings.search_path[level] = "/nowhere"
     # The owner matters to programs that run code of the repository; nothing is run here.
     pygit2.settings.owner_validation = False
@@ -120,57 +110,51 @@ def diff(repository: pygit2.Repository, question: Answer) -> Answer:
     revision, to = question["revision"], question["to"]
     if to:
         base = commit_of(repository, revision or "HEAD")
-        found = base.tree.diff_to_tree(commit_of(repository, to).tree, _FLAGS, lines)
+        changes = base.tree.diff_to_tree(commit_of(repository, to).tree, _FLAGS, lines)
     elif question["staged"]:
-        found = staged(repository, revision or "HEAD", lines)
+        changes = head_diff(repository, revision or "HEAD", lines)
     elif revision:
         base = commit_of(repository, revision)
-        found = base.tree.diff_to_workdir(_FLAGS, lines)
+        changes = base.tree.diff_to_workdir(_FLAGS, lines)
     else:
-        found = repository.index.diff_to_workdir(_FLAGS, lines)
-    return {"files": bounded(patches(repository, found, question["path"]))}
+        changes = repository.index.diff_to_workdir(_FLAGS, lines)
+    return {"files": limit_rows(patches(repository, changes, question["path"]))}
 
 
-def staged(repository: pygit2.Repository, revision: str = "HEAD", lines: int = 3) -> pygit2.Diff:
-    """The difference between a commit and what is staged."""
+def head_diff(repository: pygit2.Repository, revision: str = "HEAD", lines: int = 3) -> pygit2.Diff:
     if revision == "HEAD" and repository.head_is_unborn:
         empty = repository[repository.TreeBuilder().write()].peel(pygit2.Tree)
         return empty.diff_to_index(repository.index, _FLAGS, lines)
     return commit_of(repository, revision).tree.diff_to_index(repository.index, _FLAGS, lines)
 
 
-def bounded(rows: Iterator[list[str]]) -> list[list[str]]:
-    """As many as fit."""
-    kept: list[list[str]] = []
+def limit_rows(rows: Iterator[list[str]]) -> list[list[str]]:
+    result: list[list[str]] = []
     size = 0
     for row in rows:
-        kept.append(row)
+        result.append(row)
         size += sum(map(len, row))
         if size > MOST_TEXT:
             break
-    return kept
+    return result
 
 
 def status(repository: pygit2.Repository, _: Answer) -> Answer:
     """`git status`: the branch, what is staged, and what is not."""
     unstaged = repository.diff(flags=DiffOption.IGNORE_SUBMODULES | DiffOption.INCLUDE_UNTRACKED)
-    found: Answer = {"branch": "", "staged": [], "unstaged": []}
+    answer: Answer = {"branch": "", "staged": [], "unstaged": []}
     if not repository.head_is_detached:
         target = repository.lookup_reference("HEAD").raw_target
         name = target.decode(errors="replace") if isinstance(target, bytes) else ""
-        found["branch"] = name.removeprefix("refs/heads/")
-    for kind, delta_list in (
-        ("staged", staged(repository)),
-        ("unstaged", unstaged),
-    ):
+        answer["branch"] = name.removeprefix("refs/heads/")
+    for kind, delta_list in (("staged", head_diff(repository)), ("unstaged", unstaged)):
         for delta in islice(delta_list.deltas, MOST_FILES):
             file = delta.old_file if delta.status_char() == "D" else delta.new_file
-            found[kind].append([delta.status_char(), name_of(file)])
-    return found
+            answer[kind].append([delta.status_char(), name_of(file)])
+    return answer
 
 
-def described(commit: pygit2.Commit) -> Answer:
-    """The data of a commit without its changes."""
+def commit_to_json(commit: pygit2.Commit) -> Answer:
     author = commit.author
     return {
         "id": str(commit.id),
@@ -186,7 +170,7 @@ def log(repository: pygit2.Repository, question: Answer) -> Answer:
     walked = islice(repository.walk(start.id, SortMode.TIME), MOST_WALKED)
     path = question["path"]
     wanted = (each for each in walked if not path or _touches(each, path))
-    return {"commits": [described(each) for each in islice(wanted, question["count"] + 1)]}
+    return {"commits": [commit_to_json(each) for each in islice(wanted, question["count"] + 1)]}
 
 
 def _touches(commit: pygit2.Commit, path: str) -> bool:
@@ -203,15 +187,14 @@ def _entry(commit: pygit2.Commit, path: str) -> str | None:
 
 
 def show(repository: pygit2.Repository, question: Answer) -> Answer:
-    """A commit with its changes, or a file as of that commit."""
     commit = commit_of(repository, question["revision"])
     if question["path"]:
         return {"content": _content(repository, commit, question["path"])}
     if commit.parents:
-        found = commit.parents[0].tree.diff_to_tree(commit.tree, _FLAGS)
+        changes = commit.parents[0].tree.diff_to_tree(commit.tree, _FLAGS)
     else:
-        found = commit.tree.diff_to_tree(flags=_FLAGS, swap=True)
-    return {"commit": described(commit), "files": bounded(patches(repository, found, ""))}
+        changes = commit.tree.diff_to_tree(flags=_FLAGS, swap=True)
+    return {"commit": commit_to_json(commit), "files": limit_rows(patches(repository, changes, ""))}
 
 
 def _content(repository: pygit2.Repository, commit: pygit2.Commit, path: str) -> str:
@@ -233,12 +216,11 @@ QUESTIONS = {"diff": diff, "log": log, "show": show, "status": status}
 
 
 def main() -> None:
-    """Read the question from stdin and write the answer to stdout."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     question = json.load(sys.stdin)
     answer: Answer
     try:
-        answer = QUESTIONS[question["ask"]](opened(), question)
+        answer = QUESTIONS[question["ask"]](open_repository(), question)
     except RefusedError as error:
         answer = {"refused": str(error)}
     except (pygit2.GitError, OSError, KeyError, ValueError, MemoryError):

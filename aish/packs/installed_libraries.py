@@ -1,4 +1,4 @@
-"""Which optional libraries the child processes of packs can import, and from where (K15).
+"""The optional libraries that children of packs can import, and their folders.
 
 The children run isolated (`-I`): neither `PYTHONPATH` nor the folder that aish was started in may
 bring them a module. They get the folders of installed packages that this process has, the user's
@@ -21,7 +21,7 @@ def library_folders() -> tuple[str, ...]:
 
 
 def is_installed(*libraries: str) -> bool:
-    """Whether the children find all these libraries; nothing is imported.
+    """Return true if the children find these libraries; import nothing.
 
     One that this process may not import, `None` in `sys.modules`, is not there.
     """

@@ -1,4 +1,4 @@
-"""The pack `lang`: which language a file is written in (K26)."""
+"""The pack `lang`: which language a file is written in."""
 
 import os
 
@@ -10,22 +10,18 @@ from aish.packs.framework.pack import READS, Pack, tool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer
 from aish.packs.workspace.confined_path import segments_of
+from aish.packs.workspace.file_options import FilesOptions
 from aish.packs.workspace.languages import FIRST_LINE, LANGUAGES, language_of
 from aish.packs.workspace.workspace import Workspace
 
 
-@tool(
-    READS,
-    codes=("bad_path",),
-    result={"path": "string", "language": "string", "by": "string"},
-)
+@tool(READS, codes=("bad_path",), result={"path": "string", "language": "string", "by": "string"})
 async def lang_detect(place: Workspace | None, path: str) -> Answer:
     """Tells which language a file is written in.
 
     Its name decides, or the `#!` line of a file that is there; else it is `plaintext`.
 
     Args:
-        place: The root, which no caller names.
         path: The file, relative to the root folder; it need not exist.
     """
     is_within = _is_within(path)
@@ -40,20 +36,11 @@ async def lang_detect(place: Workspace | None, path: str) -> Answer:
     READS,
     result={"languages": "array"},
     rows={
-        "languages": {
-            "id": "string",
-            "name": "string",
-            "extensions": "array",
-            "filenames": "array",
-        }
+        "languages": {"id": "string", "name": "string", "extensions": "array", "filenames": "array"}
     },
 )
 async def lang_list(place: Workspace | None) -> Answer:
-    """Lists the languages that are known, with their file extensions and file names.
-
-    Args:
-        place: The root, which no caller names.
-    """
+    """Lists the languages that are known, with their file extensions and file names."""
     del place
     await anyio.lowlevel.checkpoint()
     rows: list[JsonValue] = []
@@ -71,11 +58,7 @@ async def lang_list(place: Workspace | None) -> Answer:
 
 
 def _is_within(path: str) -> bool:
-    """Whether a path may be looked at; one that leads out of the root still has a name.
-
-    Raises:
-        PackError: it is malformed.
-    """
+    """Return true if a path may be looked at; one out of the root still has a name."""
     try:
         segments = segments_of(path)
     except PackError as error:
@@ -88,8 +71,6 @@ def _is_within(path: str) -> bool:
 
 
 async def _first_line(place: Workspace, path: str) -> bytes | None:
-    """The beginning of a file; `None` if it cannot be seen, for whatever reason."""
-
     def work() -> bytes | None:
         try:
             with place.folder.file(path) as descriptor:
@@ -100,4 +81,4 @@ async def _first_line(place: Workspace, path: str) -> bytes | None:
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
 
-PACK = Pack(tools=(lang_detect, lang_list), root="optional")
+PACK = Pack(tools=(lang_detect, lang_list), root="optional", options=FilesOptions)

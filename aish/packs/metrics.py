@@ -1,4 +1,4 @@
-"""The pack `metrics`: events that models record, and their counts (K57, K58).
+"""The pack `metrics`: events that models record, and their counts.
 
 A file of JSON lines for each day. Several processes append to it: each line is one `os.write` under
 the lock of the file, and what was written of a line that did not fit is cut off again.
@@ -26,6 +26,7 @@ from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line, safe_utf8
 from aish.packs.framework.pack import READS, Marks, Pack, PackContext, tool
+from aish.packs.metrics_options import MetricsOptions
 from aish.packs.pack_error import PackError
 from aish.packs.time_span import seconds_of
 from aish.packs.tool_results import Answer, count_that_fits
@@ -53,7 +54,7 @@ _RECORDS = Marks(read_only=False, destructive=False, idempotent=False, open_worl
 
 @frozen
 class Metrics:
-    """Where the files are, which is looked up only when a tool is called; what is masked."""
+    """The folder with the files, which each call opens, and the secrets to mask."""
 
     folder: Path | None
     secrets: Secrets | None
@@ -84,7 +85,6 @@ async def metrics_record(
     """Records an event, with the time of this machine.
 
     Args:
-        metrics: Where events are kept, which no caller names.
         type: What happened, such as `review` or `build`.
         agent_id: Who or what it happened to.
         repo: The repository that it belongs to.
@@ -95,18 +95,18 @@ async def metrics_record(
         raise PackError("bad_arguments", "`type` is empty")
     if duration_ms is not None and not 0 <= duration_ms <= _LONGEST_DURATION:
         raise PackError("bad_arguments", "`duration_ms` is less than zero, or too large")
-    given: dict[str, JsonValue] = {
+    values: dict[str, JsonValue] = {
         "type": type,
         "agent_id": agent_id,
         "repo": repo,
         "duration_ms": duration_ms,
     }
-    for name, text in given.items():
+    for name, text in values.items():
         if isinstance(text, str) and len(text) > NAME_LIMIT:
             message = f"`{name}` is longer than {NAME_LIMIT} characters"
             raise PackError("too_large", message, limit=NAME_LIMIT)
     record: dict[str, JsonValue] = {
-        name: value for name, value in given.items() if value is not None
+        name: value for name, value in values.items() if value is not None
     }
     if data is not None:
         record["data"] = data
@@ -162,18 +162,17 @@ async def metrics_query(
     """Counts recorded events since a time, by type, repository and agent, and shows the last ten.
 
     Args:
-        metrics: Where events are kept, which no caller names.
         since: How far back: `30m`, `24h` or `7d`, up to 400 days.
         type: Only events of this type.
         repo: Only events of this repository.
         agent_id: Only events of this agent.
     """
     seconds = seconds_of(since)
-    wanted = {"type": type, "repo": repo, "agent_id": agent_id}
-    wanted = {name: safe_utf8(text) for name, text in wanted.items() if text}
+    filters = {"type": type, "repo": repo, "agent_id": agent_id}
+    filters = {name: safe_utf8(text) for name, text in filters.items() if text}
     first = rfc3339(time.time() - seconds)
     counts = await anyio.to_thread.run_sync(
-        partial(_counted, metrics.path(), first, wanted), abandon_on_cancel=True
+        partial(_count_events, metrics.path(), first, filters), abandon_on_cancel=True
     )
     return _answer(counts, since.strip())
 
@@ -234,7 +233,7 @@ def _why(error: Exception) -> str:
 
 
 class _Counts:
-    """What was found, and the last records, which are kept in a heap."""
+    """Counts of events, and the last ones, which are kept in a heap."""
 
     def __init__(self) -> None:
         self.total = self.skipped = 0
@@ -253,16 +252,10 @@ class _Counts:
             heapq.heapreplace(self._recent, (timestamp, self.total, record))
 
     def recent(self) -> list[JsonObject]:
-        """The last records, the newest first."""
         return [record for *_, record in sorted(self._recent, key=itemgetter(0, 1))[::-1]]
 
 
-def _counted(folder: Path, first: str, wanted: dict[str, str]) -> _Counts:
-    """Count the records since a time.
-
-    Raises:
-        PackError: a file cannot be read.
-    """
+def _count_events(folder: Path, first: str, filters: dict[str, str]) -> _Counts:
     import json
 
     decode = json.JSONDecoder().decode
@@ -279,7 +272,7 @@ def _counted(folder: Path, first: str, wanted: dict[str, str]) -> _Counts:
         timestamp = record.get("timestamp")
         if not isinstance(timestamp, str) or not is_time(timestamp):
             counts.skipped += 1
-        elif timestamp >= first and all(record.get(key) == wanted[key] for key in wanted):
+        elif timestamp >= first and all(record.get(key) == filters[key] for key in filters):
             counts.add(record, timestamp)
     return counts
 
@@ -330,7 +323,7 @@ def _answer(counts: _Counts, since: str) -> Answer:
         ]
         data[key] = listed
         words += [f"{name} {for_line(value)}: {count}" for value, count in rows[:MOST_ROWS]]
-    recent = [_shown(record) for record in counts.recent()]
+    recent = [_event_row(record) for record in counts.recent()]
     words += [f"recent: {for_line(json_text(record))}" for record in recent]
     data |= {"recent": recent, "skipped": counts.skipped}
     if counts.skipped:
@@ -341,7 +334,7 @@ def _answer(counts: _Counts, since: str) -> Answer:
     return Answer("\n".join([*words[:count], *notes]), {**data, "truncated": truncated})
 
 
-def _shown(record: JsonObject) -> JsonObject:
+def _event_row(record: JsonObject) -> JsonObject:
     """A record of a file as a row; whatever does not fit the schema is left out."""
     row: dict[str, JsonValue] = {}
     for name in ("type", "timestamp", "agent_id", "repo"):
@@ -354,4 +347,6 @@ def _shown(record: JsonObject) -> JsonObject:
     return row
 
 
-PACK = Pack(tools=(metrics_record, metrics_query), root="none", lifespan=_open)
+PACK = Pack(
+    tools=(metrics_record, metrics_query), root="none", lifespan=_open, options=MetricsOptions
+)

@@ -1,4 +1,4 @@
-"""Requests of packs to models of the file, on the way of a call (K13).
+"""Requests of packs to models of the file, during a call.
 
 A pack asks as any server does: the run counts, limits, records and replays its requests.
 """
@@ -22,15 +22,13 @@ _FOR_ENDING = 1.0
 
 @frozen
 class Message:
-    """A message of the conversation that is to be answered."""
-
     role: Literal["user", "assistant"]
     text: str
 
 
 @frozen
 class ModelRequest:
-    """What a model is asked; an empty `model` is that of the step.
+    """A request to a model; an empty `model` is that of the step.
 
     The last message is a user's. Of `temperature` and `max_tokens`, `None` is the model's own. The
     answer follows the JSON Schema `schema` only where the endpoint enforces one: check it.
@@ -58,7 +56,6 @@ class ModelAnswer:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the model ended by itself."""
         return self.stop == "endTurn"
 
 
@@ -72,25 +69,25 @@ async def ask_model(request: ModelRequest) -> ModelAnswer:
     name = f"model `{request.model}`" if request.model else "the model"
     if sample is None:
         raise PackError("unavailable", f"{name} cannot be asked outside of a call")
-    found: JsonObject | None = None
+    answer: JsonObject | None = None
     left = CALL_DEADLINE.get() - anyio.current_time() - _FOR_ENDING
     try:
         with anyio.move_on_after(left):
-            found = await sample(_params(request)) if left > 0 else None
+            answer = await sample(_params(request)) if left > 0 else None
     except SamplingError as error:
         raise PackError(error.code, f"{name} did not answer: {error}") from error
-    if found is None:
+    if answer is None:
         raise PackError("timeout", f"{name} did not answer in the time of the call")
-    return _answer(found)
+    return _answer(answer)
 
 
 def _params(request: ModelRequest) -> JsonObject:
     """The request in MCP's terms; without `maxTokens` the model's own bound holds."""
     params: dict[str, JsonValue] = {
         "messages": [
-            {"role": one.role, "content": {"type": "text", "text": one.text}}
-            for one in request.messages
-        ],
+            {"role": message.role, "content": {"type": "text", "text": message.text}}
+            for message in request.messages
+        ]
     }
     if request.max_tokens is not None:
         params["maxTokens"] = request.max_tokens
@@ -105,13 +102,13 @@ def _params(request: ModelRequest) -> JsonObject:
     return params
 
 
-def _answer(found: JsonObject) -> ModelAnswer:
-    content, meta = found.get("content"), found.get("_meta")
+def _answer(answer: JsonObject) -> ModelAnswer:
+    content, meta = answer.get("content"), answer.get("_meta")
     text = content.get("text") if isinstance(content, Mapping) else None
     usage = meta.get(SAMPLING_USAGE) if isinstance(meta, Mapping) else None
     return ModelAnswer(
         text=str(text or ""),
-        model=str(found.get("model") or ""),
-        stop=str(found.get("stopReason") or ""),
+        model=str(answer.get("model") or ""),
+        stop=str(answer.get("stopReason") or ""),
         usage=usage if isinstance(usage, Mapping) else {},
     )

@@ -1,6 +1,6 @@
-"""The failure of a tool (K3).
+"""The failure of a tool.
 
-Without imports, because the child process that parses untrusted files raises it too (K16).
+Without imports, because the child process that parses untrusted files raises it too.
 """
 
 from typing import TYPE_CHECKING
@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 class PackError(Exception):
-    """A failure reported to the model: a stable code, a sentence, and details for programs."""
+    """A failure reported to the model: a stable code, a sentence, and details for programs.
+
+    All that a tool calls may raise it.
+    """
 
     def __init__(self, code: str, message: str, **details: "JsonValue") -> None:
         super().__init__(message)
@@ -19,7 +22,7 @@ class PackError(Exception):
         self.details = details
         self.trailer = ""
 
-    def followed_by(self, trailer: str) -> "PackError":
-        """The same, with lines of ours after its text: they are not indented as an imitation."""
+    def with_trailer(self, trailer: str) -> "PackError":
+        """Add lines of ours after its text: they are not indented as an imitation."""
         self.trailer = trailer
         return self

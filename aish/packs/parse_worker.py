@@ -1,8 +1,7 @@
-"""Parses untrusted input in a child process that can be killed (K16).
+"""Parses untrusted input in a child process that can be killed.
 
 One child serves all packs of a run: it is started by the first call, stays warm, and is killed
-when a call takes too much time or memory; the next call starts another one. Calls that take long
-by nature have a second child of the same kind, so that no other call waits for them.
+when a call takes too much time or memory; the next call starts another one.
 """
 
 import json
@@ -26,16 +25,17 @@ _SCRIPT = str(Path(parse_worker_child.__file__))
 
 
 class ParseWorker:
-    """The children of a run; `close` has to be called in the end."""
+    """The child process of a run, which handles one call at a time; `close` ends it."""
 
     def __init__(self, reaper: Reaper | None) -> None:
-        self._usual = _ParseChild(reaper)
-        self._second = _ParseChild(reaper)
+        self._reaper = reaper
+        self._child: Child | None = None
+        self._turn = anyio.Lock()
 
     @property
     def pid(self) -> int | None:
-        """The process number of the child for most calls, `None` while there is none."""
-        return self._usual.pid
+        """The process number of the child, `None` while there is none."""
+        return None if self._child is None else self._child.pid
 
     async def run(
         self,
@@ -43,13 +43,11 @@ class ParseWorker:
         *sources: bytes,
         seconds: float = SECONDS,
         largest: int = LARGEST_SOURCE,
-        takes_long: bool = False,
         **options: JsonValue,
     ) -> Any:
-        """The result of `module:function`, called in a child with these sources and options.
+        """The result of `module:function`, called in the child with these sources and options.
 
-        The function takes `bytes` and keywords and returns a JSON value. A call that `takes_long`
-        goes to the second child: only others of its kind wait for it.
+        The function takes `bytes` and keywords and returns a JSON value.
 
         Raises:
             PackError: a source has more than `largest` bytes (`too_large`), the child took more
@@ -62,39 +60,14 @@ class ParseWorker:
             raise PackError("too_large", message, limit=largest)
         head = {"call": call, "options": options, "sizes": [len(source) for source in sources]}
         request = b"".join((json.dumps(head).encode(), b"\n", *sources))
-        child = self._second if takes_long else self._usual
-        answer = await child.answer(request, seconds)
+        async with self._turn:
+            answer = await self._answer(request, seconds)
         if "error" in answer:
             code, message, details = answer["error"]
             raise PackError(code, message, **details)
         if "failed" in answer:
             raise PackError("failed", f"the parser failed: {answer['failed']}")
         return answer["value"]
-
-    async def close(self) -> None:
-        """End the children."""
-        try:
-            await self._usual.close()
-        finally:
-            await self._second.close()
-
-
-class _ParseChild:
-    """One child, started when it is asked, which answers one request after the other."""
-
-    def __init__(self, reaper: Reaper | None) -> None:
-        self._reaper = reaper
-        self._child: Child | None = None
-        self._turn = anyio.Lock()
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._child is None else self._child.pid
-
-    async def answer(self, request: bytes, seconds: float) -> dict[str, Any]:
-        """The answer to a request, when its turn has come."""
-        async with self._turn:
-            return await self._answer(request, seconds)
 
     async def close(self) -> None:
         child, self._child = self._child, None
@@ -106,11 +79,11 @@ class _ParseChild:
         line = b""
         try:
             with anyio.move_on_after(seconds) as scope:
-                child = await self._running()
+                child = await self._ensure_child()
                 async with anyio.create_task_group() as tasks:
                     # Written meanwhile: a child that dies early would otherwise block the write.
                     tasks.start_soon(_write, child, request)
-                    line = await _line(child)
+                    line = await child.read_line(_LARGEST_ANSWER)
                     tasks.cancel_scope.cancel()
         finally:
             if not line.endswith(b"\n"):
@@ -123,7 +96,7 @@ class _ParseChild:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    async def _running(self) -> Child:
+    async def _ensure_child(self) -> Child:
         if self._child is not None and self._child.exit_code is not None:
             await self.close()
         if self._child is None:
@@ -143,15 +116,3 @@ async def _write(child: Child, request: bytes) -> None:
     except BrokenPipeError:
         # The end of its output says the same.
         return
-
-
-async def _line(child: Child) -> bytes:
-    """One line; without its end if the child ended first, or wrote too much."""
-    pieces: list[bytes] = []
-    size = 0
-    while size <= _LARGEST_ANSWER and (piece := await child.read(1 << 20)):
-        pieces.append(piece)
-        size += len(piece)
-        if piece.endswith(b"\n"):
-            return b"".join(pieces)
-    return b""

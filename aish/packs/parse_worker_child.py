@@ -1,4 +1,4 @@
-"""The child that parses untrusted input: requests in, results out, one at a time (K16).
+"""The child that parses untrusted input: requests in, results out, one at a time.
 
 Run as a script by `parse_worker`. A request is a line of JSON, `{"call": "module:function",
 "options": {…}, "sizes": [n, …]}`, and as many bytes as it says; the answer is a line of JSON with
@@ -15,7 +15,6 @@ MEMORY = 1 << 30
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")

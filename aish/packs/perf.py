@@ -1,4 +1,4 @@
-"""The pack `perf`: what the process of aish takes, and how long its tools and models do (K59)."""
+"""The pack `perf`: what the process of aish takes, and how long its tools and models do."""
 
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -26,8 +26,6 @@ _MEASURES = Marks(
 
 
 class Figures:
-    """What is measured while the pack is open."""
-
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.cpu = time.process_time()
@@ -100,7 +98,7 @@ async def perf_stats(figures: Figures) -> Answer:
     """
     await figures.ticked.wait()
     # Children are looked for in the whole process table.
-    used = await anyio.to_thread.run_sync(_used)
+    used = await anyio.to_thread.run_sync(_process_usage)
     opened = time.monotonic() - figures.began
     cpu = time.process_time() - figures.cpu
     data: dict[str, JsonValue] = {
@@ -113,12 +111,7 @@ async def perf_stats(figures: Figures) -> Answer:
     return Answer(_text(data), data)
 
 
-def _used() -> dict[str, JsonValue]:
-    """What the system tells of this process.
-
-    Raises:
-        PackError: the library cannot be imported, although it is there.
-    """
+def _process_usage() -> dict[str, JsonValue]:
     # Imported by the first call: listing tools does without.
     try:
         import psutil
@@ -143,7 +136,7 @@ def _text(data: Mapping[str, JsonValue]) -> str:
     for kind, count in (("tools", "calls"), ("models", "answers")):
         table = data[kind]
         assert isinstance(table, dict), "figures of names"
-        lines += [_figure(kind[:-1], name, one, count) for name, one in table.items()]
+        lines += [_figure(kind[:-1], name, entry, count) for name, entry in table.items()]
     fitting = count_that_fits(lines)
     more = len(lines) - fitting
     return "\n".join([*lines[:fitting], *([f"[{more:,} more in the data]"] if more else [])])
@@ -154,10 +147,10 @@ def _figure(kind: str, name: str, figure: JsonValue, count: str) -> str:
     return f"{kind} {for_line(name)}: {figure[count]} {count}, {_times(figure['duration_ms'])}"
 
 
-def _times(found: JsonValue | JsonObject) -> str:
-    if not isinstance(found, Mapping):
+def _times(times: JsonValue | JsonObject) -> str:
+    if not isinstance(times, Mapping):
         return "nothing yet"
-    return ", ".join(f"{name} {value} ms" for name, value in found.items())
+    return ", ".join(f"{name} {value} ms" for name, value in times.items())
 
 
 PACK = Pack(tools=(perf_stats,), root="none", lifespan=_open)

@@ -1,4 +1,4 @@
-"""The pack `proc`: processes that keep running between calls, until the run ends (K47, K54-K56)."""
+"""The pack `proc`: processes that keep running between calls, until the run ends."""
 
 import contextlib
 import os
@@ -6,15 +6,16 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import field, replace
+from typing import Annotated
 
 import anyio
 from anyio.abc import TaskGroup
 
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import ProcOptions
 from aish.core.tools import CALL_DEADLINE
+from aish.packs.command_options import ProcOptions
 from aish.packs.commands import COMMAND_CODES, Commands, open_commands
 from aish.packs.environment_file import refusal_of
 from aish.packs.framework.channels import Channels
@@ -43,9 +44,12 @@ _ATOMIC = 4096
 _LEFT_FOR_WORDS = 1_000
 
 _STARTS = Marks(read_only=False, destructive=True, idempotent=False, open_world=True)
+_SPEAKS = replace(_STARTS, sends=False)
+"""Who starts a process has decided where it can send something."""
 _ENDS = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
 _ENDED_IN_BUBBLEWRAP = frozenset({128 + signal.SIGTERM, 128 + signal.SIGKILL})
 """What bubblewrap ends with where a signal has ended the command in it."""
+ProcessId = Annotated[str, "The id that process_start returned."]
 _ENDED = {"id": "string", "status": "string", "exit_code": "integer", "signal": "string"}
 
 
@@ -79,7 +83,6 @@ class Managed:
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal that ended it."""
         code = self.exit_code
         if code is None or code >= 0:
             return None
@@ -88,7 +91,7 @@ class Managed:
         return f"signal {-code}"
 
     def tell(self) -> None:
-        """Wake whoever waits for output or for the end, and tell those who follow it (K76)."""
+        """Wake whoever waits for output or for the end, and tell those who follow it."""
         channel = f"process:{self.id}"
         if not self.channels.is_followed(channel):
             self.told = self.ring.total
@@ -102,7 +105,6 @@ class Managed:
             self.changed = None
 
     async def change(self) -> None:
-        """Wait until something happens."""
         if self.changed is None:
             self.changed = anyio.Event()
         await self.changed.wait()
@@ -126,11 +128,11 @@ class ProcState:
         Raises:
             PackError: there is none.
         """
-        found = self.processes.get(id)
-        if found is None:
+        process = self.processes.get(id)
+        if process is None:
             known = ", ".join(self.processes) or "none was started"
             raise PackError("not_found", f"there is no process `{id}`; there are: {known}", id=id)
-        return found
+        return process
 
 
 @asynccontextmanager
@@ -146,7 +148,9 @@ async def _open(context: PackContext) -> AsyncGenerator[ProcState]:
             yield state
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop_all(state)
+                async with anyio.create_task_group() as ending:
+                    for process in state.processes.values():
+                        ending.start_soon(_stop, process, _GRACE)
 
 
 @tool(
@@ -175,7 +179,6 @@ async def process_start(
     No shell reads the command. The process runs until it ends, is stopped, or the run ends.
 
     Args:
-        state: The processes of the run, which no caller names.
         command: The program: a name in PATH, or a path.
         args: Its arguments.
         cwd: The folder below the root in which it runs.
@@ -191,7 +194,7 @@ async def process_start(
         raise PackError("limit", message)
     state.starting += 1
     try:
-        process = await _started(state, argv, cwd, extra)
+        process = await _start_process(state, argv, cwd, extra)
     finally:
         state.starting -= 1
     data: dict[str, JsonValue] = {
@@ -210,35 +213,29 @@ async def process_start(
 
 
 @tool(_ENDS, result=_ENDED, codes=("not_found",))
-async def process_stop(state: ProcState, id: str, grace_seconds: int = 5) -> Answer:
+async def process_stop(state: ProcState, id: ProcessId, grace_seconds: int = 5) -> Answer:
     """Stops a process tree: SIGTERM, then SIGKILL.
 
     It is no failure if the process has ended already.
 
     Args:
-        state: The processes of the run, which no caller names.
-        id: The id that process_start returned.
         grace_seconds: After how many seconds the rest is killed, up to 60.
     """
     process = state.get(id)
     left = CALL_DEADLINE.get() - anyio.current_time() - _FOR_KILLING
     await _stop(process, min(max(grace_seconds, 0), LONGEST_GRACE, max(left, 0)))
-    return _ending(process)
+    return _end_answer(process)
 
 
 @tool(_ENDS, result=_ENDED, codes=("not_found",))
-async def process_kill(state: ProcState, id: str) -> Answer:
+async def process_kill(state: ProcState, id: ProcessId) -> Answer:
     """Kills a process tree.
 
     It is no failure if the process has ended already.
-
-    Args:
-        state: The processes of the run, which no caller names.
-        id: The id that process_start returned.
     """
     process = state.get(id)
     await _stop(process, 0)
-    return _ending(process)
+    return _end_answer(process)
 
 
 @tool(
@@ -262,7 +259,6 @@ async def process_list(state: ProcState, running_only: bool = False) -> Answer: 
     """Lists the processes of this run.
 
     Args:
-        state: The processes of the run, which no caller names.
         running_only: Whether processes that have ended are left out.
     """
     listed = [one for one in state.processes.values() if one.ended is None or not running_only]
@@ -287,7 +283,7 @@ async def process_list(state: ProcState, running_only: bool = False) -> Answer: 
 )
 async def process_output(
     state: ProcState,
-    id: str,
+    id: ProcessId,
     since: int = 0,
     tail: int | None = None,
     wait_seconds: int = 0,
@@ -298,8 +294,6 @@ async def process_output(
     The last mebibyte is kept. Lines `[stderr]` and `[stdout]` say where the stream changes.
 
     Args:
-        state: The processes of the run, which no caller names.
-        id: The id that process_start returned.
         since: The offset in bytes: 0, or `next` of an earlier result.
         tail: Only so many last lines of it.
         wait_seconds: How long to wait for new output, or for `wait_for`, up to 30.
@@ -336,13 +330,13 @@ async def process_output(
 
 
 @tool(
-    _STARTS,
+    _SPEAKS,
     result={"id": "string", "written": "integer", "closed": "boolean"},
     codes=("not_found", "timeout"),
 )
 async def process_input(
     state: ProcState,
-    id: str,
+    id: ProcessId,
     input: str = "",  # ruff: ignore[builtin-argument-shadowing] - the parameter of the tool
     close: bool = False,  # ruff: ignore[boolean-type-hint-positional-argument, boolean-default-value-positional-argument] - a tool's signature is its schema
 ) -> Answer:
@@ -351,8 +345,6 @@ async def process_input(
     No newline is added.
 
     Args:
-        state: The processes of the run, which no caller names.
-        id: The id that process_start returned.
         input: The text, up to 64 KiB.
         close: Whether the input ends after it.
     """
@@ -384,23 +376,18 @@ async def process_input(
 
 
 def _variables(env: Sequence[str]) -> dict[str, str]:
-    """The variables of a call.
-
-    Raises:
-        PackError: one is not `NAME=value`, or must not be set.
-    """
-    found: dict[str, str] = {}
-    for one in env:
-        name, equals, value = one.partition("=")
+    variables: dict[str, str] = {}
+    for entry in env:
+        name, equals, value = entry.partition("=")
         if not equals or "\0" in value:
             raise PackError("bad_arguments", f"`{name}` in `env` is not `NAME=value`")
         if refusal := refusal_of(name):
             raise PackError("bad_arguments", f"`env`: {refusal}")
-        found[name] = value
-    return found
+        variables[name] = value
+    return variables
 
 
-async def _started(
+async def _start_process(
     state: ProcState, argv: tuple[str, ...], cwd: str, extra: dict[str, str]
 ) -> Managed:
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
@@ -469,14 +456,8 @@ async def _live(commands: Commands, process: Managed, out: PipeReader, err: Pipe
         process.exit_code, process.ended = code, time.monotonic()
         process.over.set()
         process.tell()
-        ended: JsonObject = {
-            "id": process.id,
-            "status": process.status,
-            "exit_code": process.exit_code,
-            "signal": process.signal,
-        }
-        process.channels.publish(f"process:{process.id}", "exited", ended)
-        await commands.ended(process.supervised)
+        process.channels.publish(f"process:{process.id}", "exited", _end_row(process))
+        await commands.find_created_files(process.supervised)
 
 
 async def _gather(process: Managed, stream: Stream, reader: PipeReader) -> None:
@@ -488,17 +469,10 @@ async def _gather(process: Managed, stream: Stream, reader: PipeReader) -> None:
 
 
 async def _stop(process: Managed, grace: float) -> None:
-    """End a process and all that it started."""
     if process.ended is None:
         process.is_stopped = True
         await process.supervised.stop(grace)
         await process.over.wait()
-
-
-async def _stop_all(state: ProcState) -> None:
-    async with anyio.create_task_group() as ending:
-        for process in state.processes.values():
-            ending.start_soon(_stop, process, _GRACE)
 
 
 def _close_input(process: Managed) -> None:
@@ -508,7 +482,7 @@ def _close_input(process: Managed) -> None:
 
 
 def _forget_oldest(state: ProcState) -> None:
-    ended = [one.id for one in state.processes.values() if one.ended is not None]
+    ended = [process.id for process in state.processes.values() if process.ended is not None]
     for id in ended[: max(len(ended) - _MOST_ENDED, 0)]:
         del state.processes[id]
 
@@ -525,14 +499,17 @@ def _state_of(process: Managed) -> str:
     return f"ended by {process.signal}" if process.signal else f"exit code {process.exit_code}"
 
 
-def _ending(process: Managed) -> Answer:
-    data: dict[str, JsonValue] = {
+def _end_row(process: Managed) -> JsonObject:
+    return {
         "id": process.id,
         "status": process.status,
         "exit_code": process.exit_code,
         "signal": process.signal,
     }
-    return Answer(f"{process.id}: {_state_of(process)}", data)
+
+
+def _end_answer(process: Managed) -> Answer:
+    return Answer(f"{process.id}: {_state_of(process)}", _end_row(process))
 
 
 def _row(process: Managed) -> JsonValue:
@@ -556,14 +533,8 @@ def _line(process: Managed) -> str:
 
 
 PACK = Pack(
-    tools=(
-        process_start,
-        process_stop,
-        process_kill,
-        process_list,
-        process_output,
-        process_input,
-    ),
+    tools=(process_start, process_stop, process_kill, process_list, process_output, process_input),
     root="needed",
     lifespan=_open,
+    options=ProcOptions,
 )

@@ -1,4 +1,4 @@
-"""The pack `shell`: a command line in a folder of the root, confined if possible (K47-K53, X8)."""
+"""The pack `shell`: a command line in a folder of the root, confined if possible."""
 
 import shutil
 import time
@@ -10,9 +10,9 @@ import anyio
 
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
-from aish.core.pack_options import ShellOptions
 from aish.core.text import for_line, without_markers
 from aish.core.tools import CALL_DEADLINE
+from aish.packs.command_options import ShellOptions
 from aish.packs.commands import COMMAND_CODES, Commands, open_commands
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
 from aish.packs.model_request import Message, ModelRequest, ask_model
@@ -43,7 +43,7 @@ ShellName = Literal["sh", "bash", "pwsh"]
 
 @slotted
 class ShellState:
-    """What the tool of the pack works with; `count` numbers the scripts that are kept."""
+    """The state of the tool; `count` numbers the scripts that are kept."""
 
     commands: Commands
     options: ShellOptions
@@ -92,7 +92,6 @@ async def shell_run(
     It runs in the root folder, without input. When it ends, everything that it started ends too.
 
     Args:
-        state: What the pack works with, which no caller names.
         command: The command line.
         shell: The shell that reads the command line.
         cwd: The folder below the root in which it runs.
@@ -103,7 +102,7 @@ async def shell_run(
     seconds = _seconds(state, timeout_seconds)
     argv = _argv(state, shell, command)
     sandbox = await state.commands.sandbox()
-    script = _kept_script(state, shell, command)
+    script = _save_script(state, shell, command)
 
     started: list[Supervised] = []
     created: tuple[str, ...] = ()
@@ -116,12 +115,12 @@ async def shell_run(
         result = await follow(start, timeout=seconds, limit_bytes=_READ_LIMIT, grace=_GRACE)
     finally:
         for one in started:
-            created = await state.commands.ended(one)
+            created = await state.commands.find_created_files(one)
     data = _data(state, result)
     data |= {"timed_out": result.timed_out, "sandbox": sandbox, "script": script}
     if created:
         message = (
-            f"while the command ran, {_listed(created)} was created, which the run is made of:"
+            f"while the command ran, {_join_paths(created)} was created, which the run is made of:"
             " look at it, and remove it"
         )
         raise PackError("failed", message, **data, created=list(created))
@@ -134,16 +133,16 @@ async def shell_run(
     if result.timed_out:
         printed = _text(data)
         message = f"the command was ended after {seconds:g} seconds; it had printed:\n{printed}"
-        raise PackError("timeout", message, **data).followed_by(trailer)
+        raise PackError("timeout", message, **data).with_trailer(trailer)
     return Answer(_text(data), data, trailer=trailer)
 
 
-def _listed(paths: Sequence[str]) -> str:
+def _join_paths(paths: Sequence[str]) -> str:
     return ", ".join(f"`{for_line(path)}`" for path in paths)
 
 
 def _seconds(state: ShellState, asked: int) -> float:
-    """How long a command may take: as asked for, but so that its output is returned in time."""
+    """The time for a command: as asked for, but so that its output is returned in time."""
     left = CALL_DEADLINE.get() - anyio.current_time()
     spared = _FOR_ENDING if state.options.explain is None else _FOR_ENDING + _FOR_EXPLAINING
     return min(max(asked, 1), LONGEST, max(round(left - min(spared, left / 2), 1), 0.1))
@@ -162,8 +161,8 @@ def _argv(state: ShellState, shell: ShellName, command: str) -> tuple[str, ...]:
     return (found, "-NoProfile", "-NonInteractive", "-Command", command)
 
 
-def _kept_script(state: ShellState, shell: ShellName, command: str) -> str | None:
-    """The path of the command in the run's folder, if commands are kept (K50)."""
+def _save_script(state: ShellState, shell: ShellName, command: str) -> str | None:
+    """The path of the command in the run's folder, if commands are kept."""
     services = state.context.services
     if not state.options.keep_scripts or services.run_folder is None:
         return None
@@ -197,7 +196,7 @@ def _end_of(data: bytes, size: int, most: int, mask: Callable[[str], str]) -> tu
     text = data.decode("utf-8", "replace")
     if len(text) <= most:
         return text, False
-    text = _masked(text, mask, is_cut=size > len(data))  # half of a secret is not recognized later
+    text = _mask(text, mask, is_cut=size > len(data))  # half of a secret is not recognized later
     half = most // 2
     count = f"{len(text) - 2 * half:,} characters"
     if size > len(data):
@@ -205,8 +204,8 @@ def _end_of(data: bytes, size: int, most: int, mask: Callable[[str], str]) -> tu
     return f"{text[:half]}\n[{count} left out]\n{text[-half:]}", True
 
 
-def _masked(text: str, mask: Callable[[str], str], *, is_cut: bool) -> str:
-    """A text without its secrets, and without what may be half of one where its end was cut off."""
+def _mask(text: str, mask: Callable[[str], str], *, is_cut: bool) -> str:
+    """A text with its secrets masked; a cut one loses its end, which may be half a secret."""
     masked = mask(text)
     return masked[:-_LONGEST_SECRET] if is_cut else masked
 
@@ -224,13 +223,13 @@ def _text(data: Mapping[str, JsonValue]) -> str:
 
 
 async def _explanation(state: ShellState, command: str, result: CommandResult) -> str | None:
-    """What the model `explain` says about a failure; its own failure is a notice (K51)."""
+    """Let the model `explain` comment on a failure; its own failure is a notice."""
     alias, services = state.options.explain, state.context.services
     if alias is None:
         return None
     ended = "it did not end in time" if result.timed_out else f"exit code {result.exit_code}"
     output = "".join(
-        _masked(data.decode("utf-8", "replace"), services.mask, is_cut=size > len(data))
+        _mask(data.decode("utf-8", "replace"), services.mask, is_cut=size > len(data))
         for data, size in (
             (result.stdout, result.stdout_bytes),
             (result.stderr, result.stderr_bytes),
@@ -244,8 +243,8 @@ async def _explanation(state: ShellState, command: str, result: CommandResult) -
     except PackError as error:
         services.notice("explain_failed", f"a failed command is not explained: {error.message}")
         return None
-    said = services.mask(answer.text).strip()
-    return without_markers(said[:_EXPLANATION]) or None
+    explanation = services.mask(answer.text).strip()
+    return without_markers(explanation[:_EXPLANATION]) or None
 
 
-PACK = Pack(tools=(shell_run,), root="needed", lifespan=_open)
+PACK = Pack(tools=(shell_run,), root="needed", lifespan=_open, options=ShellOptions)

@@ -1,4 +1,4 @@
-"""The parameter `since` of tools: `30m`, `24h`, `7d`, up to 400 days (K58, K68)."""
+"""The parameter `since` of tools: `30m`, `24h`, `7d`, up to 400 days."""
 
 from aish.core.patterns import lazy_pattern
 from aish.packs.pack_error import PackError
@@ -10,13 +10,9 @@ _SECONDS = {"m": 60, "h": 3600, "d": DAY}
 
 
 def seconds_of(since: str) -> int:
-    """How long ago that is.
-
-    Raises:
-        PackError: `bad_arguments`, it is no such time.
-    """
-    found = _SINCE.fullmatch(since.strip())
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    """Parse a span like `24h`."""
+    match = _SINCE.fullmatch(since.strip())
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if not 0 < seconds <= LONGEST_DAYS * DAY:
         message = f"`since` is not a time such as `30m`, `24h` or `7d`, up to {LONGEST_DAYS}d"
         raise PackError("bad_arguments", message)

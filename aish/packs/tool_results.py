@@ -1,4 +1,4 @@
-"""Results of built-in tools, in the form of an MCP `CallToolResult` (K3, K7, K14).
+"""Results of built-in tools, in the form of an MCP `CallToolResult`.
 
 A result is cut once, at the smaller of the limit of packs and that of the step.
 """
@@ -29,7 +29,7 @@ _LONGEST_SOURCE = 2_000
 class Answer:
     """The answer of a tool: text for a model and the same as data.
 
-    `source` names what a text from outside comes from: the text is enclosed in marks then (K14).
+    `source` names what a text from outside comes from: the text is enclosed in marks then.
     `trailer` is text of ours that follows; only there a line may begin like a mark of ours.
     """
 
@@ -41,7 +41,7 @@ class Answer:
 
 
 def room() -> int:
-    """Characters that a text may have so that it is cut neither here nor by the step (L18).
+    """Characters that a text may have so that it is cut neither here nor by the step.
 
     A step counts bytes: text beyond ASCII needs `fits`.
     """
@@ -49,7 +49,7 @@ def room() -> int:
 
 
 def fits(text: str) -> bool:
-    """Whether a text is passed on whole."""
+    """Return true if a text fits whole."""
     return len(text) <= TEXT_LIMIT and _size(text) <= RESULT_LIMIT.get()
 
 
@@ -62,7 +62,7 @@ def head_that_fits(text: str, left: int = NOTE_ROOM) -> str:
 
 
 def count_that_fits(rows: Sequence[str], left: int = NOTE_ROOM) -> int:
-    """How many rows, one a line, are passed on whole with `left` more bytes of notes."""
+    """Count the rows, one a line, that fit whole with `left` more bytes of notes."""
     characters, size = TEXT_LIMIT - left, RESULT_LIMIT.get() - left
     for count, row in enumerate(rows):
         characters -= len(row) + 1
@@ -72,15 +72,15 @@ def count_that_fits(rows: Sequence[str], left: int = NOTE_ROOM) -> int:
     return len(rows)
 
 
-def enclosed(source: str, text: str) -> str:
-    """A text from outside between marks that name its source; odd characters are escaped (K14)."""
+def enclose(source: str, text: str) -> str:
+    """A text from outside between marks that name its source; odd characters are escaped."""
     begin, end = _marks(source)
     return f"{begin}{without_markers(for_terminal(text))}{end}"
 
 
 def success(answer: Answer) -> dict[str, JsonValue]:
     """A result; text and data that are too long are cut even if the tool did not."""
-    raw, data = safe_utf8(answer.text), _bounded(answer.data)
+    raw, data = safe_utf8(answer.text), _limit_data(answer.data)
     begin, end = _marks(answer.source) if answer.source else ("", "")
     text = without_markers(for_terminal(raw) if answer.source else raw)
     trailer = f"\n{safe_utf8(answer.trailer)}" if answer.trailer else ""
@@ -93,7 +93,7 @@ def success(answer: Answer) -> dict[str, JsonValue]:
         data["truncated"] = True
     text = whole
     content: list[JsonValue] = [{"type": "text", "text": text}]
-    content.extend(_image(one) for one in answer.images)
+    content.extend(_image(image) for image in answer.images)
     return {"content": content, "structuredContent": data, "isError": False}
 
 
@@ -102,13 +102,15 @@ def failure(error: PackError) -> dict[str, JsonValue]:
     described: JsonObject = {
         "code": error.code,
         "message": safe_utf8(error.message[:TEXT_LIMIT]),
-        "details": _bounded({key: _encodable(value) for key, value in error.details.items()}),
+        "details": _limit_data({key: _encodable(value) for key, value in error.details.items()}),
     }
     text = without_markers(safe_utf8(f"ERROR: {error.message}"))
     if error.trailer:
         text = f"{text}\n{safe_utf8(error.trailer)}"
     return {
-        "content": [{"type": "text", "text": text if fits(text) else _cut(text, "\n[cut]")}],
+        "content": [
+            {"type": "text", "text": text if fits(text) else f"{_head(text, len(_CUT))}{_CUT}"}
+        ],
         "structuredContent": {"error": described},
         "isError": True,
     }
@@ -119,13 +121,14 @@ def _marks(source: str) -> tuple[str, str]:
     return f"[from {name}]\n", f"\n[end of {name}]"
 
 
-def _bounded(data: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _limit_data(data: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The data of a result, with `truncated` where something had to be left out."""
     if _json_size(data) <= DATA_LIMIT:
         return dict(data)
     return {**_shrunk_table(data, DATA_LIMIT - _NOTED), "truncated": True}
 
 
+_CUT = "\n[cut]"
 _NOTED = len(', "truncated": true')
 
 
@@ -139,24 +142,24 @@ def _shrunk(value: JsonValue, most: int) -> JsonValue:
         return _shrunk_table(value, most)
     if not isinstance(value, Sequence):
         return value
-    kept: list[JsonValue] = []
-    for one in value:
-        most -= _json_size(one) + 2
+    items: list[JsonValue] = []
+    for item in value:
+        most -= _json_size(item) + 2
         if most < 0:
             break
-        kept.append(one)
-    return kept
+        items.append(item)
+    return items
 
 
 def _shrunk_table(table: Mapping[str, JsonValue], most: int) -> dict[str, JsonValue]:
     """All keys, the longest values cut."""
     sizes = {key: _json_size(value) for key, value in table.items()}
     left = most - sum(_json_size(key) + 4 for key in table)
-    found = dict(table)
+    result = dict(table)
     for done, key in enumerate(sorted(sizes, key=sizes.__getitem__)):
-        found[key] = _shrunk(table[key], max(left // (len(sizes) - done), 0))
-        left -= min(sizes[key], _json_size(found[key]))
-    return found
+        result[key] = _shrunk(table[key], max(left // (len(sizes) - done), 0))
+        left -= min(sizes[key], _json_size(result[key]))
+    return result
 
 
 def _shrunk_text(text: str, most: int) -> str:
@@ -165,10 +168,10 @@ def _shrunk_text(text: str, most: int) -> str:
     if text.startswith("[from "):
         last = text.rpartition("\n")[2]
         end = f"\n{last}" if last.startswith("[end of ") else ""
-    kept = text[: max(most, 0)]
-    while kept and (size := _json_size(kept + end)) > most:
-        kept = kept[: min(len(kept) * most // size, len(kept) - 1)]
-    return kept + end
+    head = text[: max(most, 0)]
+    while head and (size := _json_size(head + end)) > most:
+        head = head[: min(len(head) * most // size, len(head) - 1)]
+    return head + end
 
 
 def _json_size(value: JsonValue) -> int:
@@ -176,21 +179,16 @@ def _json_size(value: JsonValue) -> int:
 
 
 def _encodable(value: JsonValue) -> JsonValue:
-    """What an argument gives back may be no text that can be sent."""
+    """Replace characters that cannot be sent."""
     return safe_utf8(value) if isinstance(value, str) else value
 
 
-def _cut(text: str, note: str) -> str:
-    """The beginning of a text with a note, so that both fit."""
-    return _head(text, len(note)) + note
-
-
 def _head(text: str, left: int) -> str:
-    kept = text[: max(TEXT_LIMIT - left, 0)]
+    head = text[: max(TEXT_LIMIT - left, 0)]
     most = max(RESULT_LIMIT.get() - left, 0)
-    if _size(kept) <= most:
-        return kept
-    return kept.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+    if _size(head) <= most:
+        return head
+    return head.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 
 
 def _size(text: str) -> int:
@@ -239,8 +237,8 @@ def pieces_of_code(pieces: list[dict[str, Any]], key: str, comment: str) -> Code
     if len(pieces) == 1:
         text = pieces[0][key]
     else:
-        shown = (f"{comment} {_lines(piece)}\n{piece[key].rstrip(_ENDS)}" for piece in pieces)
-        text = "\n\n".join(shown)
+        blocks = (f"{comment} {_lines(piece)}\n{piece[key].rstrip(_ENDS)}" for piece in pieces)
+        text = "\n\n".join(blocks)
     head = head_that_fits(text)
     if head == text:
         return CodeRows(text, pieces)
@@ -259,10 +257,12 @@ def _lines(piece: Mapping[str, Any]) -> str:
     return f"line {first}" if last is None else f"lines {first}-{last}"
 
 
-def does_not_parse(lines: Sequence[int]) -> tuple[str, ...]:
-    """The note on the first lines that do not parse, if there are any."""
-    shown = [f"{line}" for line in lines[:_MOST_BROKEN]]
-    return (f"does not parse at line {', '.join(shown)}",) if shown else ()
+def code_answer(text: str, data: dict[str, Any], notes: Sequence[str] = ()) -> Answer:
+    """The result of a tool that reads code, with notes below the text."""
+    remarks = [*notes]
+    if broken := data.get("broken"):
+        remarks.append(f"does not parse at line {', '.join(map(str, broken[:_MOST_BROKEN]))}")
+    return Answer("\n".join([text, *(f"[{note}]" for note in remarks)]), data)
 
 
 _MOST_BROKEN = 20

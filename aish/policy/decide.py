@@ -1,6 +1,6 @@
-"""The decision of the rules on one call: pure, closed where in doubt (P1, P4, P5, B16, X1, X12).
+"""The decision of the rules on one call: pure, closed where in doubt.
 
-Also explains the decision rule by rule (P7), runs the file's `policy_tests`, and derives the rule
+Also explains the decision rule by rule, runs the file's `policy_tests`, and derives the rule
 that an "always" stores: the narrowest rule for calls like the one asked about.
 """
 
@@ -30,7 +30,7 @@ RulingVerdict = Literal["auto", "ask", "deny", "staged"]
 
 
 def decision_level(policy: Policy, tool: Tool, verdict: Verdict) -> DecisionLevel:
-    """`info` for approved calls of tools that only read, else `security` (K18).
+    """`info` for approved calls of tools that only read, else `security`.
 
     Our own marks and rules count, and what a trusted server says; not the claims of any other.
     """
@@ -54,15 +54,12 @@ class Ruling:
 
 
 def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
-    """Whether arguments fit a schema of the simple, bounded subset; `None` for other schemas."""
+    """Return whether arguments fit a schema; `None` where this process cannot check that."""
     # Here and not above: without a rule that has a schema nothing of it is needed.
-    from aish.system.schema.check import LOOP_STEPS, check, is_simple
+    from aish.system.schema.check import LOOP_STEPS, TOO_LONG, check_here
 
-    if not is_simple(schema):
-        return None
-    problems = check(schema, arguments, steps=LOOP_STEPS)
-    # Such a problem is the checker's, not the arguments': nothing is known then.
-    return None if any(problem.keyword == "schema" for problem in problems) else not problems
+    problems = check_here(schema, arguments, steps=LOOP_STEPS)
+    return None if problems is None or TOO_LONG in problems else not problems
 
 
 def decide(
@@ -78,28 +75,28 @@ def decide(
     staged: nobody is there to be asked when it is applied. `mask` takes secrets out of the reason.
     """
 
-    def looked_at(rules: tuple[Rule, ...]) -> list[Judgement]:
+    def judge_all(rules: tuple[Rule, ...]) -> list[Judgement]:
         return [judge(rule, tool, arguments, fits_schema, mask) for rule in rules]
 
-    denying = looked_at(policy.deny)
+    denying = judge_all(policy.deny)
     if found := _first(denying, Fit.YES):
-        return _ruling("deny", found)
+        return _make_ruling("deny", found)
     doubtful = _first(denying, Fit.UNSURE)
-    staging = looked_at(policy.stage)
+    staging = judge_all(policy.stage)
     if found := _first(staging, Fit.YES) or _first(staging, Fit.UNSURE):
-        return _ruling("deny", doubtful) if doubtful else _ruling("staged", found)
+        return _make_ruling("deny", doubtful) if doubtful else _make_ruling("staged", found)
     if doubtful:
-        return _ruling("ask", doubtful)
-    asking = looked_at(policy.ask)
+        return _make_ruling("ask", doubtful)
+    asking = judge_all(policy.ask)
     if found := _first(asking, Fit.YES) or _first(asking, Fit.UNSURE):
-        return _ruling("ask", found)
-    approving = looked_at(policy.auto_approve)
+        return _make_ruling("ask", found)
+    approving = judge_all(policy.auto_approve)
     if found := _first(approving, Fit.YES):
-        return _ruling("auto", found)
-    return _unapproved(tool, arguments, approving, mask)
+        return _make_ruling("auto", found)
+    return _ruling_without_approval(tool, arguments, approving, mask)
 
 
-def _unapproved(
+def _ruling_without_approval(
     tool: Tool, arguments: JsonObject, approving: list[Judgement], mask: Callable[[str], str]
 ) -> Ruling:
     """The ruling without an approving rule; says why a similar rule does not apply."""
@@ -118,14 +115,14 @@ def forbidden(policy: Policy, tool: Tool, arguments: JsonObject) -> Ruling | Non
     """The ruling of a deny rule that applies, or may apply, to an already approved call."""
     denying = [judge(rule, tool, arguments, simple_fit) for rule in policy.deny]
     found = _first(denying, Fit.YES) or _first(denying, Fit.UNSURE)
-    return _ruling("deny", found) if found else None
+    return _make_ruling("deny", found) if found else None
 
 
 def _first(judgements: list[Judgement], fit: Fit) -> Judgement | None:
     return next((found for found in judgements if found.fit is fit), None)
 
 
-def _ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
+def _make_ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
     where = f" ({found.rule.entry.path})" if found.rule.entry.path else ""
     certainty = found.why if found.fit is Fit.UNSURE else "it matches"
     reason = f"{found.rule.list} rule {found.rule.text}{where}: {certainty}"
@@ -133,7 +130,7 @@ def _ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
 
 
 _READ_IN_WHEN = frozenset({"path", "new_path", "argv", "command", "cwd", "shell"})
-"""Arguments about which a rule has to say more than its schema can (K19, K47)."""
+"""Arguments about which a rule has to say more than its schema can."""
 _DEEPEST = 32
 _LONGEST_KEY = 500
 _LONGEST_NUMBER = 300
@@ -146,7 +143,7 @@ def exact_entry(
 
     An argument from which `mask` takes a secret is in no rule.
     """
-    if unruled(tool.name, arguments, mask) is not None:
+    if rule_obstacle(tool.name, arguments, mask) is not None:
         return None
     entry = entry_of(tool.name, arguments)
     # The arguments fit the schema, which is made of them: only the other conditions are checked.
@@ -178,7 +175,9 @@ def entry_of(
     return RuleEntry(str(tool), when=when, schema=schema)
 
 
-def unruled(tool: ToolName, arguments: JsonObject, mask: Callable[[str], str] = str) -> str | None:
+def rule_obstacle(
+    tool: ToolName, arguments: JsonObject, mask: Callable[[str], str] = str
+) -> str | None:
     """Return why no rule can be written about a call, or `None`."""
     if not tool.server or not tool.name or SEPARATOR in tool.server or not is_exact(str(tool)):
         return "a rule cannot name this tool alone"
@@ -237,7 +236,7 @@ class Explanation:
     """The verdict on a call and every rule that was evaluated, the strictest list first.
 
     `known` is false where no connected server was asked about the tool: its annotations, which
-    may tighten the verdict (P5), are not known then.
+    may tighten the verdict, are not known then.
     """
 
     tool: ToolName
@@ -267,7 +266,7 @@ def explain(
 ) -> Explanation:
     """The rule that decides a call, and why each of the others does not apply."""
     subject = tool or _unknown(name)
-    rules = policy.deciding()
+    rules = policy.deciders()
     looked_at = tuple(judge(rule, subject, arguments, simple_fit) for rule in rules)
     ruling = decide(policy, subject, arguments)
     return Explanation(name, arguments, ruling, looked_at, known=tool is not None)

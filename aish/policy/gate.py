@@ -1,6 +1,6 @@
-"""The single gate that every tool call passes, on every path (P3, P6, P10).
+"""The single gate that every tool call passes, on every path.
 
-A digest ties an approval to one call (P6).
+A digest ties an approval to one call.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from aish.core.errors import JournalLostError
-from aish.core.events import ApprovalAnswer, Place, Verdict
+from aish.core.events import ApprovalAnswer, DecisionLevel, Place, ToolDecided, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.phrases import duration
@@ -30,29 +30,28 @@ from aish.policy.questions import (
     Questions,
     RecordedAnswer,
 )
-from aish.policy.rules import (
-    THIS_SESSION,
-    Policy,
-    Rule,
-    autorun_paths,
-    is_command_tool,
-    rule_of,
-)
+from aish.policy.rules import THIS_SESSION, Policy, Rule, autorun_paths, is_command_tool, rule_of
 from aish.system.task_group import task_group
 
 
-def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> str:
-    """SHA-256 over run, step, item, server, tool, its definition and the canonical arguments."""
+def call_digest(
+    run: str, place: Place, tool: Tool, arguments: JsonObject, definition: str | None = None
+) -> str:
+    """SHA-256 over run, step, item, server, tool, its definition and the canonical arguments.
+
+    `definition` is that of the tool in canonical JSON, where it is at hand.
+    """
     subject: JsonObject = {
-        "run": run,
-        "step": place.step,
         "item": place.item,
+        "run": run,
         "server": tool.name.server,
+        "step": place.step,
         "tool": tool.name.name,
-        "definition": definition_of(tool),
-        "arguments": arguments,
     }
-    return hashlib.sha256(canonical(subject).encode("ascii")).hexdigest()
+    definition = definition or canonical(definition_of(tool))
+    # Canonical JSON of all of it: these two keys come first.
+    head = f'{{"arguments":{canonical(arguments)},"definition":{definition},'
+    return hashlib.sha256(f"{head}{canonical(subject)[1:]}".encode("ascii")).hexdigest()
 
 
 STAGED = (
@@ -67,15 +66,12 @@ class Staging(Protocol):
 
     def refusal(self, tool: Tool, arguments: JsonObject) -> str | None:
         """Why this call cannot be staged, or `None`."""
-        ...
 
     def definition(self, tool: Tool) -> str:
         """The SHA-256 of a tool's definition by its server, as in a lock."""
-        ...
 
     def holds(self, digest: str) -> bool:
-        """Whether the call of this digest was staged."""
-        ...
+        """Return true if the call of this digest was staged."""
 
 
 class Reviewed(Protocol):
@@ -83,14 +79,13 @@ class Reviewed(Protocol):
 
     def rule(self, tool: Tool, arguments: JsonObject, place: Place) -> str | None:
         """The rule that approves a reviewed call; `None` for other calls."""
-        ...
 
 
 CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
 """All that is wrong with a value; the bounded checker of `system.schema.check`."""
 
 Withdrawn = Callable[[Tool], str | None]
-"""The reply to a call of a tool that is not offered any more, or `None` (P8)."""
+"""The reply to a call of a tool that is not offered any more, or `None`."""
 
 Autonomy = Callable[[Tool], str | None]
 """By what a person lets a tool run unasked where no rule has matched, or `None`."""
@@ -103,6 +98,7 @@ THE_LOCK = "the lock file"
 NOBODY = "nobody to ask"
 
 
+_MOST_DEFINITIONS = 1000
 _AT_ONCE = Asking()
 _ANSWERS: Mapping[Answer, ApprovalAnswer] = {"yes": "approve", "no": "deny", "always": "always"}
 
@@ -112,7 +108,7 @@ def _explanation(tool: Tool) -> str:
     return f"`aish policy explain --tool {tool.name}` says why"
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""
 
 
@@ -151,8 +147,25 @@ class Decision:
 
     @property
     def allowed(self) -> bool:
-        """Whether the call may be sent, once."""
         return self.verdict in {"auto", "ask-yes"}
+
+    def event(self, proposal: Proposal, level: DecisionLevel) -> ToolDecided:
+        """The event that this was decided about the proposal."""
+        tool = proposal.tool.name
+        return ToolDecided(
+            place=proposal.place,
+            tool=str(tool),
+            server=tool.server,
+            name=tool.name,
+            arguments=proposal.arguments,
+            digest=self.digest,
+            verdict=self.verdict,
+            rule=self.rule,
+            definition=self.definition,
+            level=level,
+            approval=self.approval,
+            hint=self.hint,
+        )
 
 
 class Gate:
@@ -187,11 +200,13 @@ class Gate:
         """Whether an answer may add a rule, for the rest of this session."""
         self._count = 0
         self._open: dict[int, Decision] = {}
+        self._definitions: dict[str, tuple[Tool, str]] = {}
+        """The canonical definition of each tool that was called, by its wire name."""
         self.questions = Questions()
 
     @property
     def attended(self) -> bool:
-        """Whether somebody is asked at a terminal."""
+        """True if somebody is asked at a terminal."""
         return self._approver.attended
 
     @property
@@ -223,14 +238,14 @@ class Gate:
         decision: Decision,
         proposal: Proposal,
         asking: Asking = _AT_ONCE,
-        asked: Callable[[], None] = _nothing,
+        asked: Callable[[], None] = _do_nothing,
     ) -> Decision:
         """The decision on a call that was not sent before the rules became others.
 
         What a person has said stands as far as the rules let it be asked.
         """
         if decision.by_person:
-            ruling = await self._ruling(proposal)
+            ruling = await self._decide_by_rules(proposal)
             if ruling.verdict in {"auto", "ask"}:
                 return decision
         self._open.pop(decision.number, None)
@@ -245,10 +260,7 @@ class Gate:
         return len(before.auto_approve) - len(self._policy.auto_approve)
 
     async def decide(
-        self,
-        proposal: Proposal,
-        asking: Asking = _AT_ONCE,
-        asked: Callable[[], None] = _nothing,
+        self, proposal: Proposal, asking: Asking = _AT_ONCE, asked: Callable[[], None] = _do_nothing
     ) -> Decision:
         """The decision on a call; somebody is asked if the rules say so and can be asked.
 
@@ -261,7 +273,7 @@ class Gate:
             return Decision("deny", THE_LOCK, digest, withdrawn, by_person=False)
         if self._reviewed is not None:
             return self._apply(self._reviewed, proposal, digest)
-        ruling = await self._ruling(proposal)
+        ruling = await self._decide_by_rules(proposal)
         is_asked, recorded = ruling.verdict == "ask", None
         recording = self.questions.recording
         if recording is not None and (is_asked or self._is_by_always(ruling)):
@@ -272,7 +284,7 @@ class Gate:
             is_asked = self._approver.attended or asking.waits
         if is_asked:
             return await self._ask(ruling, proposal, digest, asking, asked, recorded)
-        return self._decided(ruling, proposal, digest)
+        return self._decide_without_asking(ruling, proposal, digest)
 
     def _is_by_always(self, ruling: Ruling) -> bool:
         rules = self._policy.auto_approve
@@ -311,14 +323,14 @@ class Gate:
             raise ApprovalError(f"{proposal.tool.name} is not the call that was approved")
 
     def drop(self, decision: Decision) -> None:
-        """Take an approval back that is not used."""
+        """Revoke an unused approval."""
         self._open.pop(decision.number, None)
 
     async def is_put_down(self, decision: Decision) -> bool:
-        """Whether a call that was decided to be staged is now stored for review."""
+        """Return true if a call that was decided to be staged is now stored for review."""
         return self._staging is not None and self._staging.holds(decision.digest)
 
-    def _decided(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
+    def _decide_without_asking(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
         """The decision that follows from a ruling without asking the user."""
         match ruling.verdict:
             case "auto":
@@ -331,7 +343,8 @@ class Gate:
                 return Decision("deny", ruling.rule, digest, reply, by_person=False, hint=why)
             case "ask":
                 says_why = ruling.unsure or not ruling.rule
-                why = ruling.reason if says_why else f"no rule approves {proposal.tool.name}"
+                asks = f"rule {ruling.rule} asks, and nobody is there to answer"
+                why = ruling.reason if says_why else asks
                 reply, who = f"[aish] tool call denied: {why}", ruling.rule or NOBODY
                 hint = _explanation(proposal.tool) if ruling.rule else ruling.hint
                 return Decision("ask-no", who, digest, reply, by_person=False, hint=hint)
@@ -352,11 +365,11 @@ class Gate:
         async def is_open() -> bool:
             return opened.end is None and not await self._end_by_rule(opened)
 
-        def answered() -> str | None:
+        def current_answer() -> str | None:
             return None if opened.end is None else self._mask(opened.end.said)
 
         question = Question(
-            tool, arguments, ruling.reason, proposal.place, always, is_open, answered
+            tool, arguments, ruling.reason, proposal.place, always, is_open, current_answer
         )
         is_waited_for = asking.waits and recorded is None
         opened = self.questions.open(question, digest, asking.seconds if is_waited_for else None)
@@ -376,15 +389,15 @@ class Gate:
             opened.caller_waits = False
         assert opened.end is not None, "it was waited for"
         if opened.end.answer != "always" or rule is None:
-            return self._answered(opened, opened.end, asking, proposal, ruling.hint)
+            return self._decide_by_answer(opened, opened.end, asking, proposal, ruling.hint)
         # Of an answer that was given while nobody executed the run, nobody was told.
         self._add(rule)
         for other in self.questions.still_open():
             # In a replay each has a recorded answer of its own.
             if other.recorded is None or other.recorded.is_by_rule:
                 await self._end_by_rule(other)
-        decision = self._answered(opened, opened.end, asking, proposal, ruling.hint)
-        return self._renamed(decision, f"{decision.rule}, always: {rule.name}")
+        decision = self._decide_by_answer(opened, opened.end, asking, proposal, ruling.hint)
+        return self._set_rule(decision, f"{decision.rule}, always: {rule.name}")
 
     async def ask_ahead(
         self,
@@ -392,13 +405,14 @@ class Gate:
         ask: Callable[[Question], Awaitable[Answer | None]],
         asking: Asking,
     ) -> QuestionEnd:
-        """Ask about a call before it is proposed; the decision on it takes the answer over.
+        """Ask about a call before it is proposed; the decision uses the answer.
 
-        `ask` asks at the terminal, and `None` of it withdraws the question. Others may answer too.
+        `ask` asks at the terminal; if it returns `None`, the question is withdrawn. Others may
+        answer too.
         """
-        ruling = await self._ruling(proposal)
+        ruling = await self._decide_by_rules(proposal)
 
-        def answered() -> str | None:
+        def current_answer() -> str | None:
             return None if opened.end is None else self._mask(opened.end.said)
 
         async def end() -> QuestionEnd:
@@ -408,7 +422,7 @@ class Gate:
             return QuestionEnd(_ANSWERS[answer], THE_USER, "terminal")
 
         tool, arguments, place = proposal.tool, proposal.arguments, proposal.place
-        question = Question(tool, arguments, ruling.reason, place, answered=answered)
+        question = Question(tool, arguments, ruling.reason, place, answered=current_answer)
         seconds = asking.seconds if asking.waits else None
         opened = self.questions.open(question, self._digest(proposal), seconds)
         try:
@@ -438,7 +452,7 @@ class Gate:
         the same ends the replay of it.
         """
         if recorded is not None:
-            # The other questions of the round are open before the first is answered (A6).
+            # The other questions of the round are open before the first is answered.
             await checkpoint()
             if recorded.end is None:
                 await opened.ended.wait()
@@ -471,7 +485,7 @@ class Gate:
             tasks.cancel_scope.cancel()
 
     def _settle(self, opened: OpenQuestion, end: QuestionEnd) -> None:
-        """End a question; without an answer in the journal the call is not made (A6)."""
+        """End a question; without an answer in the journal the call is not made."""
         try:
             self.questions.settle(opened.id, end)
         except JournalLostError as error:
@@ -479,7 +493,7 @@ class Gate:
             self.questions.settle(opened.id, QuestionEnd("withdrawn", "aish", "run", note))
 
     async def _until_answered(self, opened: OpenQuestion) -> None:
-        with anyio.move_on_after(self.questions.left(opened)):
+        with anyio.move_on_after(self.questions.seconds_left(opened)):
             await opened.ended.wait()
         if opened.end is None:
             self.questions.settle(opened.id, EXPIRED)
@@ -487,7 +501,7 @@ class Gate:
     async def _end_by_rule(self, opened: OpenQuestion) -> bool:
         """Answer a question by the rules, if one was added meanwhile that decides about it."""
         asked = opened.question
-        ruling = await self._ruling(Proposal(asked.tool, asked.arguments, asked.place))
+        ruling = await self._decide_by_rules(Proposal(asked.tool, asked.arguments, asked.place))
         if opened.end is not None:
             return True
         if ruling.verdict not in {"auto", "deny"}:
@@ -496,7 +510,7 @@ class Gate:
         self.questions.settle(opened.id, QuestionEnd(answer, ruling.rule, "rule"))
         return True
 
-    def _answered(
+    def _decide_by_answer(
         self,
         opened: OpenQuestion,
         end: QuestionEnd,
@@ -531,7 +545,7 @@ class Gate:
             "ask-no", NOBODY, digest, reply, by_person=False, hint=hint, approval=opened.id
         )
 
-    def _renamed(self, decision: Decision, rule: str) -> Decision:
+    def _set_rule(self, decision: Decision, rule: str) -> Decision:
         named = replace(decision, rule=rule)
         if decision.number in self._open:
             self._open[decision.number] = named
@@ -547,7 +561,7 @@ class Gate:
 
     def _stage(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
         staging, tool = self._staging, proposal.tool
-        why = f"rule {ruling.rule} stages it, and here is no place to put it down for review"
+        why = f"rule {ruling.rule} stages it, but nothing here can store it for review"
         if staging is not None:
             why = staging.refusal(tool, proposal.arguments) or ""
         if why or staging is None:
@@ -570,7 +584,12 @@ class Gate:
         return self._grant("auto", rule, digest, by_person=True)
 
     def _digest(self, proposal: Proposal) -> str:
-        return call_digest(self.run, proposal.place, proposal.tool, proposal.arguments)
+        tool, known = proposal.tool, self._definitions.get(proposal.tool.wire)
+        if known is None or known[0] is not tool:
+            if len(self._definitions) >= _MOST_DEFINITIONS:
+                self._definitions.clear()
+            known = self._definitions[tool.wire] = tool, canonical(definition_of(tool))
+        return call_digest(self.run, proposal.place, tool, proposal.arguments, known[1])
 
     def _grant(
         self,
@@ -586,7 +605,7 @@ class Gate:
         self._open[decision.number] = decision
         return decision
 
-    async def _ruling(self, proposal: Proposal) -> Ruling:
+    async def _decide_by_rules(self, proposal: Proposal) -> Ruling:
         """The verdict of the rules; schemas that need the worker are checked there first.
 
         Only its yes counts, and only for rules that approve: "took too long" and "does not fit"
@@ -614,7 +633,7 @@ class Gate:
     def _let(self, tool: Tool, arguments: JsonObject) -> Ruling | None:
         """The ruling for a tool that the user allowed without asking; never for commands.
 
-        Nor for files that other programs run by themselves (K19).
+        Nor for files that other programs run by themselves.
         """
         if self.autonomy is None or is_command_tool(tool.name):
             return None

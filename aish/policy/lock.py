@@ -1,4 +1,4 @@
-"""The contents of a lock, its differences from the current state, and its JSON (P8). Pure."""
+"""The contents of a lock, its differences from the current state, and its JSON. Pure."""
 
 import hashlib
 import json
@@ -20,22 +20,30 @@ ADDRESS_KEYS: Mapping[Transport, str] = {"http": "url", "stdio": "command", "pac
 
 @frozen
 class ToolPin:
-    """One tool: the hash of its definition, and the definition if it could be kept."""
+    """Pinned tool: the hash of its definition, and the definition if it could be kept.
+
+    `accepted`: a person has found nothing wrong with what is suspicious in it.
+    """
 
     sha256: str
     definition: JsonObject | None = None
+    accepted: bool = False
 
 
 @frozen
 class ServerPin:
-    """One server: its address as written in the file (`${VAR}` unresolved), and its tools."""
+    """Pinned server: its address as in the file (`${VAR}` unresolved), and its tools.
+
+    `instructions` are its own, if the file adds them to prompts.
+    """
 
     transport: Transport
     address: tuple[str, ...]
     tools: Mapping[str, ToolPin]
+    instructions: str = ""
 
     def is_at(self, other: "ServerPin") -> bool:
-        """Whether both are the same url, argv or packs."""
+        """Return true if both are the same url, argv or packs."""
         return (self.transport, self.address) == (other.transport, other.address)
 
 
@@ -50,7 +58,7 @@ class Lock:
 
 @frozen
 class FieldChange:
-    """One changed field; `None` means that it is absent."""
+    """Changed field; `None` means that it is absent."""
 
     field: str
     before: JsonValue
@@ -59,7 +67,7 @@ class FieldChange:
 
 @frozen
 class Difference:
-    """One difference from the lock. `name` is `alias__tool`, an alias, or a step's id."""
+    """Difference from the lock. `name` is `alias__tool`, an alias, or a step's id."""
 
     kind: Literal["tool", "server", "model", "prompt"]
     name: str
@@ -78,7 +86,7 @@ def pin_of(name: str, definition: JsonObject) -> ToolPin:
     return ToolPin(hash_of(name, definition), definition)
 
 
-def locked_tool(
+def tool_from_pin(
     name: ToolName, pin: ToolPin, *, trusted: bool, builtin: bool = False
 ) -> Tool | None:
     """The tool as it was pinned; `None` where only its hash is known."""
@@ -107,7 +115,12 @@ def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
         for alias, server in now.servers.items()
         for found in tool_differences(alias, pinned.servers.get(alias), server)
     )
-    return (*address_differences(pinned, now), *tools, *stale_differences(pinned, now))
+    told = (
+        found
+        for alias, server in now.servers.items()
+        if (found := instructions_difference(alias, pinned.servers.get(alias), server.instructions))
+    )
+    return (*address_differences(pinned, now), *told, *tools, *stale_differences(pinned, now))
 
 
 def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
@@ -125,6 +138,14 @@ def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
             yield Difference("server", alias, "removed")
     yield from _differences("model", "model", pinned.models, now.models)
     yield from _differences("prompt", "sha256", pinned.prompts, now.prompts)
+
+
+def instructions_difference(alias: str, before: ServerPin | None, now: str) -> Difference | None:
+    """Return how the instructions of a server differ from the pinned ones, if they do."""
+    if before is None or before.instructions == now:
+        return None
+    field = FieldChange("instructions", before.instructions or None, now or None)
+    return Difference("server", alias, "changed", (field,))
 
 
 def address_difference(alias: str, before: ServerPin | None, now: ServerPin) -> Difference:
@@ -154,7 +175,7 @@ def tool_differences(alias: str, before: ServerPin | None, now: ServerPin) -> It
 def tool_difference(
     alias: str, name: str, before: ToolPin | None, now: ToolPin | None
 ) -> Difference | None:
-    """How one tool differs from its pin, if it does."""
+    """Return how a tool differs from its pin, if it does."""
     shown = f"{alias}__{name}"
     if now is None:
         return Difference("tool", shown, "removed")
@@ -225,7 +246,7 @@ def lock_text(lock: Lock) -> str:
 
 
 def can_be_kept(definition: JsonObject) -> bool:
-    """Whether a definition survives a round trip through the file unchanged."""
+    """Return true if a definition survives a round trip through the file unchanged."""
     try:
         json.dumps(definition, allow_nan=False, default=dict)
     except (ValueError, RecursionError):
@@ -265,13 +286,14 @@ def _server(pin: ServerPin) -> JsonObject:
     return {
         "transport": pin.transport,
         ADDRESS_KEYS[pin.transport]: address,
+        **({"instructions": pin.instructions} if pin.instructions else {}),
         "tools": {name: _tool(tool) for name, tool in pin.tools.items()},
     }
 
 
 def _tool(pin: ToolPin) -> JsonObject:
     kept: JsonObject = {} if pin.definition is None else {"definition": pin.definition}
-    return {"sha256": pin.sha256, **kept}
+    return {"sha256": pin.sha256, **kept, **({"accepted": True} if pin.accepted else {})}
 
 
 def _check_version(data: JsonValue) -> None:
@@ -304,11 +326,13 @@ def _server_pin(alias: str, server: JsonObject) -> ServerPin:
         transport=transport,
         address=(address,) if isinstance(address, str) else tuple(cast("list[str]", address)),
         tools={name: _tool_pin(alias, name, tool) for name, tool in tools.items()},
+        instructions=cast("str", server.get("instructions", "")),
     )
 
 
 def _tool_pin(alias: str, name: str, tool: JsonObject) -> ToolPin:
-    pin = ToolPin(str(tool["sha256"]), cast("JsonObject | None", tool.get("definition")))
+    definition = cast("JsonObject | None", tool.get("definition"))
+    pin = ToolPin(str(tool["sha256"]), definition, tool.get("accepted") is True)
     if pin.definition is not None and hash_of(name, pin.definition) != pin.sha256:
         raise BadLockError(
             f"the definition of `{alias}__{name}` does not match its hash",

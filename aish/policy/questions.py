@@ -1,4 +1,4 @@
-"""The questions of a run: each is open, and then ends exactly once (A6).
+"""The questions of a run: each is open, and then ends exactly once.
 
 Events tell of both. An answer is written down before the call that waits for it goes on.
 """
@@ -25,7 +25,7 @@ MOST_ENDED = 1000
 
 @frozen
 class QuestionEnd:
-    """How a question ended: `by` whom, and `way` from where, as in `approval.answered`."""
+    """End of a question: `by` whom, and `way` from where, as in `approval.answered`."""
 
     answer: ApprovalAnswer
     by: str
@@ -34,8 +34,12 @@ class QuestionEnd:
 
     @property
     def approves(self) -> bool:
-        """Whether the call may be made."""
+        """True if the call may be made."""
         return self.answer in {"approve", "always"}
+
+    def event(self, place: Place, id: str, digest: str) -> ApprovalAnswered:
+        """The end of this question as an event."""
+        return ApprovalAnswered(place, id, self.answer, self.by, self.way, self.note, digest)
 
     @property
     def said(self) -> str:
@@ -57,7 +61,7 @@ WITHDRAWN = QuestionEnd("withdrawn", "aish", "run")
 
 @frozen
 class PastQuestion:
-    """A question of an earlier part of the run (A10); `expires` is in seconds since the epoch."""
+    """A question of an earlier part of the run; `expires` is in seconds since the epoch."""
 
     id: str
     place: Place
@@ -68,35 +72,32 @@ class PastQuestion:
 
 @frozen
 class RecordedAnswer:
-    """How a recorded question ended; `None` if the call was cancelled before an answer."""
+    """Recorded answer to a question; `None` if the call was cancelled before one."""
 
     end: QuestionEnd | None
 
     @property
     def is_by_rule(self) -> bool:
-        """Whether a rule of the recorded run gave it."""
+        """True if a rule of the recorded run gave the answer."""
         return self.end is not None and self.end.way == "rule"
 
 
 class AnswerRecording(Protocol):
-    """The recording of a run, for its questions (A11)."""
+    """The recording of a run, for its questions."""
 
     @property
     def replays(self) -> bool:
-        """Whether only recorded answers count, and nobody is asked."""
-        ...
+        """True if only recorded answers count, and nobody is asked."""
 
     def recorded(self, place: Place, tool: Tool, arguments: JsonObject) -> RecordedAnswer | None:
         """The next recorded answer about this call, if there is one left."""
-        ...
 
     def begin(self, question: Question) -> Callable[[QuestionEnd], None]:
         """A question is open; its end is to be told to the result."""
-        ...
 
 
 class OpenQuestion:
-    """A question, and how it ended once it has; `caller_waits` while a call waits for it.
+    """A question, and its end if it has ended; `caller_waits` is true while a call waits for it.
 
     `on_always` is called with this answer, before anything else is decided; `on_end` with any end.
     `recorded` is what a replay answers.
@@ -114,11 +115,28 @@ class OpenQuestion:
         self.on_end: Callable[[QuestionEnd], None] = lambda _: None
         self.recorded: RecordedAnswer | None = None
 
+    @property
+    def event(self) -> ApprovalAsked:
+        """The event that it is open."""
+        question, tool = self.question, self.question.tool.name
+        return ApprovalAsked(
+            place=question.place,
+            id=self.id,
+            tool=str(tool),
+            server=tool.server,
+            name=tool.name,
+            arguments=question.arguments,
+            digest=self.digest,
+            reason=question.reason,
+            expires=None if self.expires is None else rfc3339(self.expires),
+            always=question.always,
+        )
+
 
 class Questions:
     """The open questions of a run, and the latest that ended; `past` are of its earlier parts.
 
-    `recording` is that of the run, if it is recorded or replayed (A11). `answered_elsewhere` is set
+    `recording` is that of the run, if it is recorded or replayed. `answered_elsewhere` is set
     while somebody who is not at the terminal can answer.
     """
 
@@ -148,7 +166,7 @@ class Questions:
         past = self._past.pop((question.place, digest), None)
         if past is not None and past.end is not None and past.end.answer == "withdrawn":
             past = None
-        # What would be sent is not what was asked about: that question is over (A10).
+        # What would be sent is not what was asked about: that question is over.
         self._withdraw_past(lambda place: place == question.place)
         now = 0.0 if self._clock is None else self._clock.now()
         expires = None if seconds is None else now + seconds
@@ -163,20 +181,7 @@ class Questions:
             self._forget_old(opened.id)
             return opened
         try:
-            self._emit(
-                ApprovalAsked(
-                    place=question.place,
-                    id=opened.id,
-                    tool=str(question.tool.name),
-                    server=question.tool.name.server,
-                    name=question.tool.name.name,
-                    arguments=question.arguments,
-                    digest=digest,
-                    reason=question.reason,
-                    expires=None if opened.expires is None else rfc3339(opened.expires),
-                    always=question.always,
-                )
-            )
+            self._emit(opened.event)
         except JournalLostError:
             del self._all[opened.id]
             raise
@@ -194,20 +199,20 @@ class Questions:
 
     @property
     def waiting(self) -> int:
-        """How many are open, those of earlier parts that were not asked again among them."""
+        """Number of open questions, with those of earlier parts that were not asked again."""
         past = sum(1 for one in self._past.values() if one.end is None)
         return past + sum(1 for _ in self.still_open())
 
     def still_open(self) -> Iterator[OpenQuestion]:
-        """Those without an end, in the order in which they were asked."""
+        """Return the questions without an end, in the order in which they were asked."""
         return (one for one in tuple(self._all.values()) if one.end is None)
 
     def to_decide(self) -> Iterator[OpenQuestion]:
-        """Those that are decided at once if the rules become others."""
+        """Return the questions that are decided at once if the rules change."""
         return self.still_open()
 
     def settle(self, id: str, end: QuestionEnd) -> QuestionEnd | None:
-        """End a question, if it is open; `None`, or how it ended before (A6).
+        """End a question, if it is open; `None`, or how it ended before.
 
         One of an earlier part has its answer when it is taken over.
 
@@ -218,14 +223,14 @@ class Questions:
         past = self.past(id)
         if past is not None:
             if past.end is None:
-                self._emit(ApprovalAnswered(past.place, id, end.answer, end.by, end.way, end.note))
+                self._emit(end.event(past.place, id, past.digest))
                 self._past[past.place, past.digest] = replace(past, end=end)
             return past.end
         one = self._all[id]
         if one.end is not None:
             return one.end
         # The first to come is the only one, as nothing else runs until it is written.
-        self._emit(ApprovalAnswered(one.question.place, id, end.answer, end.by, end.way, end.note))
+        self._emit(end.event(one.question.place, id, one.digest))
         one.end = end
         self._forget_old(id)
         one.on_end(end)
@@ -245,7 +250,7 @@ class Questions:
         key = one.question.place, one.digest
         self._past[key] = PastQuestion(one.id, *key, one.expires, one.end)
 
-    def left(self, one: OpenQuestion | PastQuestion) -> float | None:
+    def seconds_left(self, one: OpenQuestion | PastQuestion) -> float | None:
         """Seconds until it expires."""
         if one.expires is None or self._clock is None:
             return None
@@ -268,5 +273,4 @@ class Questions:
             if concerns(past.place):
                 del self._past[key]
                 if past.end is None:
-                    end = WITHDRAWN
-                    self._emit(ApprovalAnswered(past.place, past.id, end.answer, end.by, end.way))
+                    self._emit(WITHDRAWN.event(past.place, past.id, past.digest))

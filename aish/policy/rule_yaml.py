@@ -1,4 +1,4 @@
-"""Rules as YAML in the form of a pipeline file (S8)."""
+"""Rules as YAML in the form of a pipeline file."""
 
 import json
 import re
@@ -52,13 +52,13 @@ def _flow(value: JsonValue) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):
-        return _mapping(value)
+        return _flow_mapping(value)
     if isinstance(value, Sequence):
         return f"[{', '.join(map(_flow, value))}]"
     return json.dumps(value)
 
 
-def _mapping(value: JsonObject) -> str:
+def _flow_mapping(value: JsonObject) -> str:
     return "{" + ", ".join(f"{_text(name)}: {_flow(one)}" for name, one in value.items()) + "}"
 
 

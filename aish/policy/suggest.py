@@ -1,4 +1,4 @@
-"""The narrowest rules that approve the calls that were made, and no denied call (S8)."""
+"""The narrowest rules that approve the calls that were made, and no denied call."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
-from aish.policy.decide import decide, entry_of, exact_entry, pieces, unruled
+from aish.policy.decide import decide, entry_of, exact_entry, pieces, rule_obstacle
 from aish.policy.rules import (
     LOCAL_COMMAND,
     LONGEST,
@@ -52,9 +52,9 @@ def glob_of(texts: Sequence[str]) -> str | None:
         return None
     folder, ending = found
     names = [_WORDS.findall(text[len(folder) : len(text) - len(ending) or None]) for text in texts]
-    begin = _shared(names)
+    begin = _longest_prefix(names)
     rest = [name[len(begin) :] for name in names]
-    end = _shared([name[::-1] for name in rest])[::-1]
+    end = _longest_prefix([name[::-1] for name in rest])[::-1]
     # A suffix alone is too broad: `*.com` is any host.
     fixed = (folder, *begin, *end)
     if not any(map(_says_something, fixed)):
@@ -66,7 +66,7 @@ def _says_something(part: str) -> bool:
     return any(map(str.isalnum, part))
 
 
-def _shared(rows: Sequence[Sequence[str]]) -> list[str]:
+def _longest_prefix(rows: Sequence[Sequence[str]]) -> list[str]:
     """The words that all of them begin with."""
     shortest = min(map(len, rows))
     count = 0
@@ -138,7 +138,7 @@ def _kind(call: Made) -> object:
 
 
 def _needs_itself(name: str, value: JsonValue) -> bool:
-    """Whether only a rule with this very value may approve a call (K19)."""
+    """Return true if only a rule with this very value may approve a call."""
     return name in {"path", "new_path"} and isinstance(value, str) and is_autorun(value)
 
 
@@ -229,7 +229,7 @@ def suggestion(made: Sequence[Made], denied: Sequence[Made] = ()) -> Suggestion:
     for calls in _by_tool(made).values():
         known: list[Made] = []
         for call in calls.values():
-            if why := _unknown(call) or unruled(call.tool, call.arguments):
+            if why := _unknown(call) or rule_obstacle(call.tool, call.arguments):
                 left_out.append(LeftOut(call, why))
             else:
                 known.append(call)

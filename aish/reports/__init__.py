@@ -1,1 +1,1 @@
-"""Reports of a run, made from its journal: JUnit XML and an HTML page (B11)."""
+"""Reports of a run, made from its journal: JUnit XML and an HTML page."""

@@ -1,4 +1,4 @@
-"""Readable numbers for a report; unknown values are marked as such (quirk 34)."""
+"""Readable numbers for a report; unknown values are marked as such."""
 
 import time
 
@@ -10,7 +10,6 @@ _A_CENT = 0.01
 
 
 def cost_text(cost: float | None) -> str:
-    """Dollars; small amounts with more digits."""
     if cost is None:
         return UNKNOWN
     if not cost:
@@ -40,7 +39,6 @@ def tokens_figure(usage: Usage) -> tuple[str, str]:
 
 
 def when_text(seconds: float) -> str:
-    """A time, in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
@@ -50,7 +48,6 @@ def iso_text(seconds: float) -> str:
 
 
 def took_text(seconds: float | None) -> str:
-    """A duration."""
     return UNKNOWN if seconds is None or seconds != seconds else seconds_text(seconds)  # ruff: ignore[comparison-with-itself] - NaN: the journal had no number
 
 

@@ -32,7 +32,7 @@ def make_reports(
     run: str,
     files: ReportFiles,
     others: Sequence[Callable[[Stamped], None]] = (),
-    name: Callable[[str], str] = str,
+    name: Callable[[str], str | None] = str,
 ) -> None:
     """Write the reports that have a path; `run` is the run's id. `others` take the same events.
 
@@ -46,28 +46,28 @@ def make_reports(
         cases = stack.enter_context(JUnitReport(history)) if files.junit is not None else None
         gathering = Gathering(history) if files.html is not None else None
         sarif = SarifReport(history, run, name) if files.sarif is not None else None
-        wanted = [one for one in (cases, gathering, sarif) if one is not None]
+        reports = [item for item in (cases, gathering, sarif) if item is not None]
         for stamped in events:
-            ended = history.take(stamped) if wanted else ()
-            for report in wanted:
+            ended = history.take(stamped) if reports else ()
+            for report in reports:
                 report.take(stamped, ended)
             for tell in others:
                 tell(stamped)
         rest = history.rest()
-        for report in wanted:
+        for report in reports:
             report.add(rest)
         failed: list[OSError] = []
         if cases is not None and files.junit is not None:
-            failed += _written(files.junit, cases.xml(), shared=files.shared)
+            failed += _write(files.junit, cases.xml(), shared=files.shared)
         if gathering is not None and files.html is not None:
-            failed += _written(files.html, page(gathering, run), shared=files.shared)
+            failed += _write(files.html, page(gathering, run), shared=files.shared)
         if sarif is not None and files.sarif is not None:
-            failed += _written(files.sarif, sarif.json(), shared=files.shared)
+            failed += _write(files.sarif, sarif.json(), shared=files.shared)
     if failed:
         raise failed[0]
 
 
-def _written(path: Path, pieces: Iterable[bytes], *, shared: bool) -> Sequence[OSError]:
+def _write(path: Path, pieces: Iterable[bytes], *, shared: bool) -> Sequence[OSError]:
     """Write one report; returns the failure, if any: the other reports are written all the same."""
     try:
         atomic_pieces(path, pieces, shared=shared)

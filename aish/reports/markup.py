@@ -1,4 +1,4 @@
-"""HTML that cannot contain untrusted markup (X2, X3).
+"""HTML that cannot contain untrusted markup.
 
 Plain `str` is always escaped; only results of `tag` are used unchanged. Each character that would
 be invisible or reverse the text direction is written as its escape.
@@ -15,8 +15,6 @@ _VOID = frozenset({"br", "hr", "meta", "input", "col"})
 
 
 class Markup(str):  # ruff: ignore[subclass-builtin] - it is text, and joins as text does
-    """HTML made by this module."""
-
     __slots__ = ()
 
 
@@ -33,11 +31,10 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
         opening += f" {spelled}" if value is True else f' {spelled}="{for_html(str(value))}"'
     if name in _VOID:
         return Markup(f"<{opening}>")
-    return Markup(f"<{opening}>{joined(children)}</{name}>")
+    return Markup(f"<{opening}>{concat(children)}</{name}>")
 
 
-def joined(children: Iterable[str | None]) -> Markup:
-    """Children in sequence."""
+def concat(children: Iterable[str | None]) -> Markup:
     return Markup(
         "".join(
             [child if type(child) is Markup else for_html(child) for child in children if child]
@@ -48,7 +45,7 @@ def joined(children: Iterable[str | None]) -> Markup:
 Attributes = dict[str, str | bool | None]
 
 
-def reached(*, scrolls: bool = True, **attributes: str | bool | None) -> Attributes:
+def group_attributes(*, scrolls: bool = True, **attributes: str | bool | None) -> Attributes:
     """The attributes of an element without a role: its label is read only with one.
 
     Where it `scrolls`, the keyboard has to reach it, and it has a name.
@@ -59,9 +56,9 @@ def reached(*, scrolls: bool = True, **attributes: str | bool | None) -> Attribu
 
 
 def pre(text: str, *children: str, **attributes: str | bool | None) -> Markup:
-    """A text as it was written, or what is made of it; a long one scrolls."""
+    """A preformatted text, or markup made of it; a long one scrolls."""
     scrolls = sum(1 + len(line) // _NARROW for line in text.split("\n")) > _LINES
-    return tag("pre", *(children or (text,)), **reached(scrolls=scrolls, **attributes))
+    return tag("pre", *(children or (text,)), **group_attributes(scrolls=scrolls, **attributes))
 
 
 def block(text: str, most: int, **attributes: str | bool | None) -> Markup:
@@ -70,4 +67,4 @@ def block(text: str, most: int, **attributes: str | bool | None) -> Markup:
     if left <= 0:
         return pre(text, **attributes)
     note = tag("p", f"… and {counted(left, 'character')} more, left out here", class_="cut")
-    return joined([pre(text[:most], **attributes), note])
+    return concat([pre(text[:most], **attributes), note])

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue, structured
+from aish.core.json import JsonValue, parse_structured
 from aish.journal.history import Unit
 
 State = Literal["ok", "failed", "error", "skipped", "denied", "paused", "cut_off"]
@@ -44,15 +44,12 @@ WORDS: dict[State, str] = {
 
 @frozen
 class Reason:
-    """Why a unit did not succeed."""
-
     code: str
     message: str
     hint: str | None = None
 
 
 def state_of(unit: Unit) -> State:
-    """The state of the unit at its end."""
     end = unit.finished
     if end is None:
         return "cut_off"
@@ -64,7 +61,7 @@ def state_of(unit: Unit) -> State:
 
 
 def reason_of(unit: Unit) -> Reason | None:
-    """Why it did not succeed; `None` if it did, or if no reason is given."""
+    """Return why it did not succeed; `None` if it did, or if no reason is given."""
     end = unit.finished
     if end is None:
         return Reason("interrupted", "the run ended before this did")
@@ -86,4 +83,4 @@ def answer_of(unit: Unit) -> JsonValue:
     if end.output is not None and not isinstance(end.output, str):
         return end.output
     # A rejected answer is no output, but what one wants to read.
-    return structured(end.text) if end.text else None
+    return parse_structured(end.text) if end.text else None

@@ -1,4 +1,4 @@
-"""The annotations of a run as SARIF 2.1.0, for code scanning and editors (B11).
+"""The annotations of a run as SARIF 2.1.0, for code scanning and editors.
 
 Pure: events in, one JSON document out. A result for each annotation, all of one rule with the
 pipeline's name; the failure of the run itself is part of its invocation, and so is each annotation
@@ -36,7 +36,7 @@ class SarifReport:
     `name` returns a file as the repository names it.
     """
 
-    def __init__(self, history: History, run: str, name: Callable[[str], str] = str) -> None:
+    def __init__(self, history: History, run: str, name: Callable[[str], str | None] = str) -> None:
         self._run = run
         self._name = name
         self._history = history
@@ -44,7 +44,6 @@ class SarifReport:
         self._notices: list[Notice] = []
 
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
-        """One more event, and the units that ended with it."""
         event = stamped.event
         if isinstance(event, Notice) and event.level != "info":
             self._notices.append(event)
@@ -62,7 +61,6 @@ class SarifReport:
                 self._bad[unit.key] = reason.code
 
     def json(self) -> Iterator[bytes]:
-        """The whole file."""
         document: JsonObject = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [self._whole()]}
         yield f"{json_text(document, indent=2)}\n".encode()
 
@@ -74,8 +72,8 @@ class SarifReport:
         if segments:
             driver["version"] = segments[-1].started.aish
         driver["rules"] = [{"id": rule, "shortDescription": _message(described)}]
-        found = self._history.annotations.found
-        results = (self._result(one, rule) for one in found if self._file(one) is not None)
+        annotations = self._history.annotations.found
+        results = (self._result(one, rule) for one in annotations if self._file(one) is not None)
         return {
             "tool": {"driver": driver},
             "automationDetails": {"id": f"{rule}/{self._run}"},
@@ -86,56 +84,53 @@ class SarifReport:
 
     def _invocation(self) -> JsonObject:
         segments = self._history.segments
-        end = segments[-1].finished if segments else None
+        end = self._history.finished
         left_out = self._history.annotations.left_out
-        told: list[JsonValue] = [
+        notifications: list[JsonValue] = [
             *(_aside(one) for one in self._history.annotations.found if not self._file(one)),
             *(
-                _notification("error" if one.level == "error" else "warning", one.text)
-                for one in self._notices
+                _notification("error" if notice.level == "error" else "warning", notice.text)
+                for notice in self._notices
             ),
         ]
         if left_out:
-            told.append(
+            notifications.append(
                 _notification("warning", f"{counted(left_out, 'more annotation')} left out")
             )
-        found: dict[str, JsonValue] = {"executionSuccessful": self._went_well()}
+        invocation: dict[str, JsonValue] = {"executionSuccessful": self._went_well()}
         if end is not None:
-            found |= {"exitCode": end.exit.code, "exitCodeDescription": end.exit.name}
+            invocation |= {"exitCode": end.exit.code, "exitCodeDescription": end.exit.name}
             if end.exit.code:
                 # A paused run is not over: it has not failed.
                 level = "warning" if end.status == "paused" else "error"
-                told.insert(0, _notification(level, end.exit.reason))
+                notifications.insert(0, _notification(level, end.exit.reason))
         if segments:
-            found["startTimeUtc"] = f"{iso_text(segments[0].began)}Z"
-            found["endTimeUtc"] = f"{iso_text(segments[-1].ended)}Z"
-        return {**found, "toolExecutionNotifications": told}
+            invocation["startTimeUtc"] = f"{iso_text(segments[0].began)}Z"
+            invocation["endTimeUtc"] = f"{iso_text(segments[-1].ended)}Z"
+        return {**invocation, "toolExecutionNotifications": notifications}
 
     def _went_well(self) -> bool:
-        """Whether the run has examined everything, whatever its verdict."""
-        segments = self._history.segments
-        end = segments[-1].finished if segments else None
+        """Return true if the run has examined everything, whatever its verdict."""
+        end = self._history.finished
         if end is None or end.exit.code not in {0, _FAILED}:
             return False
         return not end.exit.code or _VERDICTS.issuperset(self._bad.values())
 
-    def _file(self, found: AnnotationAdded) -> str | None:
-        """The file as the repository names it, if it is in there."""
-        name = None if found.path is None else self._name(found.path)
-        return None if name is None or name.startswith("/") else name
+    def _file(self, annotation: AnnotationAdded) -> str | None:
+        return None if annotation.path is None else self._name(annotation.path)
 
-    def _result(self, found: AnnotationAdded, rule: str) -> JsonObject:
-        uri = quote(self._file(found) or "", safe="/~!$&'()*+,;=@", errors="replace")
+    def _result(self, annotation: AnnotationAdded, rule: str) -> JsonObject:
+        uri = quote(self._file(annotation) or "", safe="/~!$&'()*+,;=@", errors="replace")
         # An annotation of a whole file is shown at its first line.
-        region: dict[str, JsonValue] = {"startLine": found.line or 1}
-        if found.end_line is not None:
-            region["endLine"] = found.end_line
+        region: dict[str, JsonValue] = {"startLine": annotation.line or 1}
+        if annotation.end_line is not None:
+            region["endLine"] = annotation.end_line
         artifact: dict[str, JsonValue] = {"uri": uri, "uriBaseId": "%SRCROOT%"}
         return {
             "ruleId": rule,
             "ruleIndex": 0,
-            "level": _LEVELS[found.level],
-            "message": _message(found.message),
+            "level": _LEVELS[annotation.level],
+            "message": _message(annotation.message),
             "locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}],
         }
 
@@ -153,14 +148,14 @@ def _notification(level: str, text: str) -> JsonObject:
 
 
 def _message(text: str) -> JsonObject:
-    """The text only: without placeholders (3.11.5) and embedded links (3.11.6)."""
+    """The text only: without placeholders and embedded links."""
     literal = text.replace("{", "{{").replace("}", "}}")
     *pieces, rest = literal.split("](")
     return {"text": for_terminal(f"{''.join(map(_no_link, pieces))}{rest}")}
 
 
 def _no_link(piece: str) -> str:
-    """What comes before `](`, and these, escaped where it would be the text of a link."""
+    """Escape what comes before `](`, and these, where it would be the text of a link."""
     start = max((closed.end() for closed in _CLOSED.finditer(piece)), default=0)
     text = f"{piece[start:]}]"
     if "[" in text:

@@ -1,4 +1,4 @@
-"""The exchanges of clients in a cassette of a server (H27).
+"""The exchanges of clients in a cassette of a server.
 
 They are recorded as `mcp+serve://NUMBER`, by session in the order in which they began, beside what
 came from servers, models and commands. Clients of a replay ask what they want: it plays the rest.
@@ -12,7 +12,7 @@ from aish.core.json import JsonObject
 from aish.mcp.protocol.requests import Notification, Response, dump
 from aish.mcp.protocol.requests import Request as ClientRequest
 from aish.mcp.recorded.cassette_adapter import readable
-from aish.serve.calls.held_calls import STATE
+from aish.serve.calls.pending_calls import STATE
 
 _SEALED = "sealed"
 """What a cassette has in the place of a `requestState`."""
@@ -25,7 +25,6 @@ class ClientExchange:
         self._exchange = exchange
 
     def tell(self, message: bytes) -> None:
-        """A notification is sent on the way of the request."""
         self._exchange.chunk(message + b"\n")
 
     def end(self, answer: bytes | None) -> None:
@@ -66,7 +65,6 @@ def _without_seal(answer: bytes) -> bytes:
 
 
 def _members(message: ClientRequest | Notification | Response) -> JsonObject:
-    """The message as the client wrote it."""
     match message:
         case ClientRequest(id, method, params):
             if STATE in params:

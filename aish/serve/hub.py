@@ -1,31 +1,32 @@
-"""What is offered to clients: the tools of packs and servers, under the names that clients see.
+"""Tools of packs and servers, offered to clients under the names that they see.
 
-Resources and prompts are those of `passthrough`. A change is told to each session, bursts joined
-(H5).
+Resources and prompts are those of `passthrough`. A change is told to each session, bursts joined.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from aish.agent.wording import server_instructions
 from aish.config.model import ServeSettings
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Level, Notice, ServerInfo
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import Tool, ToolName
+from aish.engine.plan.validation.names import LONGEST_SERVED
 from aish.engine.resources.resources import missing_server
 from aish.mcp.client.dynamic_registry import Exchanged
 from aish.mcp.client.registry import Registry
+from aish.mcp.protocol.convert import wire_name
 from aish.mcp.protocol.requests import dump
 from aish.packs.catalogue import own_public_name
 from aish.policy.gate import Gate
 from aish.policy.rules import matches_tool
 from aish.serve.calls.calls import Calls, own_part
-from aish.serve.calls.held_calls import HeldCalls
-from aish.serve.calls.tasks import Tasks
+from aish.serve.calls.pending_calls import PendingCalls
 from aish.serve.clients import Clients
 from aish.serve.offer.active import Active, ActiveConfig
 from aish.serve.offer.offers import ListName, Offer, Rows
@@ -45,7 +46,7 @@ _MOST_REFUSED = 100
 
 
 class Hub:
-    """All that sessions share: what is offered, the gate, and whether the server is ending."""
+    """The state that sessions share: what is offered, the gate, whether the server is ending."""
 
     def __init__(
         self,
@@ -60,8 +61,7 @@ class Hub:
         self.active = active
         self.clients = clients
         """Who may connect with a token."""
-        self.held: HeldCalls
-        self.tasks: Tasks
+        self.pending: PendingCalls
         self.reconnect: Callable[[str], Awaitable[None]]
         """Given by who composes the server: it reports to the hub."""
         self.calls = calls
@@ -108,22 +108,19 @@ class Hub:
 
     @property
     def name(self) -> str:
-        """The name of the server, as clients see it."""
         return self.active.now.name
 
     @property
     def settings(self) -> ServeSettings:
-        """What the file says under `serve`, as it is in force."""
         return self.active.now.settings
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
-        """The servers behind this one."""
         return self._registry.servers
 
     @property
     def state(self) -> str:
-        """`ready`, or why it is not (H24): `starting`, `unavailable` or `draining`."""
+        """`ready`, or why it is not: `starting`, `unavailable` or `draining`."""
         if self.draining.is_set():
             return "draining"
         if not self._settled.is_set():
@@ -133,51 +130,61 @@ class Hub:
 
     def offer(self, globs: tuple[str, ...]) -> Offer:
         """The offer for clients that may see only these tools; all see what it holds."""
-        found = self._offers.get(globs)
-        if found is None:
-            found = self._offers[globs] = Offer(globs)
+        offer = self._offers.get(globs)
+        if offer is None:
+            offer = self._offers[globs] = Offer(globs)
             for listed, rows in self._rows.items():
-                found.make(listed, rows)
-        return found
+                offer.make(listed, rows)
+        return offer
 
     def tool(self, offer: Offer, public: str) -> Tool | None:
         """The tool that a client calls by this name, as its server defines it now.
 
         Those of packs have older names too, which no list shows.
         """
-        name, older = self._known(offer, public), None
+        name, older = self._name_of(offer, public), None
         if name is None:
-            name = older = self._known(offer, own_public_name(public))
+            name = older = self._name_of(offer, own_public_name(public))
         tool = None if name is None else self.active.now.tools.by_name(name)
         return tool if tool is None or older is None or tool.builtin else None
 
-    async def connected_tool(self, offer: Offer, public: str) -> Tool | None:
+    async def tool_after_reconnect(self, offer: Offer, public: str) -> Tool | None:
         """The same; if its server is lost, after the next attempt to connect to it."""
         tool = self.tool(offer, public)
-        if tool is None and (lost := self.lost_server(offer, public)) is not None:
+        if tool is None and (lost := self.find_lost_server(offer, public)) is not None:
             await self.reconnect(lost.alias)
             tool = self.tool(offer, public)
         return tool
 
-    def lost_server(self, offer: Offer, public: str) -> ServerInfo | None:
+    def find_lost_server(self, offer: Offer, public: str) -> ServerInfo | None:
         """The server that had the tool of this name, if it is lost for the moment."""
-        name = self._known(offer, public) or self._known(offer, own_public_name(public))
+        name = self._name_of(offer, public) or self._name_of(offer, own_public_name(public))
         if name is None:
             return None
-        found = (one for one in self.servers if one.alias == name.server)
-        return next((one for one in found if one.state == "failed"), None)
+        servers = (server for server in self.servers if server.alias == name.server)
+        return next((server for server in servers if server.state == "failed"), None)
 
-    def _known(self, offer: Offer, public: str) -> ToolName | None:
+    def _name_of(self, offer: Offer, public: str) -> ToolName | None:
         """The tool of a public name; one of a lost server has it until the next list."""
         name = offer.name("tools", public)
         if name is None and (lost := self._lost.get(public)) is not None and offer.covers(lost):
             return lost
         return name
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait until each server has come up or failed: there is no list before that."""
         if not self._settled.is_set():
             await self._settled.wait()
+
+    async def instructions(self, offer: Offer) -> str:
+        """The instructions for clients: those of the file, then those of its servers."""
+        parts, now = [self.settings.instructions or ""], self.active.now
+        if any(server.entry.instructions for server in now.plan.servers):
+            await self.wait_until_settled()
+            seen = {name.server for name in offer.names("tools").values()}
+            told = now.tools.own.instructions(now.tools.own.listed())
+            parts += (server_instructions(one, said) for one, said in told.items() if one in seen)
+        return "\n\n".join(filter(None, parts))
 
     def begin(self) -> None:
         """All servers have come up or failed.
@@ -189,7 +196,7 @@ class Hub:
         self._settled.set()
 
     def exchange(self, config: ActiveConfig, exchange_servers: Callable[[], Exchanged]) -> None:
-        """Let another file be in force from now on, and tell those whose list is another one.
+        """Put another file in force, and notify the clients whose list changes.
 
         Raises:
             UsageError: two tools would have the same name; nothing has changed.
@@ -209,7 +216,7 @@ class Hub:
 
     def _follow(self, config: ActiveConfig) -> None:
         own = config.tools.own
-        self._gate.follow(config.plan.policy, own.withdrawn)
+        self._gate.follow(config.plan.policy, own.denial_of)
         if own.watch is None:
             self._registry.hold_to(lambda: None, lambda _tool: True)
         else:
@@ -235,7 +242,7 @@ class Hub:
             self._make(leave_out)
 
     @contextmanager
-    def answering(self, scope: anyio.CancelScope) -> Generator[None]:
+    def track_answer(self, scope: anyio.CancelScope) -> Generator[None]:
         """A request is being answered, in this scope."""
         self._answering.add(scope)
         try:
@@ -257,32 +264,31 @@ class Hub:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def opened(self, caller: Caller) -> None:
+    def open_session(self, caller: Caller) -> None:
         """A session has begun.
 
         Raises:
             AuditError: that could not be written down.
         """
-        self._audit.note("session.opened", caller)
-        self._events.opened(caller)
+        self._audit.open_session(caller)
+        self._events.open_session(caller)
         self._sessions += 1
 
-    def closed(self, caller: Caller) -> None:
-        """A session has ended."""
+    def close_session(self, caller: Caller) -> None:
         self.active.now.tools.close_session(caller.session)
         self._sessions -= 1
         try:
-            self._audit.note("session.closed", caller)
+            self._audit.close_session(caller)
         except AuditError as error:
             self.tell("error", "audit_lost", str(error))
-        self._events.closed(caller)
+        self._events.close_session(caller)
 
     def forget(self, session: str) -> None:
         """End what the requests of a stateless client have left behind."""
-        self.held.end(session)
+        self.pending.end(session)
         self.active.now.tools.close_session(session)
 
-    def refused(self, peer: JsonObject, reason: str) -> None:
+    def note_refusal(self, peer: JsonObject, reason: str) -> None:
         """Somebody was not let in; of very many some are written down, and how many are not."""
         now = anyio.current_time()
         if now - self._refused_since >= _REFUSED_SECONDS:
@@ -312,15 +318,18 @@ class Hub:
 
     def report_listener(self, error: Exception) -> None:
         """A socket that clients connect to has a problem."""
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        text = f"a listener failed: {type(error).__name__}: {said}"
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        text = f"a listener failed: {type(error).__name__}: {reason}"
         self.tell("warning", "listener_failed", text)
 
     def _make(self, on_clash: Callable[[str, ToolName, ToolName], None]) -> None:
-        """Encode the list anew, and tell those whose list is another one."""
         rows: dict[str, tuple[ToolName, bytes]] = {}
-        for tool in self._listed():
-            public = tool.name.name if self.settings.names == "plain" else tool.wire
+        for tool in self.active.now.tools.listed():
+            if not self._is_offered(tool.name):
+                continue
+            public = tool.name.name
+            if self.settings.names != "plain":
+                public = wire_name(tool.name, LONGEST_SERVED)
             if public in rows:
                 on_clash(public, rows[public][0], tool.name)
                 continue
@@ -334,7 +343,7 @@ class Hub:
 
     def _remember_lost(self, rows: Rows) -> None:
         """Know the tools that are gone only because their server is: it may come back."""
-        down = {one.alias for one in self.servers if one.state == "failed"}
+        down = {server.alias for server in self.servers if server.state == "failed"}
         known = {public: name for public, (name, _) in self._rows.get("tools", {}).items()}
         self._lost = {
             public: name
@@ -343,7 +352,6 @@ class Hub:
         }
 
     def _publish(self, capability: str, lists: Mapping[ListName, Rows], *, is_told: bool) -> None:
-        """Offer what there is now, and tell those whose list is another one."""
         self._rows.update(lists)
         for offer in self._offers.values():
             changed = list(starmap(offer.make, lists.items()))
@@ -352,24 +360,17 @@ class Hub:
 
     def _on_change(self) -> None:
         self._changed.set()
-        self.passthrough.changed()
-
-    def _listed(self) -> Iterator[Tool]:
-        """The tools that are offered now."""
-        for tool in self.active.now.tools.listed():
-            if self._is_offered(tool.name):
-                yield tool
+        self.passthrough.note_change()
 
     def _is_offered(self, name: ToolName) -> bool:
-        """Whether clients may see a tool: not one that a rule denies whatever the arguments."""
         denying = (rule for rule in self._gate.policy.deny if rule.unconditional)
         globs = self.settings.tools
         return not any(rule.covers(name) for rule in denying) and (
-            not globs or any(matches_tool(one, name) for one in globs)
+            not globs or any(matches_tool(pattern, name) for pattern in globs)
         )
 
 
 def _refuse(public: str, first: ToolName, second: ToolName) -> None:
-    said = f"`{first}` and `{second}` would both be called `{public}`"
+    message = f"`{first}` and `{second}` would both be called `{public}`"
     hint = "`names: prefixed` tells them apart, `exclude` leaves one of them out"
-    raise UsageError(said, where="serve.names", hint=hint)
+    raise UsageError(message, where="serve.names", hint=hint)

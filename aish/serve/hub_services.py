@@ -1,4 +1,4 @@
-"""What surrounds the hub beside its clients: control API, questions, staged calls (part A).
+"""Services beside the clients of the hub: control API, questions, staged calls (part A).
 
 All of it is one composition with the one of `aish run` and `aish shell`. Events are made only for
 those who follow them; without the control API they are notices, as before.
@@ -35,7 +35,7 @@ from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.features.approvals.hub_questions import QuestionFolder
 from aish.features.control.run_services import ControlRequest, RunServices, open_services
-from aish.output.event_log import EventLog, masked
+from aish.output.event_log import EventLog, Sink, mask_event
 from aish.serve.calls.staged_calls import HubStaging
 from aish.serve.calls.waiting_calls import HubQuestions
 from aish.serve.records.audit import AuditError, AuditEvent, AuditLog
@@ -61,7 +61,6 @@ class HubServices:
     staging: HubStaging
     folder: RunFolder
     control: RunServices | None
-    clock: Clock
     follow: Follow
 
     def begin(
@@ -85,7 +84,7 @@ class HubServices:
             interrupt,
             subject="serve",
             commands=commands,
-            caller_waits=lambda id: self.questions.callers(id) > 0,
+            caller_waits=self.questions.is_waited_for,
         )
         self.control.attach(handle)
         self.emit(
@@ -133,7 +132,7 @@ class HubServices:
             )
         )
 
-    async def during(self, serve: Callable[[], Awaitable[T]]) -> T:
+    async def serve_with_control(self, serve: Callable[[], Awaitable[T]]) -> T:
         """Serve clients, while the control API is served too."""
         return await (serve() if self.control is None else self.control.during(serve))
 
@@ -160,14 +159,14 @@ def open_hub_services(
         try:
             path = private_folder(state.path / state.id)
         except OSError as error:
-            said = f"the folder for questions cannot be made: {error.strerror or error}"
-            raise UsageError(said, where=str(state.path)) from error
+            message = f"the folder for questions cannot be made: {error.strerror or error}"
+            raise UsageError(message, where=str(state.path)) from error
         folder = RunFolder(state.id, path, secrets.mask)
         questions = HubQuestions(
             QuestionFolder(path),
             clock,
             # A reload may bring secrets where there were none.
-            lambda event: masked(event, secrets) if secrets else event,
+            lambda event: mask_event(event, secrets) if secrets else event,
             partial(_record, audit, emit),
         )
         staging = HubStaging(lambda: plan, folder, os.getpid())
@@ -184,19 +183,18 @@ def open_hub_services(
         try:
             questions.begin()
         except OSError as error:
-            said = f"the questions cannot be read: {error.strerror or error}"
-            raise UsageError(said, where=str(path)) from error
+            message = f"the questions cannot be read: {error.strerror or error}"
+            raise UsageError(message, where=str(path)) from error
         staging.notify = emit
         events = CallEvents(
             emit, clock, secrets.mask, staging.put_down, lambda: bool(watching) or log.is_followed
         )
-        yield HubServices(emit, events, questions, staging, folder, control, clock, log.follow)
+        yield HubServices(emit, events, questions, staging, folder, control, log.follow)
 
 
 def _record(
     audit: AuditLog, emit: Emit, event: AuditEvent, place: Place, about: Mapping[str, str]
 ) -> None:
-    """Write down in the audit log that a question was asked or answered."""
     caller = {"client": place.client or place.step or "", "session": place.session or ""}
     try:
         audit.note(event, None, **caller, **about)
@@ -205,17 +203,13 @@ def _record(
         emit(Notice(NOWHERE, "error", "audit_lost", str(error)))
 
 
-class _Notices:
+class _Notices(Sink):
     """The sink that shows notices to the person who runs the server."""
 
     name = "the notices"
-    deltas = False
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
 
     def __call__(self, stamped: Stamped) -> None:
         self._emit(stamped.event)
-
-    def close(self) -> None:
-        """Nothing is buffered."""

@@ -1,8 +1,8 @@
 """Resources and prompts of servers, passed through to clients: lists, reads, updates, log levels.
 
 What is offered is what `serve.resources` and `serve.prompts` name. A URI is known if a server lists
-it, has a template for it, or has named it to this client in one of its last results (H9). Results
-are passed on as the server gave them; a failure is a JSON-RPC error, never an empty result (H3).
+it, has a template for it, or has named it to this client in one of its last results. Results
+are passed on as the server gave them; a failure is a JSON-RPC error, never an empty result.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ from aish.mcp.protocol.revisions import (
 )
 from aish.policy.rules import matches_tool
 from aish.serve.calls.calls import RESULT_TYPE, Calls, own_part
-from aish.serve.calls.held_calls import INPUT_REQUIRED, StatelessOwner
+from aish.serve.calls.pending_calls import INPUT_REQUIRED, PendingCall
 from aish.serve.offer.active import Active
 from aish.serve.offer.offers import ListName, Offer, Rows
 from aish.serve.records.audit import AuditError, AuditLog, Caller
@@ -71,11 +71,10 @@ _DOTS = frozenset({".", ".."})
 
 
 class Publish(Protocol):
-    """Offers the lists of a capability to clients; those who had others are told or not."""
+    """Offers the lists of a capability to clients, and may notify those whose lists changed."""
 
     def __call__(self, capability: str, lists: Mapping[ListName, Rows], *, is_told: bool) -> None:
         """Offer it."""
-        ...
 
 
 Updated = Callable[[JsonObject], None]
@@ -84,7 +83,7 @@ Updated = Callable[[JsonObject], None]
 
 @frozen
 class _Listed:
-    """What a server lists; `server` is the connection that it was asked on."""
+    """The lists of a server; `server` is the connection that it was asked on."""
 
     server: Server
     wanted: tuple[bool, bool]
@@ -131,23 +130,22 @@ class Passthrough:
         registry.on_note = self._note
 
     def capabilities(self) -> JsonObject:
-        """What is declared to clients, beside the tools."""
-        found: dict[str, JsonObject] = {}
+        """The capabilities that clients are told, except tools."""
+        capabilities: dict[str, JsonObject] = {}
         if self._settings().resources:
-            found["resources"] = {"subscribe": True, "listChanged": True}
+            capabilities["resources"] = {"subscribe": True, "listChanged": True}
         if self._settings().prompts:
-            found["prompts"] = {"listChanged": True}
-        if found:
-            found["completions"] = {}
+            capabilities["prompts"] = {"listChanged": True}
+        if capabilities:
+            capabilities["completions"] = {}
         if any(server.transport != "pack" for server in self._registry.servers):
-            found["logging"] = {}
-        return found
+            capabilities["logging"] = {}
+        return capabilities
 
-    def changed(self) -> None:
-        """A server has come, or is gone, or has other tools."""
+    def note_change(self) -> None:
         self._changed.set()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait until each server was asked for its lists."""
         await self._settled.wait()
 
@@ -162,7 +160,7 @@ class Passthrough:
 
     async def _follow(self, tasks: TaskGroup) -> None:
         while True:
-            for alias in self._outdated():
+            for alias in self._stale_servers():
                 self._listing.add(alias)
                 tasks.start_soon(self._list, alias)
             self._make()
@@ -181,9 +179,9 @@ class Passthrough:
         self._record(caller, "resources/read", alias, uri)
         server = self._server_of(alias, uri)
         server = await self._of_session(caller, server)
-        found = await self._asked(server, "resources/read", {"uri": uri}, "contents", list, call)
-        self.named.note(caller.client, server.alias, found)
-        return found
+        result = await self._ask(server, "resources/read", {"uri": uri}, "contents", list, call)
+        self.named.note(caller.client, server.alias, result)
+        return result
 
     async def prompt(
         self, offer: Offer, caller: Caller, name: str, arguments: JsonObject | None, call: Call
@@ -200,7 +198,7 @@ class Passthrough:
         if arguments is not None:
             params["arguments"] = arguments
         server = await self._of_session(caller, server)
-        result = await self._asked(server, "prompts/get", params, "messages", list, call)
+        result = await self._ask(server, "prompts/get", params, "messages", list, call)
         self.named.note(caller.client, server.alias, result)
         return result
 
@@ -218,14 +216,14 @@ class Passthrough:
             server, own = self._prompt(self._prompt_name(offer, name), name)
             ref = {**ref, "name": own}
         elif kind == "ref/resource" and isinstance(uri, str):
-            found = offer.name("resourceTemplates", uri)
-            alias = self._owner(offer, caller.client, uri) if found is None else found.server
+            template = offer.name("resourceTemplates", uri)
+            alias = self._owner(offer, caller.client, uri) if template is None else template.server
             server = self._server_of(alias, uri)
         else:
             raise RpcError(INVALID_PARAMS, "`ref` has to name a prompt or a resource")
         sent = {"ref": ref, **{k: params[k] for k in ("argument", "context") if k in params}}
         server = await self._of_session(caller, server)
-        return await self._asked(server, "completion/complete", sent, "completion", dict, call)
+        return await self._ask(server, "completion/complete", sent, "completion", dict, call)
 
     async def subscribe(self, offer: Offer, caller: Caller, uri: str, updated: Updated) -> None:
         """Tell of updates of a resource from now on; twice is once.
@@ -241,15 +239,15 @@ class Passthrough:
         key = (server.alias, uri)
         async with self._lock(server.alias):
             if key not in self._subscribers:
-                await self._done(server, server.subscribe(uri))
+                await self._answer_of(server, server.subscribe(uri))
             self._subscribers.setdefault(key, set()).add(updated)
 
     def unsubscribe(self, uri: str, updated: Updated) -> None:
-        """Tell of updates no more."""
-        for key, found in tuple(self._subscribers.items()):
-            if key[1] == uri and updated in found:
-                found.remove(updated)
-                if not found and self._tasks is not None:
+        """End a subscription to updates."""
+        for key, callbacks in tuple(self._subscribers.items()):
+            if key[1] == uri and updated in callbacks:
+                callbacks.remove(updated)
+                if not callbacks and self._tasks is not None:
                     self._tasks.start_soon(self._release, key)
 
     def want_level(self, who: object, level: str) -> None:
@@ -270,32 +268,28 @@ class Passthrough:
         self._levels.pop(who, None)
 
     def _ready(self) -> Iterator[Server]:
-        """The servers that are connected, in the order of the file."""
         for info in self._registry.servers:
             server = self._registry.server(info.alias)
             if server is not None:
                 yield server
 
-    def _outdated(self) -> list[str]:
-        """The servers whose lists are not known, or are others now; those that are gone are out."""
-        ready, wanted = {server.alias: server for server in self._ready()}, self._wanted()
+    def _stale_servers(self) -> list[str]:
+        ready, selection = {server.alias: server for server in self._ready()}, self._selection()
         for alias in tuple(self._listed):
             if self._listed[alias].server is not ready.get(alias):
                 del self._listed[alias]
-        known = {alias for alias, one in self._listed.items() if one.wanted == wanted}
+        known = {alias for alias, lists in self._listed.items() if lists.wanted == selection}
         unknown = (set(ready) - known) | (self._stale & set(ready))
         return [alias for alias in ready if alias in unknown - self._listing]
 
     def _settings(self) -> ServeSettings:
         return self._active.now.settings
 
-    def _wanted(self) -> tuple[bool, bool]:
-        """Whether the file offers resources, and prompts."""
+    def _selection(self) -> tuple[bool, bool]:
         settings = self._settings()
         return bool(settings.resources), bool(settings.prompts)
 
     async def _list(self, alias: str) -> None:
-        """Ask a server for its lists, and take up what clients want of it."""
         try:
             if self._settled.is_set():
                 await anyio.sleep(_BURST_SECONDS)  # joins bursts of changes
@@ -304,11 +298,11 @@ class Passthrough:
             if server is None:
                 return
             known = self._listed.get(alias)
-            found = await self._lists_of(server)
+            lists = await self._lists_of(server)
             if known is None:
                 await self._take_up(server)
             if self._registry.server(alias) is server:
-                self._listed[alias] = found
+                self._listed[alias] = lists
         finally:
             self._listing.discard(alias)
             self._changed.set()
@@ -317,18 +311,18 @@ class Passthrough:
         resources: Sequence[JsonObject] = ()
         templates: Sequence[JsonObject] = ()
         prompts: Sequence[JsonObject] = ()
-        wanted = self._wanted()
-        if wanted[0] and server.declares("resources"):
+        selection = self._selection()
+        if selection[0] and server.declares("resources"):
             resources = await self._pages(server, "resources/list", "resources")
             templates = await self._pages(server, "resources/templates/list", "resourceTemplates")
-        if wanted[1] and server.declares("prompts"):
+        if selection[1] and server.declares("prompts"):
             prompts = await self._pages(server, "prompts/list", "prompts")
         return _Listed(
             server,
-            wanted,
-            dict(_named(resources, "uri", MAX_URI)),
-            dict(_named(templates, "uriTemplate", MAX_URI)),
-            dict(_named(prompts, "name", MAX_NAME)),
+            selection,
+            dict(_rows_by_name(resources, "uri", MAX_URI)),
+            dict(_rows_by_name(templates, "uriTemplate", MAX_URI)),
+            dict(_rows_by_name(prompts, "name", MAX_NAME)),
         )
 
     async def _pages(self, server: Server, method: str, key: str) -> tuple[JsonObject, ...]:
@@ -356,17 +350,16 @@ class Passthrough:
                     await server.subscribe(uri)
 
     def _make(self) -> None:
-        """Encode the lists anew."""
         listed = [self._listed[one.alias] for one in self._ready() if one.alias in self._listed]
         resources: dict[str, tuple[ToolName, bytes]] = {}
         templates: dict[str, tuple[ToolName, bytes]] = {}
         prompts: dict[str, tuple[ToolName, bytes]] = {}
-        for one in listed:
-            alias = one.server.alias
-            for rows, own in ((resources, one.resources), (templates, one.templates)):
+        for lists in listed:
+            alias = lists.server.alias
+            for rows, own in ((resources, lists.resources), (templates, lists.templates)):
                 for uri, row in own.items():
                     self._add(rows, uri, ToolName(alias, uri), row)
-            for name, row in one.prompts.items():
+            for name, row in lists.prompts.items():
                 pair = ToolName(alias, name)
                 if self._allows_prompt(pair):
                     prompts[str(pair)] = (pair, dump({**own_part(row), "name": str(pair)}))
@@ -397,23 +390,22 @@ class Passthrough:
         return any(matches_tool(glob, name) for glob in self._settings().resources)
 
     def _owner(self, offer: Offer, client: str, uri: str) -> str | None:
-        """The server that a client may read this resource of."""
         listed = offer.name("resources", uri)
         if listed is not None and self._allows(listed):
             return listed.server
         if len(uri) > MAX_URI or _leaves_its_folder(uri):
             return None
-        for one in self._ready():
-            name, found = ToolName(one.alias, uri), self._listed.get(one.alias)
+        for server in self._ready():
+            name, lists = ToolName(server.alias, uri), self._listed.get(server.alias)
             if not self._allows(name) or not offer.covers(name):
                 continue
-            if found is not None and (
-                uri in found.resources
-                or any(matches(template, uri) for template in found.templates)
+            if lists is not None and (
+                uri in lists.resources
+                or any(matches(template, uri) for template in lists.templates)
             ):
-                return one.alias
-            if self.named.has(client, one.alias, uri):
-                return one.alias
+                return server.alias
+            if self.named.has(client, server.alias, uri):
+                return server.alias
         return None
 
     def _server_of(self, alias: str | None, uri: str) -> Server:
@@ -423,22 +415,20 @@ class Passthrough:
         return server
 
     def _prompt_name(self, offer: Offer, public: str) -> ToolName | None:
-        """The server of a prompt that a client may have, and its own name for it."""
-        found = offer.name("prompts", public)
-        if found is None and self._settings().names == "plain":
+        prompt_name = offer.name("prompts", public)
+        if prompt_name is None and self._settings().names == "plain":
             # It is listed with its alias; without it one is meant if there is only one.
             named = [pair for pair in offer.names("prompts").values() if pair.name == public]
-            found = named[0] if len(named) == 1 else None
-        return found if found is not None and self._allows_prompt(found) else None
+            prompt_name = named[0] if len(named) == 1 else None
+        return prompt_name if prompt_name is not None and self._allows_prompt(prompt_name) else None
 
-    def _prompt(self, found: ToolName | None, public: str) -> tuple[Server, str]:
-        server = None if found is None else self._registry.server(found.server)
-        if found is None or server is None:
+    def _prompt(self, prompt_name: ToolName | None, public: str) -> tuple[Server, str]:
+        server = None if prompt_name is None else self._registry.server(prompt_name.server)
+        if prompt_name is None or server is None:
             raise RpcError(INVALID_PARAMS, f"unknown prompt: {public}")
-        return server, found.name
+        return server, prompt_name.name
 
     def _record(self, caller: Caller, method: str, server: str | None, name: str) -> None:
-        """Write down what is asked for, before it is."""
         try:
             self._audit.read(caller, method, server, name)
         except AuditError as error:
@@ -451,21 +441,21 @@ class Passthrough:
             raise RpcError(INTERNAL_ERROR, self._mask(own.content))
         return server if own is None else own
 
-    async def _asked(
+    async def _ask(
         self, server: Server, method: str, params: JsonObject, key: str, kind: type, call: Call
     ) -> JsonObject:
         """A server's result, which has to have something of this kind under this key."""
-        found: JsonObject = await self._done(server, server.ask(method, params, call))
-        if found.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(call.owner, StatelessOwner):
-            required = call.owner.required(server.alias, own_part(found))
+        result: JsonObject = await self._answer_of(server, server.ask(method, params, call))
+        if result.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(call.owner, PendingCall):
+            required = call.owner.relay(server.alias, own_part(result))
             return {RESULT_TYPE: INPUT_REQUIRED, **required}
-        if not isinstance(found.get(key), kind):
-            said = f"[aish] {server.alias}: the server sent no `{key}`"
-            raise RpcError(INTERNAL_ERROR, said)
-        return own_part(found)
+        if not isinstance(result.get(key), kind):
+            message = f"[aish] {server.alias}: the server sent no `{key}`"
+            raise RpcError(INTERNAL_ERROR, message)
+        return own_part(result)
 
-    async def _done(self, server: Server, asked: Any) -> Any:
-        """What a server answers; why it does not is said to the client.
+    async def _answer_of(self, server: Server, asked: Any) -> Any:
+        """Wait for a server's answer; the client is told why there is none.
 
         Raises:
             RpcError: it refused, or could not be reached.
@@ -476,14 +466,13 @@ class Passthrough:
             code = INTERNAL_ERROR if error.code in _OF_THE_HOP else error.code
             raise RpcError(code, self._mask(error.message), error.data) from error
         except McpError as error:
-            said = f"[aish] {server.alias}: {self._mask(error.message)}"
-            raise RpcError(INTERNAL_ERROR, said) from error
+            message = f"[aish] {server.alias}: {self._mask(error.message)}"
+            raise RpcError(INTERNAL_ERROR, message) from error
 
     def _lock(self, alias: str) -> anyio.Lock:
         return self._locks.setdefault(alias, anyio.Lock())
 
     async def _release(self, key: tuple[str, str]) -> None:
-        """End a subscription that nobody wants any more."""
         alias, uri = key
         async with self._lock(alias):
             if self._subscribers.get(key):
@@ -496,7 +485,6 @@ class Passthrough:
                     await server.unsubscribe(uri)
 
     def _level(self) -> str | None:
-        """The least important level that a client wants."""
         return min(self._levels.values(), key=LOG_LEVELS.index, default=None)
 
     async def _set_level(self, server: Server) -> None:
@@ -525,9 +513,8 @@ class Passthrough:
             logger(params)
 
     def _update(self, alias: str, params: JsonObject) -> None:
-        """A resource was updated: those who want to hear it are told, bursts joined (H5)."""
         uri = params.get("uri")
-        if not isinstance(uri, str) or len(uri) > MAX_URI or not self._wanting(alias, uri):
+        if not isinstance(uri, str) or len(uri) > MAX_URI or not self._subscribers_to(alias, uri):
             return
         key = (alias, uri)
         is_new = key not in self._updates
@@ -540,18 +527,18 @@ class Passthrough:
     async def _deliver(self, key: tuple[str, str]) -> None:
         await anyio.sleep(_BURST_SECONDS)
         params = own_part(self._updates.pop(key))
-        for updated in self._wanting(*key):
+        for updated in self._subscribers_to(*key):
             updated(params)
 
-    def _wanting(self, alias: str, uri: str) -> list[Updated]:
-        """Those who subscribed to a resource, or to one that this is a part of."""
+    def _subscribers_to(self, alias: str, uri: str) -> list[Updated]:
+        """The subscribers of a resource, or of one that this is a part of."""
         return [
             updated
-            for (owner, wanted), found in self._subscribers.items()
-            if owner == alias and (uri == wanted or uri.startswith(wanted.removesuffix("/") + "/"))
+            for (owner, prefix), callbacks in self._subscribers.items()
+            if owner == alias and (uri == prefix or uri.startswith(prefix.removesuffix("/") + "/"))
             # Rules may have been narrowed since they subscribed.
-            if self._allows(ToolName(owner, wanted))
-            for updated in found
+            if self._allows(ToolName(owner, prefix))
+            for updated in callbacks
         ]
 
 
@@ -564,18 +551,20 @@ def error_for(error: RpcError, *, is_modern: bool) -> RpcError:
     return error
 
 
-def _named(rows: Iterable[JsonObject], key: str, longest: int) -> Iterator[tuple[str, JsonObject]]:
+def _rows_by_name(
+    rows: Iterable[JsonObject], key: str, longest: int
+) -> Iterator[tuple[str, JsonObject]]:
     """The rows that have a name of their own, each name once."""
-    seen: set[str] = set()
+    names: set[str] = set()
     for row in rows:
         name = row.get(key)
-        if isinstance(name, str) and 0 < len(name) <= longest and name not in seen:
-            seen.add(name)
+        if isinstance(name, str) and 0 < len(name) <= longest and name not in names:
+            names.add(name)
             yield name, row
 
 
 def _leaves_its_folder(uri: str) -> bool:
-    """Whether a URI has segments that a server may resolve to something above it."""
+    """Tell whether a URI has segments that a server may resolve to something above it."""
     plain = uri
     for _ in range(3):
         plain, before = unquote(plain), plain

@@ -1,4 +1,4 @@
-"""Loading the file anew, on SIGHUP or by command (H23).
+"""Loading the file anew, on SIGHUP or by command.
 
 A file with problems changes nothing. Else what is new is connected first; then the servers, the
 rules, the tools and the clients are exchanged at one instant, and what is gone ends its calls.
@@ -32,7 +32,7 @@ _NO_CHANGES = ServerChanges((), (), ())
 
 @frozen
 class Reloaded:
-    """What came of a reload: the problem, or the servers that are others now."""
+    """The result of a reload: the problem, or the servers that are others now."""
 
     problem: str | None = None
     servers: ServerChanges = _NO_CHANGES
@@ -41,12 +41,11 @@ class Reloaded:
 
     @property
     def result(self) -> ReloadResult:
-        """Whether the new file is in force."""
         return "ok" if self.problem is None else "failed"
 
     @property
     def record(self) -> JsonObject:
-        """The same for a log or an answer."""
+        """The changes as JSON, for a log or an answer."""
         if self.problem is not None:
             return {"result": self.result, "problem": self.problem}
         changes = self.servers
@@ -60,17 +59,15 @@ class Reloaded:
 
 
 class ReloadRequests:
-    """Wishes for a reload: several before it begins are one."""
+    """Requests for a reload; those that arrive before it begins are one."""
 
     def __init__(self) -> None:
         self._some = anyio.Event()
 
     def add(self) -> None:
-        """A reload is wanted."""
         self._some.set()
 
     async def next(self) -> None:
-        """Wait until one is wanted."""
         await self._some.wait()
         self._some = anyio.Event()
 
@@ -79,13 +76,7 @@ class Reloader:
     """Loads the file anew, once at a time."""
 
     def __init__(
-        self,
-        hub: Hub,
-        supervisor: Supervisor,
-        gate: Gate,
-        audit: AuditLog,
-        load: Load,
-        emit: Emit,
+        self, hub: Hub, supervisor: Supervisor, gate: Gate, audit: AuditLog, load: Load, emit: Emit
     ) -> None:
         self.counts: dict[ReloadResult, int] = {"ok": 0, "failed": 0}
         """How many reloads there were, by their result."""
@@ -106,19 +97,19 @@ class Reloader:
     async def reload(self) -> Reloaded:
         """Load the file, and let it be in force unless it has problems; both are reported."""
         async with self._one:
-            await self._hub.settled()
+            await self._hub.wait_until_settled()
             try:
-                found = await self._reloaded()
+                outcome = await self._reload()
             except (AishError, AuditError) as error:
-                found = Reloaded(problem=self._masked(str(error)))
+                outcome = Reloaded(problem=self._mask(str(error)))
             except Exception as error:  # ruff: ignore[blind-except] - a fault of ours ends one reload
-                said = self._masked(f"{type(error).__name__}: {error}")
-                found = Reloaded(problem=f"the reload has failed: {said}")
-            self.counts[found.result] += 1
-            self._report(found)
-        return found
+                reason = self._mask(f"{type(error).__name__}: {error}")
+                outcome = Reloaded(problem=f"the reload has failed: {reason}")
+            self.counts[outcome.result] += 1
+            self._report(outcome)
+        return outcome
 
-    async def _reloaded(self) -> Reloaded:
+    async def _reload(self) -> Reloaded:
         old = self._hub.active.now
         if self._hub.draining.is_set():
             raise AishError("the server is shutting down")
@@ -127,10 +118,10 @@ class Reloader:
         check_aliases(loaded.plan)
         plan, not_applied = with_kept_settings(loaded.plan, old.plan)
         own = replace(old.tools.own, watch=watch_of(plan, self._emit))
-        tools = old.tools.following(own, loaded.pipelines, old.settings.limits.pipelines)
+        tools = old.tools.successor(own, loaded.pipelines, old.settings.limits.pipelines)
         clients = self._hub.clients
-        tokens = clients.prepared(plan)
-        async with self._supervisor.prepared(plan) as prepared:
+        tokens = clients.prepare(plan)
+        async with self._supervisor.prepare(plan) as prepared:
             if self._hub.draining.is_set():
                 raise AishError("the server is shutting down")
             config = ActiveConfig(plan, tools)
@@ -139,32 +130,26 @@ class Reloader:
         await self._gate.decide_open()
         return Reloaded(servers=prepared.changes, not_applied=not_applied)
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         return self._hub.active.now.plan.secrets.mask(text)
 
-    def _report(self, found: Reloaded) -> None:
-        """Write it down, and tell the person who runs the server."""
+    def _report(self, outcome: Reloaded) -> None:
         try:
-            self._audit.note("reloaded", None, **found.record)
+            self._audit.note("reloaded", None, **outcome.record)
         except AuditError as error:
             self._hub.tell("error", "audit_lost", str(error))
-        if found.problem is not None:
-            text = f"the file is not reloaded, and nothing has changed: {found.problem}"
+        if outcome.problem is not None:
+            text = f"the file is not reloaded, and nothing has changed: {outcome.problem}"
             self._hub.tell("error", "reload_failed", text)
         else:
-            self._hub.tell("info", "reloaded", f"the file is reloaded: {_said(found.servers)}")
-        if found.not_applied:
-            keys = backticked(found.not_applied)
+            self._hub.tell("info", "reloaded", f"the file is reloaded: {_summary(outcome.servers)}")
+        if outcome.not_applied:
+            keys = backticked(outcome.not_applied)
             text = f"{keys} will be what the file says after a restart"
             self._hub.tell("warning", "reload_not_applied", text)
 
 
-def _said(changes: ServerChanges) -> str:
-    """How the servers differ."""
-    kinds = (
-        ("new", changes.added),
-        ("changed", changes.changed),
-        ("removed", changes.removed),
-    )
-    found = [f"{kind}: {backticked(aliases)}" for kind, aliases in kinds if aliases]
-    return f"servers {', '.join(found)}" if found else "the servers are the same"
+def _summary(changes: ServerChanges) -> str:
+    kinds = (("new", changes.added), ("changed", changes.changed), ("removed", changes.removed))
+    parts = [f"{kind}: {backticked(aliases)}" for kind, aliases in kinds if aliases]
+    return f"servers {', '.join(parts)}" if parts else "the servers are the same"

@@ -1,19 +1,17 @@
-"""The composition root of `aish serve`: from a plan to the end of the process (H4, H22, H25).
+"""The composition root of `aish serve`: from a plan to the end of the process.
 
 Sockets are opened first, then servers connect; the handshake of a client is answered at once.
 SIGTERM lets calls end within their time; the end of the input of a client at the standard streams
 ends all.
 """
 
+import asyncio
+import os
+import signal
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import (
-    AsyncExitStack,
-    ExitStack,
-    contextmanager,
-)
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
@@ -35,17 +33,16 @@ from aish.models.throttle import Throttles
 from aish.net.listen.addresses import Exposure
 from aish.net.listen.tokens import Token
 from aish.serve.calls.calls import Calls
-from aish.serve.calls.held_calls import HeldCalls
 from aish.serve.calls.pack_models import PackModels
-from aish.serve.calls.tasks import Tasks
+from aish.serve.calls.pending_calls import PendingCalls
 from aish.serve.calls.waiting_calls import Approvals
-from aish.serve.clients import Client, Clients, made_token_path, read_tokens
+from aish.serve.clients import Client, Clients, read_tokens, token_path
 from aish.serve.hub import Hub
 from aish.serve.hub_services import HubServices, open_hub_services
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
 from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedError
 from aish.serve.listeners.line_sockets import serve_line_socket
-from aish.serve.listeners.listening import OpenEndpoint, described, open_endpoints
+from aish.serve.listeners.listening import OpenEndpoint, listener_json, open_endpoints
 from aish.serve.listeners.stdio import Streams, serve_stdio
 from aish.serve.offer.active import Active, ActiveConfig, LoadedFile, check_aliases
 from aish.serve.offer.served_tools import open_served_tools
@@ -64,6 +61,8 @@ if TYPE_CHECKING:
 
 _LAST_WORDS_SECONDS = 2.0
 """How long calls that are cut off may take to say so, to servers and to clients."""
+_HURRIED_SECONDS = 1.0
+"""The same after a second signal."""
 _LISTENERS: Mapping[Kind, Callable[[Hub, OpenEndpoint], Coroutine[Any, Any, None]]] = {
     "tcp": serve_line_socket,
     "unix": serve_line_socket,
@@ -73,7 +72,7 @@ _LISTENERS: Mapping[Kind, Callable[[Hub, OpenEndpoint], Coroutine[Any, Any, None
 
 @frozen
 class ServeRequest:
-    """What is served, and where clients connect."""
+    """Request to serve: what is offered, and where clients connect."""
 
     loaded: LoadedFile
     environ: Mapping[str, str]
@@ -89,11 +88,14 @@ class ServeRequest:
 
 @slotted
 class _Ending:
-    """Why the server ends, once it does."""
+    """Why the server ends, once it does; `drain` is the time that calls have for it."""
 
+    audit: AuditLog
     begun: anyio.Event
+    drain: anyio.CancelScope
     code: int = 0
     drains: bool = True
+    is_hurried: bool = False
 
     def end(self, code: int, *, drains: bool = True) -> None:
         """Begin to end; only the first reason counts."""
@@ -101,10 +103,21 @@ class _Ending:
             self.code, self.drains = code, drains
             self.begun.set()
 
+    def hurry(self) -> None:
+        """Cut off what runs, and leave as soon as servers and clients were told."""
+        self.is_hurried = True
+        self.drain.cancel()
+        asyncio.get_running_loop().call_later(_HURRIED_SECONDS, self.leave)
+
+    def leave(self) -> NoReturn:
+        """Exit without waiting; no call is without its last record."""
+        self.audit.close()
+        os._exit(self.code)
+
 
 @frozen
 class _Signals:
-    """What signals mean here: from the first socket on, a client or a service may send one."""
+    """Handling of signals: from the first socket on, a client or a service may send one."""
 
     ending: _Ending
     wanted: ReloadRequests
@@ -112,10 +125,15 @@ class _Signals:
 
 
 @contextmanager
-def _signals() -> Generator[_Signals]:
-    ending, wanted = _Ending(anyio.Event()), ReloadRequests()
-    with interruptible(lambda code: ending.end(int(code)), wanted.add) as interrupt:
-        yield _Signals(ending, wanted, interrupt)
+def _signals(audit: AuditLog) -> Generator[_Signals]:
+    ending, reloads = _Ending(audit, anyio.Event(), anyio.CancelScope()), ReloadRequests()
+    with interruptible(lambda code: ending.end(int(code)), reloads.add) as interrupt:
+        interrupt.again = ending.hurry
+        yield _Signals(ending, reloads, interrupt)
+    if interrupt.code is not None:
+        # The process is about to end as it was told to.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 async def run_server(request: ServeRequest) -> int:
@@ -129,7 +147,7 @@ async def run_server(request: ServeRequest) -> int:
     check_aliases(plan)
     clock, state = SystemClock(), open_state(plan.pipeline)
     audit = open_audit(plan.pipeline.serve.audit, state, clock, plan.secrets.mask)
-    environ, token = request.environ, made_token_path(plan.pipeline.serve, state)
+    environ, token = request.environ, token_path(plan.pipeline.serve, state)
     try:
         clients = _clients(request, state, clock)
         with open_hub_services(
@@ -146,25 +164,17 @@ async def run_server(request: ServeRequest) -> int:
                 opening=request.opening,
             )
             with (
-                _signals() as signals,
+                _signals(audit) as signals,
                 open_endpoints(
                     request.endpoints, request.exposure, state, services.emit, token
                 ) as opened,
             ):
-                for one in opened:
-                    audit.note("listening", None, **described(one))
-                return await services.during(
-                    partial(
-                        _recorded,
-                        request,
-                        environment,
-                        audit,
-                        state,
-                        clients,
-                        opened,
-                        services,
-                        signals,
-                    )
+                for listener in opened:
+                    audit.note("listening", None, **listener_json(listener))
+                return await services.serve_with_control(
+                    _Server(
+                        request, environment, audit, state, clients, opened, services, signals
+                    ).run
                 )
     except AuditError as error:
         raise AishError(str(error), hint="make room, or name another folder") from error
@@ -172,29 +182,11 @@ async def run_server(request: ServeRequest) -> int:
         audit.close()
 
 
-async def _recorded(
-    request: ServeRequest,
-    environment: RunEnvironment,
-    audit: AuditLog,
-    state: ServeState,
-    clients: Clients,
-    opened: Sequence[OpenEndpoint],
-    services: HubServices,
-    signals: _Signals,
-) -> int:
-    with _recorder(request, environment) as recorder:
-        environment = replace(environment, recorder=recorder)
-        if recorder is not None:
-            services.questions.recording = recorder.approvals
-        code = await _served(request, environment, audit, state, clients, opened, services, signals)
-        return code if recorder is None else _end_recording(recorder, code, request.emit)
-
-
 @contextmanager
 def _recorder(
     request: ServeRequest, environment: RunEnvironment
 ) -> "Generator[RunRecorder | None]":
-    """What records the exchanges of this server or replays them, if there is a cassette.
+    """Return what records or replays the exchanges of this server, if there is a cassette.
 
     Raises:
         CassetteFileError: it cannot be written.
@@ -204,7 +196,7 @@ def _recorder(
         return
     options = RunOptions(environ=request.environ)
     plan, clock = request.loaded.plan, environment.clock
-    with request.cassette.opened(plan, options, environment.folder, clock) as recorder:
+    with request.cassette.open_recorder(plan, options, environment.folder, clock) as recorder:
         recorder.is_of_server = True
         yield recorder
 
@@ -226,7 +218,7 @@ def _end_recording(recorder: "RunRecorder", code: int, emit: Emit) -> int:
 
 
 def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
-    """Who may connect with a token; no token is read or made where nobody needs one.
+    """Return the clients with a token; no token is read or made where nobody needs one.
 
     Raises:
         UsageError: a token is missing, too short, or can be read by others.
@@ -239,63 +231,8 @@ def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
         return read_tokens(plan.pipeline.serve, state, request.environ, plan.secrets)
 
     clients = Clients(clock, read)
-    clients.configure(clients.prepared(request.loaded.plan))
+    clients.configure(clients.prepare(request.loaded.plan))
     return clients
-
-
-async def _served(
-    request: ServeRequest,
-    environment: RunEnvironment,
-    audit: AuditLog,
-    state: ServeState,
-    clients: Clients,
-    opened: Sequence[OpenEndpoint],
-    services: HubServices,
-    signals: _Signals,
-) -> int:
-    ending = signals.ending
-    begun, reload = environment.clock.monotonic(), _ReloadCommand()
-    services.begin(request.loaded.plan, signals.interrupt.arrive, {"reload": reload})
-    async with AsyncExitStack() as stack:
-        ended = stack.enter_context(ExitStack())
-        parts = await _open_parts(request, environment, audit, clients, services, ending, stack)
-        hub, reload.reloader = parts.hub, parts.reloader
-        if environment.recorder is not None:
-            _use_cassette(hub, environment.recorder, ended)
-        with hub.calls.around_servers():
-            parts.supervisor.start()
-        tasks = await stack.enter_async_context(task_group())
-        clock, report = environment.clock, hub.report
-        hub.held = HeldCalls(tasks, state, clock, report)
-        is_live = environment.recorder is None
-        hub.tasks = Tasks(
-            state.path, hub.active, audit, clock, tasks, report, hub.answering, is_live=is_live
-        )
-        # Another process takes over what is left once the runs have ended.
-        ended.callback(hub.tasks.close)
-        tasks.start_soon(audit.sync)
-        tasks.start_soon(hub.tasks.serve)
-        tasks.start_soon(services.questions.watch)
-        tasks.start_soon(parts.supervisor.begin, hub, tasks)
-        tasks.start_soon(parts.reloader.run, signals.wanted)
-        for one in opened:
-            if one.endpoint.kind != "http":
-                tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
-        if over_http := [one for one in opened if one.endpoint.kind == "http"]:
-            from aish.serve.listeners.http import serve_http
-
-            tasks.start_soon(serve_http, hub, over_http)
-        if STDIO in request.endpoints:
-            tasks.start_soon(_stdio, hub, request.streams, ending)
-        await ending.begun.wait()
-        if ending.drains and (hub.calls.open or services.control is not None):
-            services.emit(Notice(NOWHERE, "info", INTERRUPTED, _last_words(hub)))
-        was_cut_off = await _drain(hub, ending)
-        tasks.cancel_scope.cancel()
-    is_signal = ending.code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}
-    code = 0 if is_signal and not was_cut_off else ending.code
-    services.end(code, environment.clock.monotonic() - begun)
-    return code
 
 
 def _use_cassette(hub: Hub, used: Recorder, stack: ExitStack) -> None:
@@ -311,16 +248,16 @@ def _use_cassette(hub: Hub, used: Recorder, stack: ExitStack) -> None:
 
 @contextmanager
 def _alone() -> "Generator[PartlyOffline]":
-    """Let the servers of a replay reach nothing (C6); clients connect as ever.
+    """Let the servers of a replay reach nothing; clients connect as ever.
 
     Raises:
         OfflineError: something was tried, whoever swallowed that.
     """
     from aish.system.offline import PartlyOffline
 
-    with PartlyOffline() as found:
-        yield found
-    for trip in found.trips:
+    with PartlyOffline() as guard:
+        yield guard
+    for trip in guard.trips:
         raise trip
 
 
@@ -339,74 +276,132 @@ class _ReloadCommand:
         del arguments, by  # the call itself is recorded
         if self.reloader is None:
             raise AishError("the server has not begun yet")
-        found = await self.reloader.reload()
-        if found.problem is not None:
-            raise AishError(f"the file is not reloaded, and nothing has changed: {found.problem}")
-        return found.record
+        outcome = await self.reloader.reload()
+        if outcome.problem is not None:
+            raise AishError(f"the file is not reloaded, and nothing has changed: {outcome.problem}")
+        return outcome.record
 
 
-@frozen
-class _Parts:
-    """What a server is made of, whoever connects to it."""
+@slotted
+class _Server:
+    """A server whose sockets are open."""
 
-    hub: Hub
-    supervisor: Supervisor
-    reloader: Reloader
+    request: ServeRequest
+    environment: RunEnvironment
+    audit: AuditLog
+    state: ServeState
+    clients: Clients
+    opened: Sequence[OpenEndpoint]
+    services: HubServices
+    signals: _Signals
 
+    async def run(self) -> int:
+        """Serve until there is a reason to end; the exit code."""
+        with _recorder(self.request, self.environment) as recorder:
+            if recorder is None:
+                return await self._serve()
+            self.environment = replace(self.environment, recorder=recorder)
+            self.services.questions.recording = recorder.approvals
+            return _end_recording(recorder, await self._serve(), self.request.emit)
 
-async def _open_parts(
-    request: ServeRequest,
-    environment: RunEnvironment,
-    audit: AuditLog,
-    clients: Clients,
-    services: HubServices,
-    ending: _Ending,
-    stack: AsyncExitStack,
-) -> _Parts:
-    plan, emit = request.loaded.plan, services.emit
-    supervisor = Supervisor(emit)
-    box = await stack.enter_async_context(
-        open_toolbox(plan, environment, servers=supervisor.servers)
-    )
-    registry, gate = supervisor.live.dynamic_registry.registry, box.runtime.gate
-    tools = await stack.enter_async_context(
-        open_served_tools(box.tools, registry, supervisor.session_servers, environment)
-    )
-    limit = plan.pipeline.serve.limits.pipelines
-    tools = tools.following(box.tools, request.loaded.pipelines, limit)
-    active = Active(ActiveConfig(plan, tools))
+    async def _serve(self) -> int:
+        request, services, ending = self.request, self.services, self.signals.ending
+        clock, recorder = self.environment.clock, self.environment.recorder
+        begun, reload = clock.monotonic(), _ReloadCommand()
+        services.begin(request.loaded.plan, self.signals.interrupt.arrive, {"reload": reload})
+        async with AsyncExitStack() as stack:
+            ended = stack.enter_context(ExitStack())
+            hub, supervisor, reload.reloader = await self._open_parts(stack)
+            if recorder is not None:
+                _use_cassette(hub, recorder, ended)
+            with hub.calls.around_servers():
+                supervisor.start()
+            tasks = await stack.enter_async_context(task_group())
+            hub.pending = PendingCalls(
+                tasks,
+                self.state,
+                hub.active,
+                self.audit,
+                clock,
+                hub.report,
+                hub.track_answer,
+                is_live=recorder is None,
+            )
+            # Another process takes over what is left once the runs have ended.
+            ended.callback(hub.pending.close)
+            tasks.start_soon(self.audit.sync)
+            tasks.start_soon(hub.pending.serve_tasks)
+            tasks.start_soon(services.questions.watch)
+            tasks.start_soon(supervisor.begin, hub, tasks)
+            tasks.start_soon(reload.reloader.run, self.signals.wanted)
+            for one in self.opened:
+                if one.endpoint.kind != "http":
+                    tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
+            if over_http := [one for one in self.opened if one.endpoint.kind == "http"]:
+                from aish.serve.listeners.http import serve_http
 
-    def lose_audit(reason: str) -> None:
-        emit(Notice(NOWHERE, "error", "audit_lost", reason))
-        ending.end(int(ExitCode.FAILED))
+                tasks.start_soon(serve_http, hub, over_http, self.state.path, clock)
+            if STDIO in request.endpoints:
+                tasks.start_soon(_stdio, hub, request.streams, ending)
+            await ending.begun.wait()
+            if ending.drains and (hub.calls.open or services.control is not None):
+                services.emit(Notice(NOWHERE, "info", INTERRUPTED, _last_words(hub)))
+            was_cut_off = await _drain(hub, ending)
+            tasks.cancel_scope.cancel()
+        is_signal = ending.code in {ExitCode.INTERRUPTED, ExitCode.TERMINATED}
+        code = 0 if is_signal and not was_cut_off else ending.code
+        services.end(code, clock.monotonic() - begun)
+        return code
 
-    models = await open_models(plan, environment, box, Throttles(), stack) if plan.models else {}
-    services.staging.plan = lambda: active.now.plan
-    approvals, events = Approvals(gate, active, services.questions, emit), services.call_events
-    calls = Calls(
-        approvals,
-        audit,
-        environment.clock,
-        lose_audit,
-        events,
-        PackModels(models, emit, plan.default_model),
-    )
-    hub = Hub(active, registry, gate, calls, audit, events, clients)
-    hub.reconnect = supervisor.reconnect
-    reloader = Reloader(hub, supervisor, gate, audit, request.load, emit)
-    calls.metrics.gauges["aish_open_questions"] = (
-        "Calls that wait for an approval, and those whose clients may call again.",
-        lambda: {(): services.questions.waiting},
-    )
-    calls.metrics.counters["aish_reloads_total"] = (
-        "How often the file was loaded anew, by result.",
-        lambda: {(("result", result),): count for result, count in reloader.counts.items()},
-    )
-    return _Parts(hub, supervisor, reloader)
+    async def _open_parts(self, stack: AsyncExitStack) -> tuple[Hub, Supervisor, Reloader]:
+        """Open what the server is made of, whoever connects to it."""
+        environment, services, audit = self.environment, self.services, self.audit
+        plan, emit = self.request.loaded.plan, services.emit
+        supervisor = Supervisor(emit)
+        box = await stack.enter_async_context(
+            open_toolbox(plan, environment, servers=supervisor.servers)
+        )
+        registry, gate = supervisor.live.dynamic_registry.registry, box.runtime.gate
+        tools = await stack.enter_async_context(
+            open_served_tools(box.tools, registry, supervisor.session_servers, environment)
+        )
+        tools = tools.successor(
+            box.tools, self.request.loaded.pipelines, plan.pipeline.serve.limits.pipelines
+        )
+        active = Active(ActiveConfig(plan, tools))
+
+        def lose_audit(reason: str) -> None:
+            emit(Notice(NOWHERE, "error", "audit_lost", reason))
+            self.signals.ending.end(int(ExitCode.FAILED))
+
+        models = (
+            await open_models(plan, environment, box, Throttles(), stack) if plan.models else {}
+        )
+        services.staging.plan = lambda: active.now.plan
+        calls = Calls(
+            Approvals(gate, active, services.questions, emit),
+            audit,
+            environment.clock,
+            lose_audit,
+            services.call_events,
+            PackModels(models, emit, plan.default_model),
+            box.runtime,
+        )
+        hub = Hub(active, registry, gate, calls, audit, services.call_events, self.clients)
+        hub.reconnect = supervisor.reconnect
+        reloader = Reloader(hub, supervisor, gate, audit, self.request.load, emit)
+        calls.metrics.gauges["aish_open_questions"] = (
+            "Calls that wait for an approval, and those whose clients may call again.",
+            lambda: {(): services.questions.waiting},
+        )
+        calls.metrics.counters["aish_reloads_total"] = (
+            "How often the file was loaded anew, by result.",
+            lambda: {(("result", result),): count for result, count in reloader.counts.items()},
+        )
+        return hub, supervisor, reloader
 
 
 async def _stdio(hub: Hub, streams: Streams, ending: _Ending) -> None:
-    """Serve the client at the standard streams; its end is the end of all."""
     code = ExitCode.OK
     try:
         await serve_stdio(hub, streams)
@@ -420,7 +415,6 @@ async def _stdio(hub: Hub, streams: Streams, ending: _Ending) -> None:
 
 
 def _last_words(hub: Hub) -> str:
-    """The message at a signal: what is waited for."""
     seconds, calls = hub.settings.limits.drain, hub.calls.open
     if not calls:
         return "the server is being ended"
@@ -430,12 +424,12 @@ def _last_words(hub: Hub) -> str:
 
 
 async def _drain(hub: Hub, ending: _Ending) -> bool:
-    """Let calls end within their time; whether any was cut off."""
     hub.draining.set()
     hub.calls.approvals.draining.set()
     if not ending.drains:
         return False
-    with anyio.move_on_after(hub.settings.limits.drain):
+    ending.drain.deadline = anyio.current_time() + hub.settings.limits.drain
+    with ending.drain:
         await hub.idle()
     was_cut_off = hub.calls.open > 0
     hub.cut_off()
@@ -445,4 +439,6 @@ async def _drain(hub: Hub, ending: _Ending) -> bool:
     async with task_group() as tasks:
         for flush in tuple(hub.flushes):
             tasks.start_soon(flush)
+    if ending.is_hurried:
+        ending.leave()
     return was_cut_off

@@ -1,11 +1,11 @@
-"""One client of the MCP server: its requests by id, its era, its subscriptions (H12, H15).
+"""Client of the MCP server: its requests by id, its era, its subscriptions.
 
-A listener gives it messages and takes what it answers. Both eras are spoken beside each other: a
-request with the `_meta` of the stateless era stands for itself, `initialize` begins a session of
-the handshake era.
+A listener passes messages to it and takes its answers. Both eras can be used at the same time: a
+request with the `_meta` of the stateless era stands alone, and `initialize` begins a session of the
+handshake era.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from aish import __version__
 from aish.core.frozen import frozen, slotted
@@ -33,7 +34,9 @@ from aish.mcp.protocol.messages import (
 )
 from aish.mcp.protocol.requests import (
     INVALID_REQUEST,
+    Invalid,
     Notification,
+    Received,
     Request,
     RequestId,
     Response,
@@ -62,15 +65,22 @@ from aish.mcp.protocol.revisions import (
 from aish.packs.catalogue import call_arguments
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import failure as pack_failure
-from aish.serve.calls.calls import RESULT_TYPE, BusyError, Owner, own_part
+from aish.serve.calls.calls import RESULT_TYPE, own_part
 from aish.serve.calls.client_requests import (
     ClientRequests,
     StreamOwner,
+    capabilities_for_servers,
     fills_forms,
-    offered_capabilities,
 )
-from aish.serve.calls.held_calls import Report, StatelessOwner, TaskTerms
-from aish.serve.calls.tasks import TASK_MOVED, TASKS, require_tasks, takes_tasks
+from aish.serve.calls.pending_calls import (
+    TASK_MOVED,
+    TASKS,
+    PendingCall,
+    TaskTerms,
+    require_tasks,
+    takes_tasks,
+)
+from aish.serve.calls.waiting_calls import BusyError, Owner
 from aish.serve.hub import Hub
 from aish.serve.offer.offers import ListName
 from aish.serve.passthrough import error_for
@@ -78,8 +88,8 @@ from aish.serve.records.audit import Caller
 from aish.serve.records.metrics import NONE, OTHER
 from aish.system.task_group import task_group
 
-TTL_MS = 1000
-"""How long a list may be kept without asking: as long as a change takes to be told (H5)."""
+_CACHE: JsonObject = {"ttlMs": 1000, "cacheScope": "private"}
+"""How long a list may be kept without asking: as long as a change takes to be told."""
 _MOST_REQUESTS = 512
 _AT_ONCE = 1.0
 """Seconds in which the run of a pipeline has begun that is a task at once, or was refused."""
@@ -111,13 +121,7 @@ _NEEDED = {
 }
 """The capability without which there is no such method."""
 _HANDSHAKE_ONLY = frozenset(
-    {
-        "initialize",
-        "ping",
-        "logging/setLevel",
-        "resources/subscribe",
-        "resources/unsubscribe",
-    }
+    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
 _OF_TASKS = frozenset({"tasks/get", "tasks/update", "tasks/cancel"})
 _MODERN_ONLY = frozenset({"server/discover", "subscriptions/listen", *_OF_TASKS})
@@ -131,6 +135,7 @@ def unheard(message: bytes, key: str) -> None:
     """`Notify` of a client that takes nothing but the answer: it cannot be asked either."""
 
 
+Admitted = tuple[Request, anyio.CancelScope]
 Make = Callable[[Call, Owner], Awaitable[bytes]]
 """Makes a request to a server, for its owner: the JSON of the result."""
 
@@ -147,14 +152,14 @@ class _Subscription:
 
 @frozen
 class StatelessClient:
-    """What the requests of a client have in common where each has a session of its own."""
+    """The id and the places that the requests of a stateless client share."""
 
     id: str
     places: anyio.Semaphore
 
 
 class Session:
-    """What is known of one client, as long as it is connected.
+    """A client, as long as it is connected.
 
     `tell` sends it a notification that belongs to no request, in the handshake era. With
     `stateless` it is one request of such a client, which has others beside it and after it.
@@ -194,12 +199,11 @@ class Session:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of it is being answered."""
         return not self._running
 
     @property
     def takes_arrays(self) -> bool:
-        """Whether several messages may come as an array."""
+        """Tell whether several messages may come as an array."""
         return self.version == BATCHING
 
     def admit(self, request: Request) -> anyio.CancelScope:
@@ -238,48 +242,81 @@ class Session:
         exchanges = self._hub.exchanges
         exchange = exchanges and exchanges.begin(self.caller.session, request)
         if not exchange:
-            return await self._responded(request, scope, notify)
+            return await self._respond(request, scope, notify)
 
         def tell(message: bytes, key: str) -> None:
             exchange.tell(message)
             notify(message, key)
 
-        found = None
+        reply = None
         try:
-            found = await self._responded(request, scope, tell)
+            reply = await self._respond(request, scope, tell)
         except RpcError as error:
-            found = failure(request.id, error)
+            reply = failure(request.id, error)
             raise
         finally:
-            exchange.end(found)
-        return found
+            exchange.end(reply)
+        return reply
 
-    async def _responded(
+    async def _respond(
         self, request: Request, scope: anyio.CancelScope, notify: Notify
     ) -> bytes | None:
         try:
-            with self._hub.answering(scope), scope:
+            with self._hub.track_answer(scope), scope:
+                if scope.cancel_called:
+                    await checkpoint()
                 return answer(request.id, await self._result(request, notify))
         except RpcError:
             raise
         except Exception as error:
             self._hub.report(error)
-            said = "the server has failed at this request"
-            raise RpcError(INTERNAL_ERROR, said) from error
+            message = "the server has failed at this request"
+            raise RpcError(INTERNAL_ERROR, message) from error
         finally:
             del self._running[type(request.id), request.id]
         if self._hub.is_cut_off:
-            said = "this request was cut off: the server is shutting down"
-            raise RpcError(INTERNAL_ERROR, said)
+            message = "this request was cut off: the server is shutting down"
+            raise RpcError(INTERNAL_ERROR, message)
         return None
 
+    def admit_all(self, messages: Sequence[Received]) -> tuple[list[bytes], list[Admitted]]:
+        """Take the messages of an array: the answers to what is refused, and the requests."""
+        answers: list[bytes] = []
+        admitted: list[Admitted] = []
+        for message in messages:
+            if isinstance(message, Request):
+                try:
+                    admitted.append((message, self.admit(message)))
+                except RpcError as error:
+                    answers.append(failure(message.id, error))
+            elif isinstance(message, Invalid):
+                answers.append(failure(message.id, message.error))
+            else:
+                self.take(message)
+        return answers, admitted
+
+    async def answer_all(
+        self, answers: list[bytes], admitted: Sequence[Admitted], notify: Notify
+    ) -> bytes | None:
+        """Answer the requests of an array, each by itself, and return all answers together."""
+
+        async def one(request: Request, scope: anyio.CancelScope) -> None:
+            reply = await self.answer(request, scope, notify)
+            if reply is not None:
+                answers.append(reply)
+
+        async with task_group() as tasks:
+            for request, scope in admitted:
+                tasks.start_soon(one, request, scope)
+        return b"[%b]" % b",".join(answers) if answers else None
+
     def take(self, message: Notification | Response) -> None:
-        """What the client tells or answers; what is unknown, or comes too late, is ignored."""
+        """Take a notification or an answer; what is unknown, or comes too late, is ignored."""
         exchanges = self._hub.exchanges
         if exchange := exchanges and exchanges.begin(self.caller.session, message):
             exchange.end(b"")
         if isinstance(message, Response):
-            self._requests.answered(message)
+            self._requests.take_answer(message)
             return
         match message.method:
             case "notifications/initialized":
@@ -291,7 +328,23 @@ class Session:
                     self._withdrawn.add(scope)
                     scope.cancel()
             case "notifications/progress":
-                self._requests.progressed(message.params)
+                self._requests.take_progress(message.params)
+
+    @property
+    def agreement(self) -> JsonObject:
+        """The result of the handshake, for `take_over`."""
+        version, capabilities = self.version, self._capabilities
+        return {"session": self.caller.session, "version": version, "capabilities": capabilities}
+
+    def take_over(self, agreement: JsonObject) -> bool:
+        """Continue a session of another process; `False` if that is not possible."""
+        name, version = agreement.get("session"), agreement.get("version")
+        if not isinstance(name, str) or version not in HANDSHAKE:
+            return False
+        self.caller = replace(self.caller, session=name)
+        self.version, self._is_ready = str(version), True
+        self._capabilities = json_object(agreement.get("capabilities"))
+        return True
 
     def close(self) -> None:
         """The client is gone: nothing of it goes on."""
@@ -305,35 +358,31 @@ class Session:
         for scope in tuple(self._running.values()):
             scope.cancel()
         if not self._is_common:
-            self._hub.held.end(self.caller.session)
+            self._hub.pending.end(self.caller.session)
 
     def _list_changed(self, capability: str) -> None:
-        """Tell the client that its list is another one."""
         method = LIST_CHANGES[capability]
-        for one in tuple(self._subscriptions):
-            if capability in one.capabilities:
-                params: JsonObject = {"_meta": {SUBSCRIPTION_KEY: one.id}}
-                one.notify(notice(method, params), f"{method} {one.id!r}")
+        for subscription in tuple(self._subscriptions):
+            if capability in subscription.capabilities:
+                params: JsonObject = {"_meta": {SUBSCRIPTION_KEY: subscription.id}}
+                subscription.notify(notice(method, params), f"{method} {subscription.id!r}")
         if self._is_ready:
             self._tell(notice(method))
 
     def _log(self, params: JsonObject) -> None:
-        """Pass on a log message of a server that belongs to no request."""
         if self._is_ready:
             self._logger(self._level, lambda data, _: self._tell(data))(params)
 
     def _page_completed(self, alias: str, params: JsonObject) -> None:
-        """Pass on that a page was completed which this client was asked to open."""
         id = params.get("elicitationId")
         if self._is_ready and self._requests.was_asked(alias, id):
             self._tell(notice(PAGE_COMPLETED, {"elicitationId": id}))
 
     def _logger(self, level: str, notify: Notify) -> Callable[[JsonObject], None]:
-        """Passes on the log messages from a level on."""
 
         def log(params: JsonObject) -> None:
-            found = params.get("level")
-            if found in LOG_LEVELS and LOG_LEVELS.index(str(found)) >= LOG_LEVELS.index(level):
+            minimum = params.get("level")
+            if minimum in LOG_LEVELS and LOG_LEVELS.index(str(minimum)) >= LOG_LEVELS.index(level):
                 self._logged += 1
                 message = notice(LOG_MESSAGE, own_part(params))
                 if len(message) <= self._hub.settings.limits.message:
@@ -347,12 +396,12 @@ class Session:
         if is_modern:
             _check_modern(meta)
         elif self.version is None and request.method not in {"initialize", "ping"}:
-            said = f"send `initialize` first, or each request with `_meta.{VERSION_KEY}`"
-            raise RpcError(INVALID_PARAMS, said, {"supported": [MODERN, *HANDSHAKE]})
+            message = f"send `initialize` first, or each request with `_meta.{VERSION_KEY}`"
+            raise RpcError(INVALID_PARAMS, message, {"supported": [MODERN, *HANDSHAKE]})
         method = request.method
         needed = _NEEDED.get(method)
         if method in (_HANDSHAKE_ONLY if is_modern else _MODERN_ONLY) or (
-            needed is not None and needed not in self._declared()
+            needed is not None and needed not in self._server_capabilities()
         ):
             raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
         match method:
@@ -361,7 +410,7 @@ class Session:
             case "tools/list" | "prompts/list" | "resources/list" | "resources/templates/list":
                 return await self._list(request, is_modern=is_modern)
             case "prompts/get" | "resources/read" | "completion/complete":
-                return await self._passed(request, notify, is_modern=is_modern)
+                return await self._pass_on(request, notify, is_modern=is_modern)
             case "subscriptions/listen":
                 return await self._listen(request, notify)
             case "resources/subscribe" | "resources/unsubscribe":
@@ -371,17 +420,16 @@ class Session:
                 self._hub.passthrough.want_level(self, self._level)
                 return b"{}"
             case "server/discover":
-                return dump(self._discovered())
+                return dump(await self._discover())
             case _ if method in _OF_TASKS:
-                return dump(self._completed(await self._task(request)))
+                return dump(self._complete(await self._task(request)))
             case "initialize":
-                return dump(self._begin(request))
+                return dump(await self._begin(request))
             case "ping":
                 return b"{}"
         raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
 
-    def _begin(self, request: Request) -> JsonObject:
-        """Begin a session of the handshake era."""
+    async def _begin(self, request: Request) -> JsonObject:
         asked = request.params.get("protocolVersion")
         if not isinstance(asked, str):
             raise RpcError(INVALID_PARAMS, "`protocolVersion` has to be a text")
@@ -391,86 +439,85 @@ class Session:
         self._capabilities = json_object(request.params.get("capabilities"))
         return {
             "protocolVersion": self.version,
-            "capabilities": self._declared(),
+            "capabilities": self._server_capabilities(),
             "serverInfo": self._server_info(),
-            **self._instructions(),
+            **await self._instructions(),
         }
 
-    def _discovered(self) -> JsonObject:
-        return self._completed(
+    async def _discover(self) -> JsonObject:
+        return self._complete(
             {
                 "supportedVersions": [MODERN, *HANDSHAKE],
-                "capabilities": {**self._declared(), "extensions": {TASKS: {}}},
-                **self._instructions(),
+                "capabilities": {**self._server_capabilities(), "extensions": {TASKS: {}}},
+                **await self._instructions(),
                 **_CACHE,
             }
         )
 
-    def _declared(self) -> JsonObject:
+    def _server_capabilities(self) -> JsonObject:
         return {"tools": {"listChanged": True}, **self._hub.passthrough.capabilities()}
 
     def _server_info(self) -> JsonObject:
         return {"name": self._hub.name, "version": __version__}
 
-    def _instructions(self) -> JsonObject:
-        text = self._hub.settings.instructions
-        return {} if text is None else {"instructions": text}
+    async def _instructions(self) -> JsonObject:
+        text = await self._hub.instructions(self._offer)
+        return {"instructions": text} if text else {}
 
-    def _completed(self, result: JsonObject) -> JsonObject:
+    def _complete(self, result: JsonObject) -> JsonObject:
         """A result with what the stateless era has in each."""
         meta = json_object(result.get("_meta"))
         ours = {**meta, SERVER_KEY: self._server_info()}
         return {RESULT_TYPE: "complete", **result, "_meta": ours}
 
     async def _list(self, request: Request, *, is_modern: bool) -> bytes:
-        await self._hub.settled()
+        await self._hub.wait_until_settled()
         listed = _LISTING[request.method]
         if listed != "tools":
-            await self._hub.passthrough.settled()
+            await self._hub.passthrough.wait_until_settled()
         cursor = request.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise RpcError(INVALID_PARAMS, "`cursor` has to be a text")
         page, following = self._offer.page(listed, cursor)
         rest: dict[str, JsonValue] = {} if following is None else {"nextCursor": following}
         if is_modern:
-            rest |= self._completed(_CACHE)
+            rest |= self._complete(_CACHE)
         more = b"," + dump(rest)[1:] if rest else b"}"
         return b'{"%b":%b%b' % (listed.encode(), page, more)
 
-    async def _passed(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:
-        """What a server answers to a request that is passed through."""
-        await self._hub.passthrough.settled()
+    async def _pass_on(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:
+        await self._hub.passthrough.wait_until_settled()
         about = ("uri", "name", "arguments", "ref", "argument")
         subject: JsonValue = [request.method, *(request.params.get(key) for key in about)]
 
         async def make(about: Call, owner: Owner) -> bytes:
-            if isinstance(owner, StatelessOwner):
+            if isinstance(owner, PendingCall):
                 owner.is_passed = True
                 about = replace(about, continuation=owner.continuation)
-            found = await self._read(request, replace(about, owner=owner))
+            result = await self._read(request, replace(about, owner=owner))
             if is_modern:
-                is_cached = request.method == "resources/read" and RESULT_TYPE not in found
-                found = self._completed({**found, **(_cache_of(found) if is_cached else {})})
-            return self._encoded(found)
+                is_cached = request.method == "resources/read" and RESULT_TYPE not in result
+                result = self._complete({**result, **(_cache_of(result) if is_cached else {})})
+            return self._encode(result)
 
         try:
             async with self._hub.calls.place(self._places):
-                return await self._owned(request, subject, notify, make, is_modern=is_modern)
+                return await self._make_owned(request, subject, notify, make, is_modern=is_modern)
         except BusyError as error:
             raise RpcError(INTERNAL_ERROR, str(error)) from error
         except RpcError as error:
             raise error_for(error, is_modern=is_modern) from error
 
-    def _encoded(self, result: JsonObject) -> bytes:
+    def _encode(self, result: JsonObject) -> bytes:
         try:
             encoded = dump(result)
         except (ValueError, RecursionError) as error:
-            said = "the result is not JSON that can be passed on"
-            raise RpcError(INTERNAL_ERROR, said) from error
+            message = "the result is not JSON that can be passed on"
+            raise RpcError(INTERNAL_ERROR, message) from error
         most = self._hub.settings.limits.message
         if len(encoded) > most:
-            said = f"the result has {len(encoded):,} bytes, more than {most:,}"
-            raise RpcError(INTERNAL_ERROR, said)
+            message = f"the result has {len(encoded):,} bytes, more than {most:,}"
+            raise RpcError(INTERNAL_ERROR, message)
         return encoded
 
     async def _read(self, request: Request, call: Call) -> JsonObject:
@@ -481,19 +528,18 @@ class Session:
                 return await passthrough.read(self._offer, self.caller, uri, call)
             case "prompts/get":
                 name, arguments = _text_of(params, "name"), params.get("arguments")
-                given = arguments if isinstance(arguments, Mapping) else None
-                return await passthrough.prompt(self._offer, self.caller, name, given, call)
+                own_arguments = arguments if isinstance(arguments, Mapping) else None
+                return await passthrough.prompt(self._offer, self.caller, name, own_arguments, call)
         return await passthrough.complete(self._offer, self.caller, params, call)
 
     async def _subscribe(self, request: Request) -> bytes:
-        """Begin or end to tell of updates of a resource, in the handshake era."""
         passthrough, uri = self._hub.passthrough, _text_of(request.params, "uri")
         if request.method == "resources/unsubscribe":
             updated = self._resources.pop(uri, None)
             if updated is not None:
                 passthrough.unsubscribe(uri, updated)
             return b"{}"
-        await passthrough.settled()
+        await passthrough.wait_until_settled()
         if uri in self._resources:
             return b"{}"
         if len(self._resources) >= _MOST_RESOURCES:
@@ -518,7 +564,7 @@ class Session:
         return b"{}"
 
     def _about(self, meta: JsonObject, notify: Notify, *, is_modern: bool) -> Call:
-        """What a server tells on the way to an answer, who hears it, and whose trace it is in."""
+        """A call for a server: who hears what it tells on the way, and whose trace it is in."""
         level: str | None = self._level
         if is_modern:
             level = None if LOG_LEVEL_KEY not in meta else _level(meta[LOG_LEVEL_KEY])
@@ -539,11 +585,11 @@ class Session:
             raise RpcError(INVALID_PARAMS, "`name` has to be a text")
         if not isinstance(arguments, Mapping):
             raise RpcError(INVALID_PARAMS, "`arguments` has to be an object")
-        complete = self._completed if is_modern else dict
-        await self._hub.settled()
-        tool = await self._hub.connected_tool(self._offer, name)
+        complete = self._complete if is_modern else dict
+        await self._hub.wait_until_settled()
+        tool = await self._hub.tool_after_reconnect(self._offer, name)
         if tool is None:
-            lost = self._hub.lost_server(self._offer, name)
+            lost = self._hub.find_lost_server(self._offer, name)
             if lost is not None:
                 self._hub.metrics.count_call(OTHER, NONE, "transport_error")
                 return self._hub.calls.unreachable(lost, complete)
@@ -577,32 +623,28 @@ class Session:
         subject: JsonValue = [request.method, name, arguments]
         is_task = is_modern and takes_tasks(_capabilities_of(request))
         terms = self._terms(tool) if is_task else None
-        return await self._owned(request, subject, notify, make, terms, is_modern=is_modern)
+        return await self._make_owned(request, subject, notify, make, terms, is_modern=is_modern)
 
     def _terms(self, tool: Tool) -> TaskTerms:
-        """When a call of a tool becomes a task."""
-        tasks = self._hub.tasks
         at_once = self._hub.active.now.tools.answers_with_task(tool)
-        after = _AT_ONCE if at_once else self._hub.settings.hold
-        return TaskTerms(after, at_once, lambda held: tasks.create(self.caller, tool, held))
+        return TaskTerms(tool, _AT_ONCE if at_once else self._hub.settings.hold, at_once)
 
     async def _task(self, request: Request) -> JsonObject:
-        """The result of a request about a task."""
         require_tasks(_capabilities_of(request))
-        tasks, client = self._hub.tasks, self.caller.client
+        calls, client = self._hub.pending, self.caller.client
         id, responses = request.params.get("taskId"), request.params.get("inputResponses")
         match request.method:
             case "tasks/get":
-                return await tasks.get(client, id)
+                return await calls.task(client, id)
             case "tasks/update":
                 if not isinstance(responses, Mapping):
                     raise RpcError(INVALID_PARAMS, "`inputResponses` has to be an object")
-                tasks.update(client, id, responses)
+                calls.update_task(client, id, responses)
             case _:
-                tasks.cancel(client, id)
+                calls.cancel_task(client, id)
         return {}
 
-    async def _owned(
+    async def _make_owned(
         self,
         request: Request,
         subject: JsonValue,
@@ -612,7 +654,7 @@ class Session:
         *,
         is_modern: bool,
     ) -> bytes:
-        """Make a request that servers may ask this client about (H8); `subject` is what it is.
+        """Make a request that servers may ask this client about; `subject` is what it is.
 
         With `terms` it may become a task.
         """
@@ -625,9 +667,8 @@ class Session:
                 notify(message, key)
 
         about = self._about(meta, tell, is_modern=is_modern)
-        report = about.on_progress or (lambda _: None)
         declared = json_object(meta.get(CAPABILITIES_KEY)) if is_modern else self._capabilities
-        offered = offered_capabilities(declared, self._hub.settings.forward)
+        offered = capabilities_for_servers(declared, self._hub.settings.forward)
         is_asked = "elicit" in self._hub.settings.ask and fills_forms(declared)
         if not is_modern:
             if notify is unheard:
@@ -641,35 +682,30 @@ class Session:
             )
             return await make(about, owner)
 
-        async def held(owner: StatelessOwner, report: Report) -> bytes:
-            return await make(replace(about, on_progress=report), owner)
-
-        calls, params = self._hub.held, request.params
         try:
-            found = await calls.make(
+            result = await self._hub.pending.make(
                 self.caller,
                 subject,
-                params,
+                request.params,
                 offered,
-                report,
-                held,
+                about,
+                make,
                 terms,
                 fills_forms=is_asked,
             )
         except RpcError as error:
             missing = json_object(json_object(error.data).get("requiredCapabilities"))
             if error.code == MISSING_CAPABILITY and missing and missing.keys() <= declared.keys():
-                said = f"the server needs {backticked(missing)}, which the file does not forward"
-                raise RpcError(INTERNAL_ERROR, said) from error
+                message = f"the server needs {backticked(missing)}, which the file does not forward"
+                raise RpcError(INTERNAL_ERROR, message) from error
             raise
         finally:
             is_open = False
-        return found if isinstance(found, bytes) else dump(self._completed(found))
+        return result if isinstance(result, bytes) else dump(self._complete(result))
 
     async def _listen(self, request: Request, notify: Notify) -> bytes:
-        """Tell of changes until the client cancels this, or the server ends."""
-        wanted = request.params.get("notifications")
-        if not isinstance(wanted, Mapping):
+        filters = request.params.get("notifications")
+        if not isinstance(filters, Mapping):
             raise RpcError(INVALID_PARAMS, "`notifications` has to be an object")
         if len(self._subscriptions) >= _MOST_SUBSCRIPTIONS:
             raise RpcError(INTERNAL_ERROR, "busy: too many subscriptions")
@@ -677,21 +713,22 @@ class Session:
         honored: dict[str, JsonValue] = {
             f"{capability}ListChanged": True
             for capability in LIST_CHANGES
-            if capability in self._declared() and wanted.get(f"{capability}ListChanged") is True
+            if capability in self._server_capabilities()
+            and filters.get(f"{capability}ListChanged") is True
         }
         meta: JsonObject = {SUBSCRIPTION_KEY: request.id}
 
-        def updated(params: JsonObject) -> None:
-            found = {**params, "_meta": {**json_object(params.get("_meta")), **meta}}
-            notify(notice(RESOURCE_UPDATED, found), f"{request.id!r} {params['uri']}")
+        def on_update(params: JsonObject) -> None:
+            fields = {**params, "_meta": {**json_object(params.get("_meta")), **meta}}
+            notify(notice(RESOURCE_UPDATED, fields), f"{request.id!r} {params['uri']}")
 
-        def moved(task: JsonObject) -> None:
+        def on_move(task: JsonObject) -> None:
             notify(notice(TASK_MOVED, {**task, "_meta": meta}), f"{request.id!r} {task['taskId']}")
 
-        ids = self._task_ids(request, wanted.get("taskIds"))
+        ids = self._task_ids(request, filters.get("taskIds"))
         if ids:
             honored["taskIds"] = ids
-        uris = await self._followed(wanted.get("resourceSubscriptions"), updated)
+        uris = await self._follow_resources(filters.get("resourceSubscriptions"), on_update)
         if uris:
             honored["resourceSubscriptions"] = uris
         notify(notice(ACKNOWLEDGED, {"_meta": meta, "notifications": honored}), "")
@@ -700,53 +737,48 @@ class Session:
         self._subscriptions.append(one)
         try:
             async with task_group() as tasks:
-                tasks.start_soon(self._hub.tasks.tell, self.caller.client, ids, moved)
+                tasks.start_soon(self._hub.pending.tell_of_tasks, self.caller.client, ids, on_move)
                 await self._hub.draining.wait()
                 tasks.cancel_scope.cancel()
         finally:
             self._subscriptions.remove(one)
             for uri in uris:
-                passthrough.unsubscribe(uri, updated)
-        return dump(self._completed({"_meta": meta}))
+                passthrough.unsubscribe(uri, on_update)
+        return dump(self._complete({"_meta": meta}))
 
-    def _task_ids(self, request: Request, wanted: JsonValue) -> list[str]:
-        """The tasks, of those that a client wants to be told of, that are its own."""
-        if not isinstance(wanted, list):
+    def _task_ids(self, request: Request, value: JsonValue) -> list[str]:
+        if not isinstance(value, list):
             return []
         require_tasks(_capabilities_of(request))
-        ids = dict.fromkeys(one for one in wanted[:_MOST_TASKS] if isinstance(one, str))
-        return [id for id in ids if self._hub.tasks.knows(self.caller.client, id)]
+        ids = dict.fromkeys(item for item in value[:_MOST_TASKS] if isinstance(item, str))
+        return [id for id in ids if self._hub.pending.has_task(self.caller.client, id)]
 
-    async def _followed(
-        self, wanted: JsonValue, updated: Callable[[JsonObject], None]
+    async def _follow_resources(
+        self, value: JsonValue, updated: Callable[[JsonObject], None]
     ) -> list[str]:
-        """Subscribe to resources; those of them whose updates are told from now on."""
-        if "resources" not in self._declared() or not isinstance(wanted, list):
+        if "resources" not in self._server_capabilities() or not isinstance(value, list):
             return []
-        found: list[str] = []
-        await self._hub.passthrough.settled()
+        uris: list[str] = []
+        await self._hub.passthrough.wait_until_settled()
         try:
-            for uri in dict.fromkeys(one for one in wanted if isinstance(one, str)):
-                if len(found) < _MOST_RESOURCES:
+            for uri in dict.fromkeys(item for item in value if isinstance(item, str)):
+                if len(uris) < _MOST_RESOURCES:
                     with suppress(RpcError):  # what is not followed is not acknowledged
                         offer, caller = self._offer, self.caller
                         await self._hub.passthrough.subscribe(offer, caller, uri, updated)
-                        found.append(uri)
+                        uris.append(uri)
         except BaseException:
-            for uri in found:
+            for uri in uris:
                 self._hub.passthrough.unsubscribe(uri, updated)
             raise
-        return found
-
-
-_CACHE: JsonObject = {"ttlMs": TTL_MS, "cacheScope": "private"}
+        return uris
 
 
 def _text_of(params: JsonObject, key: str) -> str:
-    found = params.get(key)
-    if not isinstance(found, str):
+    text = params.get(key)
+    if not isinstance(text, str):
         raise RpcError(INVALID_PARAMS, f"`{key}` has to be a text")
-    return found
+    return text
 
 
 def _level(value: JsonValue) -> str:
@@ -756,14 +788,13 @@ def _level(value: JsonValue) -> str:
 
 
 def _cache_of(result: JsonObject) -> JsonObject:
-    """How long a result may be kept: as its server says, and by this client only."""
+    """The cache time of a result, as its server says; it is private to this client."""
     ttl = result.get("ttlMs")
     is_usable = isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0
     return {"ttlMs": ttl if is_usable else 0, "cacheScope": "private"}
 
 
 def _capabilities_of(request: Request) -> JsonObject:
-    """What a client of the stateless era declares with a request."""
     return json_object(json_object(request.params.get("_meta")).get(CAPABILITIES_KEY))
 
 

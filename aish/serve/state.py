@@ -1,7 +1,7 @@
-"""`serve.state`: the folder for what outlives the process, private to its user (H21, H28).
+"""`serve.state`: the folder for what outlives the process, private to its user.
 
 Unless the file names it, it is in the user's state folder: in a project, commands and tools could
-read its keys and tokens, and answer questions (T36, T38).
+read its keys and tokens, and answer questions.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, canonical
-from aish.net.listen.tokens import made_token
-from aish.system.files import is_there, private_folder, served_state
+from aish.net.listen.tokens import ensure_token
+from aish.system.files import is_there, private_folder, state_of_servers
 
 _KEY_FILE = "key"
 _ID_LENGTH = 16
@@ -31,7 +31,7 @@ class ServeState:
     key: bytes
 
     def digest(self, data: bytes) -> str:
-        """A digest that says nothing about the data to those without the key."""
+        """A keyed digest, which reveals nothing about the data without the key."""
         return hmac.digest(self.key, data, "sha256").hex()
 
     def digest_of(self, value: JsonValue) -> str:
@@ -40,8 +40,8 @@ class ServeState:
 
 
 def state_folder(pipeline: Pipeline) -> Path:
-    """Where the state of a file is, whether it is there or not."""
-    return pipeline.serve.state or served_state(pipeline.file.parent)
+    """The state folder of a file, which may not exist."""
+    return pipeline.serve.state or state_of_servers(pipeline.file.parent)
 
 
 def open_state(pipeline: Pipeline) -> ServeState:
@@ -52,17 +52,17 @@ def open_state(pipeline: Pipeline) -> ServeState:
     """
     path = state_folder(pipeline)
     try:
-        return _opened(pipeline, private_folder(path))
+        return _open(pipeline, private_folder(path))
     except OSError as error:
-        said = f"the state folder cannot be used: {error.strerror or error}"
+        message = f"the state folder cannot be used: {error.strerror or error}"
         hint = "`serve.state` names another folder"
-        raise UsageError(said, where=str(error.filename or path), hint=hint) from error
+        raise UsageError(message, where=str(error.filename or path), hint=hint) from error
 
 
-def _opened(pipeline: Pipeline, path: Path) -> ServeState:
+def _open(pipeline: Pipeline, path: Path) -> ServeState:
     # Without a key no server of the project has run, and what is in there is not of one.
     may_move = pipeline.serve.state is None and (path / _KEY_FILE).exists()
-    key = made_token("hub", path / _KEY_FILE, ()).value.encode()
+    key = ensure_token("hub", path / _KEY_FILE, ()).value.encode()
     state = ServeState(path, f"hub-{hashlib.sha256(key).hexdigest()[:_ID_LENGTH]}", key)
     project = pipeline.file.parent.resolve()
     older = project / ".aish" / "serve"

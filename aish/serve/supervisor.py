@@ -1,6 +1,7 @@
-"""The servers behind the hub: brought up, up again when they are lost, and exchanged (H4, H23)."""
+"""The servers behind the hub: brought up, up again when they are lost, and exchanged."""
 
 import random
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
@@ -23,21 +24,18 @@ from aish.engine.resources.servers import (
 )
 from aish.mcp.client.dynamic_registry import Exchanged, ServerTask
 from aish.mcp.client.registry import Registry
+from aish.mcp.client.session import Backoff
 from aish.serve.hub import Hub
 from aish.serve.offer.session_servers import SessionServers
 from aish.system.process.reaper import Reaper
 
-_FIRST_RETRY = 1.0
 _SHORTEST_RETRY = 1.0
 """Seconds between two attempts, however many calls ask for one."""
-_LONGEST_RETRY = 60.0
-_LIVED = 60.0
-"""Seconds after which a server that is lost is tried again as soon as at first."""
 
 
 @frozen
 class ServerChanges:
-    """How the servers of a file differ from those of the file before."""
+    """The differences between the servers of a file and those of the file before."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -45,7 +43,7 @@ class ServerChanges:
 
 
 class Supervisor:
-    """Brings servers up, and those that are lost up again (H4)."""
+    """Brings servers up, and those that are lost up again."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -53,28 +51,24 @@ class Supervisor:
         self._environment: RunEnvironment | None = None
         self._tasks: TaskGroup | None = None
         self._retries: dict[str, _Retry] = {}
-        self._delays: dict[str, float] = {}
+        self._backoffs: defaultdict[str, Backoff] = defaultdict(Backoff)
         self._attempted: dict[str, float] = {}
-        self._up_since: dict[str, float] = {}
         self._roots: dict[str, tuple[int, int] | None] = {}
         self.session_servers = SessionServers(lambda: self.live)
 
     @property
     def live(self) -> LiveServers:
-        """The servers, of the plan that is in force."""
         assert self._live is not None, "the toolbox has opened it"
         return self._live
 
     @property
     def plan(self) -> Plan:
-        """The plan whose servers these are."""
         return self.live.plan
 
     @asynccontextmanager
     async def servers(
         self, plan: Plan, environment: RunEnvironment, reaper: Reaper
     ) -> AsyncGenerator[Registry]:
-        """Open the registry of a plan, still without servers."""
         self._environment = environment
         async with open_live_servers(plan, environment, reaper, None, self._on_settled) as opened:
             opened.dynamic_registry.restarts = False  # that is done here, in time
@@ -104,7 +98,7 @@ class Supervisor:
             UsageError: two tools have the same name.
         """
         dynamic = self.live.dynamic_registry
-        await dynamic.settled()
+        await dynamic.wait_until_settled()
         require_servers(self.plan, dynamic.registry.servers)
         hub.begin()
         self._tasks = tasks
@@ -114,9 +108,9 @@ class Supervisor:
         await hub.watch()
 
     async def reconnect(self, alias: str) -> None:
-        """Make the next attempt to connect to a lost server at once, and wait until it has ended.
+        """Connect to a lost server again at once, and wait for the result.
 
-        Without a second since the last attempt, it is made after that second.
+        Attempts are at least one second apart.
         """
         retry = self._retries.get(alias)
         if retry is not None:
@@ -124,22 +118,22 @@ class Supervisor:
             await retry.ended.wait()
 
     @asynccontextmanager
-    async def prepared(self, plan: Plan) -> AsyncGenerator["PreparedServers"]:
-        """Connect to what is new in a plan, without offering it; unchanged servers are shared.
+    async def prepare(self, plan: Plan) -> AsyncGenerator["PreparedServers"]:
+        """Connect the new servers of a plan without offering them; unchanged servers are shared.
 
         Raises:
             UnavailableError: a required one failed.
             UsageError: a pack's root is not allowed.
         """
         assert self._environment is not None, "the toolbox was opened in it"
-        live = self.live.following(plan, self._environment)
+        live = self.live.for_plan(plan, self._environment)
         dynamic = live.dynamic_registry
         changes, new = self._differences(plan)
         connections = [live.connection(server) for server in new]
         dynamic.pass_on(frozenset(plan.pipeline.serve.forward))
         try:
-            async with dynamic.prepared(connections) as stays:
-                required = {one.entry.alias for one in new if one.entry.required}
+            async with dynamic.prepare(connections) as stays:
+                required = {server.entry.alias for server in new if server.entry.required}
                 for alias, stay in stays.items():
                     failure = stay.server.failure
                     if failure is not None and alias in required:
@@ -149,14 +143,14 @@ class Supervisor:
             dynamic.pass_on(frozenset(self.plan.pipeline.serve.forward))
 
     def exchange(self, prepared: "PreparedServers") -> Exchanged:
-        """Offer the servers of another plan, at once; nobody is disconnected before `keep`.
+        """Offer the servers of another plan in one step; none is disconnected before `keep`.
 
         Raises:
             UsageError: two tools share a name; nothing has changed.
         """
         old, new = self.live, prepared.live
         order = [server.entry.alias for server in new.plan.servers]
-        found = new.dynamic_registry.exchange(order, prepared.stays, tool_name_limit(new.plan))
+        exchange = new.dynamic_registry.exchange(order, prepared.stays, tool_name_limit(new.plan))
         self._live = new
         opened = {
             one.entry.alias: one for one in new.plan.servers if one.entry.alias in prepared.stays
@@ -164,11 +158,11 @@ class Supervisor:
 
         def revert() -> None:
             self._live = old
-            found.revert()
+            exchange.revert()
 
         def keep() -> None:
-            found.keep()
-            self._roots |= {alias: _root_of(one) for alias, one in opened.items()}
+            exchange.keep()
+            self._roots |= {alias: _root_of(connection) for alias, connection in opened.items()}
             gone = (*prepared.changes.removed, *prepared.changes.changed)
             self.session_servers.drop(gone)
             for alias in gone:
@@ -179,7 +173,6 @@ class Supervisor:
         return Exchanged(revert, keep)
 
     def _differences(self, plan: Plan) -> tuple[ServerChanges, Sequence[ResolvedServer]]:
-        """How the servers differ, and those that have to be connected."""
         old = {server.entry.alias: server for server in self.plan.servers}
         new = {server.entry.alias: server for server in plan.servers}
         # What is forwarded is said to a server when it is connected to.
@@ -197,18 +190,18 @@ class Supervisor:
             is_there = _root_of(server) == self._roots.get(server.entry.alias)
             return before == server and is_same_place and is_there
 
-        changed = [one for alias, one in new.items() if alias in old and not is_same(one)]
-        added = [one for alias, one in new.items() if alias not in old]
+        changed = [server for alias, server in new.items() if alias in old and not is_same(server)]
+        added = [server for alias, server in new.items() if alias not in old]
         changes = ServerChanges(
-            added=tuple(one.entry.alias for one in added),
+            added=tuple(server.entry.alias for server in added),
             removed=tuple(alias for alias in old if alias not in new),
-            changed=tuple(one.entry.alias for one in changed),
+            changed=tuple(server.entry.alias for server in changed),
         )
         return changes, (*added, *changed)
 
     def _on_settled(self, server: ServerInfo) -> None:
         if server.state != "failed":
-            self._up_since[server.alias] = anyio.current_time()
+            self._backoffs[server.alias].begin()
             return
         text = f"mcp server `{server.alias}` is missing: {server.error}"
         self._emit(Notice(NOWHERE, "warning", "server_missing", text))
@@ -216,18 +209,13 @@ class Supervisor:
             self._retry(server.alias)
 
     def _forget(self, alias: str) -> None:
-        """Another server has this alias now, or none."""
-        self._delays.pop(alias, None)
-        self._up_since.pop(alias, None)
+        self._backoffs.pop(alias, None)
         retry = self._retries.pop(alias, None)
         if retry is not None:
             retry.scope.cancel()
 
     def _retry(self, alias: str) -> None:
         assert self._tasks is not None
-        up_since = self._up_since.pop(alias, None)
-        if up_since is not None and anyio.current_time() - up_since >= _LIVED:
-            self._delays.pop(alias, None)
         self._retries[alias] = retry = _Retry()
         self._tasks.start_soon(self._connect_again, alias, retry)
 
@@ -238,14 +226,13 @@ class Supervisor:
         """
         with retry.until_ended():
             while True:
-                delay = self._delays.get(alias, _FIRST_RETRY)
-                self._delays[alias] = min(2 * delay, _LONGEST_RETRY)
+                delay = self._backoffs[alias].pause()
                 with anyio.move_on_after(delay * random.uniform(0.75, 1.25)):  # ruff: ignore[suspicious-non-cryptographic-random-usage] - spreads attempts
                     await retry.wanted.wait()
                     since = anyio.current_time() - self._attempted.get(alias, -_SHORTEST_RETRY)
                     await anyio.sleep(max(0.0, _SHORTEST_RETRY - since))
                 self._attempted[alias] = anyio.current_time()
-                (server,) = (one for one in self.plan.servers if one.entry.alias == alias)
+                (server,) = (server for server in self.plan.servers if server.entry.alias == alias)
                 live = self.live
                 try:
                     await live.dynamic_registry.connect(live.connection(server))
@@ -253,7 +240,7 @@ class Supervisor:
                     retry.again()
                     continue
                 break
-            self._up_since[alias] = anyio.current_time()
+            self._backoffs[alias].begin()
             text = f"mcp server `{alias}` is connected again"
             self._emit(Notice(NOWHERE, "info", "server_back", text))
         if self._retries.get(alias) is retry:
@@ -264,10 +251,10 @@ def _root_of(server: ResolvedServer) -> tuple[int, int] | None:
     """The folder that is the root of a pack now; `None` if it has none, or it is not there."""
     root = server.entry.root
     try:
-        found = None if root is None else root.stat()
+        status = None if root is None else root.stat()
     except OSError:
         return None
-    return None if found is None else (found.st_dev, found.st_ino)
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 class _Retry:
@@ -278,13 +265,11 @@ class _Retry:
         self.wanted, self.ended = anyio.Event(), anyio.Event()
 
     def again(self) -> None:
-        """The last attempt has failed, and another follows."""
         self.ended.set()
         self.wanted, self.ended = anyio.Event(), anyio.Event()
 
     @contextmanager
     def until_ended(self) -> Generator[None]:
-        """Make attempts, until the server is up or another one has its alias."""
         try:
             with self.scope:
                 yield
@@ -294,7 +279,7 @@ class _Retry:
 
 @frozen
 class PreparedServers:
-    """Servers that are connected and not offered yet, by alias, and those around them."""
+    """Servers that are connected but not offered yet, by alias."""
 
     live: LiveServers
     stays: Mapping[str, ServerTask]

@@ -1,1 +1,1 @@
-"""`aish shell`: a session at a terminal on a pipeline file (design 6)."""
+"""`aish shell`: a session at a terminal on a pipeline file."""

@@ -26,10 +26,6 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: SessionOptions) -
     """Run a session on `pipeline`, and any session that `:resume` switches to after it.
 
     In an unattended session the exit code is the most severe of all sessions.
-
-    Raises:
-        PipelineError: a variable that is needed is not set.
-        UsageError: the session cannot be begun.
     """
     plan = session_plan(pipeline, options, Secrets())
     resume, lines = wanted.resume, None
@@ -45,7 +41,12 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: SessionOptions) -
             lines = prepared.lines
         ends.append(end)
         if resume is None:
-            return _whole(ends, attended=wanted.output.attended)
+            # A person has seen how the earlier parts ended.
+            if wanted.output.attended or len(ends) == 1:
+                return ends[-1]
+            from aish.engine.final import weightiest
+
+            return weightiest(ends)
 
 
 async def _session(prepared: PreparedSession) -> tuple[Exit, str | None]:
@@ -53,13 +54,13 @@ async def _session(prepared: PreparedSession) -> tuple[Exit, str | None]:
     interrupts = Interrupts(
         attended=prepared.output.attended, restore=lines.restore, forget=lines.forget
     )
-    with interrupts.taken():
-        end, resume = await _held(prepared, lines, interrupts)
+    with interrupts.handle_signals():
+        end, resume = await _hold(prepared, lines, interrupts)
     # A signal ends all sessions, also if it arrived while this one was closing.
     return end, resume if interrupts.code is None else None
 
 
-async def _held(
+async def _hold(
     prepared: PreparedSession, lines: TypeaheadLines, interrupts: Interrupts
 ) -> tuple[Exit, str | None]:
     if not prepared.output.attended:
@@ -72,12 +73,3 @@ async def _held(
         from aish.shell.bootstrap import hold_session
 
         return await hold_session(prepared, lines, interrupts)
-
-
-def _whole(ends: list[Exit], *, attended: bool) -> Exit:
-    """How it ended: for a person, who has seen the rest, as its last part did."""
-    if attended or len(ends) == 1:
-        return ends[-1]
-    from aish.engine.final import weightiest
-
-    return weightiest(ends)

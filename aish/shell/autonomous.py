@@ -1,6 +1,7 @@
-"""`:norris`: approves tools of trusted servers that are declared harmless (S5).
+"""`:norris`: approves tools of trusted servers that are declared harmless.
 
-The only exception to P5; only the person can turn it on, and only for this session.
+The only way to approve calls that neither a rule nor a person approved one by one: only the person
+can turn it on, and only for this session.
 """
 
 from collections.abc import Callable, Generator
@@ -16,7 +17,7 @@ RULE = "`:norris on`"
 
 @slotted
 class AutonomousMode:
-    """Whether the mode is on, and how many of the `given` calls it may still approve.
+    """The state of the mode, and how many of the `given` calls it may still approve.
 
     `tell` notifies the person that it has ended by itself.
     """
@@ -27,26 +28,24 @@ class AutonomousMode:
     is_suspended: bool = False
 
     def begin(self, calls: int, tell: Callable[[str], None]) -> None:
-        """Turn it on for this number of calls."""
         self.left = self.given = calls
         self.tell = tell
 
     @property
     def on(self) -> bool:
-        """Whether it approves any calls."""
         return self.left > 0
 
     def lets(self, tool: Tool) -> bool:
-        """Whether a call that matches no rule would run without a question now."""
+        """Return true if a call that matches no rule would run without a question now."""
         notes = tool.annotations
-        # A tool that declares both is treated as the more dangerous (X1).
+        # A tool that declares both is treated as the more dangerous.
         harmless = notes.destructive is not True and (
             notes.read_only is True or notes.destructive is False
         )
         return self.on and not self.is_suspended and tool.trusted and harmless
 
     @contextmanager
-    def suspended(self) -> Generator[None]:
+    def suspend(self) -> Generator[None]:
         """Approve nothing in the block, which is not for the person who turned it on."""
         self.is_suspended = True
         try:

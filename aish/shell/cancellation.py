@@ -1,4 +1,4 @@
-"""Ctrl-C stops what is running and not the session; SIGTERM and SIGHUP end it (S1)."""
+"""Ctrl-C stops the running line, not the session; SIGTERM and SIGHUP end the session."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from typing import Protocol
 import anyio
 
 from aish.core.errors import ExitCode
-from aish.engine.cancellation import End, Interrupt, lent_by
+from aish.engine.cancellation import End, Interrupt, borrow_signals, is_same_wish
 from aish.system.computation import add_signal_handler
 
 
@@ -33,6 +33,7 @@ class Interrupts:
         self.tell: Callable[[], None] = lambda: None
         """Tells those who follow the session that it is being ended."""
         self._pressed = False
+        self._ended_at = 0.0
         self._attended = attended
         self._restore = restore
         self._forget = forget
@@ -41,7 +42,7 @@ class Interrupts:
         self._borrower: _Borrower | None = None
 
     @contextmanager
-    def taken(self) -> Generator[None]:
+    def handle_signals(self) -> Generator[None]:
         """Handle the signals for as long as the block lasts."""
         loop = asyncio.get_running_loop()
         handlers: dict[signal.Signals, Callable[[], None]] = {
@@ -69,10 +70,10 @@ class Interrupts:
             yield
 
     @contextmanager
-    def lent(self) -> Generator[None]:
+    def lend_to_run(self) -> Generator[None]:
         """Let signals end a run; one that also ends the session does so after the run."""
         try:
-            with lent_by(self._lend):
+            with borrow_signals(self._lend):
                 yield
         finally:
             if self.code is not None:
@@ -80,23 +81,23 @@ class Interrupts:
 
     @contextmanager
     def _lend(self, end: End) -> Generator[Interrupt]:
-        seen = Interrupt()
+        interrupt = Interrupt()
 
-        def arrived(code: ExitCode, *, again: bool = True) -> None:
-            if seen.code is None:
-                seen.code = code
+        def on_signal(code: ExitCode, *, again: bool = True) -> None:
+            if interrupt.code is None:
+                interrupt.code = code
                 end(code)
             elif again:
-                self._leave(seen.code)
+                self._leave(interrupt.code)
 
-        self._borrower = arrived
+        self._borrower = on_signal
         try:
-            yield seen
+            yield interrupt
         finally:
             self._borrower = None
 
     @contextmanager
-    def running(self) -> Generator[anyio.CancelScope]:
+    def cancellable(self) -> Generator[anyio.CancelScope]:
         """Let Ctrl-C cancel the block; `cancelled_caught` of the scope says whether it did."""
         with anyio.CancelScope() as scope:
             self._running, self.stopped, self._pressed = scope, False, False
@@ -133,9 +134,12 @@ class Interrupts:
 
     def end(self, code: ExitCode) -> None:
         """End the session; a second time leaves without waiting, and the reaper ends children."""
-        if self.code is not None:
+        now = asyncio.get_running_loop().time()
+        if self.code is None:
+            self._ended_at = now
+            self._end(code)
+        elif not is_same_wish(code, self.code, now - self._ended_at):
             self._leave(self.code)
-        self._end(code)
 
     def hang_up(self) -> None:
         """The terminal was closed: end the session, always in order.

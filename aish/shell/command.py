@@ -8,16 +8,7 @@ from aish.core.frozen import frozen
 from aish.shell.session import Session
 
 Completes = Literal[
-    "",
-    "command",
-    "model",
-    "server",
-    "absent",
-    "tool",
-    "path",
-    "attachment",
-    "session",
-    "prompt",
+    "", "command", "model", "server", "absent", "tool", "path", "attachment", "session", "prompt"
 ]
 """What kind of word an argument is."""
 
@@ -36,25 +27,27 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 @frozen
 class Form:
-    """A word that may follow a command's name, with its arguments and its effect."""
+    """A word that may follow a command's name, with its arguments and its effect: `on [N]`."""
 
-    name: str
-    usage: str
+    spelled: str
     summary: str
     completes: Completes = ""
     run: Run | None = None
     """What does it, where the command leaves that to its forms."""
 
+    @property
+    def name(self) -> str:
+        return self.spelled.partition(" ")[0]
+
 
 @frozen
 class Command:
-    """`name` without its colon, `usage` the arguments, `summary` one line, `details` further text.
+    """`spelled` as `model [ALIAS]`, `summary` one line, `details` further text.
 
     `also` are aliases, which no list shows.
     """
 
-    name: str
-    usage: str
+    spelled: str
     summary: str
     run: Run
     details: str = ""
@@ -63,9 +56,12 @@ class Command:
     also: tuple[str, ...] = ()
 
     @property
+    def name(self) -> str:
+        return self.spelled.partition(" ")[0]
+
+    @property
     def title(self) -> str:
-        """As it is typed: `:model [ALIAS]`."""
-        return f":{self.name} {self.usage}".rstrip()
+        return f":{self.spelled}"
 
     async def take(self, session: Session, rest: str) -> None:
         """Execute what was typed.
@@ -73,13 +69,10 @@ class Command:
         Raises:
             AishError: the command failed, and nothing has changed.
         """
-        if rest and not self.usage:
+        if rest and self.spelled == self.name:
             hint = f"`:help {self.name}` describes it"
             raise UsageError(f"`:{self.name}` takes no arguments", hint=hint)
         await self.run(session, rest)
 
     def usage_rows(self) -> tuple[tuple[str, str], ...]:
-        """Its forms as they are typed, and the effect of each."""
-        return tuple(
-            (f":{self.name} {form.name} {form.usage}".rstrip(), form.summary) for form in self.forms
-        )
+        return tuple((f":{self.name} {form.spelled}", form.summary) for form in self.forms)

@@ -1,4 +1,4 @@
-"""What other programs may do in a session over its socket, beside answers about calls (A3, A4).
+"""Commands of other programs to a session over its socket, beside answers.
 
 `say`, `connect` and `reset`, another model, another conversation. All but the model is done between
 two lines, in the order in which it comes. What is said is text for the model and never a line of
@@ -27,7 +27,9 @@ from aish.engine.run_values import RunValue, limit_values, seconds_of
 from aish.shell.commands.conversation import CLEAR
 from aish.shell.commands.mcp import connect_for
 from aish.shell.exchange import ask
-from aish.shell.session import PlanFor, RequestQueue, Session, known_model
+from aish.shell.request_queue import RequestQueue
+from aish.shell.session import Session
+from aish.shell.session_models import PlanFor, model_if_in_file
 
 _MOST_SHOWN = 4000
 _ROLES = ("system", "user", "assistant", "tool")
@@ -56,25 +58,18 @@ class ControlCommands:
 
     @property
     def commands(self) -> Mapping[str, ControlCommand]:
-        """The commands, by name."""
         return {"say": self._say, "connect": self._connect, "reset": self._reset}
 
     @property
     def values(self) -> Mapping[str, RunValue]:
-        """What may be changed, by path."""
         limits = limit_values(self._plan, self._meter)
         return {
             "model": RunValue("string", self._model, self._choose),
-            "limits.time": RunValue("number", self._time, self._bound_time),
-            **{path: replace(one, set=partial(self._bound, path)) for path, one in limits.items()},
+            "limits.time": RunValue("number", self._time, self._limit_time),
+            **{path: replace(one, set=partial(self._limit, path)) for path, one in limits.items()},
         }
 
     async def replace_conversation(self, entries: Sequence[JsonObject], by: str) -> None:
-        """Continue with another conversation.
-
-        Raises:
-            UsageError: it is none that a model could be shown.
-        """
         turns = list(_turns(entries))
 
         async def put(session: Session) -> JsonObject:  # ruff: ignore[unused-async] - the type of those that wait
@@ -86,7 +81,7 @@ class ControlCommands:
             _tell(session, f"{by} has replaced the conversation")
             return {}
 
-        await self._done(put)
+        await self._wait_for(put)
 
     async def _say(self, arguments: JsonObject, by: str) -> JsonObject:
         text = safe_utf8(str(arguments["text"]))
@@ -96,14 +91,14 @@ class ControlCommands:
         async def say(session: Session) -> JsonObject:
             _tell(session, f"{by} says: {shorten(self._plan.secrets.mask(text), _MOST_SHOWN)}")
             try:
-                with session.autonomous.suspended():
+                with session.autonomous.suspend():
                     await ask(session, text)
             except AishError as error:
                 # Nobody waits for it: it is told as that of a line.
                 session.tell_failure(error)
             return {}
 
-        return self._queued(say)
+        return self._queue(say)
 
     async def _connect(self, arguments: JsonObject, by: str) -> JsonObject:
         url, argv, alias = (arguments.get(key) for key in ("url", "argv", "alias"))
@@ -114,25 +109,23 @@ class ControlCommands:
             info = await connect_for(session, by, named, str(url or ""), words)
             return {"alias": info.alias, "tools": info.tools, "address": info.address}
 
-        return await self._done(connect)
+        return await self._wait_for(connect)
 
-    async def _reset(self, arguments: JsonObject, by: str) -> JsonObject:
-        del arguments
-
+    async def _reset(self, _arguments: JsonObject, by: str) -> JsonObject:
         async def reset(session: Session) -> JsonObject:
             await CLEAR.run(session, "")
             _tell(session, f"{by} has reset the conversation")
             return {}
 
-        return self._queued(reset)
+        return self._queue(reset)
 
-    def _queued(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
-        """Its place in the queue; nobody waits for it."""
+    def _queue(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
+        """Queue work without waiting for it, and return its position."""
         self._requests.put(partial(self._within, work))
         return {"queued": len(self._requests)}
 
-    async def _done(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
-        """What came of something, once it is its turn; secrets in it are masked."""
+    async def _wait_for(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
+        """Return the result of work once it is its turn; secrets in it are masked."""
         secrets = self._plan.secrets
         try:
             answer = await self._requests.put(partial(self._within, work)).result()
@@ -150,7 +143,7 @@ class ControlCommands:
         session = self._session()
         return self._plan.default_model if session is None else session.model
 
-    def _begun(self) -> Session:
+    def _require_session(self) -> Session:
         session = self._session()
         if session is None:
             raise ValueError("the session has not begun yet")
@@ -160,12 +153,12 @@ class ControlCommands:
         session = self._session()
         return self._plan.time_limit if session is None else session.time_limit
 
-    def _bound_time(self, value: JsonValue) -> None:
-        self._begun().time_limit = seconds_of(value)
+    def _limit_time(self, value: JsonValue) -> None:
+        self._require_session().time_limit = seconds_of(value)
 
-    def _bound(self, path: str, value: JsonValue) -> None:
+    def _limit(self, path: str, value: JsonValue) -> None:
         """Set a limit; with one on tokens or money the worst case of the model must be known."""
-        alias, kind = self._begun().model, path.removeprefix("limits.")
+        alias, kind = self._require_session().model, path.removeprefix("limits.")
         plan = self._plan if alias is None else self._plan_for(alias)
         if alias is not None and value is not None and kind in {"cost_usd", "tokens"}:
             limits = replace(plan.limits, **{kind: 1})
@@ -174,11 +167,11 @@ class ControlCommands:
         limit_values(plan, self._meter)[path].set(value)
 
     def _choose(self, value: JsonValue) -> None:
-        session = self._begun()
+        session = self._require_session()
         alias = value if isinstance(value, str) else ""
         try:
             # Its key is looked up now, so that a missing one is told before anything is asked.
-            self._plan_for(known_model(alias, self._plan))
+            self._plan_for(model_if_in_file(alias, self._plan))
         except AishError as error:
             raise ValueError(error.message) from error
         session.choose(alias)
@@ -190,11 +183,7 @@ def _tell(session: Session, text: str) -> None:
 
 
 def _turns(entries: Sequence[JsonObject]) -> Sequence[Turn]:
-    """The turns of a conversation as `GET /session` tells it; the session keeps its system prompt.
-
-    Raises:
-        UsageError: it is not a conversation, or ends in a question.
-    """
+    """The turns of a conversation of `GET /session`; the session keeps its system prompt."""
     turns: list[Turn] = []
     calls: deque[str] = deque()
     for number, entry in enumerate(entries, 1):
@@ -211,8 +200,8 @@ def _turns(entries: Sequence[JsonObject]) -> Sequence[Turn]:
                     raise UsageError(f"entry {number} is a question before the answer to the last")
                 turns.append(UserTurn(text))
             case "assistant":
-                asked = [_call(one, number) for one in _list(entry.get("calls"), number)]
-                calls.extend(one.id for one in asked)
+                asked = [_call(call, number) for call in _list(entry.get("calls"), number)]
+                calls.extend(call.id for call in asked)
                 turns.append(AssistantTurn(text, tuple(asked)))
             case "tool":
                 # Replies are told in the order of the calls, without their ids.
@@ -226,8 +215,8 @@ def _turns(entries: Sequence[JsonObject]) -> Sequence[Turn]:
     return turns
 
 
-def _call(told: JsonValue, number: int) -> ToolCall:
-    call = told if isinstance(told, Mapping) else {}
+def _call(value: JsonValue, number: int) -> ToolCall:
+    call = value if isinstance(value, Mapping) else {}
     arguments = _text(call, "arguments", number)
     try:
         is_object = isinstance(json.loads(arguments), dict)

@@ -1,4 +1,4 @@
-"""One question and its answer, with all tool rounds that it needs (L15), then its proposals."""
+"""A question and its answer, with all tool rounds that it needs, then its proposals."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,24 +52,23 @@ class Answer:
 async def exchange(session: Session, text: str) -> Answer:
     """Send `text` with everything queued for it to the model, and report the result.
 
-    Ctrl-C ends the answer (`Interrupts.running` around this), and is not an error.
+    Ctrl-C ends the answer (`Interrupts.cancellable` around this), and is not an error.
     """
     place, clock = session.next_line(), session.open.environment.clock
     session.asked, session.stands = Asked(text), False
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
     question = _Question(session, text)
+    # Of Ctrl-C, or the end of the session; the cancelled scope decides which.
+    answer = Answer("failed")
     try:
-        answer = _answered(await question.ask(place))
+        outcome = await question.ask(place)
+        cut = outcome.finish == "length"
+        answer = Answer(outcome.status, outcome.text, cut, outcome.failure)
     except AishError as error:
         answer = Answer("budget" if isinstance(error, BudgetError) else "failed", error=error)
+    finally:
         _finish(session, place, question, answer, clock.monotonic() - begun)
-        return answer
-    except BaseException:
-        # Ctrl-C, or the end of the session; the cancelled scope decides which.
-        _finish(session, place, question, Answer("failed"), clock.monotonic() - begun)
-        raise
-    _finish(session, place, question, answer, clock.monotonic() - begun)
     return answer
 
 
@@ -83,10 +82,10 @@ class _Question:
 
     async def ask(self, place: Place) -> Outcome:
         session, opened = self._session, self._session.open
-        await _settled(session, place)
+        await _wait_for_servers(session, place)
         _require(session)
         model = await opened.models.get(session.model_alias())
-        bound = await session.bounded()
+        bound = await session.window_limit()
         await session.attach_files(place)
         self._add()
         ask = Ask(
@@ -98,11 +97,13 @@ class _Question:
             heard=session.heard,
             files=None if session.files is None else session.files.current,
         )
-        with anyio.move_on_after(_time_left(session)) as scope:
+        limit = session.time_limit
+        left = None if limit is None else max(0.0, limit - session.seconds)
+        with anyio.move_on_after(left) as scope:
             return await converse(ask, await _runtime(session))
         assert scope.cancelled_caught, "nothing else ends it"
         raise BudgetError(
-            f"the time limit of {session.time_limit or 0:g} s is exceeded",
+            f"the time limit of {limit or 0:g} s is exceeded",
             hint="`limits.time` in the file counts the time that answers take",
         )
 
@@ -115,7 +116,7 @@ class _Question:
         session.conversation().add(self._turn)
 
     def settle(self, said: str, why: str) -> bool:
-        """Leave a conversation that can be continued; returns whether the question stays in it."""
+        """Make the conversation continuable; return true if the question stays in it."""
         session, turns = self._session, self._session.history.turns
         if self._turn is None:
             return False
@@ -130,7 +131,7 @@ class _Question:
 
 
 async def _runtime(session: Session) -> AgentRuntime:
-    """What the tool loop needs, with the models that packs may ask."""
+    """Return what the tool loop needs, with the models that packs may ask."""
     opened = session.open
     pipeline, chosen = opened.plan.pipeline, session.model_alias()
     aliases = models_of_packs(pipeline.servers.values(), pipeline.models, chosen)
@@ -139,7 +140,7 @@ async def _runtime(session: Session) -> AgentRuntime:
         try:
             models[alias] = await opened.models.get(alias)
         except (PipelineError, UnavailableError) as error:
-            if any(alias in one.model_consent.named for one in pipeline.servers.values()):
+            if any(alias in server.model_consent.named for server in pipeline.servers.values()):
                 raise
             # A pack that asks it is told that it is not there.
             text = f"model `{alias}`, which only packs may ask, cannot be used: {error.message}"
@@ -147,22 +148,22 @@ async def _runtime(session: Session) -> AgentRuntime:
     return replace(opened.box.runtime, models=models)
 
 
-async def _settled(session: Session, place: Place) -> None:
+async def _wait_for_servers(session: Session, place: Place) -> None:
     """Wait for servers that still connect, so that the question is sent with all tools."""
     dynamic_registry = session.open.servers.dynamic_registry
     with anyio.move_on_after(_SOON):
-        await dynamic_registry.settled()
+        await dynamic_registry.wait_until_settled()
         return
     late = [one.alias for one in dynamic_registry.registry.servers if one.state == "connecting"]
     if late:
         how = f"Ctrl-C stops that, and `:mcp disconnect {late[0]}` continues without it"
-        told = f"waiting for {', '.join(late)} to connect; {how}"
-        session.emit(Notice(place, "info", "connecting", told))
-    await dynamic_registry.settled()
+        text = f"waiting for {', '.join(late)} to connect; {how}"
+        session.emit(Notice(place, "info", "connecting", text))
+    await dynamic_registry.wait_until_settled()
 
 
 def _require(session: Session) -> None:
-    """Refuse questions while a server that the file requires is missing (M5)."""
+    """Refuse questions while a server that the file requires is missing."""
     opened = session.open
     server = missing_server(opened.plan, opened.servers.dynamic_registry.registry.servers)
     if server is not None:
@@ -174,28 +175,18 @@ def _require(session: Session) -> None:
     require_lock(opened.box.tools)
 
 
-def _time_left(session: Session) -> float | None:
-    limit = session.time_limit
-    return None if limit is None else max(0.0, limit - session.seconds)
-
-
-def _answered(outcome: Outcome) -> Answer:
-    cut = outcome.finish == "length"
-    return Answer(outcome.status, outcome.text, cut, outcome.failure)
-
-
-def _stopped(turns: Sequence[Turn]) -> Failure:
+def _stop_failure(turns: Sequence[Turn]) -> Failure:
     """The result of an answer that Ctrl-C ended, with the state of calls that were open."""
     *before, _ours = turns
     calls = [turn for turn in takewhile(_is_call, reversed(before)) if isinstance(turn, ToolTurn)]
-    unsent = [one.tool for one in reversed(calls) if one.content == NOT_RUN_INTERRUPTED]
-    begun = [one.tool for one in reversed(calls) if one.content == CALL_INTERRUPTED]
+    unsent = [reply.tool for reply in reversed(calls) if reply.content == NOT_RUN_INTERRUPTED]
+    begun = [reply.tool for reply in reversed(calls) if reply.content == CALL_INTERRUPTED]
     verb = "was" if len(unsent) == 1 else "were"
-    told = (
+    reasons = (
         f"{first_of(unsent, _SHOWN_CALLS)} {verb} not sent" if unsent else "",
         f"outcome of {first_of(begun, _SHOWN_CALLS)} is unknown" if begun else "",
     )
-    return Failure("interrupted", f"interrupted: {'; '.join(filter(None, told)) or _STOPPED}")
+    return Failure("interrupted", f"interrupted: {'; '.join(filter(None, reasons)) or _STOPPED}")
 
 
 def _is_call(turn: Turn) -> bool:
@@ -206,17 +197,17 @@ def _finish(
     session: Session, place: Place, question: _Question, answer: Answer, seconds: float
 ) -> None:
     # Text that was shown is kept, also if a limit has ended the answer.
-    said = session.following.said.rstrip() if answer.status in _CUT_SHORT else ""
+    text = session.following.said.rstrip() if answer.status in _CUT_SHORT else ""
     failure, error = answer.failure, answer.error
     if error is not None:
         failure = failure_of(error)
     why = INTERRUPTED if failure is None else f"[aish] stopped: {failure.message}"
-    stays = question.settle(said, why)
+    stays = question.settle(text, why)
     if failure is None and answer.status != "ok":
-        failure = _stopped(session.history.turns) if stays else _TAKEN_BACK
+        failure = _stop_failure(session.history.turns) if stays else _TAKEN_BACK
     # Only what the journal records as answered can be exported.
     settle(session.open.environment.recorder)
-    finish(session, place, answer.status, answer.text or said or None, seconds, failure)
+    finish(session, place, answer.status, answer.text or text or None, seconds, failure)
     code = error.exit_code if error is not None else EXIT_OF_STATUS[answer.status]
     if code:
         session.note_failure(answer.status, failure, code)

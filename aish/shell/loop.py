@@ -1,6 +1,6 @@
-"""Routes each line of a session: to the model, to a command, or to the local shell (S1).
+"""Routes each line of a session: to the model, to a command, or to the local shell.
 
-What other programs want to be done comes between two lines (A3).
+What other programs want to be done comes between two lines.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,20 +12,17 @@ from aish.shell.commands.catalogue import command_of
 from aish.shell.exchange import ask
 from aish.shell.input.lines import INTERRUPTED
 from aish.shell.recording import settle
-from aish.shell.session import Session, SessionRequest
+from aish.shell.request_queue import SessionRequest
+from aish.shell.session import Session
 
 
 @frozen
 class Question:
-    """Text for the model, as it was typed."""
-
     text: str
 
 
 @frozen
 class CommandLine:
-    """`:name rest`; `name` may be empty."""
-
     name: str
     rest: str
 
@@ -78,13 +75,10 @@ async def take_lines(session: Session) -> None:
 
 
 async def take(session: Session, line: str) -> None:
-    """Handle a line; an error is reported, and the session continues."""
     await _within(session, partial(_do, session, line))
 
 
 async def _serve(session: Session, request: SessionRequest) -> None:
-    """Do what another program wants, and tell it the result."""
-
     async def work() -> None:
         try:
             request.end(await request.work())
@@ -100,7 +94,7 @@ async def _serve(session: Session, request: SessionRequest) -> None:
 async def _within(session: Session, work: Callable[[], Awaitable[None]]) -> None:
     """Do something that Ctrl-C stops; an error is reported."""
     interrupts, lines = session.open.interrupts, session.open.lines
-    with interrupts.running(), lines.busy(session.watch_keys()):
+    with interrupts.cancellable(), lines.busy(session.watch_keys()):
         try:
             await work()
         except AishError as error:

@@ -1,6 +1,6 @@
-"""Outputs of a session's events and commands: a terminal, or pipes (1.2, B12).
+"""Outputs of a session's events and commands: a terminal, or pipes.
 
-Text is wrapped, and rows put in columns, at the width of a terminal; nothing is cut off. Pure.
+Text is wrapped, and rows put in columns, at the width of a terminal; nothing is cut off.
 """
 
 import os
@@ -8,26 +8,26 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import FileIO
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from aish.core.errors import AishError
 from aish.core.events import Event, RunFinished, Stamped
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
 from aish.core.protocols import Clock
 from aish.core.text import for_ci_log, for_line, for_terminal
-from aish.engine.plan.plan import Plan
-from aish.engine.run_folder import RunFolder
 from aish.journal.history import History, Unit
 from aish.output.event_log import EventLog, Sink
-from aish.output.formats.text import DATA, FinalText, Manner, manner_of
-from aish.output.rows import spans
+from aish.output.formats.text import FinalText, Manner, manner_for
+from aish.output.rows import GAP, column_rows, spans
 from aish.output.style import cells, look_of
 from aish.shell.input.lines import Lines
 from aish.system.clock import process_began
 from aish.system.secrets.secrets import Secrets
 
-_GAP = "  "
+if TYPE_CHECKING:
+    # The prompt is drawn before this is imported.
+    from aish.features.launch import OpenRun
+
 _INDENT = "    "
 _LAST = 24
 """How narrow the last column may become before another one does."""
@@ -36,7 +36,6 @@ _LEAST = 8
 
 
 def fold(text: str, room: int) -> list[str]:
-    """Lines of at most `room` cells, wrapped between words and indented like the text."""
     if cells(text) <= room:
         return [text]
     bare = text.lstrip(" ")
@@ -52,41 +51,33 @@ def columns(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     if not rows:
         return
     natural = [max(map(cells, column)) for column in zip(*rows, strict=True)]
-    widths = natural if width is None else _fitted(natural, width)
+    widths = natural if width is None else _fit_widths(natural, width)
     for row in rows:
-        yield from _flowing(row, width or 0) if widths is None else _in_columns(row, widths)
+        if widths is None:
+            yield from _flow(row, width or 0)
+        else:
+            yield from column_rows(list(map(fold, row, widths)), widths)
 
 
-def _fitted(natural: Sequence[int], width: int) -> list[int] | None:
+def _fit_widths(natural: Sequence[int], width: int) -> list[int] | None:
     """The widths of columns that fit, narrowing the last one first; `None` if none do."""
-    found = list(natural)
-    excess = sum(found) + len(_GAP) * (len(found) - 1) - width
-    order = [len(found) - 1, *sorted(range(len(found) - 1), key=lambda at: -found[at])]
+    widths = list(natural)
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
+    order = [len(widths) - 1, *sorted(range(len(widths) - 1), key=lambda at: -widths[at])]
     for at in order:
-        least = _LAST if at == len(found) - 1 else _OTHER
-        less = min(excess, max(found[at] - least, 0))
+        least = _LAST if at == len(widths) - 1 else _OTHER
+        less = min(excess, max(widths[at] - least, 0))
         if less > 0:
-            found[at] -= less
+            widths[at] -= less
             excess -= less
-    return found if excess <= 0 else None
+    return widths if excess <= 0 else None
 
 
-def _in_columns(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    folded = list(map(fold, row, widths))
-    for at in range(max(map(len, folded))):
-        parts = (cell[at] if at < len(cell) else "" for cell in folded)
-        padded = (
-            part + " " * (width - cells(part)) for part, width in zip(parts, widths, strict=True)
-        )
-        yield _GAP.join(padded).rstrip()
-
-
-def _flowing(row: Sequence[str], width: int) -> Iterator[str]:
-    """The cells one after the other; one that does not fit begins a line."""
+def _flow(row: Sequence[str], width: int) -> Iterator[str]:
     line = row[0]
     for cell in row[1:]:
-        if cells(line) + len(_GAP) + cells(cell) <= width:
-            line += _GAP + cell
+        if cells(line) + len(GAP) + cells(cell) <= width:
+            line += GAP + cell
             continue
         yield from fold(line, width)
         line = _INDENT + cell
@@ -97,7 +88,7 @@ _NARROWEST = 20
 
 
 class TerminalOut:
-    """`session.Out` at a terminal, between the output of events."""
+    """Answers of commands at a terminal, between the output of events."""
 
     gone = False
     """A terminal that goes away ends the session by itself."""
@@ -115,19 +106,16 @@ class TerminalOut:
         self._mask = mask
 
     def show(self, text: str) -> None:
-        """Show lines, wrapped between words."""
         for line in self._mask(text).rstrip("\n").split("\n"):
             for part in fold(for_terminal(line), self._room()):
                 self._line(part)
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """Show rows in columns that fit."""
         cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]
         for line in columns(cells, self._room()):
             self._line(line)
 
     def error(self, error: AishError) -> None:
-        """In red, with its hint."""
         for line in for_terminal(self._mask(f"error: {error}")).split("\n"):
             for part in fold(line, self._room()):
                 self._line(self._paint(part))
@@ -142,14 +130,13 @@ class TerminalOut:
 Lost = Callable[[Sink, OSError], None]
 """Is told of a sink that cannot be written to."""
 Mask = Callable[[str], str]
-"""Makes secrets unreadable (X4)."""
+"""Makes secrets unreadable."""
 
 
-class Answers:
+class Answers(Sink):
     """Writes each answer to a stream that is not a terminal, once it is complete."""
 
     name = "the answers"
-    deltas = False
 
     def __init__(self, out: FileIO, manner: Manner) -> None:
         self._out = out
@@ -159,23 +146,17 @@ class Answers:
         """Whether nobody takes them any more."""
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write the text of a line that was answered."""
-        for one in self._history.take(stamped):
-            if not isinstance(one, Unit) or one.finished is None:
+        for unit in self._history.take(stamped):
+            if not isinstance(unit, Unit) or unit.finished is None:
                 continue
-            if one.kind == "run":
-                self._printed(one.finished.output)
-            elif one.finished.status in {"ok", "budget"} and one.finished.text:
-                self.write(one.finished.text)
-
-    def _printed(self, output: JsonValue) -> None:
-        """Show the output of a local command (S1)."""
-        if not isinstance(output, Mapping):
-            return
-        if output.get("stdout"):
-            self.write(str(output["stdout"]))
-        if output.get("stderr"):
-            _to_stderr(str(output["stderr"]))
+            if unit.kind == "run":
+                if isinstance(unit.finished.output, Mapping):
+                    if unit.finished.output.get("stdout"):
+                        self.write(str(unit.finished.output["stdout"]))
+                    if unit.finished.output.get("stderr"):
+                        _to_stderr(str(unit.finished.output["stderr"]))
+            elif unit.finished.status in {"ok", "budget"} and unit.finished.text:
+                self.write(unit.finished.text)
 
     def write(self, text: str) -> None:
         """Write lines.
@@ -192,12 +173,9 @@ class Answers:
             self.gone = True
             raise
 
-    def close(self) -> None:
-        """Nothing to close."""
-
 
 class PipedOut:
-    """`session.Out` without a terminal: answers of commands are data."""
+    """Answers of commands without a terminal: they are data."""
 
     def __init__(self, answers: Answers, lost: Lost, mask: Mask) -> None:
         self._answers = answers
@@ -208,11 +186,9 @@ class PipedOut:
 
     @property
     def gone(self) -> bool:
-        """Whether stdout was closed by its reader."""
         return self._answers.gone
 
     def show(self, text: str) -> None:
-        """Write to stdout; a failure is reported once."""
         if self.gone:
             return
         try:
@@ -221,23 +197,24 @@ class PipedOut:
             self._lost(self._answers, error)
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """One line for each row, for programs."""
         cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]
         for line in columns(cells, None):
             self.show(line)
 
     def error(self, error: AishError) -> None:
-        """To stderr."""
         text = self._mask(str(error))
         self.errors.add(text)
         _complain(text, error.hint and self._mask(error.hint))
 
 
-class LastWords:
+Out = TerminalOut | PipedOut
+"""The output for answers of commands, apart from the events."""
+
+
+class LastWords(Sink):
     """Writes to stderr why a quiet session failed, unless that was reported when it happened."""
 
     name = "the log"
-    deltas = False
 
     def __init__(self, piped: PipedOut) -> None:
         self._piped = piped
@@ -250,9 +227,6 @@ class LastWords:
             if end.reason not in self._piped.errors:
                 _complain(end.reason, end.hint)
 
-    def close(self) -> None:
-        """Nothing is buffered."""
-
 
 def _complain(text: str, hint: str | None) -> None:
     more = f"\n  hint: {hint}" if hint else ""
@@ -260,7 +234,6 @@ def _complain(text: str, hint: str | None) -> None:
 
 
 def _to_stderr(text: str) -> None:
-    """Write to stderr; a closed stderr does not end the session."""
     try:
         sys.stderr.write(for_ci_log(text))
         sys.stderr.flush()
@@ -273,8 +246,6 @@ _USUAL = 80
 
 @frozen
 class SessionOutput:
-    """The output options of a session."""
-
     attended: bool
     plain: bool = False
     quiet: bool = False
@@ -286,51 +257,30 @@ class Outlets:
     """The outputs of a session; `pause` is entered while other code uses the terminal."""
 
     log: EventLog
-    out: PipedOut | TerminalOut
+    out: Out
     pause: Callable[[], AbstractContextManager[object]]
     visitor: Callable[[], Sink] | None
     lost: Lost
 
     @contextmanager
-    def asking(self, lines: Lines) -> Generator[None]:
+    def pause_for_question(self, lines: Lines) -> Generator[None]:
         """Used while a person is asked at the terminal: nothing is drawn, and keys are echoed."""
         with self.pause(), lines.question():
             yield
 
     def emit(self, event: Event) -> None:
-        """The `Emit` of the session."""
         self.log.emit(event)
 
-    @contextmanager
-    def of_run(
-        self, plan: Plan, folder: RunFolder, clock: Clock, watching: Sequence[Sink] = ()
-    ) -> Generator[EventLog]:
-        """The outputs for events of a pipeline that is run in the session (`:run`)."""
-        sinks: list[Sink] = []
-        journal: Sink | None = None
-        if folder.path is not None:
-            from aish.journal.writer import open_journal
-
-            with folder.beginning():
-                journal = open_journal(folder.path)
-            sinks.append(journal)
-        if self.visitor is not None:
-            sinks.append(self.visitor())
+    def begin_run(self, run: "OpenRun") -> None:
+        plan = run.launch.plan
+        sinks = [] if self.visitor is None else [self.visitor()]
         if isinstance(self.out, PipedOut):
             outputs = plan.pipeline.outputs is not None
-            manner, last = _manner(os.environ), plan.steps[-1]
+            manner, last = manner_for(sys.stdout), plan.steps[-1]
             structured = plan.answers_in_a_schema(last)
             out = sys.stdout.buffer
-            text = FinalText(out, last.id, manner, outputs=outputs, structured=structured)
-            sinks.append(text)
-        sinks += watching
-        log = EventLog(
-            sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost, journal=journal
-        )
-        try:
-            yield log
-        finally:
-            log.close()
+            sinks.append(FinalText(out, last.id, manner, outputs=outputs, structured=structured))
+        run.begin(sinks, on_failure=self.lost)
 
 
 def open_outlets(
@@ -347,9 +297,9 @@ def open_outlets(
 
     `watching` are those of others, who are told after these.
     """
-    shown: Sink | None
+    output: Sink | None
     visitor: Callable[[], Sink] | None
-    out: PipedOut | TerminalOut
+    out: Out
     pause: Callable[[], AbstractContextManager[object]] = nullcontext
     others: list[Sink] = []
     mask = secrets.mask
@@ -362,7 +312,7 @@ def open_outlets(
         talk = Presenter(
             screen, SESSION, markdown=not session_output.plain, verbose=session_output.verbose
         )
-        shown, pause, visitor = talk, talk.hold, talk.guest
+        output, pause, visitor = talk, talk.hold, talk.guest
         out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream), mask)
     else:
         from aish.output.formats.plain import Plain
@@ -370,13 +320,13 @@ def open_outlets(
         # Not the stream of `sys.stdout`, which discards what a reader that has gone does not take:
         # a session ends then, and asks for nothing that nobody reads.
         stdout = FileIO(sys.stdout.fileno(), "wb", closefd=False)
-        answers = Answers(stdout, _manner(os.environ))
+        answers = Answers(stdout, manner_for(sys.stdout))
         others.append(answers)
         out = piped = PipedOut(answers, lost, mask)
-        shown = LastWords(piped) if session_output.quiet else Plain(sys.stderr, process_began())
+        output = LastWords(piped) if session_output.quiet else Plain(sys.stderr, process_began())
         # It counts the usage of that run itself.
         visitor = None if session_output.quiet else lambda: Plain(sys.stderr)
-    sinks = [sink for sink in (journal, shown, *others, *watching) if sink is not None]
+    sinks = [sink for sink in (journal, output, *others, *watching) if sink is not None]
     log = EventLog(
         sinks, clock=clock, secrets=secrets, on_failure=lost, after=after, journal=journal
     )
@@ -384,8 +334,6 @@ def open_outlets(
 
 
 def _width(stream: TextIO) -> Callable[[], int]:
-    """The width of the terminal, read each time, because it may change."""
-
     def width() -> int:
         try:
             return os.get_terminal_size(stream.fileno()).columns or _USUAL
@@ -393,11 +341,3 @@ def _width(stream: TextIO) -> Callable[[], int]:
             return _USUAL
 
     return width
-
-
-def _manner(environ: Mapping[str, str]) -> Manner:
-    try:
-        mode, terminal = os.fstat(sys.stdout.fileno()).st_mode, sys.stdout.isatty()
-    except OSError:
-        return DATA
-    return manner_of(mode, environ, is_terminal=terminal)

@@ -1,7 +1,4 @@
-"""Input that waits for the next question or was sent with one, journaled and read back.
-
-(L14, S5, S6)
-"""
+"""Input that waits for the next question or was sent with one, journaled and read back."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -11,7 +8,16 @@ from aish.agent.conversation import Buffer
 from aish.agent.turn_json import Lost, ReadFile, turn_from_json
 from aish.agent.wording import is_shortened
 from aish.core.errors import UsageError
-from aish.core.events import NOWHERE, AttachmentsWait, OutputWaits, WaitingAttachment
+from aish.core.events import (
+    NOWHERE,
+    AttachmentsWait,
+    Event,
+    HistoryReplaced,
+    OutputWaits,
+    QuestionAsked,
+    TurnAdded,
+    WaitingAttachment,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Turn, UserTurn
@@ -22,7 +28,7 @@ from aish.core.tools import Media
 
 @frozen
 class Enclosure:
-    """What `:attach` adds before a question: its name, its text and its pictures."""
+    """An attachment of a question (`:attach`): its name, its text and its pictures."""
 
     name: str
     text: str
@@ -31,7 +37,7 @@ class Enclosure:
 
 @frozen
 class Asked:
-    """A question, and what was sent with it: output that `waited` (L14), and what was attached."""
+    """A question, the output that `waited` for it, and its attachments."""
 
     text: str
     waited: str = ""
@@ -39,19 +45,16 @@ class Asked:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the attachments."""
-        return tuple(one.name for one in self.attached)
+        return tuple(enclosure.name for enclosure in self.attached)
 
     @property
     def whole(self) -> str:
-        """Its whole text, as sent to the model."""
-        parts = (*(one.text for one in self.attached), self.waited, self.text)
+        parts = (*(enclosure.text for enclosure in self.attached), self.waited, self.text)
         return "\n\n".join(part for part in parts if part)
 
     @property
     def media(self) -> tuple[Media, ...]:
-        """All of its pictures."""
-        return tuple(media for one in self.attached for media in one.media)
+        return tuple(media for enclosure in self.attached for media in enclosure.media)
 
 
 class SessionBuffer(Buffer):
@@ -62,7 +65,6 @@ class SessionBuffer(Buffer):
         self._emit = emit
 
     def add(self, output: str) -> None:
-        """Keep `output` for the next user turn."""
         super().add(output)
         self._emit(OutputWaits(NOWHERE, output))
 
@@ -86,11 +88,9 @@ class Attached:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the attachments."""
-        return tuple(one.name for one in self._waiting)
+        return tuple(enclosure.name for enclosure in self._waiting)
 
     def add(self, one: Enclosure) -> None:
-        """Add an attachment."""
         self._now((*self._waiting, one))
 
     def put_first(self, gone: Iterable[Enclosure]) -> None:
@@ -98,11 +98,9 @@ class Attached:
         self._now((*gone, *self._waiting))
 
     def drop(self, name: str) -> None:
-        """Remove the attachments of this name."""
-        self._now(tuple(one for one in self._waiting if one.name != name))
+        self._now(tuple(enclosure for enclosure in self._waiting if enclosure.name != name))
 
     def clear(self) -> None:
-        """Remove all attachments."""
         self._now(())
 
     def take(self) -> tuple[Enclosure, ...]:
@@ -118,34 +116,11 @@ class Attached:
         if waiting == self._waiting:
             return
         self._waiting = waiting
-        self._emit(AttachmentsWait(NOWHERE, tuple([self._one_told(one) for one in waiting])))
-
-    def _one_told(self, one: Enclosure) -> WaitingAttachment:
-        return WaitingAttachment(one.name, self._told(UserTurn(one.text, one.media)))
-
-
-class Waiting:
-    """Waiting input, from the records of a journal: `texts` of commands, and `attached` items."""
-
-    def __init__(self) -> None:
-        self.texts: tuple[str, ...] = ()
-        self.attached: tuple[Any, ...] = ()
-
-    def take(self, record: Any) -> None:
-        """Add a record; a question uses all waiting input, and a new conversation drops it."""
-        match record.get("type"):
-            case "output.waits" if record.get("again"):
-                self.texts = (str(record.get("text")), *self.texts)
-            case "output.waits":
-                self.texts = (*self.texts, str(record.get("text")))
-            case "attachments.wait":
-                self.attached = tuple(record["attachments"])
-            case "turn.added" if record["added"].get("role") == "user":
-                self.texts = self.attached = ()
-            case "history.replaced" if record.get("reason") in {"cleared", "given"}:
-                self.texts = self.attached = ()
-            case _:
-                pass
+        attachments = [
+            WaitingAttachment(enclosure.name, self._told(UserTurn(enclosure.text, enclosure.media)))
+            for enclosure in waiting
+        ]
+        self._emit(AttachmentsWait(NOWHERE, tuple(attachments)))
 
 
 # The reasons by which `session.replace` records that the last question can be repeated.
@@ -160,7 +135,7 @@ class _Sent:
     waited: str
     attached: tuple[tuple[str, str, int], ...]
 
-    def asked(self, turn: UserTurn) -> Asked:
+    def question_of(self, turn: UserTurn) -> Asked:
         """The question of this turn with what was sent with it."""
         media = iter(turn.media)
         attached = [
@@ -171,38 +146,49 @@ class _Sent:
 
 
 class AskedBefore:
-    """The state of questions after the records so far."""
+    """The questions of a session, and what waits for the next one, from its events so far.
+
+    `outputs` are those of local commands that were not sent with a question yet.
+    """
 
     def __init__(self) -> None:
-        self._waiting = Waiting()
+        self.outputs: tuple[str, ...] = ()
+        self._attached: tuple[WaitingAttachment, ...] = ()
         self._question: str | None = None
         self._sent: dict[str, _Sent] = {}
         self._last: str | None = None
         self._taken_back: str | None = None
 
-    def take(self, record: Any) -> None:
-        """Add a record."""
-        match record.get("type"):
-            case "question.asked":
-                self._question = str(record.get("text"))
-            case "turn.added" if record["added"].get("role") == "user":
-                self._goes_out(str(record["added"].get("text")))
-            case "history.replaced":
-                back = record.get("reason") in _TAKEN_BACK
-                self._taken_back = self._last if back else None
+    def take(self, event: Event) -> None:
+        """Follow an event: a question uses all waiting input, and a new conversation drops it."""
+        match event:
+            case OutputWaits(text=text, again=True):
+                self.outputs = (text, *self.outputs)
+            case OutputWaits(text=text):
+                self.outputs = (*self.outputs, text)
+            case AttachmentsWait():
+                self._attached = event.attachments
+            case QuestionAsked():
+                self._question = event.text
+            case TurnAdded() if event.turn.get("role") == "user":
+                self._send(str(event.turn.get("text")))
+                self.outputs, self._attached = (), ()
+            case HistoryReplaced():
+                self._taken_back = self._last if event.reason in _TAKEN_BACK else None
+                if event.reason in {"cleared", "given"}:
+                    self.outputs, self._attached = (), ()
             case _:
                 pass
-        self._waiting.take(record)
 
-    def _goes_out(self, whole: str) -> None:
+    def _send(self, whole: str) -> None:
         if self._question is None:
             return
         text, self._question = self._question, None
-        attached = [
-            (str(one["name"]), str(one["turn"].get("text")), len(one["turn"].get("media", ())))
-            for one in self._waiting.attached
-        ]
-        self._sent[whole] = _Sent(text, "\n\n".join(self._waiting.texts), tuple(attached))
+        attached: list[tuple[str, str, int]] = []
+        for attachment in self._attached:
+            media: Any = attachment.turn.get("media", ())
+            attached.append((attachment.name, str(attachment.turn.get("text")), len(media)))
+        self._sent[whole] = _Sent(text, "\n\n".join(self.outputs), tuple(attached))
         self._last, self._taken_back = text, None
 
     @property
@@ -210,22 +196,17 @@ class AskedBefore:
         """The last question, if it was removed from the conversation and can be repeated."""
         return None if self._taken_back is None else Asked(self._taken_back)
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Output of local commands that was not sent with a question yet (L14)."""
-        return self._waiting.texts
-
-    def attached(self, read_file: ReadFile, lost: Lost) -> tuple[Enclosure, ...]:
+    def read_attachments(self, read_file: ReadFile, lost: Lost) -> tuple[Enclosure, ...]:
         """Attachments that were not sent yet; `lost` is called for a missing picture.
 
         Raises:
             UsageError: the journal was changed.
         """
         try:
-            return tuple([_enclosure(one, read_file, lost) for one in self._waiting.attached])
+            return tuple([_enclosure(attachment, read_file, lost) for attachment in self._attached])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            said = f"what the journal says to be attached is not what was written: {error}"
-            raise UsageError(said) from error
+            message = f"what the journal says to be attached is not what was written: {error}"
+            raise UsageError(message) from error
 
     def questions(self, turns: Sequence[Turn]) -> Iterator[tuple[UserTurn, Asked]]:
         """The questions of a conversation as they were asked, without summarised ones."""
@@ -234,19 +215,16 @@ class AskedBefore:
                 continue
             sent = self._sent.get(turn.text)
             if sent is not None:
-                yield turn, sent.asked(turn)
+                yield turn, sent.question_of(turn)
             elif not is_shortened(turn.text):
                 # A picture of it is missing, so it is not the original question.
-                yield turn, Asked(turn.text, attached=_pictures(turn))
+                name = counted(len(turn.media), "picture")
+                pictures = (Enclosure(name, "", turn.media),) if turn.media else ()
+                yield turn, Asked(turn.text, attached=pictures)
 
 
-def _enclosure(told: Any, read_file: ReadFile, lost: Lost) -> Enclosure:
-    turn = turn_from_json(told["turn"], read_file, lost)
+def _enclosure(waiting: WaitingAttachment, read_file: ReadFile, lost: Lost) -> Enclosure:
+    turn = turn_from_json(waiting.turn, read_file, lost)
     if not isinstance(turn, UserTurn):
         raise TypeError("it is no part of a question")
-    return Enclosure(str(told["name"]), turn.text, turn.media)
-
-
-def _pictures(turn: UserTurn) -> tuple[Enclosure, ...]:
-    count = len(turn.media)
-    return (Enclosure(counted(count, "picture"), "", turn.media),) if count else ()
+    return Enclosure(waiting.name, turn.text, turn.media)

@@ -1,4 +1,4 @@
-"""What is prepared before a session begins: its file, folder, journal and prompt (S1, S6, F8)."""
+"""Prepare a session: its file, folder, journal and prompt."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
-from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
+from aish.engine.run_folder import RunFolder, RunsPlace, new_folder
 from aish.output.event_log import Sink
 from aish.shell.input.deferred_editor import DeferredEditor
 from aish.shell.input.lines import Lines, PipedLines
@@ -31,11 +31,7 @@ SESSIONS_FOLDER = "sessions"
 
 
 def session_file(given: Path | None) -> Path:
-    """The given file, else `aish.yaml` here, else the user's own (F8).
-
-    Raises:
-        UsageError: none of them exists.
-    """
+    """The given file, or `aish.yaml` in this folder, or the user's own."""
     if given is not None:
         return given
     own = config_folder() / PROJECT_FILE
@@ -72,7 +68,7 @@ class SessionOptions:
 
 @frozen
 class PreparedSession:
-    """A session that has not begun; `stack` closes what is open, and what is opened later."""
+    """A session that has not begun; `stack` closes everything opened by it, now or later."""
 
     plan: Plan
     options: RunOptions
@@ -112,7 +108,10 @@ def prepare_session(
         from aish.shell.resume import find_earlier
 
         earlier = find_earlier(plan.pipeline, place, resume, plan.secrets.mask, stack)
-    folder = _folder(plan, place, clock, wanted) if earlier is None else earlier.folder
+    if earlier is None:
+        folder = new_folder(plan, options, clock, place, ephemeral=wanted.ephemeral)
+    else:
+        folder = earlier.folder
     services = _services(plan, options, wanted, folder, clock, earlier, stack)
     journal = _journal(folder) if earlier is None else earlier.go_on()
     deferred = DeferredEditor(plan.default_model)
@@ -143,30 +142,22 @@ def prepare_session(
 def _services(
     plan: Plan,
     options: RunOptions,
-    wanted: SessionOptions,
+    settings: SessionOptions,
     folder: RunFolder,
     clock: Clock,
     earlier: "Earlier | None",
     stack: ExitStack,
 ) -> "RunServices | None":
-    """The sockets of the session and what tells of its questions, if it has any (A1, A12)."""
-    if wanted.control is None and plan.pipeline.control.notify is None:
+    """The sockets of the session and what tells of its questions, if it has any."""
+    if settings.control is None and plan.pipeline.control.notify is None:
         return None
     from aish.features.control.run_services import open_services
 
     spent = None if earlier is None else earlier.resume_state.spent
-    services = open_services(wanted.control, plan, options, folder, clock, spent, stack)
+    services = open_services(settings.control, plan, options, folder, clock, spent, stack)
     if earlier is not None:
         services.begin_after(earlier.events, earlier.last_seq)
     return services
-
-
-def _folder(plan: Plan, place: RunsPlace, clock: Clock, wanted: SessionOptions) -> RunFolder:
-    pipeline, mask = plan.pipeline, plan.secrets.mask
-    folder = open_folder(pipeline.name, place, clock.now(), ephemeral=wanted.ephemeral, mask=mask)
-    with folder.beginning():
-        folder.write_plan(pipeline.data)
-    return folder
 
 
 def _journal(folder: RunFolder) -> Sink | None:
@@ -174,7 +165,7 @@ def _journal(folder: RunFolder) -> Sink | None:
         return None
     from aish.journal.writer import open_journal
 
-    with folder.beginning():
+    with folder.require_in_place():
         return open_journal(folder.path)
 
 
@@ -223,12 +214,7 @@ def _stdin() -> int | None:
 def session_plan(
     pipeline: Pipeline, options: RunOptions, secrets: Secrets, model: str | None = None
 ) -> Plan:
-    """The plan of a session: the servers, the rules with those of `shell`, and one model.
-
-    Raises:
-        PipelineError: a variable that they need is not set.
-        UsageError: an option names what the file does not have.
-    """
+    """The plan of a session: the servers, the rules with those of `shell`, and one model."""
     rules = pipeline.rules
     ours = replace(rules, auto_approve=rules.auto_approve + pipeline.shell.auto_approve)
     bare = replace(pipeline, steps=(), outputs=None, rules=ours)

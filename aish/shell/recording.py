@@ -1,4 +1,4 @@
-"""Records the exchanges of a session, for `:export` (S7)."""
+"""Records the exchanges of a session, for `:export`."""
 
 from pathlib import Path
 
@@ -15,12 +15,11 @@ _NAME = "recording-{}.yaml"
 def recordings(folder: Path) -> tuple[Path, ...]:
     """The recording of each part of a session, in order; that of a killed part is incomplete."""
     names = {path.name.removesuffix(UNFINISHED) for path in folder.glob(_NAME.format("*") + "*")}
-    found = [folder / name for name in names]
-    return tuple(sorted(found, key=lambda path: int(path.stem.rpartition("-")[2])))
+    paths = [folder / name for name in names]
+    return tuple(sorted(paths, key=lambda path: int(path.stem.rpartition("-")[2])))
 
 
 def next_recording(folder: Path) -> Path:
-    """The path of the recording of this part of the session."""
     number = 1
     while any(folder.glob(_NAME.format(number) + "*")):
         number += 1
@@ -35,8 +34,8 @@ def settle(recorder: Recorder | None) -> None:
 
 def end_recording(recorder: Recorder, emit: Emit) -> None:
     """Write everything; a failure affects only a later export of the session."""
-    found = recorder_of(recorder)
+    recording = recorder_of(recorder)
     try:
-        found.finish(found.head)
+        recording.finish(recording.head)
     except CassetteFileError as error:
         emit(Notice(NOWHERE, "info", "not_recorded", f"no cassette is kept: {error}"))

@@ -26,27 +26,26 @@ class ResourceGroup:
         """Enter the context that `make` returns; an exception or cancellation ends the attempt."""
 
         async def hold(*, task_status: TaskStatus[T]) -> None:
-            async with make() as found:
-                task_status.started(found)
+            async with make() as resource:
+                task_status.started(resource)
                 await self._closing.wait()
 
-        found: T = await self._tasks.start(hold)
-        return found
+        resource: T = await self._tasks.start(hold)
+        return resource
 
     def aside(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         """Run `work`, which must not fail, in the background; it is cancelled at the close."""
 
-        async def bounded() -> None:
+        async def run_in_scope() -> None:
             with anyio.CancelScope() as scope:
                 self._asides.add(scope)
                 await work()
             self._asides.discard(scope)
 
         if not self._closing.is_set():
-            self._tasks.start_soon(bounded)
+            self._tasks.start_soon(run_in_scope)
 
     def close(self) -> None:
-        """Close everything."""
         self._closing.set()
         for scope in self._asides:
             scope.cancel()
@@ -54,7 +53,6 @@ class ResourceGroup:
 
 @asynccontextmanager
 async def open_resource_group() -> AsyncGenerator[ResourceGroup]:
-    """A resource group for as long as the block lasts."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         resources = ResourceGroup(tasks)
@@ -69,7 +67,7 @@ async def open_resource_group() -> AsyncGenerator[ResourceGroup]:
 
 @asynccontextmanager
 async def background_task(work: Callable[[], Coroutine[None, None, None]]) -> AsyncGenerator[None]:
-    """Run `work`, which must not fail, beside the block, and cancel it at its end."""
+    """Run `work` in the background of the block, and cancel it at the end; it must not fail."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(work)

@@ -1,4 +1,4 @@
-"""Servers that are connected at run time: entry, alias, secret; the tools known so far (S5)."""
+"""Servers that are connected at run time: entry, alias, secret; the tools known so far."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from aish.core.tools import Tool
 from aish.engine.plan.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
 from aish.shell.session import Session
 from aish.shell.url_keys import keys_in
-from aish.system.secrets.secrets import SHORTEST, Secrets
+from aish.system.secrets.secrets import SHORTEST
 
 _ALIAS = re.compile(r"(?!.*__)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
 _LONGEST_ALIAS = 64
@@ -32,26 +32,23 @@ def server_of_url(
     """The entry of a server at `url`; its default alias is the first label of its host name.
 
     A number is appended if that is taken.
-
-    Raises:
-        UsageError: the URL or the alias is invalid, or the alias is taken.
     """
     parts = _split(url)
     if parts.username or parts.password:
         raise UsageError("a URL with credentials would be logged", hint=_TOKEN)
     if alias is None:
-        alias = _free(_label(parts.hostname or ""), taken)
+        name = _label(parts.hostname or "")
+        between = "-" if name[-1].isdigit() else ""
+        number, alias = 1, name
+        while alias in taken:
+            number += 1
+            alias = f"{name}{between}{number}"
     else:
         _check_alias(alias, taken)
     return ServerEntry(alias=alias, url=url, auth_env=auth_env, required=False)
 
 
 def words_of(command: str) -> tuple[str, ...]:
-    """The words of a command line that starts a server.
-
-    Raises:
-        UsageError: it is invalid.
-    """
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -63,17 +60,11 @@ def words_of(command: str) -> tuple[str, ...]:
 
 
 def server_of_command(words: Sequence[str], alias: str, taken: Container[str]) -> ServerEntry:
-    """The entry of a server that a command starts, in the folder of the session.
-
-    Raises:
-        UsageError: the alias is invalid or taken.
-    """
     _check_alias(alias, taken)
     return ServerEntry(alias=alias, command=tuple(words), cwd=Path.cwd(), required=False)
 
 
 def _check_alias(alias: str, taken: Container[str]) -> None:
-    """Raise a `UsageError` unless this is a valid alias."""
     if not _ALIAS.match(alias) or alias == _RESERVED or len(alias) > _LONGEST_ALIAS:
         reserved = f"`{_RESERVED}` is the local shell; " if alias == _RESERVED else ""
         hint = f"{reserved}letters, digits, `-` and single `_`"
@@ -103,23 +94,14 @@ def _label(host: str) -> str:
     return _NO_HOST if not name or name == _RESERVED else name
 
 
-def _free(name: str, taken: Container[str]) -> str:
-    between = "-" if name[-1].isdigit() else ""
-    number, found = 1, name
-    while found in taken:
-        number += 1
-        found = f"{name}{between}{number}"
-    return found
-
-
-def taken_aliases(session: Session) -> frozenset[str]:
+def aliases_in_use(session: Session) -> frozenset[str]:
     """The aliases of connected and connecting servers; that of a failed one is free."""
-    servers = session.open.servers.dynamic_registry.registry.servers
-    return frozenset(one.alias for one in servers if one.state != "failed")
+    servers = session.servers
+    return frozenset(server.alias for server in servers if server.state != "failed")
 
 
-def known_servers(session: Session) -> Mapping[str, ServerEntry]:
-    """The servers of the file, and those that were connected in the session, by alias."""
+def session_servers(session: Session) -> Mapping[str, ServerEntry]:
+    """The servers of the file and those connected in the session, by alias."""
     return {entry.alias: entry for entry in _of_file(session)} | session.connected
 
 
@@ -135,8 +117,11 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
         UsageError: its token's variable is not set, its alias is taken, or one of its tools would
             have the name of another.
     """
-    resolved = _resolved(session, entry)
-    _hide(entry.url or "", session.open.plan.secrets)
+    resolved = _resolve(session, entry)
+    # A key in its query is masked wherever it would be shown.
+    for name, value in keys_in(entry.url or ""):
+        if len(value) >= SHORTEST:
+            session.open.plan.secrets.add(name, value)
     servers = session.open.servers
     try:
         info = await servers.dynamic_registry.connect(servers.connection(resolved))
@@ -154,30 +139,23 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
 
 
 def is_of_file(session: Session, entry: ServerEntry) -> bool:
-    """Whether the server is from the session's file, and was not added by a command."""
+    """Return true if the server is from the session's file, and was not added by a command."""
     return entry in _of_file(session)
 
 
-def _resolved(session: Session, entry: ServerEntry) -> ResolvedServer:
+def _resolve(session: Session, entry: ServerEntry) -> ResolvedServer:
     opened = session.open
     for server in opened.plan.servers:
         if server.entry == entry:
             return server
     environ = opened.options.environ
     if entry.auth_env is not None and not environ.get(entry.auth_env):
-        said = f"the environment variable `{entry.auth_env}` is not set"
-        raise UsageError(said, hint="set it, and restart the session: `aish shell --resume`")
+        message = f"the environment variable `{entry.auth_env}` is not set"
+        raise UsageError(message, hint="set it, and restart the session: `aish shell --resume`")
     resolver = Resolver(opened.plan.pipeline, Variables(environ), opened.plan.secrets)
     resolved = resolve_server(entry, resolver)
     finish([resolver])
     return replace(resolved, entry=replace(resolved.entry, required=False))
-
-
-def _hide(url: str, secrets: Secrets) -> None:
-    """Mask a key in a URL's query wherever it would be shown."""
-    for name, value in keys_in(url):
-        if len(value) >= SHORTEST:
-            secrets.add(name, value)
 
 
 def _hint(error: UnavailableError, entry: ServerEntry) -> str:
@@ -190,7 +168,7 @@ _SOON = 2.0
 """Seconds that a person waits for servers that still connect before what there is is shown."""
 
 
-async def known_tools(session: Session) -> tuple[Tool, ...]:
+async def session_tools(session: Session) -> tuple[Tool, ...]:
     """Known tools; in an unattended session all servers are awaited."""
     await servers_known(session)
     return session.tools()
@@ -199,11 +177,10 @@ async def known_tools(session: Session) -> tuple[Tool, ...]:
 async def servers_known(session: Session) -> None:
     """Wait briefly for servers that still connect; in an unattended session without limit."""
     with anyio.move_on_after(_SOON if session.open.attended else None):
-        await session.open.servers.dynamic_registry.settled()
+        await session.open.servers.dynamic_registry.wait_until_settled()
 
 
 def still_connecting(session: Session) -> str:
-    """The message about servers that may have more tools; empty if all are known."""
-    servers = session.open.servers.dynamic_registry.registry.servers
-    names = [one.alias for one in servers if one.state == "connecting"]
+    servers = session.servers
+    names = [server.alias for server in servers if server.state == "connecting"]
     return f"still connecting: {', '.join(names)}" if names else ""

@@ -1,4 +1,4 @@
-"""Files of `context.files` in a session (K82 to K85): with its first question, then kept current.
+"""Files of `context.files` in a session: with its first question, then kept current.
 
 They go out as attachments of a question, so that a question that is taken back, repeated or
 exported has them like any other attachment. In a new or changed conversation they are shown again.
@@ -41,7 +41,7 @@ class SessionFiles:
         """Those of the conversation, once it has any."""
 
     async def with_question(self, place: Place) -> str:
-        """What goes out with a question: all files, or what has changed in them since.
+        """Return what goes out with a question: all files, or what has changed in them since.
 
         Raises:
             StepFailedError: a named file cannot be read, or they are too many or too large.
@@ -65,12 +65,10 @@ class SessionFiles:
         return text
 
     def forget(self) -> None:
-        """The conversation is another one now."""
         if self.current is not None:
             self.current.close()
             self.current = None
 
     async def close(self) -> None:
-        """Close the folders, and end what parses files."""
         self.forget()
         await self._worker.close()

@@ -1,18 +1,9 @@
-"""Data that a session needs from its own events: usage, calls, text so far (B8)."""
+"""Data that a session needs from its own events: usage, calls, text so far."""
 
 from dataclasses import field
 
-from aish.core.events import (
-    Event,
-    PipelineSpent,
-    RunStarted,
-    TextDelta,
-    TextWithdrawn,
-    TurnFinished,
-    TurnStarted,
-)
+from aish.core.events import Event, RunStarted, TextDelta, TextWithdrawn, TurnFinished, TurnStarted
 from aish.core.frozen import slotted
-from aish.core.messages import Spent
 from aish.core.protocols import Emit
 from aish.engine.limits import Spending
 
@@ -36,7 +27,7 @@ class Following:
             self.early.append(event)
 
     def tell_early(self) -> None:
-        """Process what others have told before the beginning."""
+        """Process messages from before the session began."""
         early, self.early = self.early, []
         for event in early:
             self(event)
@@ -47,7 +38,6 @@ class Following:
         return "".join(self.pieces)
 
     def __call__(self, event: Event) -> None:
-        """Process an event, and pass it on."""
         match event:
             case TextDelta(_, text):
                 self.pieces.append(text)
@@ -58,6 +48,4 @@ class Following:
             case _:
                 pass
         self.spending.take(event)
-        if isinstance(event, PipelineSpent):
-            self.spending.add(Spent(event.turns, event.usage, event.cost_usd))
         self.emit(event)

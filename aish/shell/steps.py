@@ -1,4 +1,4 @@
-"""Steps of a session as events: each line that queries a model is one (design 11)."""
+"""Steps of a session as events: each line that queries a model is one."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,18 +19,17 @@ def step(session: Session, place: Place) -> Generator[None]:
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
 
-    def end(status: StepStatus, failure: Failure | None) -> None:
-        finish(session, place, status, None, clock.monotonic() - begun, failure)
-
+    status: StepStatus = "failed"
+    failure: Failure | None = STOPPED
     try:
         yield
+        status, failure = "ok", None
     except AishError as error:
-        end("budget" if isinstance(error, BudgetError) else "failed", failure_of(error))
+        status = "budget" if isinstance(error, BudgetError) else "failed"
+        failure = failure_of(error)
         raise
-    except BaseException:
-        end("failed", STOPPED)
-        raise
-    end("ok", None)
+    finally:
+        finish(session, place, status, None, clock.monotonic() - begun, failure)
 
 
 def finish(
@@ -41,7 +40,6 @@ def finish(
     seconds: float,
     failure: Failure | None,
 ) -> None:
-    """Emit the end of a step, with its usage."""
     session.seconds += seconds
     used = session.following.spending.of(place)
     session.emit(

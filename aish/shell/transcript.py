@@ -1,4 +1,4 @@
-"""A conversation as Markdown for people (S5). Untrusted text in it is sanitized."""
+"""A conversation as Markdown for people. Untrusted text in it is sanitized."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,6 @@ from aish.core.text import for_terminal
 
 
 def title(id: str) -> str:
-    """The first line."""
     return f"# {id}"
 
 
@@ -22,24 +21,24 @@ def _parts(turn: Turn) -> Iterator[str]:
     match turn:
         case SystemTurn(text):
             yield "## system"
-            yield _fenced(text)
+            yield _fence(text)
         case UserTurn(text, media):
             yield "## you"
             yield text
-            yield from (f"({one.mime_type}, {len(one.data):,} bytes)" for one in media)
+            yield from (f"({medium.mime_type}, {len(medium.data):,} bytes)" for medium in media)
         case AssistantTurn(text, calls, _, origin):
             yield f"## {origin or 'model'}"
             if text:
                 yield text
             for call in calls:
                 yield f"calls `{call.name}`"
-                yield _fenced(call.arguments)
+                yield _fence(call.arguments)
         case ToolTurn(_, tool, content):
             yield f"`{tool}` answers"
-            yield _fenced(content)
+            yield _fence(content)
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     """In a fence that is longer than any in the text."""
     mark = "```"
     while mark in text:

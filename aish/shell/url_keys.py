@@ -1,4 +1,4 @@
-"""Finds keys in the URLs that a person types, so that they are not shown or kept (X4)."""
+"""Finds keys in the URLs that a person types, so that they are not shown or kept."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,6 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+(?=@)")
 
 
 def keys_in(url: str) -> Iterator[tuple[str, str]]:
-    """The keys in a URL's query, each with its name."""
     return (pair for pair in parse_qsl(urlsplit(url).query) if _KEY.search(pair[0]))
 
 

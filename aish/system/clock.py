@@ -14,17 +14,15 @@ class SystemClock:
 
     @staticmethod
     def now() -> float:
-        """Seconds since the epoch."""
         return time.time()
 
     @staticmethod
     def monotonic() -> float:
-        """Seconds of a clock that never goes back."""
         return time.monotonic()
 
 
 def process_began() -> float | None:
-    """When this process was started, in seconds since the epoch; `None` if unknown."""
+    """Return the start of this process in seconds since the epoch; `None` if unknown."""
     try:
         stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
         # The name of the program, in parentheses, may contain any character.

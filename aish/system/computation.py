@@ -1,4 +1,4 @@
-"""CPU-bound work in this process that a deadline or a signal can still stop (F6, B8, B14).
+"""CPU-bound work in this process that a deadline or a signal can still stop.
 
 A computation blocks the event loop: Ctrl-C and time limits are not handled before it ends.
 `compute` interrupts it: by a timer signal in the main thread, by checking the clock every few lines
@@ -63,14 +63,14 @@ def add_signal_handler(
         ValueError, RuntimeError: not in the main thread.
     """
 
-    def arrived() -> None:
+    def on_signal() -> None:
         _signals.discard(number)
         if number in _handled:
             _handled.discard(number)
             return
         handler()
 
-    loop.add_signal_handler(number, arrived)
+    loop.add_signal_handler(number, on_signal)
     # Signals not delivered by an earlier loop are not for this handler.
     _signals.discard(number)
     _handled.discard(number)
@@ -100,7 +100,7 @@ def compute(work: Callable[[], Result], seconds: float) -> Result:
     own_signals = threading.current_thread() is threading.main_thread() and not is_guest()
     if own_signals and _is_computing:
         return work()
-    run = _timed if own_signals else _traced
+    run = _run_with_timer if own_signals else _run_with_trace
     while True:
         own = monotonic() + seconds
         try:
@@ -123,7 +123,7 @@ def _handle() -> bool:
 
 
 def _deadline() -> float:
-    """When the task will be cancelled, if there is a deadline."""
+    """Return the time at which the task is cancelled, if there is a deadline."""
     if "anyio" not in sys.modules:
         return inf
     import anyio
@@ -134,7 +134,7 @@ def _deadline() -> float:
         return inf
 
 
-def _timed(work: Callable[[], Result], ends: float) -> Result:
+def _run_with_timer(work: Callable[[], Result], ends: float) -> Result:
     """In the main thread, where signals are handled between any two bytecode instructions."""
     global _is_computing  # ruff: ignore[global-statement] - the signal handler has no other way to know
     before = signal.signal(signal.SIGALRM, _stop)
@@ -153,7 +153,7 @@ def _timed(work: Callable[[], Result], ends: float) -> Result:
         signal.signal(signal.SIGALRM, before)
 
 
-def _traced(work: Callable[[], Result], ends: float) -> Result:
+def _run_with_trace(work: Callable[[], Result], ends: float) -> Result:
     """In any other thread; without a bound if a debugger is already tracing."""
     if sys.gettrace() is not None:
         return work()

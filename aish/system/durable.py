@@ -1,4 +1,4 @@
-"""An append-only file that loses no acknowledged record: used by the journal (B2).
+"""An append-only file that loses no acknowledged record: used by the journal.
 
 One `os.write` per record, so that a killed process leaves whole records; `fdatasync` for those that
 must survive a crash of the machine. If these are rare, each is synced before `append` returns. If
@@ -69,14 +69,23 @@ class DurableFile:
         """
         try:
             self._check()
-            self._write(record)
+            write_whole(self._descriptor, record, self._disk.write)
+            # Not earlier: the thread may be about to sync, and undoes this first.
+            self._unsynced = True
             self._meet(need)
         except OSError:
-            self._give_up()
+            # Save what can be saved of earlier records, and close
+            try:
+                self._stop()
+                self._to_disk()
+            except OSError:
+                # The first error is the one reported.
+                pass
+            finally:
+                os.close(self._descriptor)
             raise
 
     def close(self) -> None:
-        """Sync what is not synced yet, and close."""
         try:
             self._stop()
             self._check()
@@ -91,13 +100,8 @@ class DurableFile:
         elif need == "soon":
             self._sync_soon()
 
-    def _write(self, record: bytes) -> None:
-        write_whole(self._descriptor, record, self._disk.write)
-        # Not earlier: the thread may be about to sync, and undoes this first.
-        self._unsynced = True
-
     def _may_wait(self) -> bool:
-        """Whether the last sync is long enough ago that waiting for one costs little."""
+        """Return true if the last sync is long enough ago that waiting for one costs little."""
         return not self._owed and self._monotonic() >= self._wait_until
 
     def _sync(self) -> None:
@@ -151,17 +155,6 @@ class DurableFile:
         self._thread.join()
         self._thread = None
         self._unsynced = self._unsynced or self._owed
-
-    def _give_up(self) -> None:
-        """Save what can be saved of earlier records, and close."""
-        try:
-            self._stop()
-            self._to_disk()
-        except OSError:
-            # The first error is the one reported.
-            pass
-        finally:
-            os.close(self._descriptor)
 
 
 def write_whole(

@@ -1,13 +1,14 @@
-"""One writer per file: a lock that the system releases when its process ends (B2)."""
+"""Lock for a single writer per file, released by the system when its process ends."""
 
 import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aish.core.errors import UsageError
+from aish.system.files import open_append
 
 # Readers hold the lock for a moment: `is_written`.
 _MOMENT = 0.1
@@ -24,7 +25,7 @@ class BeingWrittenError(UsageError):
     """
 
     def __init__(self, path: Path, pid: int | None) -> None:
-        self.writer = _named(pid)
+        self.writer = _process_name(pid)
         self.pid = pid
         super().__init__(f"`{path}` is being written by {self.writer}")
 
@@ -47,14 +48,30 @@ def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
                 raise BeingWrittenError(path, writer_pid(descriptor)) from error
             time.sleep(_PAUSE)
         except OSError as error:
-            said = f"`{path}` cannot be locked: {error.strerror}"
-            raise UsageError(said, hint="use a folder on another file system") from error
+            message = f"`{path}` cannot be locked: {error.strerror}"
+            raise UsageError(message, hint="use a folder on another file system") from error
         else:
             return
 
 
+@contextmanager
+def hold_lock(path: Path, seconds: float = _MOMENT) -> Generator[None]:
+    """Be the only process in such a block; `path` is its lock file, made if it is missing.
+
+    Raises:
+        BeingWrittenError: another process is in one for longer than `seconds`.
+        UsageError: the path is not a regular file owned by the user, or cannot be locked.
+    """
+    descriptor = open_append(path)
+    try:
+        take(descriptor, path, seconds)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def is_written(descriptor: int) -> bool:
-    """Whether another process holds the lock of an open file."""
+    """Return true if another process holds the lock of an open file."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -65,15 +82,14 @@ def is_written(descriptor: int) -> bool:
 
 def writer(descriptor: int) -> str:
     """The lock holder for a message: `process 4711`, if the system reports it."""
-    return _named(writer_pid(descriptor))
+    return _process_name(writer_pid(descriptor))
 
 
-def _named(pid: int | None) -> str:
+def _process_name(pid: int | None) -> str:
     return "another process" if pid is None else f"process {pid}"
 
 
 def writer_pid(descriptor: int) -> int | None:
-    """The number of the lock holder, if the system reports it."""
     status = os.fstat(descriptor)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -90,8 +106,8 @@ def _owners(process: Path, status: os.stat_result) -> Iterator[str]:
         with suppress(OSError):
             if not os.path.samestat(opened.stat(), status):
                 continue
-            told = (process / "fdinfo" / opened.name).read_text(encoding="ascii")
-            for line in told.splitlines():
+            text = (process / "fdinfo" / opened.name).read_text(encoding="ascii")
+            for line in text.splitlines():
                 words = line.split()
                 if words[:1] == ["lock:"] and "FLOCK" in words and "WRITE" in words:
                     yield words[_OWNER]

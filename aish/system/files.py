@@ -1,6 +1,6 @@
-"""Files and folders written by aish: private, atomic, and never through a planted link (X9).
+"""Files and folders written by aish: private, atomic, and never through a planted link.
 
-Files named by the user are read with a size limit (X6). `OSError` propagates: the caller knows the
+Files named by the user are read with a size limit. `OSError` propagates: the caller knows the
 purpose of the file and reports it.
 
 Also the locations of the schemas and of the platform's folders for programs.
@@ -25,6 +25,14 @@ _PRIVATE_FOLDER = 0o700
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAME_LENGTH = 16
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def display_path(path: Path) -> str:
+    """A path for display: relative to the working directory if below it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def private_folder(path: Path, within: Path | None = None, *, new: bool = False) -> Path:
@@ -57,7 +65,7 @@ def private_folder(path: Path, within: Path | None = None, *, new: bool = False)
 
 
 def is_there(path: Path, within: Path) -> bool:
-    """Whether the folder `path` still exists where it was made, with no link below `within`.
+    """Return true if `path` is still the folder that was made, with no link below `within`.
 
     Raises:
         OSError: it cannot be examined.
@@ -84,7 +92,7 @@ def write_private(path: Path, data: bytes) -> None:
         FileExistsError: the name exists, possibly as a link.
     """
     try:
-        _write_new(path, data, durable=False)
+        _write_pieces(open_new(path), (data,), durable=False)
     except FileExistsError:
         raise
     except OSError:
@@ -107,15 +115,8 @@ def open_append(path: Path, *, readable: bool = False) -> int:
     Raises:
         UsageError: the path is not a regular file owned by the user.
     """
-    flags = os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    flags |= os.O_RDWR if readable else os.O_WRONLY
-    try:
-        descriptor = os.open(path, flags, _PRIVATE_FILE)
-    except OSError as error:
-        if path.is_symlink():
-            raise UsageError(f"`{path}` is a link, and links are not followed here") from error
-        raise
-    return _own(descriptor, path)
+    access = os.O_RDWR if readable else os.O_WRONLY
+    return _open_checked(path, os.O_APPEND | os.O_CREAT | access)
 
 
 def open_update(path: Path) -> int:
@@ -124,13 +125,7 @@ def open_update(path: Path) -> int:
     Raises:
         UsageError: the path is not a regular file owned by the user.
     """
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise UsageError(f"`{path}` is a link, and links are not followed here") from error
-        raise
-    return _own(descriptor, path)
+    return _open_checked(path, os.O_RDWR)
 
 
 def open_own(path: Path, folder: int | None = None) -> int:
@@ -139,15 +134,8 @@ def open_own(path: Path, folder: int | None = None) -> int:
     Raises:
         UsageError: the path is not a regular file owned by the user.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    try:
-        descriptor = os.open(path, flags, dir_fd=folder)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise UsageError(f"`{path}` is a link, and links are not followed here") from error
-        raise
     # Another process may have put a newer file in its place meanwhile: this is the one before.
-    return _own(descriptor, path, names=(0, 1))
+    return _open_checked(path, os.O_RDONLY, folder, names=(0, 1))
 
 
 def read_capped(path: Path, limit: int) -> bytes:
@@ -188,7 +176,7 @@ def atomic_pieces(path: Path, pieces: Iterable[bytes], *, shared: bool = False) 
     descriptor = os.open(beside, _NEW, _PRIVATE_FILE)
     try:
         if shared:
-            os.fchmod(descriptor, shared_mode(path))
+            os.fchmod(descriptor, file_mode(path))
         _write_pieces(descriptor, pieces, durable=True)
         beside.replace(path)
     except BaseException:
@@ -196,11 +184,20 @@ def atomic_pieces(path: Path, pieces: Iterable[bytes], *, shared: bool = False) 
         raise
 
 
-def _own(descriptor: int, path: Path, names: Collection[int] = (1,)) -> int:
-    """The open file again, if it is a regular file owned by the user; closed otherwise.
+def _open_checked(
+    path: Path, flags: int, folder: int | None = None, names: Collection[int] = (1,)
+) -> int:
+    """The descriptor of a regular file owned by the user, with no link followed.
 
     `names` are how many it may have: hard links are refused.
     """
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, _PRIVATE_FILE, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UsageError(f"`{path}` is a link, and links are not followed here") from error
+        raise
     status = os.fstat(descriptor)
     plain = stat.S_ISREG(status.st_mode) and status.st_nlink in names
     if not plain or status.st_uid != os.geteuid():
@@ -210,15 +207,13 @@ def _own(descriptor: int, path: Path, names: Collection[int] = (1,)) -> int:
     return descriptor
 
 
-def _write_new(path: Path, data: bytes, *, durable: bool) -> None:
-    _write_pieces(open_new(path), (data,), durable=durable)
-
-
 def _write_pieces(descriptor: int, pieces: Iterable[bytes], *, durable: bool) -> None:
-    """Write everything and close the descriptor."""
     try:
         for piece in pieces:
-            _write_all(descriptor, piece)
+            # Write everything; on a full disk `os.write` writes less first and fails next
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
         if durable:
             os.fsync(descriptor)
     finally:
@@ -253,7 +248,7 @@ def _step(held: int, part: str, path: Path) -> int:
         raise UsageError(f"`{part}` in `{path}` is a link or no folder") from error
 
 
-def shared_mode(path: Path) -> int:
+def file_mode(path: Path) -> int:
     """The permission bits of the regular file at `path`; without one, those of the umask."""
     with suppress(OSError):
         status = path.lstat()
@@ -270,13 +265,6 @@ def _is_stream(path: Path) -> bool:
         return not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode)
     except OSError:
         return False
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Write everything; on a full disk `os.write` writes less first and fails next."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
 
 
 MANY_FILES = "too many open files"
@@ -296,19 +284,19 @@ def raise_descriptor_limit() -> None:
 
 
 def lacks_descriptors(error: BaseException) -> bool:
-    """Whether an error was caused by running out of file descriptors."""
-    seen: set[int] = set()
+    """Return true if an error was caused by running out of file descriptors."""
+    ids: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        exception = waiting.pop()
+        if exception is None or id(exception) in ids:
             continue
-        seen.add(id(one))
-        if isinstance(one, OSError) and one.errno in _NO_DESCRIPTORS:
+        ids.add(id(exception))
+        if isinstance(exception, OSError) and exception.errno in _NO_DESCRIPTORS:
             return True
-        waiting += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            waiting += one.exceptions
+        waiting += [exception.__cause__, exception.__context__]
+        if isinstance(exception, BaseExceptionGroup):
+            waiting += exception.exceptions
     return False
 
 
@@ -329,6 +317,11 @@ def schema_text(name: str) -> str:
     )
 
 
+def pack_manifest() -> str:
+    """The text that says what built-in packs have, without loading one."""
+    return (_PACKAGE / "packs" / "manifest.json").read_text("utf-8")
+
+
 def config_folder() -> Path:
     """The user's configuration folder; it may not exist."""
     from platformdirs import user_config_path
@@ -343,7 +336,7 @@ def state_folder() -> Path:
     return user_state_path("aish", appauthor=False)
 
 
-def served_state(project: Path) -> Path:
+def state_of_servers(project: Path) -> Path:
     """The folder for the state of the servers of a project; it may not exist.
 
     It is below no project: a command that may write in one could answer its own question there.
@@ -369,19 +362,12 @@ def runtime_folders() -> Sequence[Path]:
     They depend on the environment. The path of a socket has to be short: a folder in `/tmp` takes
     the place of one whose path is too long.
     """
-    told, user = os.environ.get("XDG_RUNTIME_DIR", ""), os.geteuid()
-    found = [Path(told) / "aish"] if told.startswith("/") else []
+    runtime, user = os.environ.get("XDG_RUNTIME_DIR", ""), os.geteuid()
+    folders = [Path(runtime) / "aish"] if runtime.startswith("/") else []
     by_login = Path(f"/run/user/{user}")
     with suppress(OSError):
         if by_login.stat().st_uid == user:
-            found.append(by_login / "aish")
-    found.append(state_folder() / "sockets")
-    short = [folder for folder in found if len(os.fsencode(folder)) <= _LONGEST_FOLDER]
+            folders.append(by_login / "aish")
+    folders.append(state_folder() / "sockets")
+    short = [folder for folder in folders if len(os.fsencode(folder)) <= _LONGEST_FOLDER]
     return [*short, Path(f"/tmp/aish-{user}")]  # ruff: ignore[hardcoded-temp-file] - refused if it is another user's
-
-
-def cache_folder() -> Path:
-    """The folder for data that can be recreated; it may not exist."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("aish", appauthor=False)

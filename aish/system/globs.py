@@ -58,7 +58,7 @@ AUTORUN_FILES = tuple(
     )
     for glob in globs
 )
-"""Files that other programs run by themselves, at any depth, in lower case (K19).
+"""Files that other programs run by themselves, at any depth, in lower case.
 
 A tool call that changes one is approved only by a rule with that very path. What runs because
 somebody builds, tests or starts the project is not meant: `Makefile`, `package.json`,
@@ -73,7 +73,7 @@ _INVISIBLE = dict.fromkeys(
 
 
 def comparable_name(name: str) -> str:
-    """A name as compared with the globs of denied and autorun files (K5, K19).
+    """A name as compared with the globs of denied and autorun files.
 
     Case, Unicode forms, invisible characters, and dots and spaces at the end are ignored, because
     file systems differ in them.
@@ -85,7 +85,7 @@ def comparable_name(name: str) -> str:
 
 
 def is_autorun(path: str) -> bool:
-    """Whether a path is one of the `AUTORUN_FILES`."""
+    """Return true if a path is one of the `AUTORUN_FILES`."""
     segments = [comparable_name(part) for part in path.split("/") if part not in {"", ".", ".."}]
     if not any(map(may_be_autorun, segments)):
         return False
@@ -95,20 +95,20 @@ def is_autorun(path: str) -> bool:
 
 
 def may_be_autorun(name: str) -> bool:
-    """Whether a comparable name may be a part of such a path: nearly never, and quickly seen."""
-    return _telling_parts().search(name) is not None
+    """Return true if a comparable name may be part of such a path: a quick first test."""
+    return _autorun_parts().search(name) is not None
 
 
 @cache
-def _telling_parts() -> re.Pattern[str]:
-    """What those paths contain."""
+def _autorun_parts() -> re.Pattern[str]:
+    """Pattern of the parts that those paths contain."""
     parts = {part for glob in AUTORUN_FILES for part in glob.split("/")} - {"**"}
     longest = {max(part.split("*"), key=len) for part in parts}
     return re.compile("|".join(map(re.escape, sorted(longest))))
 
 
 def matches_word(pattern: str, word: str) -> bool:
-    """Whether the whole of `word` matches; `*` is any text, `?` any one character.
+    """Match the whole of `word`; `*` is any text, `?` any one character.
 
     Backtracks to the last `*` only, so the cost is bounded by the product of the lengths.
     """
@@ -130,28 +130,28 @@ def matches_word(pattern: str, word: str) -> bool:
 
 
 def matches_path(pattern: str, text: str) -> bool:
-    """Whether the whole of `text` matches; `*` and `?` stop at slashes, `**` does not.
+    """Match the whole of `text`; `*` and `?` stop at slashes, `**` does not.
 
     `**/` at the beginning of a segment also matches no folder at all: `docs/**/*.md` matches
     `docs/a.md`. Tracks all states at once, so nothing is tried twice.
     """
     parts = _parts(pattern)
-    states = _reached({0}, parts)
+    states = _reachable_states({0}, parts)
     for character in text:
         moved = {after for state in states if (after := _step(parts, state, character)) is not None}
         if not moved:
             return False
-        states = _reached(moved, parts)
+        states = _reachable_states(moved, parts)
     return len(parts) in states
 
 
 def matches_below(pattern: str, folder: str) -> bool:
-    """Whether `matches_path` may hold for something below `folder`; empty for the root."""
+    """Return true if `matches_path` may hold for something below `folder`; empty for the root."""
     parts = _parts(pattern)
-    states = _reached({0}, parts)
+    states = _reachable_states({0}, parts)
     for character in f"{folder}/" if folder else "":
         moved = {after for state in states if (after := _step(parts, state, character)) is not None}
-        states = _reached(moved, parts)
+        states = _reachable_states(moved, parts)
     # Every part can match something, so that any open state may come to its end.
     return any(state < len(parts) for state in states)
 
@@ -186,17 +186,17 @@ def _step(parts: tuple[str, ...], state: int, character: str) -> int | None:
     return state + 1 if fits else None
 
 
-def _reached(states: set[int], parts: tuple[str, ...]) -> set[int]:
+def _reachable_states(states: set[int], parts: tuple[str, ...]) -> set[int]:
     """The states and all that are reachable from them without a character."""
-    found: set[int] = set()
+    result: set[int] = set()
     waiting = list(states)
     while waiting:
         state = waiting.pop()
-        if state in found:
+        if state in result:
             continue
-        found.add(state)
+        result.add(state)
         if state < len(parts) and parts[state] == "skip":
             waiting.extend((state + 1, state + 3))
         elif state < len(parts) and parts[state] in {"*", "**"}:
             waiting.append(state + 1)
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Whether aish runs inside a host program that only calls it.
+"""Tells whether aish runs inside a host program that only calls it.
 
 In its own process aish handles signals, and a replay forbids network access in every thread. A host
 program that runs a pipeline (`aish.api`) keeps its signals and timers, and its other activities.
@@ -22,5 +22,4 @@ def as_guest() -> Generator[None]:
 
 
 def is_guest() -> bool:
-    """Whether aish runs inside a host program."""
     return _guest.get()

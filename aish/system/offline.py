@@ -1,4 +1,4 @@
-"""Proof that a replay does not use the network (C6): no socket, look-up or child process.
+"""Proof that a replay does not use the network: no socket, look-up or child process.
 
 Python calls an audit hook before each such attempt, whichever module makes it, and in every thread.
 Not covered are: a C library that opens sockets by itself, data over an existing connection, and
@@ -71,9 +71,9 @@ def offline() -> Generator[list[OfflineError]]:
     finally:
         if token is not None:
             _within.reset(token)
-            _guests[:] = [one for one in _guests if one is not trips]
+            _guests[:] = [entry for entry in _guests if entry is not trips]
         # By identity: two empty lists are equal.
-        _armed[:] = [one for one in _armed if one is not trips]
+        _armed[:] = [entry for entry in _armed if entry is not trips]
 
 
 class PartlyOffline:
@@ -86,20 +86,18 @@ class PartlyOffline:
         self.trips: list[OfflineError] = []
 
     def __enter__(self) -> Self:
-        """Begin to watch."""
         _watch()
         _armed.append(self.trips)
         _guests.append(self.trips)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Watch no more."""
         for lists in (_armed, _guests):
-            lists[:] = [one for one in lists if one is not self.trips]
+            lists[:] = [entry for entry in lists if entry is not self.trips]
 
     @contextmanager
     def within(self) -> Generator[None]:
-        """What runs in this block, and the tasks that it starts, are offline."""
+        """Keep this block, and the tasks that it starts, offline."""
         token = _within.set((*_within.get(), id(self.trips)))
         try:
             yield
@@ -108,7 +106,7 @@ class PartlyOffline:
 
 
 @contextmanager
-def permitted() -> Generator[None]:
+def permit_own_processes() -> Generator[None]:
     """Let this task start one of aish's own helper processes: reaper, schema worker."""
     before = _permitted.set(True)
     try:
@@ -133,10 +131,10 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
         what = "open a socket"
     if _permitted.get():
         return
-    armed = [one for one in _armed if not _is_in(one, _guests) or id(one) in _within.get()]
+    armed = [entry for entry in _armed if not _is_in(entry, _guests) or id(entry) in _within.get()]
     if not armed:
         return
-    said = f"a replay must reach nothing, and something tried to {what}: {_shown(event, args)}"
+    said = f"a replay must reach nothing, and something tried to {what}: {_describe(event, args)}"
     error = OfflineError(said, hint="please report this: everything should come from the cassette")
     for trips in armed:
         trips.append(error)
@@ -144,10 +142,10 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def _is_in(trips: list[OfflineError], lists: list[list[OfflineError]]) -> bool:
-    return any(one is trips for one in lists)
+    return any(entry is trips for entry in lists)
 
 
-def _shown(event: str, args: tuple[object, ...]) -> str:
+def _describe(event: str, args: tuple[object, ...]) -> str:
     """A description of the attempt, as far as possible without calling methods of an object."""
-    plain = [one for one in args if isinstance(one, (str, bytes, int, tuple, list))]
+    plain = [argument for argument in args if isinstance(argument, (str, bytes, int, tuple, list))]
     return f"{event}{tuple(plain)!r}"[:_SHOWN]

@@ -5,7 +5,7 @@ import pwd
 
 
 def login_name(uid: int | None = None) -> str | None:
-    """The name of a user, by default of this one, in the user database (K18).
+    """The name of a user, by default of this one, in the user database.
 
     Variables such as `USER` can say anything.
     """

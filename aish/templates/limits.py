@@ -1,4 +1,4 @@
-"""The bounds of F6: the cost of a template, and template errors as messages."""
+"""The bounds of templates: the cost of a template, and template errors as messages."""
 
 import re
 from collections import deque
@@ -27,7 +27,7 @@ class TemplateLimitError(Exception):
     hint: str | None = None
 
 
-def collected(chunks: Iterable[str]) -> str:
+def collect(chunks: Iterable[str]) -> str:
     """The chunks joined, counted as they come."""
     texts: list[str] = []
     size = 0
@@ -39,8 +39,7 @@ def collected(chunks: Iterable[str]) -> str:
     return "".join(texts)
 
 
-def joined(texts: Iterable[str], between: str = "") -> str:
-    """The texts joined, counted before."""
+def join_texts(texts: Iterable[str], between: str = "") -> str:
     parts = list(texts)
     check_size(sum(map(len, parts)) + len(between) * len(parts))
     return between.join(parts)
@@ -57,7 +56,11 @@ def check_operator(operator: str, left: Any, right: Any) -> None:
     elif operator == "**" and isinstance(left, int) and isinstance(right, int):
         _check_bits(operator, left.bit_length() * max(right, 0))
     elif operator == "*":
-        _check_product(left, right)
+        for sequence, times in ((left, right), (right, left)):
+            if isinstance(sequence, _SEQUENCES) and isinstance(times, int):
+                check_size(len(sequence) * times)
+        if isinstance(left, int) and isinstance(right, int):
+            _check_bits("*", left.bit_length() + right.bit_length())
     elif operator == "%" and isinstance(left, str | bytes):
         check_format(str(left), (right,))
 
@@ -86,7 +89,6 @@ def check_call(function: Any, arguments: tuple[Any, ...], named: Mapping[str, An
 
 
 def check_numbers(*arguments: Any) -> None:
-    """Refuse a huge width."""
     for argument in arguments:
         if isinstance(argument, int):
             check_size(argument)
@@ -101,7 +103,7 @@ def check_format(form: str, arguments: tuple[Any, ...]) -> None:
     """Refuse a format with a huge width, its own or one among the arguments."""
     if _WIDTH.search(form):
         raise TemplateLimitError("a width in the format is too large")
-    if "*" in form or ("{" in form and form.count("{") > form.count("}")) or _nested(form):
+    if "*" in form or ("{" in form and form.count("{") > form.count("}")) or _nests_width(form):
         for argument in arguments:
             check_numbers(*(argument if isinstance(argument, tuple | list) else (argument,)))
 
@@ -112,17 +114,9 @@ def check_size(size: int) -> None:
         raise TemplateLimitError(f"a text or list of {size:,} parts is too large")
 
 
-def _nested(form: str) -> bool:
-    """Whether a format takes its width from an argument, as in `{:{}}`."""
+def _nests_width(form: str) -> bool:
+    """Return true if a format takes its width from an argument, as in `{:{}}`."""
     return bool(re.search(r"\{[^}]*\{", form))
-
-
-def _check_product(left: Any, right: Any) -> None:
-    for sequence, times in ((left, right), (right, left)):
-        if isinstance(sequence, _SEQUENCES) and isinstance(times, int):
-            check_size(len(sequence) * times)
-    if isinstance(left, int) and isinstance(right, int):
-        _check_bits("*", left.bit_length() + right.bit_length())
 
 
 def _check_bits(operator: str, bits: int) -> None:
@@ -143,12 +137,11 @@ class TemplateError(StepFailedError):
     code = "template"
 
 
-def explained(error: Exception, source: str, names: Mapping[str, Any]) -> TemplateError:
-    """Errors of Jinja2 and Python as a `TemplateError`."""
+def template_error(error: Exception, source: str, names: Mapping[str, Any]) -> TemplateError:
     line = getattr(error, "lineno", None) or _line_of(error)
     where = f", line {line}" if line and source.strip().count("\n") else ""
     why, hint = _reason(error, source, names)
-    return TemplateError(f"the template `{_shown(source)}`{where}: {why}", hint=hint)
+    return TemplateError(f"the template `{_first_line(source)}`{where}: {why}", hint=hint)
 
 
 def syntax_reason(error: Exception, known_filters: Iterable[str]) -> tuple[str, str | None]:
@@ -207,9 +200,7 @@ def _path_to(wanted: Any, names: Mapping[str, Any], source: str) -> str | None:
 
 
 def _paths_to(
-    wanted: Any,
-    names: Mapping[str, Any],
-    keys: Callable[[Mapping[str, Any]], Iterator[Any]],
+    wanted: Any, names: Mapping[str, Any], keys: Callable[[Mapping[str, Any]], Iterator[Any]]
 ) -> list[str]:
     """The paths of an object, by these keys of each mapping."""
     ahead: deque[tuple[str, Any, int]] = deque([("", names, 0)])
@@ -238,5 +229,5 @@ def _line_of(error: Exception) -> int | None:
     return line
 
 
-def _shown(source: str) -> str:
+def _first_line(source: str) -> str:
     return shorten(source.strip().partition("\n")[0], _MOST_SHOWN)

@@ -1,4 +1,4 @@
-"""Reads files of the project's folder only (F6).
+"""Reads files of the project's folder only.
 
 The name may come from data, so each part is opened below the folder before it, and a link is never
 followed: checking the path first and opening it later would be a race.

@@ -1,7 +1,6 @@
-"""Renders templates to text and values; each once, inserted text is never source (F6).
+"""Renders templates to text and values; each once, inserted text is never source.
 
-Also the names that a template reads, as dotted paths: `inputs.since`, `steps.notes.output` (F3,
-F11).
+Also the names that a template reads, as dotted paths: `inputs.since`, `steps.notes.output`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +15,9 @@ from aish.templates.limits import (
     MAX_OUTPUT,
     MAX_SECONDS,
     TemplateLimitError,
-    collected,
-    explained,
+    collect,
     syntax_reason,
+    template_error,
 )
 from aish.templates.values import (
     NamePath,
@@ -27,7 +26,7 @@ from aish.templates.values import (
     look_up,
     parts_of,
     plain,
-    rendered,
+    render_plain,
 )
 
 Context = Mapping[str, JsonValue]
@@ -45,15 +44,15 @@ def render(source: str, context: Context) -> str:
     """
     if not is_template(source):
         return source
-    text = rendered(source, context)
+    text = render_plain(source, context)
     if text is not None and len(text) <= MAX_OUTPUT:
         return text
-    from aish.templates.sandbox import compiled
+    from aish.templates.sandbox import compile_template
 
     def text_of_all() -> str:
-        return collected(compiled(source, _root(context)).generate(dict(context)))
+        return collect(compile_template(source, _root(context)).generate(dict(context)))
 
-    return _computed(text_of_all, MAX_SECONDS, source, context)
+    return _compute(text_of_all, MAX_SECONDS, source, context)
 
 
 def render_value(source: str, context: Context) -> JsonValue:
@@ -99,12 +98,12 @@ def evaluate(expression: str, context: Context) -> JsonValue:
 
 
 def _value(expression: str, context: Context, source: str) -> JsonValue:
-    from aish.templates.sandbox import compiled_expression
+    from aish.templates.sandbox import compile_expression
 
     def value() -> JsonValue:
-        return plain(compiled_expression(expression, _root(context))(dict(context)))
+        return plain(compile_expression(expression, _root(context))(dict(context)))
 
-    return _computed(value, MAX_EXPRESSION_SECONDS, source, context)
+    return _compute(value, MAX_EXPRESSION_SECONDS, source, context)
 
 
 def _only_expression(source: str, context: Context) -> str | None:
@@ -113,10 +112,10 @@ def _only_expression(source: str, context: Context) -> str | None:
     try:
         return only_expression(source)
     except Exception as error:
-        raise explained(error, source, context) from error
+        raise template_error(error, source, context) from error
 
 
-def _computed(work: Callable[[], Result], seconds: float, source: str, context: Context) -> Result:
+def _compute(work: Callable[[], Result], seconds: float, source: str, context: Context) -> Result:
     """The result of a Jinja2 template, computed so that it can be stopped."""
     from aish.system.computation import ComputationStoppedError, compute
 
@@ -126,9 +125,9 @@ def _computed(work: Callable[[], Result], seconds: float, source: str, context: 
         if not stopped.is_late:
             raise
         error = TemplateLimitError(f"rendering takes longer than {seconds:g} s")
-        raise explained(error, source, context) from stopped
+        raise template_error(error, source, context) from stopped
     except Exception as error:
-        raise explained(error, source, context) from error
+        raise template_error(error, source, context) from error
 
 
 def _root(context: Context) -> Path | None:
@@ -146,8 +145,23 @@ def references(source: str) -> frozenset[str]:
         return frozenset()
     parts = parts_of(source)
     if parts is not None:
-        return frozenset(_dotted(part) for part in parts if isinstance(part, tuple))
-    return frozenset(_in_jinja(source))
+        return frozenset(join_names(part) for part in parts if isinstance(part, tuple))
+    from jinja2 import meta, nodes
+
+    from aish.templates.sandbox import compile_template, sandbox
+
+    environment = sandbox(None)
+    try:
+        tree = environment.parse(source)
+        free = meta.find_undeclared_variables(tree)
+        compile_template(source, None)
+    except Exception as error:
+        line = getattr(error, "lineno", None)
+        why, hint = syntax_reason(error, environment.filters)
+        raise UsageError(why, where=f"line {line}" if line else None, hint=hint) from error
+    if tree.find((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):  # type: ignore[arg-type]  # a tuple will do
+        raise UsageError("a template cannot load another one", hint="use the filter `readfile`")
+    return frozenset(_chains(tree, free))
 
 
 def references_of_expression(expression: str) -> frozenset[str]:
@@ -159,7 +173,7 @@ def references_of_expression(expression: str) -> frozenset[str]:
     return references("{{ " + expression + " }}")
 
 
-def _dotted(path: NamePath) -> str:
+def join_names(path: NamePath) -> str:
     """Names up to the first index."""
     names: list[str] = []
     for key in path:
@@ -167,25 +181,6 @@ def _dotted(path: NamePath) -> str:
             break
         names.append(key)
     return ".".join(names)
-
-
-def _in_jinja(source: str) -> set[str]:
-    from jinja2 import meta, nodes
-
-    from aish.templates.sandbox import compiled, sandbox
-
-    environment = sandbox(None)
-    try:
-        tree = environment.parse(source)
-        free = meta.find_undeclared_variables(tree)
-        compiled(source, None)
-    except Exception as error:
-        line = getattr(error, "lineno", None)
-        why, hint = syntax_reason(error, environment.filters)
-        raise UsageError(why, where=f"line {line}" if line else None, hint=hint) from error
-    if tree.find((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):  # type: ignore[arg-type]  # a tuple will do
-        raise UsageError("a template cannot load another one", hint="use the filter `readfile`")
-    return set(_chains(tree, free))
 
 
 def _chains(tree: Any, free: set[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Jinja2, sandboxed, immutable, strict and bounded, with additional filters (F6, X10).
+"""Jinja2, sandboxed, immutable, strict and bounded, with additional filters.
 
 Imported only on demand.
 """
@@ -27,7 +27,7 @@ from aish.templates.limits import (
     check_operator,
     check_replaced,
     check_size,
-    joined,
+    join_texts,
 )
 from aish.templates.project_file import ProjectFileError, project_file
 from aish.templates.values import json_of, plain, text_of, yaml_of
@@ -53,21 +53,19 @@ def indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = 
 
 
 def center(value: Any, width: int = 80) -> str:
-    """The text centred in `width` columns."""
     check_numbers(width)
     return text_of(value).center(width)
 
 
-def join(value: Any, between: Any = "", attribute: str | int | None = None) -> str:
+def join(value: Any, d: Any = "", attribute: str | int | None = None) -> str:
     """The texts of a list's items, joined."""
     items = value
     if attribute is not None:
         items = (_attribute(item, attribute) for item in value)
-    return joined(map(text_of, items), text_of(between))
+    return join_texts(map(text_of, items), text_of(d))
 
 
 def replace(value: Any, old: Any, new: Any, count: int | None = None) -> str:
-    """The text with `old` replaced."""
     text, before, after = text_of(value), text_of(old), text_of(new)
     check_replaced(text, before, after)
     return text.replace(before, after, -1 if count is None else count)
@@ -81,26 +79,38 @@ def format_text(value: Any, *args: Any, **kwargs: Any) -> str:
     return form % ({key: _printable(inner) for key, inner in kwargs.items()} or given)
 
 
-def wordwrap(value: Any, width: int = 79, wrapstring: str = "\n") -> str:
+def wordwrap(
+    value: Any,
+    width: int = 79,
+    break_long_words: bool = True,  # ruff: ignore[boolean-type-hint-positional-argument, boolean-default-value-positional-argument] - Jinja2's own signature
+    wrapstring: str | None = None,
+    break_on_hyphens: bool = True,  # ruff: ignore[boolean-type-hint-positional-argument, boolean-default-value-positional-argument] - Jinja2's own signature
+) -> str:
     """The text with line ends where a line would be longer than `width`."""
-    from textwrap import wrap
+    from textwrap import TextWrapper
 
-    text = text_of(value)
+    text, between = text_of(value), wrapstring or "\n"
     check_numbers(width)
-    check_size(len(text) * max(len(wrapstring), 1))
-    lines = (wrap(line, max(width, 1), break_on_hyphens=False) for line in text.splitlines())
-    return wrapstring.join(wrapstring.join(line) for line in lines)
+    check_size(len(text) * len(between))
+    wrapper = TextWrapper(
+        max(width, 1),
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=break_long_words,
+        break_on_hyphens=break_on_hyphens,
+    )
+    return between.join(between.join(wrapper.wrap(line)) for line in text.splitlines())
 
 
-def counted(function: Filter) -> Filter:
+def check_before(function: Filter) -> Filter:
     """A filter of Jinja2 whose numbers are checked first."""
 
     @wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def call_checked(*args: Any, **kwargs: Any) -> Any:
         check_numbers(*args[1:], *kwargs.values())
         return function(*args, **kwargs)
 
-    return checked
+    return call_checked
 
 
 def csv(value: Any) -> str:
@@ -228,18 +238,16 @@ class _BoundedCode(CodeGenerator):
 
 
 class BoundedSandbox(ImmutableSandboxedEnvironment):
-    """Jinja2's own sandbox with the bounds of F6; a key of a mapping goes before its methods."""
+    """Jinja2's own sandbox, with bounds; a key of a mapping takes precedence over its methods."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
     code_generator_class = _BoundedCode
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """An intercepted operator."""
         check_operator(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Any call in a template."""
         check_call(obj, args, kwargs)
         return super().call(context, obj, *args, **kwargs)
 
@@ -250,16 +258,15 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
             return None
         form = value.__self__
 
-        def formatted(*args: Any, **kwargs: Any) -> str:
+        def format_checked(*args: Any, **kwargs: Any) -> str:
             check_format(form, (*args, *kwargs.values()))
             return inner(*args, **kwargs)
 
-        return formatted
+        return format_checked
 
     @staticmethod
     def concatenated(parts: tuple[Any, ...]) -> str:
-        """The result of `a ~ b`."""
-        return joined(map(text_of, parts))
+        return join_texts(map(text_of, parts))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """`obj.attribute`; an input called `items` is that input."""
@@ -283,20 +290,19 @@ def sandbox(root: Path | None) -> BoundedSandbox:
     for name in _NO_GLOBALS:
         made.globals.pop(name, None)
     for name in _COUNTED_FILTERS:
-        made.filters[name] = counted(made.filters[name])
+        made.filters[name] = check_before(made.filters[name])
     made.filters.update(FILTERS)
     made.filters["readfile"] = readfile_in(root or Path())
     return made
 
 
 @lru_cache(maxsize=256)
-def compiled(source: str, root: Path | None) -> Template:
-    """The compiled template."""
+def compile_template(source: str, root: Path | None) -> Template:
     return sandbox(root).from_string(source)
 
 
 @lru_cache(maxsize=256)
-def compiled_expression(source: str, root: Path | None) -> TemplateExpression:
+def compile_expression(source: str, root: Path | None) -> TemplateExpression:
     """The compiled expression, written without braces."""
     return sandbox(root).compile_expression(source, undefined_to_none=False)
 

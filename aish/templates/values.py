@@ -1,4 +1,4 @@
-"""Values in templates, and rendering of templates that only insert values (F6).
+"""Values in templates, and rendering of templates that only insert values.
 
 A plain `{{ inputs.name }}` is rendered without Jinja2.
 """
@@ -104,7 +104,7 @@ NamePath = tuple[str | int, ...]
 
 
 def is_template(source: str) -> bool:
-    """Whether Jinja2 would see anything but text."""
+    """Return true if Jinja2 would see anything but text."""
     return any(mark in source for mark in _MARKS)
 
 
@@ -129,7 +129,7 @@ def parts_of(source: str) -> tuple[str | NamePath, ...] | None:
 
 
 def look_up(path: NamePath, context: Mapping[str, JsonValue]) -> tuple[bool, JsonValue]:
-    """Whether the path exists as plain JSON, and its value."""
+    """Return true if the path exists as plain JSON, and its value."""
     value: JsonValue = context
     for key in path:
         if isinstance(key, str):
@@ -143,7 +143,7 @@ def look_up(path: NamePath, context: Mapping[str, JsonValue]) -> tuple[bool, Jso
     return True, value
 
 
-def rendered(source: str, context: Mapping[str, JsonValue]) -> str | None:
+def render_plain(source: str, context: Mapping[str, JsonValue]) -> str | None:
     """The text, or `None` where Jinja2 has to render it (or to say what is wrong)."""
     parts = parts_of(source)
     if parts is None:

@@ -1,6 +1,6 @@
-"""Asks the user at the terminal about a tool call or a proposed command line (P2, P9).
+"""Asks the user at the terminal about a tool call or a proposed command line.
 
-A question is shown in full, as rows; a long one in pages. Secrets in it are masked (X4).
+A question is shown in full, as rows; a long one in pages. Secrets in it are masked.
 """
 
 import json
@@ -18,7 +18,7 @@ from aish.core.protocols import Answer, Question
 from aish.core.text import for_terminal, suspicious
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.tty import Terminal, Turns
-from aish.terminal.visible_text import FOLD, barred, cells, folded, labelled, visible, words
+from aish.terminal.visible_text import FOLD, cells, fold, visible, with_bar, with_label, words
 
 _LEAST = 5
 _FOR_THE_PROMPT = 2
@@ -65,14 +65,14 @@ class Masks:
     used: dict[str, None] = field(default_factory=dict)
 
     def text(self, text: str, key: str = "", *, first: bool = True) -> str:
-        """One text; `key` is the name of the argument, `first` its first word or all of it."""
+        """Mask a text; `key` is the name of the argument, `first` its first word or all of it."""
         if not self.secrets:
             return text
         pieces: list[str] = []
         end = 0
         shown: list[_Span] | None = None
         for start, stop, tag in self.secrets.spans(text):
-            shown = _shown(text, key, first=first) if shown is None else shown
+            shown = _visible_spans(text, key, first=first) if shown is None else shown
             for one, other in _without((start, stop), shown):
                 self.used[tag] = None
                 pieces += (text[end:one], tag)
@@ -102,7 +102,6 @@ class Masks:
 
 
 def _without(span: _Span, shown: Sequence[_Span]) -> Iterator[_Span]:
-    """The parts of a span outside of what has to be shown."""
     at, end = span
     for start, stop in sorted(shown):
         if at < min(start, end):
@@ -112,7 +111,7 @@ def _without(span: _Span, shown: Sequence[_Span]) -> Iterator[_Span]:
         yield at, end
 
 
-def _shown(text: str, key: str, *, first: bool) -> list[_Span]:
+def _visible_spans(text: str, key: str, *, first: bool) -> list[_Span]:
     """The part of a text that is not masked: command, path, host."""
     name = key.lower()
     if _PATH_KEYS.search(name):
@@ -150,20 +149,18 @@ class Sheet:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is so long that its size has to be named."""
         return len(self.arguments) > MOST_ROWS
 
     @property
     def offers_always(self) -> bool:
-        """Whether "always" is an accepted answer."""
+        """True if "always" is an accepted answer."""
         return bool(self.always)
 
     def whole(self) -> tuple[str, ...]:
-        """Everything but the prompt."""
         label = words(f"arguments, {_all(self.lines)}:", self.width)
         return (*self.head, *label, *self.arguments, *self.always)
 
-    def beginning(self) -> tuple[str, ...]:
+    def head_and_tail(self) -> tuple[str, ...]:
         """The head and tail of a long question, and how much is between them."""
         left_out = len(self.arguments) - _FIRST - _LAST
         rows = len(self.arguments)
@@ -190,7 +187,6 @@ class VisibleCall:
 
     @property
     def label(self) -> str:
-        """What stands above the arguments."""
         return f"arguments, {_all(len(self.lines))}"
 
 
@@ -225,16 +221,16 @@ def sheet_of(
     """
     call = visible_call(question, secrets, masked)
     facts = [*call.facts, *((label, visible(value)) for label, value in details)]
-    head = [row for label, value in facts for row in labelled(label, value, width)]
+    head = [row for label, value in facts for row in with_label(label, value, width)]
     always: Iterator[str] = iter(())
     if call.always is not None:
-        always = labelled("always", f"auto_approve {call.always}, for this session or run", width)
+        always = with_label("always", f"auto_approve {call.always}, for this session or run", width)
     return Sheet(
         width=width,
         short=_short(question, call, width),
         head=("", *words(f"{_asker(question)} needs an answer", width), *head),
         lines=len(call.lines),
-        arguments=tuple(row for line in call.lines for row in barred(line, width)),
+        arguments=tuple(row for line in call.lines for row in with_bar(line, width)),
         always=tuple(always),
     )
 
@@ -259,7 +255,7 @@ def _short(question: Question, call: VisibleCall, width: int) -> tuple[str, ...]
         return ()
     sent = f"{name} {_json(question.arguments)}"
     why = facts["why"] + (f" ({facts['where']})" if "where" in facts else "")
-    reason = tuple(folded(why, width - len(FOLD), at_spaces=True))
+    reason = tuple(fold(why, width - len(FOLD), at_spaces=True))
     fits = sum(map(cells, sent)) < width and len(reason) <= _MOST_REASON_ROWS
     if not fits or visible(sent) != sent or _turns_around(sent + why):
         return ()
@@ -268,14 +264,14 @@ def _short(question: Question, call: VisibleCall, width: int) -> tuple[str, ...]
 
 
 def _turns_around(text: str) -> bool:
-    """Whether a terminal may show parts of one row in another order."""
+    """Return true if a terminal may show parts of one row in another order."""
     return any(unicodedata.bidirectional(character) in _RIGHT_TO_LEFT for character in text)
 
 
-def barred_arguments(arguments: object, width: int) -> Iterator[str]:
+def arguments_with_bar(arguments: object, width: int) -> Iterator[str]:
     """The complete JSON that will be sent, behind the bar."""
     for line in _arguments(arguments).split("\n"):
-        yield from barred(line, width)
+        yield from with_bar(line, width)
 
 
 def _all(lines: int) -> str:
@@ -283,7 +279,7 @@ def _all(lines: int) -> str:
 
 
 def _asker(question: Question) -> str:
-    """What asks: only a call has a server."""
+    """Name what asks: only a call has a server."""
     return "a tool call" if question.tool.name.server else "another program"
 
 
@@ -348,8 +344,8 @@ def _json(arguments: object, indent: int | None = None) -> str:
     return json.dumps(json.loads(sent), indent=indent, ensure_ascii=False)
 
 
-PROMPT_SHORT = "send? [y/N]"
-PROMPT_SHORT_ALWAYS = "send? [y/N/a]"
+PROMPT_SHORT = "send? [y/N/?]"
+PROMPT_SHORT_ALWAYS = "send? [y/N/a/?]"
 PROMPT = "send this call? [y/N]"
 PROMPT_ASKED = "answer yes? [y/N]"
 PROMPT_ALWAYS = "send this call? [y/N/a]"
@@ -384,7 +380,6 @@ class TerminalApprover:
 
     @property
     def attended(self) -> bool:
-        """Whether there is a terminal; a pipe does not count."""
         return self._turns.attended
 
     async def ask(self, question: Question) -> Answer:
@@ -396,13 +391,13 @@ class TerminalApprover:
                 # While others were asked, it may have been answered.
                 if not await question.is_open():
                     return "no"
-                with _told_of_others(terminal, question.answered):
-                    return await self._asked(terminal, question)
+                with _report_other_answer(terminal, question.answered):
+                    return await self._ask(terminal, question)
         except OSError:
             # A closed terminal is no approval.
             return "no"
 
-    async def _asked(self, terminal: Terminal, question: Question) -> Answer:
+    async def _ask(self, terminal: Terminal, question: Question) -> Answer:
         at_length = False
         while True:
             width = terminal.width
@@ -410,7 +405,7 @@ class TerminalApprover:
                 sheet = sheet_of(question, width, self._secrets)
             except (RecursionError, ValueError):
                 name = visible(str(question.tool.name))
-                await terminal.show(("", *labelled("not sent", f"{name}: {UNSHOWN}", width)))
+                await terminal.show(("", *with_label("not sent", f"{name}: {UNSHOWN}", width)))
                 return "no"
             if sheet.short and not at_length:
                 await terminal.show(sheet.short)
@@ -419,7 +414,7 @@ class TerminalApprover:
             else:
                 prompt = PROMPT if question.tool.name.server else PROMPT_ASKED
                 prompt = PROMPT_ALWAYS if sheet.offers_always else prompt
-                said = await _said_to(terminal, sheet, prompt)
+                said = await _answer_to(terminal, sheet, prompt)
             if said in _AT_LENGTH:
                 at_length = True
                 continue
@@ -435,7 +430,7 @@ class TerminalApprover:
 
 
 @contextmanager
-def _told_of_others(terminal: Terminal, answered: Callable[[], str | None]) -> Generator[None]:
+def _report_other_answer(terminal: Terminal, answered: Callable[[], str | None]) -> Generator[None]:
     """Show at the end who has answered the question first, if somebody else did."""
     try:
         yield
@@ -444,21 +439,21 @@ def _told_of_others(terminal: Terminal, answered: Callable[[], str | None]) -> G
             terminal.show_at_once(words(visible(said), terminal.width))
 
 
-async def _said_to(
+async def _answer_to(
     terminal: Terminal,
     sheet: Sheet,
     prompt: str,
     view: str = VIEW,
     unseen: frozenset[str] = frozenset(),
 ) -> str:
-    """What was typed after the whole question was shown; nothing if the user stops reading.
+    """Return what was typed after the whole question was shown; nothing if the user stops reading.
 
     The words in `unseen` are also accepted before a long question was shown whole.
     """
     if not sheet.is_long:
         await terminal.show(sheet.whole())
     else:
-        await terminal.show(sheet.beginning())
+        await terminal.show(sheet.head_and_tail())
         while (said := _word(await terminal.ask(view))) not in _VIEW:
             if said in unseen:
                 return said
@@ -511,7 +506,7 @@ async def ask_decision(
             sheet = sheet_of(question, width, details=details, masked=masked)
             offers = sheet.offers_always and not deny
             shown = PROMPT_DECIDE_ALWAYS if offers else prompt
-            said = await _said_to(terminal, sheet, shown, view, denials)
+            said = await _answer_to(terminal, sheet, shown, view, denials)
             if said in denials:
                 return "deny"
             if said not in YES and not (offers and said in _ALWAYS):
@@ -546,8 +541,8 @@ async def ask_command(
     note = _SPELLED_OUT if visible(command) != command else ""
     try:
         async with terminal.take() as screen:
-            with _told_of_others(screen, answered):
-                said = await _said(screen, shown, note)
+            with _report_other_answer(screen, answered):
+                said = await _read_answer(screen, shown, note)
     except OSError:
         # A closed terminal is no approval.
         return "no"
@@ -556,7 +551,7 @@ async def ask_command(
     return "edit" if said in _EDIT else "no"
 
 
-async def _said(screen: Terminal, shown: str, note: str) -> str:
+async def _read_answer(screen: Terminal, shown: str, note: str) -> str:
     """The answer typed after everything was shown; nothing if the user stops reading."""
     while True:
         width = screen.width
@@ -575,9 +570,8 @@ async def _said(screen: Terminal, shown: str, note: str) -> str:
 
 
 def _question(shown: str, width: int) -> tuple[tuple[str, ...], str]:
-    """The rows of a command that does not fit into the prompt, and the prompt."""
     prompt = f"run '{shown}'? [y/N/e]"
     # A command broken at its spaces would be a different one; and it must not begin a line.
     if len(prompt) + 2 < width and prompt.isascii():
         return (), prompt
-    return tuple(barred(shown, width)), "run this? [y/N/e]"
+    return tuple(with_bar(shown, width)), "run this? [y/N/e]"

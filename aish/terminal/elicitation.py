@@ -1,4 +1,4 @@
-"""A server requests input from the user while a call of it runs (M11): a flat form, its fields.
+"""A server requests input from the user while a call of it runs: a flat form, its fields.
 
 Everything in such a request is untrusted text: it is shown behind the bar, below a line of our own
 that names the server. The input is shown once more before it is sent.
@@ -17,9 +17,9 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json
 from aish.core.phrases import counted
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.approver import YES, Masks, barred_arguments
+from aish.terminal.approver import YES, Masks, arguments_with_bar
 from aish.terminal.tty import Terminal, Turns
-from aish.terminal.visible_text import barred_text, labelled, visible, words
+from aish.terminal.visible_text import text_with_bar, visible, with_label, words
 
 Kind = Literal["text", "choice", "choices", "integer", "number", "yes or no"]
 _YES = frozenset({"y", "yes", "true"})
@@ -33,15 +33,13 @@ class FieldError(ValueError):
 
 @frozen
 class Choice:
-    """One of the values of a list, and its name."""
-
     value: str
     title: str
 
 
 @frozen
 class Field:
-    """One field; `schema` is that of its values, `default` is `None` if there is none."""
+    """A field; `schema` is that of its values, `default` is `None` if there is none."""
 
     name: str
     title: str
@@ -81,16 +79,12 @@ def check_value(field: Field, value: JsonValue) -> None:
     _check_bounds(field, value)
 
 
-def _read_choice(field: Field, typed: str) -> JsonValue:
-    return _chosen(field, typed.strip())
-
-
 def _read_choices(field: Field, typed: str) -> JsonValue:
     parts = [part.strip() for part in typed.split(",")]
-    return list(dict.fromkeys(_chosen(field, part) for part in parts if part))
+    return list(dict.fromkeys(_choose(field, part) for part in parts if part))
 
 
-def _chosen(field: Field, typed: str) -> str:
+def _choose(field: Field, typed: str) -> str:
     """Selected by number or name; if a name is a number, the name is meant."""
     for choice in field.choices:
         if typed in {choice.value, choice.title}:
@@ -118,7 +112,7 @@ def _read_number(field: Field, typed: str) -> JsonValue:
 
 _READ: Mapping[Kind, Callable[[Field, str], JsonValue]] = {
     "text": lambda _, typed: typed,
-    "choice": _read_choice,
+    "choice": lambda field, typed: _choose(field, typed.strip()),
     "choices": _read_choices,
     "yes or no": _read_bool,
     "integer": _read_number,
@@ -127,7 +121,6 @@ _READ: Mapping[Kind, Callable[[Field, str], JsonValue]] = {
 
 
 def _check_type(field: Field, value: JsonValue) -> None:
-    """Check that a value has the field's type."""
     values = {choice.value for choice in field.choices}
     match field.kind:
         case "text":
@@ -148,44 +141,21 @@ def _check_type(field: Field, value: JsonValue) -> None:
 
 
 def _check_bounds(field: Field, value: JsonValue) -> None:
-    """Check that a value of the right type is within the bounds of the schema."""
-    if isinstance(value, bool):
-        return
-    if isinstance(value, str) and field.kind == "text":
-        _check_size(field, len(value), "minLength", "maxLength", "characters")
-        form = field.schema.get("format")
-        if isinstance(form, str) and form in _FORMATS and not _FORMATS[form](value):
-            raise FieldError(f"not a valid {form}")
-        _check_pattern(field, value)
-    elif isinstance(value, (int, float)):
-        _check_size(field, value, "minimum", "maximum", "")
-        low, high = field.schema.get("exclusiveMinimum"), field.schema.get("exclusiveMaximum")
-        if (_is_number(low) and value <= low) or (_is_number(high) and value >= high):
-            raise FieldError("that is out of bounds")
-    elif is_list(value):
-        _check_size(field, len(value), "minItems", "maxItems", "of them")
+    """Check that a value of the right type is within the bounds of the schema.
 
+    What cannot be checked here is left to the server.
+    """
+    from aish.system.schema.check import LOOP_STEPS, TOO_LONG, check_here
 
-def _check_size(field: Field, size: float, least: str, most: str, noun: str) -> None:
-    low, high = field.schema.get(least), field.schema.get(most)
-    if _is_number(low) and size < low:
-        raise FieldError(f"at least {low} {noun}".rstrip())
-    if _is_number(high) and size > high:
-        raise FieldError(f"at most {high} {noun}".rstrip())
-
-
-def _check_pattern(field: Field, value: str) -> None:
-    """Uses the bounded checker; a pattern that it does not support cannot be checked."""
-    pattern = field.schema.get("pattern")
-    if pattern is None:
-        return
-    from aish.system.schema.check import LOOP_STEPS, check, is_simple
-
-    schema: JsonObject = {"type": "string", "pattern": pattern}
-    if not is_simple(schema):
-        raise FieldError("the value cannot be checked: the form's pattern is too complex")
-    if check(schema, value, steps=LOOP_STEPS):
-        raise FieldError("that does not have the required form")
+    form = field.schema.get("format")
+    is_known = field.kind == "text" and isinstance(form, str) and form in _FORMATS
+    if is_known and not _FORMATS[str(form)](str(value)):
+        raise FieldError(f"not a valid {form}")
+    for problem in check_here(field.schema, value, steps=LOOP_STEPS) or ():
+        if problem.keyword == "pattern":
+            raise FieldError("that does not have the required form")
+        if problem is not TOO_LONG:
+            raise FieldError(problem.message)
 
 
 def _is_date(text: str) -> bool:
@@ -218,12 +188,7 @@ _FORMATS: Mapping[str, Callable[[str], bool]] = {
 }
 
 
-def _is_number(value: JsonValue) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def is_list(value: JsonValue) -> TypeGuard[Sequence[JsonValue]]:
-    """Whether a value is a JSON list."""
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
@@ -306,13 +271,13 @@ def _choices(schema: JsonObject) -> tuple[Choice, ...]:
         found = [Choice(value, str(title)) for value, title in pairs if isinstance(value, str)]
     else:
         rows = schema.get("oneOf", schema.get("anyOf"))
-        found = [one for row in (rows if is_list(rows) else ()) for one in _titled(row)]
+        found = [one for row in (rows if is_list(rows) else ()) for one in _choices_of(row)]
     if len(found) > MOST_CHOICES:
         raise FieldError(f"the form has a list of more than {MOST_CHOICES}")
     return tuple(found)
 
 
-def _titled(row: JsonValue) -> Iterator[Choice]:
+def _choices_of(row: JsonValue) -> Iterator[Choice]:
     value = row.get("const") if isinstance(row, Mapping) else None
     if isinstance(row, Mapping) and isinstance(value, str):
         yield Choice(value, _text(row, "title") or value)
@@ -350,12 +315,12 @@ class TerminalElicitor:
             return DECLINED
         try:
             async with self._turns.take(interrupts=False) as terminal:
-                return await self._asked(terminal, server, params)
+                return await self._ask(terminal, server, params)
         except OSError:
             # Without a terminal there is no answer.
             return CANCELLED
 
-    async def _asked(self, terminal: Terminal, server: str, params: JsonObject) -> JsonObject:
+    async def _ask(self, terminal: Terminal, server: str, params: JsonObject) -> JsonObject:
         said = params.get("message")
         message = Masks(self._secrets).text(said if isinstance(said, str) else "")
         mode = params.get("mode", "form")
@@ -369,12 +334,12 @@ class TerminalElicitor:
             fields = fields_of(params.get("requestedSchema"), str(mode))
         except FieldError as error:
             why = f"answered with a no: {error}"
-            await terminal.show(labelled("aish", visible(why), terminal.width))
+            await terminal.show(with_label("aish", visible(why), terminal.width))
             return DECLINED
-        return await _filled_in(terminal, fields)
+        return await _fill_in(terminal, fields)
 
 
-async def _filled_in(terminal: Terminal, fields: Sequence[Field]) -> JsonObject:
+async def _fill_in(terminal: Terminal, fields: Sequence[Field]) -> JsonObject:
     """The answers of a user who agrees to answer."""
     sent = f"{counted(len(fields), 'field')}; nothing is sent before you have confirmed it"
     await terminal.show(words(f"{sent}; {_GIVE_UP}", terminal.width))
@@ -387,7 +352,7 @@ async def _filled_in(terminal: Terminal, fields: Sequence[Field]) -> JsonObject:
             if found is None:
                 return CANCELLED
             content.update(found)
-        await terminal.show(("", *barred_arguments(content, terminal.width)))
+        await terminal.show(("", *arguments_with_bar(content, terminal.width)))
         typed = await terminal.ask(SEND)
         said = "" if typed is None else typed.strip().lower()
         if said in YES:
@@ -421,17 +386,17 @@ async def _value(terminal: Terminal, one: Field) -> Mapping[str, JsonValue] | No
 def _form_rows(server: str, message: str, width: int) -> Iterator[str]:
     yield ""
     yield from words("a server asks for input, and gets your answer", width)
-    yield from labelled("server", visible(server), width)
-    yield from _some(barred_text(message, width), width)
+    yield from with_label("server", visible(server), width)
+    yield from _some(text_with_bar(message, width), width)
 
 
 def _page_rows(server: str, message: str, url: str, width: int) -> Iterator[str]:
     yield ""
     yield from words("a server wants to open a page; aish declines", width)
-    yield from labelled("server", visible(server), width)
-    yield from labelled("host", visible(_host(url)), width)
-    yield from _some(barred_text(message, width), width)
-    yield from barred_text(url, width)
+    yield from with_label("server", visible(server), width)
+    yield from with_label("host", visible(_host(url)), width)
+    yield from _some(text_with_bar(message, width), width)
+    yield from text_with_bar(url, width)
 
 
 def _field_rows(one: Field, number: int, count: int, width: int) -> Iterator[str]:
@@ -441,16 +406,16 @@ def _field_rows(one: Field, number: int, count: int, width: int) -> Iterator[str
     yield from words(f"field {number} of {count}: {one.wants}, {need}", width)
     label = f"{one.title} ({one.name})" if one.title else one.name
     about = f"{label}: {one.description}" if one.description else label
-    yield from _some(barred_text(about, width), width)
+    yield from _some(text_with_bar(about, width), width)
     for place, choice in enumerate(one.choices, 1):
         own = "" if choice.title == choice.value else f" ({choice.value})"
-        yield from labelled(str(place), visible(choice.title + own), width)
+        yield from with_label(str(place), visible(choice.title + own), width)
     if one.kind == "choices":
         yield from words("some of them, with commas between", width)
     if one.default is not None:
-        yield from labelled("Enter", visible(json.dumps(one.default, ensure_ascii=False)), width)
+        yield from with_label("Enter", visible(json.dumps(one.default, ensure_ascii=False)), width)
     elif not one.required:
-        yield from labelled("Enter", "leaves it out", width)
+        yield from with_label("Enter", "leaves it out", width)
 
 
 def _some(rows: Iterator[str], width: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The terminal device: shows text and reads one line that was typed after it (P2).
+"""The terminal device: shows text and reads one line that was typed after it.
 
 Waits through the event loop, so that Ctrl-C and time limits work while a question is open, and uses
 `/dev/tty`, so that pipes on stdin and stdout neither interfere nor can answer. Sets the terminal
@@ -37,7 +37,7 @@ def line_mode(device: int, *, interrupts: bool = True) -> Generator[None, None, 
     Raises:
         OSError: the terminal is gone.
     """
-    with _changed(device, lambda before: _for_lines(before, interrupts=interrupts)):
+    with _change_modes(device, lambda before: _for_lines(before, interrupts=interrupts)):
         yield
 
 
@@ -48,7 +48,7 @@ def every_key(device: int) -> Generator[None, None, None]:
     Raises:
         OSError: the terminal is gone.
     """
-    with _changed(device, _for_keys):
+    with _change_modes(device, _for_keys):
         yield
 
 
@@ -65,7 +65,9 @@ def drop_typed(device: int) -> None:
 
 
 @contextmanager
-def _changed(device: int, change: Callable[[list[Any]], list[Any]]) -> Generator[None, None, None]:
+def _change_modes(
+    device: int, change: Callable[[list[Any]], list[Any]]
+) -> Generator[None, None, None]:
     before = _modes(device)
     _set(device, change(before))
     try:
@@ -138,16 +140,13 @@ class Terminal:
 
     @property
     def width(self) -> int:
-        """Columns."""
         return self._size.columns or _USUAL_SIZE.columns
 
     @property
     def height(self) -> int:
-        """Rows."""
         return self._size.lines or _USUAL_SIZE.lines
 
     async def show(self, rows: Iterable[str]) -> None:
-        """Write rows, each on its own line."""
         await self._write("".join(f"{row}\n" for row in rows))
 
     def show_at_once(self, rows: Iterable[str]) -> None:
@@ -164,7 +163,7 @@ class Terminal:
         try:
             if marks:
                 self._write_at_once(_MARK_PASTES)
-            line = await self._prompted(prompt)
+            line = await self._read_line(prompt)
             if line is not None and await self._more_came():
                 drop_typed(self.reader)
                 return None
@@ -175,9 +174,9 @@ class Terminal:
 
     async def fill(self, prompt: str) -> str | None:
         """The same for a text that may be pasted; `None` at the end of input and at Ctrl-C."""
-        return await self._prompted(prompt)
+        return await self._read_line(prompt)
 
-    async def _prompted(self, prompt: str) -> str | None:
+    async def _read_line(self, prompt: str) -> str | None:
         text = "\n".join(words(prompt, self.width)) + " "
         # Whoever sees the prompt to its end can answer: nothing is discarded after that.
         await self._write(text[:-_LAST])
@@ -237,7 +236,7 @@ class Terminal:
         return line.decode("utf-8", "replace")
 
     async def _more_came(self) -> bool:
-        """Whether more input follows a line sooner than a person types, even less than a line."""
+        """Return true if more input, however little, follows sooner than a person types."""
         with every_key(self.reader):
             with anyio.move_on_after(_PASTE_MOMENT):
                 await anyio.wait_readable(self.reader)
@@ -249,7 +248,6 @@ class Terminal:
 
 
 def is_terminal(reader: int, writer: int) -> bool:
-    """Whether both ends are terminals."""
     try:
         return os.isatty(reader) and os.isatty(writer)
     except OSError:
@@ -257,16 +255,15 @@ def is_terminal(reader: int, writer: int) -> bool:
 
 
 def has_terminal() -> bool:
-    """Whether this process has a terminal."""
     try:
-        with controlling_terminal():
+        with open_terminal():
             return True
     except OSError:
         return False
 
 
 @contextmanager
-def controlling_terminal() -> Generator[Terminal, None, None]:
+def open_terminal() -> Generator[Terminal, None, None]:
     """The terminal of this process; an `OSError` if it has none."""
     with _device("/dev/tty") as device:
         yield Terminal(device, device)
@@ -309,7 +306,6 @@ class Turns:
 
     @property
     def attended(self) -> bool:
-        """Whether there is a terminal; a pipe does not count."""
         return is_terminal(*self._streams) if self._streams else has_terminal()
 
     @asynccontextmanager
@@ -324,10 +320,7 @@ class Turns:
         async with self._one_at_a_time:
             with (
                 self._pause(),
-                self._terminal() as terminal,
+                terminal_of(*self._streams) if self._streams else open_terminal() as terminal,
                 line_mode(terminal.reader, interrupts=interrupts),
             ):
                 yield terminal
-
-    def _terminal(self) -> AbstractContextManager[Terminal]:
-        return terminal_of(*self._streams) if self._streams else controlling_terminal()

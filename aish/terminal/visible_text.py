@@ -1,4 +1,4 @@
-"""Text without invisible characters, folded at the terminal's width (P2, P9).
+"""Text without invisible characters, folded at the terminal's width.
 
 Stricter than `aish.core.text`: what is harmless in an answer may not be in an approval: an unusual
 space, a mark that strikes a letter through, a character that no font has. Each is escaped, as a
@@ -35,12 +35,11 @@ def visible(text: str) -> str:
         # A mark needs a base letter, and stacked marks cover what is above and below.
         marks = marks + 1 if kind == "mark" else 0 if kind == "base" else _MOST_MARKS
         hidden = kind == "hidden" or (kind == "mark" and marks > _MOST_MARKS)
-        pieces.append(spelled(character) if hidden else character)
+        pieces.append(escape(character) if hidden else character)
     return "".join(pieces)
 
 
-def spelled(character: str) -> str:
-    """The escape of a character, by its number."""
+def escape(character: str) -> str:
     code = ord(character)
     return f"\\u{code:04x}" if code < _FIRST_LONG else f"\\U{code:08x}"
 
@@ -82,27 +81,26 @@ _NARROW = 40
 _SPACE = re.compile(r"(?<=[^ ]) (?=[^ ])")
 
 
-def barred(line: str, width: int) -> Iterator[str]:
-    """One line behind the bar."""
-    for number, row in enumerate(folded(line, width - len(BAR))):
+def with_bar(line: str, width: int) -> Iterator[str]:
+    for number, row in enumerate(fold(line, width - len(BAR))):
         yield (FOLD if number else BAR) + row
 
 
-def barred_text(text: str, width: int) -> Iterator[str]:
+def text_with_bar(text: str, width: int) -> Iterator[str]:
     """Untrusted text of any number of lines behind the bar, all of it visible."""
     for line in text.split("\n"):
-        for number, row in enumerate(folded(visible(line), width - len(BAR), at_spaces=True)):
+        for number, row in enumerate(fold(visible(line), width - len(BAR), at_spaces=True)):
             yield (FOLD if number else BAR) + row
 
 
-def labelled(label: str, value: str, width: int) -> Iterator[str]:
+def with_label(label: str, value: str, width: int) -> Iterator[str]:
     """Our own label and a value on one line, or folded between its words."""
     size = 8 if width >= _NARROW else len(label)
-    for number, row in enumerate(folded(value, width - size - 2, at_spaces=True)):
+    for number, row in enumerate(fold(value, width - size - 2, at_spaces=True)):
         yield f"{'':>{size}}{_GOES_ON}{row}" if number else f"{label:>{size}}: {row}"
 
 
-def folded(line: str, width: int, *, at_spaces: bool = False) -> Iterator[str]:
+def fold(line: str, width: int, *, at_spaces: bool = False) -> Iterator[str]:
     r"""Rows that fit into `width` columns, and end after each `\n` escape.
 
     `at_spaces` breaks them after a space if there is one. It remains at the end of its row, and is
@@ -124,7 +122,7 @@ def folded(line: str, width: int, *, at_spaces: bool = False) -> Iterator[str]:
 
 
 def _cut(text: str, start: int, room: int) -> int:
-    """Where a row that begins at `start` ends; escapes are not split."""
+    """Return where a row that begins at `start` ends; escapes are not split."""
     piece = text[start : start + room]
     if piece.isascii() and (start + room >= len(text) or "\\" not in piece[-_LONGEST_ESCAPE:]):
         return start + len(piece)

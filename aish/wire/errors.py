@@ -1,4 +1,4 @@
-"""Errors of unusable answers, and whether a retry may help (L7, L8)."""
+"""Errors of unusable answers, and whether a retry may help."""
 
 from typing import ClassVar
 
@@ -26,31 +26,31 @@ class StreamError(Exception):
 
 
 class IncompleteStreamError(StreamError):
-    """The stream ended before the answer did: never a success (quirks 15, 16)."""
+    """The stream ended before the answer did: never a success."""
 
     usual_code = "incomplete_stream"
 
 
 class UnfinishedStreamError(IncompleteStreamError):
-    """The stream ended in order, but its finish reason stayed null (quirk 14)."""
+    """The stream ended in order, but its finish reason stayed null."""
 
     usual_code = "unfinished_stream"
 
 
 class EmptyStreamError(StreamError):
-    """Status 200 and no answer at all (quirk 20)."""
+    """Status 200 and no answer at all."""
 
     usual_code = "empty_stream"
 
 
 class UnreadableStreamError(StreamError):
-    """Bytes that are neither an event stream nor a completion (quirks 21, 22)."""
+    """Bytes that are neither an event stream nor a completion."""
 
     usual_code = "unreadable_stream"
 
 
 class InBandError(StreamError):
-    """The endpoint reports an error inside an answer with status 200 (quirks 23 to 26)."""
+    """The endpoint reports an error inside an answer with status 200."""
 
     usual_code = "endpoint_error"
 
@@ -67,20 +67,20 @@ class InBandError(StreamError):
 
 
 class MalformedToolCallError(StreamError):
-    """A tool call that cannot be reconstructed from the data (quirks 47, 54)."""
+    """A tool call that cannot be reconstructed from the data."""
 
     usual_code = "malformed_tool_call"
 
 
 class TruncatedToolCallError(StreamError):
-    """The token limit was reached inside a call's arguments (quirk 55); never executed."""
+    """The token limit was reached inside a call's arguments; never executed."""
 
     usual_code = "truncated_tool_call"
     usually_retryable = False
 
 
 class LimitError(StreamError):
-    """A line, an event or a response over its cap (L4)."""
+    """A line, an event or a response over its cap."""
 
     usual_code = "stream_limit"
     usually_retryable = False

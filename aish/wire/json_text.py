@@ -44,7 +44,7 @@ class BrokenJsonError(ValueError):
 def json_values(text: str) -> Iterator[Any]:
     """The JSON values in a text, one after the other; `DONE` for the marker, which ends it.
 
-    `data:` between values is skipped (quirk 19).
+    `data:` between values is skipped.
 
     Raises:
         BrokenJsonError: the rest is not valid JSON.
@@ -63,7 +63,7 @@ def json_values(text: str) -> Iterator[Any]:
 
 
 def is_cut(text: str) -> bool:
-    """Whether a text is only the beginning of a JSON value."""
+    """Return true if a text is only the beginning of a JSON value."""
     text = text.strip(_SPACE)
     try:
         raw_decode(text)
@@ -77,7 +77,7 @@ def is_cut(text: str) -> bool:
     return False
 
 
-def parsed_object(text: str) -> dict[str, Any] | None:
+def parse_object(text: str) -> dict[str, Any] | None:
     """The JSON object that the whole text is, strictly (finite numbers), else `None`."""
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
@@ -92,7 +92,7 @@ def dump(value: Any) -> str:
 
 
 def excerpt(text: str, mask: Mask, length: int = SHOWN) -> str:
-    """The beginning of an untrusted text on one line, made visible (quirk 22).
+    """The beginning of an untrusted text on one line, made visible.
 
     It is masked before it is cut: half a secret would not be recognised.
     """

@@ -1,4 +1,4 @@
-"""Server-sent events of models and of MCP servers: bytes in, a list of events out (L4, M2).
+"""Server-sent events of models and of MCP servers: bytes in, a list of events out.
 
 Lines end at CRLF, LF or CR and at nothing else, so bytes are split and text is decoded per event.
 Line ends are made LF first; what then has no complete event in it waits, at a cost that does not
@@ -41,7 +41,7 @@ Frame = tuple[bytes, bytes | None]
 
 @frozen
 class SseEvent:
-    """One event; bytes that are not UTF-8 are replaced.
+    """Server-sent event; bytes that are not UTF-8 are replaced.
 
     `id` and `retry` (milliseconds), to continue from, as far as it brings them.
     """
@@ -55,7 +55,7 @@ class SseEvent:
 class SseReader:
     """Reads the body of a response in pieces of any size.
 
-    The last event needs no blank line after it: `close` gives it (quirk 12). `frames` and those
+    The last event needs no blank line after it: `close` gives it. `frames` and those
     after it are the same for many small events per second, without ids and pauses.
     """
 
@@ -80,25 +80,29 @@ class SseReader:
         self._count(chunk)
         return self._events(self._whole_events(chunk))
 
+    def settle(self) -> list[SseEvent]:
+        """The event that only a CR at the end of the last chunk kept waiting."""
+        settled = self._take_whole(b"\n") if self._cr else b""
+        self._cr = False
+        return self._events(settled)
+
     def close(self) -> list[SseEvent]:
         """The event that the end of the body completes.
 
         Raises:
             LimitError: as with `feed`.
         """
-        settled = self._take_whole(b"\n") if self._cr else b""
-        self._cr = False
-        return self._events(settled + self._rest())
+        return [*self.settle(), *self._events(self._rest())]
 
     def frames(self, chunk: bytes) -> list[Frame]:
-        """The same as `feed` without decoding, and with the lines that are no fields."""
+        """Like `feed`, but not decoded, and with the lines that are not fields."""
         self._count(chunk)
         lines = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
         if self._between and lines.endswith(b"\n\n") and b"\r" not in lines:
             return _blocks(lines)  # whole events and nothing before them: nearly always
         return _blocks(self._whole_events(chunk))
 
-    def settled_frames(self) -> list[Frame]:
+    def flush_frames(self) -> list[Frame]:
         """The event that only a CR at the end of the last chunk kept waiting."""
         if not self._cr:
             return []
@@ -150,7 +154,7 @@ class SseReader:
         return whole
 
     def _after_bom(self, chunk: bytes) -> bytes:
-        """What follows one byte order mark, which may come in pieces (quirk 7)."""
+        """Drop one byte order mark, which may come in pieces."""
         head = self._head + chunk
         if len(head) < len(_BOM) and _BOM.startswith(head):
             self._head = head
@@ -218,7 +222,6 @@ def _dispatch(frames: list[Frame], data: list[bytes], event: bytes | None) -> No
 
 
 def _check_caps(lines: list[bytes], caps: Caps) -> None:
-    """Check one event's lines against the caps."""
     if max(map(len, lines)) > caps.line:
         raise LimitError(f"a line of the stream is over {caps.line >> 20} MiB")
     if sum(len(line) for line in lines if line.startswith(b"data")) > caps.event:

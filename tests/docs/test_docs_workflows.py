@@ -22,7 +22,6 @@ def _jobs() -> Iterator[Any]:
                 yield pytest.param(job, id=f"{page.relative_to(ROOT)}:{block.line}:{name}")
 
 
-@pytest.mark.requirement("F9")
 @pytest.mark.parametrize("job", list(_jobs()))
 def test_a_workflow_notices_a_command_that_fails_before_a_pipe(job: Any) -> None:
     default = job.get("defaults", {}).get("run", {}).get("shell")

@@ -11,7 +11,7 @@ from e2e_project import ModelEndpoints, Project
 from mcp_peers import free_port, listening, npm_server, python_server
 from model_endpoint import ModelEndpoint, text_reply, tool_reply
 
-pytestmark = [pytest.mark.peers, pytest.mark.requirement("F8")]
+pytestmark = pytest.mark.peers
 
 PLAIN = {"DEBUG": "1", "LOG_LEVEL": "debug", "TZ": "UTC", "HOME": "${HOME}"}
 KEY = "key-of-the-imported-server"
@@ -288,4 +288,4 @@ def test_a_configuration_of_promptfoo_is_recorded_and_tested(
     assert replayed.code == 0, replayed.stdout
     assert "in French PASSED" in replayed.stdout
     assert (ran.code, ran.stdout) == (0, "Bonjour, Ada\n")
-    assert "`javascript`: `expression: …`" in said.stderr
+    assert "`javascript`: left out: `expression: …`" in said.stderr

@@ -18,7 +18,7 @@ from aish.core.errors import StepFailedError
 from aish.core.json import JsonObject
 from aish.mcp.transports.settings import ServerConnection
 
-pytestmark = [pytest.mark.peers, pytest.mark.requirement("M13")]
+pytestmark = pytest.mark.peers
 
 ORACLE = Path(__file__).parents[1] / "support" / "mcp_oracle_server.py"
 SECONDS = 60.0
@@ -72,7 +72,7 @@ async def asking(s: Scene) -> None:
     assert "file:///srv" in await s.text("all__get-roots-list")
 
 
-@pytest.mark.requirement("M2", "M7", "M9", "M11")
+@pytest.mark.requirement("M13")
 def test_server_everything_over_stdio() -> None:
     argv = (*npm_server("server-everything"), "stdio")
 
@@ -80,7 +80,8 @@ def test_server_everything_over_stdio() -> None:
         await everything(s)
         await asking(s)
         environment = json.loads(await s.text("all__get-env"))
-        assert set(environment) <= {"HOME", "PATH", "LOGNAME", "SHELL", "TERM", "USER"}
+        names = {"HOME", "PATH", "LOGNAME", "SHELL", "TERM", "USER", "AISH_PROCESS_MARK"}
+        assert set(environment) <= names
 
     with_server(command(*argv, alias="all", sampling="allow", roots=(Path("/srv"),)), body)
 
@@ -94,7 +95,6 @@ def everything_url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"{origin}/{'mcp' if request.param == 'streamableHttp' else 'sse'}"
 
 
-@pytest.mark.requirement("M2", "M7", "M9", "M11")
 def test_server_everything_over_http(everything_url: str) -> None:
     async def body(s: Scene) -> None:
         await everything(s)
@@ -104,7 +104,6 @@ def test_server_everything_over_http(everything_url: str) -> None:
     with_server(connection, body)
 
 
-@pytest.mark.requirement("M8")
 def test_server_filesystem(tmp_path: Path) -> None:
     folder = tmp_path.resolve()
     (folder / "note.txt").write_text("hello", encoding="utf-8")
@@ -119,7 +118,6 @@ def test_server_filesystem(tmp_path: Path) -> None:
     with_server(command(*npm_server("server-filesystem"), str(folder), alias="fs"), body)
 
 
-@pytest.mark.requirement("M1")
 def test_mcp_server_git(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "note.txt").write_text("hello", encoding="utf-8")
@@ -133,7 +131,6 @@ def test_mcp_server_git(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(reason="starts a real server")
-@pytest.mark.requirement("M1", "M7")
 def test_mcp_server_time() -> None:
     async def body(s: Scene) -> None:
         found = await s.call("time__get_current_time", timezone="UTC")
@@ -145,7 +142,6 @@ def test_mcp_server_time() -> None:
     with_server(command(python_server("mcp-server-time"), alias="time"), body)
 
 
-@pytest.mark.requirement("M1", "M2", "M9")
 @pytest.mark.parametrize(
     ("protocol", "flags"),
     sampled(
@@ -225,11 +221,9 @@ def come_and_go(connection: ServerConnection) -> None:
     play(scene, seconds=SECONDS)
 
 
-@pytest.mark.requirement("M12", "M5")
 def test_server_everything_comes_and_goes_over_stdio() -> None:
     come_and_go(command(*npm_server("server-everything"), "stdio", alias="all"))
 
 
-@pytest.mark.requirement("M12", "M5")
 def test_server_everything_comes_and_goes_over_http(everything_url: str) -> None:
     come_and_go(http(everything_url, "all"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from e2e_project import Project
+from e2e_project import REPO, Project
 
 WIDE = {"width": 1280, "height": 800}
 NARROW = {"width": 360, "height": 640}
@@ -169,6 +169,17 @@ def open_tab(
 def _note(tab: Tab, message: Any) -> None:
     if message.type in {"error", "warning"} and not message.text.startswith(_EXPECTED):
         tab.errors.append(message.text)
+
+
+AXE = REPO / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def violations(page: Any) -> list[str]:
+    """What axe finds in a page whose details are all open: the rule, and the element."""
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("axe.run()")["violations"]
+    return [f"{rule['id']}: {one['html']}" for rule in found for one in rule["nodes"]]
 
 
 def link_of(project: Project, *arguments: str) -> str:

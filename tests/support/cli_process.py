@@ -26,6 +26,11 @@ from typing import IO, Self
 from fork_server import ForkedProcess, ForkServer
 
 PATIENCE = 60.0
+DRIVERS = {
+    str(Path(__file__).with_name(f"{name}_driver.py"))
+    for name in ("clock", "failpoint", "folder", "moved_clock", "shell_editor")
+}
+"""Programs that run `aish`, or a part of it, with something changed around it."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,11 @@ class Running:
         """Signal the program itself, not its group."""
         self.process.send_signal(kind)
 
+    def interrupt_again(self, kind: signal.Signals = signal.SIGINT) -> None:
+        """Signal it until it has ended: at first that is the same wish as the signal before."""
+        while self.process.poll() is None:
+            self.process.send_signal(kind)
+
     def finish(self, timeout: float = PATIENCE) -> Done:
         """Wait for the end. A process that takes too long is killed, group and all, and fails."""
         try:
@@ -164,7 +174,7 @@ class Aish:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     python: tuple[str, ...] = (sys.executable,)
-    """What starts the interpreter; anything else than it alone starts a real one."""
+    """What starts the interpreter; anything else, but a driver, starts a real one."""
     warm: ForkServer | None = None
     _started: list[Running] = field(default_factory=list)
 
@@ -205,10 +215,15 @@ class Aish:
 def forked_arguments(
     argv: Sequence[str], env: Mapping[str, str], warm: ForkServer | None
 ) -> Sequence[str] | None:
-    """The arguments of `aish`, if a child of `warm` is the same as what `argv` would start."""
-    interpreter, of_aish = argv[:3], argv[3:]
-    plain = [*interpreter] == [sys.executable, "-m", "aish"]
-    return of_aish if plain and warm is not None and warm.same_interpreter(env) else None
+    """The arguments of `aish`, if a child of `warm` is the same as what `argv` would start.
+
+    For a driver of `aish` that is its path, and what follows.
+    """
+    if warm is None or not warm.same_interpreter(env) or argv[0] != sys.executable:
+        return None
+    if argv[1] in DRIVERS:
+        return argv[1:]
+    return argv[3:] if [*argv[1:3]] == ["-m", "aish"] else None
 
 
 def start_process(

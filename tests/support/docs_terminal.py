@@ -1,6 +1,6 @@
 """Blocks of the documentation that show a session at a terminal, typed again and compared.
 
-`local> …` is typed at the prompt, what follows `[y/N/a]` or `run: ` at that question. Before
+`local> …` is typed at the prompt, what follows `[y/N/a/?]` or `run: ` at that question. Before
 `✗ interrupted` Ctrl-C is pressed. The last line of a block is where the person is left.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from terminal_window import Window
 
 _PROMPT = re.compile(r"^(?P<asks>local> ?)(?P<typed>.*)$")
-_QUESTION = re.compile(r"^(?P<asks>.*\[y/N(?:/[ae])?\]|run:) (?P<typed>.*)$")
+_QUESTION = re.compile(r"^(?P<asks>.*\[y/N(?:/[ae])?(?:/\?)?\]|run:) (?P<typed>.*)$")
 # What is said of a server that takes longer than a second, as it may on a busy machine.
 _SLOW = re.compile(r"^· waiting for \S+ to connect; Ctrl-C gives up$")
 CTRL_C, CLEAR_LINE = "\x03", "\x15"

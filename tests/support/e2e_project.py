@@ -175,9 +175,20 @@ class Project:
 
 def driven(project: Project, failpoint: str, *arguments: str) -> Running:
     """The program, started so that it kills itself at a failpoint (`failpoint_driver.py`)."""
-    driver = REPO / "tests" / "support" / "failpoint_driver.py"
-    argv = [sys.executable, str(driver), failpoint, *arguments]
-    return Running(argv, cwd=project.folder, env=project.aish.env, stdin=None)
+    return through(project, "failpoint_driver.py", failpoint, *arguments)
+
+
+def ahead(project: Project, seconds: int, *arguments: str) -> Done:
+    """The program, on a clock that is ahead (`clock_driver.py`)."""
+    with through(project, "clock_driver.py", str(seconds), *arguments) as running:
+        return running.finish()
+
+
+def through(project: Project, driver: str, *arguments: str) -> Running:
+    """The program, started by a driver of `tests/support`."""
+    argv = [sys.executable, str(REPO / "tests" / "support" / driver), *arguments]
+    aish = project.aish
+    return Running(argv, cwd=project.folder, env=aish.env, stdin=None, warm=aish.warm)
 
 
 def stdio(*flags: str | Path) -> str:

@@ -64,7 +64,7 @@ def checked(wanted: Expectation, subject: Subject) -> Checked:
         worker = SchemaWorker()
 
         async def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
-            return await check_any(schema, value, worker)
+            return await check_any(schema, value, worker.check)
 
         try:
             return await check(wanted, subject, fits)

@@ -7,7 +7,7 @@ items (`results`), is the place; WHERE is `before` it is written, when it is hal
 `after` it is written, and `unsynced` or `synced`: before or after the next sync to the disk. The
 process kills itself with SIGKILL there.
 
-What touches the disk is looked up in `os` when `aish` is imported, so this replaces it before.
+What touches the disk is looked up in `os` when `aish` is imported, which it may be already.
 """
 
 import os
@@ -68,7 +68,11 @@ def main() -> None:
     os.write, os.fdatasync = failpoint.write, failpoint.sync  # type: ignore[assignment]  # the parameters have other names
 
     from aish.__main__ import main as aish
+    from aish.system import durable
 
+    durable.write_whole.__defaults__ = (failpoint.write,)
+    for name, function in (("write", failpoint.write), ("sync", failpoint.sync)):
+        object.__setattr__(durable.THE_DISK, name, function)  # ruff: ignore[unnecessary-dunder-call] - it is frozen
     aish()
 
 

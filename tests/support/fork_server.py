@@ -111,6 +111,7 @@ class ForkServer:
     ) -> "ForkedProcess":
         """`aish ARGUMENTS` in a session of its own; streams are as `subprocess.Popen` has them.
 
+        The first of the arguments may be the path of a driver of `aish` that is beside this file.
         With `terminal` its standard input becomes the terminal that controls it.
         """
         ours: list[IO[bytes] | None] = []
@@ -421,6 +422,15 @@ def leave(codes: list[int]) -> None:
             os._exit(codes[0])
 
 
+def _run_program() -> None:
+    if sys.argv[1:] and Path(sys.argv[1]).parent == Path(__file__).parent:  # a driver
+        sys.path.insert(0, str(Path(__file__).parent))
+        del sys.argv[0]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        runpy.run_module("aish", run_name="__main__", alter_sys=True)
+
+
 def main() -> None:
     codes: list[int] = []
     atexit.register(leave, codes)
@@ -428,7 +438,7 @@ def main() -> None:
     serve(socket.socket(fileno=int(sys.argv[1])))
     kill_points.arm(os.environ)
     try:
-        runpy.run_module("aish", run_name="__main__", alter_sys=True)
+        _run_program()
     except SystemExit as leaving:
         if isinstance(leaving.code, int):
             codes.append(leaving.code)

@@ -27,8 +27,9 @@ import anyio
 import httpx
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
+from mcp_processes import is_alive
 
-from aish.system.files import served_state
+from aish.system.files import state_of_servers
 
 SERVER = Path(__file__).with_name("mcp_stdio_server.py")
 LINE_CLIENTS, HTTP_CLIENTS = 8, 4
@@ -126,7 +127,7 @@ class Soak:
                 command, cwd=self.folder, stdin=None, stdout=stderr, stderr=stderr
             )
         began = time.monotonic()
-        await self._until((served_state(self.folder) / "listeners.json").exists)
+        await self._until((state_of_servers(self.folder) / "listeners.json").exists)
         async with anyio.create_task_group() as tasks:
             for number in range(LINE_CLIENTS):
                 tasks.start_soon(self._line_client, number)
@@ -142,15 +143,15 @@ class Soak:
         with anyio.move_on_after(PATIENCE):
             self.report.exit_code = await process.wait()
         with anyio.move_on_after(PATIENCE):
-            await self._until(lambda: not any(map(_is_alive, children)))
+            await self._until(lambda: not any(map(is_alive, children)))
         self._finish(children, time.monotonic() - began)
         return self.report
 
     def _finish(self, children: set[int], seconds: float) -> None:
         report = self.report
         report.seconds = round(seconds, 1)
-        report.left = [f"process {pid}" for pid in sorted(children) if _is_alive(pid)]
-        for path in (self.folder / "run" / "s", served_state(self.folder) / "listeners.json"):
+        report.left = [f"process {pid}" for pid in sorted(children) if is_alive(pid)]
+        for path in (self.folder / "run" / "s", state_of_servers(self.folder) / "listeners.json"):
             if path.exists():
                 report.left.append(str(path))
         told = (self.folder / "stderr").read_text(encoding="utf-8", errors="replace")
@@ -185,7 +186,7 @@ class Soak:
         while not self.is_over:
             await anyio.sleep(KILL_SECONDS)
             pid = int(self.note.read_text(encoding="utf-8").split()[-1])
-            if _is_alive(pid):
+            if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
                 self.report.kills += 1
 
@@ -253,7 +254,7 @@ class Soak:
             await self._paced(call, number + 1)
 
     async def _http_client(self, number: int) -> None:
-        serve = served_state(self.folder)
+        serve = state_of_servers(self.folder)
         listeners = json.loads((serve / "listeners.json").read_text("ascii"))["listeners"]
         url = next(one["listen"] for one in listeners if one["transport"] == "http")
         token = (serve / "token").read_text("ascii").strip()
@@ -294,14 +295,6 @@ def _memory_kib(pid: int) -> int:
     found = re.search(r"VmRSS:\s+(\d+)", status)
     assert found is not None, status
     return int(found[1])
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def _descendants(pid: int) -> set[int]:

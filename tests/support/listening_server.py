@@ -24,7 +24,7 @@ from aish.net.listen.routes import (
     json_response,
 )
 from aish.net.listen.server import Server, serve
-from aish.net.listen.sockets import listening
+from aish.net.listen.sockets import listen_on
 from aish.net.listen.tokens import Token, Tokens
 from aish.system.clock import SystemClock
 
@@ -222,7 +222,7 @@ async def serving(
     calls: list[Call] = []
     faults: list[Exception] = []
     policy: dict[str, Any] = {"socket_scopes": BOTH, "is_refused": lambda _: False}
-    with listening(addresses or (parse_address("127.0.0.1:0"),)) as listeners:
+    with listen_on(addresses or (parse_address("127.0.0.1:0"),)) as listeners:
         async with serve(
             lambda: routes_of(lambda: found[0]),
             listeners,

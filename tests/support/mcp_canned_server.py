@@ -3,7 +3,8 @@
     python tests/support/mcp_canned_server.py FILE
 
 FILE is JSON: `tools` is what is listed, `results` maps names of tools to results (or to an `error`
-in their place), `calls` is a file that gets the parameters of each call. With `answers`, results by
+in their place), `calls` is a file that gets the parameters of each call, `hello` is more of what is
+said to `initialize`. With `answers`, results by
 method (or errors), in turn where it is a list of them, it declares resources and prompts too.
 """
 
@@ -28,7 +29,7 @@ def main() -> None:
             version = params["protocolVersion"]
             info = {"name": "canned", "version": "1"}
             told = {"protocolVersion": version, "capabilities": declared, "serverInfo": info}
-            reply["result"] = told
+            reply["result"] = told | script.get("hello", {})
         elif method in answers:
             with Path(script["calls"]).open("a", encoding="utf-8") as calls:
                 calls.write(json.dumps(params) + "\n")

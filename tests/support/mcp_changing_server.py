@@ -8,16 +8,20 @@ the process instead, and begins with the list that a file `begun` counts; `pid` 
 Every tool says its name.
 """
 
-import json
+from __future__ import annotations
+
 import os
 import sys
-from pathlib import Path
-from typing import Any
 
 import mcp_tools
+import quick_json as json
 
-TOOLS = Path("tools.json")
-BEGUN = Path("begun")
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import Any
+
+TOOLS = "tools.json"
+BEGUN = "begun"
 
 
 def send(*messages: mcp_tools.Message) -> None:
@@ -40,13 +44,15 @@ def answer(message: mcp_tools.Message, tools: Any) -> mcp_tools.Message:
 
 def main() -> None:
     changes = "--announce" in sys.argv or "--end-after-call" in sys.argv
-    lists = json.loads(TOOLS.read_text(encoding="utf-8"))
+    with open(TOOLS, encoding="utf-8") as file:
+        lists = json.loads(file.read())
     number = 0
     if "--end-after-call" in sys.argv:
-        number = len(BEGUN.read_text(encoding="utf-8")) if BEGUN.exists() else 0
-        with BEGUN.open("a", encoding="utf-8") as count:
+        with open(BEGUN, "a", encoding="utf-8") as count:
+            number = count.tell()
             count.write(".")
-        Path("pid").write_text(str(os.getpid()), encoding="utf-8")
+        with open("pid", "w", encoding="utf-8") as file:
+            file.write(str(os.getpid()))
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message:

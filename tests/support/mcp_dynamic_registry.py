@@ -57,7 +57,7 @@ async def dynamic_registry(
         ) as opened:
             opened.begin(connections)
             if settled:
-                await opened.settled()
+                await opened.wait_until_settled()
             yield DynamicScene(opened.registry, notices, dynamic_registry=opened, heard=heard)
     finally:
         reaper.close()

@@ -22,8 +22,8 @@ Method = Callable[[dict[str, Any]], Any]
 class McpEndpoint(ModelEndpoint):
     """An HTTP server at `url`; what its handler raises is raised at the end of the `with`."""
 
-    def __init__(self, handler: Handler) -> None:
-        super().__init__()
+    def __init__(self, handler: Handler, *, port: int = 0) -> None:
+        super().__init__(port=port)
         self._handler = handler
 
     @property

@@ -8,16 +8,15 @@ process after it; `fail` answers that it failed, unless there is a file `mended`
 what `write` says of itself, until `change {text}` makes it say something else.
 """
 
-import argparse
-import json
+from __future__ import annotations
+
 import os
-import signal
 import sys
-from pathlib import Path
 
 import mcp_tools
+import quick_json as json
 
-LEDGER = Path("ledger.txt")
+LEDGER = "ledger.txt"
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
@@ -34,28 +33,27 @@ def tools(description: str) -> list[mcp_tools.Message]:
 
 
 def write(text: str) -> None:
-    with LEDGER.open("a", encoding="utf-8") as ledger:
+    with open(LEDGER, "a", encoding="utf-8") as ledger:
         ledger.write(f"{json.dumps(text)}\n")
 
 
 def called(name: str, text: str) -> mcp_tools.Message:
     if name == "fail":
-        mended = Path("mended").exists()
+        mended = os.path.exists("mended")
         return {**mcp_tools.text_result("mended" if mended else "no luck"), "isError": not mended}
     write(text)
     if name == "die":
         os._exit(4)
-    while name == "hang":
-        signal.pause()
+    if name == "hang":
+        os.read(os.pipe()[0], 1)
     if name == "wait":
-        Path("gate").read_text(encoding="utf-8")
+        with open("gate", encoding="utf-8") as gate:
+            gate.read()
     return mcp_tools.text_result(f"wrote {text}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--describe", default="Write a line")
-    options = parser.parse_args()
+    description = sys.argv[2] if sys.argv[1:2] == ["--describe"] else "Write a line"
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message:
@@ -64,9 +62,9 @@ def main() -> None:
         version = mcp_tools.version_of(message)
         extra = {"resultType": "complete"} if version else {}
         if message["method"] == "tools/list":
-            result = {**extra, "tools": tools(options.describe)}
+            result = {**extra, "tools": tools(description)}
         elif message["method"] == "tools/call" and params["name"] == "change":
-            options.describe = params["arguments"]["text"]
+            description = params["arguments"]["text"]
             changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
             print(json.dumps(changed), flush=True)
             result = {**extra, **mcp_tools.text_result("changed")}

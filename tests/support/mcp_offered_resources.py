@@ -3,8 +3,13 @@
 Standard library only: `mcp_tools.py` uses it in server processes.
 """
 
+from __future__ import annotations
+
 import base64
-from typing import Any
+
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import Any
 
 CAPABILITIES: dict[str, Any] = {"resources": {}, "prompts": {}}
 LIVE_CAPABILITIES: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What became of processes that servers started."""
+"""The end of processes that servers and commands have started."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def is_alive(pid: int) -> bool:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
         return False
-    return status.rpartition(")")[2].split()[0] != "Z"
+    return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
 async def until_gone(pid: int) -> None:

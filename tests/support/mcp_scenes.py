@@ -11,13 +11,12 @@ import anyio
 
 from aish.config.model import ServerEntry, ServerTimeout
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import PackOptions
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import ToolName, ToolResult
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.settings import ServerConnection
-from aish.packs.framework.pack import Pack, PackServices, PackTool
+from aish.packs.framework.pack import READS, Pack, PackServices, PackTool
 from aish.packs.framework.server import OpenPacks
 from aish.packs.parse_worker import ParseWorker
 from aish.packs.tool_results import Answer
@@ -160,7 +159,7 @@ class TwinPack(OpenPacks):
         worker = ParseWorker(None)
         services = PackServices(tasks=cast("TaskGroup", None), reaper=Reaper(), worker=worker)
         tools = tuple(map(_pack_tool, ("read", "bug")))
-        super().__init__({"twin": Pack(tools, root="none")}, None, services, PackOptions())
+        super().__init__({"twin": Pack(tools, root="none")}, None, services, {})
 
     async def start(self) -> None:
         """It shares nothing."""
@@ -183,9 +182,7 @@ def _pack_tool(name: str) -> PackTool:
         "does it",
         {},
         {},
-        {"readOnlyHint": True},
-        changes=False,
-        parallel=True,
+        READS,
         codes=(),
         older={},
         older_parameters={},

@@ -4,12 +4,19 @@ Shared by `mcp_http_server.py` and `mcp_stdio_server.py`, standard library only.
 spoken: `initialize` and the stateless 2026-07-28.
 """
 
+from __future__ import annotations
+
 import base64
-from typing import Any
 
 import mcp_offered_resources
 
-Message = dict[str, Any]
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
+if TYPE_CHECKING:
+    from typing import Any
+
+    Message = dict[str, Any]
+else:
+    Message = dict
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")

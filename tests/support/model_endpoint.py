@@ -508,7 +508,8 @@ def _head(reply: Reply) -> Iterator[bytes]:
 
 
 def _framed(part: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(part), part)
+    # A chunk without content would end the body.
+    return b"%x\r\n%b\r\n" % (len(part), part) if part else b""
 
 
 async def _break(how: Break, writer: asyncio.StreamWriter) -> None:

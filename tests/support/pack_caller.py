@@ -12,24 +12,21 @@ import os
 import resource
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from pack_scenes import started_packs
 
-from aish.core import pack_options
-from aish.core.pack_options import PackOptions
+from aish.system.pack_index import options_class
 
 
 async def called(scene: dict[str, Any]) -> list[str]:
-    options = PackOptions(
-        **{
-            name: getattr(pack_options, f"{name.capitalize()}Options")(
-                **{key: Path(value) if key == "folder" else value for key, value in given.items()}
-            )
-            for name, given in scene["options"].items()
-        }
-    )
+    options = {
+        name: cast("Any", options_class(name))(
+            **{key: Path(value) if key == "folder" else value for key, value in given.items()}
+        )
+        for name, given in scene["options"].items()
+    }
     root = None if scene["root"] is None else Path(scene["root"])
     codes: list[str] = []
     async with started_packs(scene["packs"], root, options, environ=dict(os.environ)) as packs:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from aish.core.pack_options import PackOptions
+from aish.core.options import PackOptions
 from aish.packs.framework.pack import PackServices
 from aish.packs.framework.server import OpenPacks, open_packs
 from aish.packs.parse_worker import ParseWorker

@@ -17,6 +17,11 @@ def sampled(cases: Iterable[Any], *, often: Collection[int], reason: str) -> lis
     return [_case(case, () if index in often else (slow,)) for index, case in enumerate(listed)]
 
 
+def spread(count: int, total: int) -> set[int]:
+    """Return so many indices of a table, from the first to the last at equal distances."""
+    return {round(at * (total - 1) / max(count - 1, 1)) for at in range(count)}
+
+
 def _case(case: Any, marks: tuple[pytest.MarkDecorator, ...]) -> Any:
     if hasattr(case, "marks"):  # a `pytest.param`
         return pytest.param(*case.values, id=case.id, marks=(*case.marks, *marks))

@@ -33,8 +33,9 @@ class HttpHub(ServedHub):
         *arguments: str | Path,
         listen: str = "127.0.0.1:0",
         token: str | None = None,
+        ahead: int = 0,
     ) -> None:
-        super().__init__(project, *arguments, "--http", listen)
+        super().__init__(project, *arguments, "--http", listen, ahead=ahead)
         self.clients: list[httpx.Client] = []
         self._token = token
         self._project = project

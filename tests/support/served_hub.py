@@ -146,7 +146,7 @@ class ServedHub(LineClient):
             cwd=project.folder,
             env=aish.env,
             piped=True,
-            warm=None if ahead else aish.warm,
+            warm=aish.warm,
         )
         super().__init__()
         self._stderr = b""
@@ -179,7 +179,7 @@ class ServedHub(LineClient):
     @property
     def audit(self) -> list[Message]:
         """The records of its audit log, but for one that is being written."""
-        (log,) = (self.state / "audit").glob("audit-*.jsonl")
+        log = self.state / "audit" / f"audit-{self.process.pid}.jsonl"
         whole = log.read_text("ascii").rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines()]
 
@@ -200,7 +200,8 @@ class ServedHub(LineClient):
         """Where it listens, in the order of its options, once it does."""
         self.stderr_with("listening on ")
         named = json.loads((self.state / "listeners.json").read_text("ascii"))
-        return [one["listen"] for one in named["listeners"]]
+        (own,) = (one for one in named["processes"] if one["pid"] == self.process.pid)
+        return [one["listen"] for one in own["listeners"]]
 
     def end_input(self) -> None:
         stream = self.process.stdin

@@ -20,7 +20,7 @@ from tcp_relay import tcp_relay
 
 from aish.core.errors import ExitCode
 from aish.core.events import Exit, Stamped, to_object
-from aish.engine.cancellation import End, Interrupt, lent_by
+from aish.engine.cancellation import End, Interrupt, borrow_signals
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
@@ -181,7 +181,7 @@ async def served_run(
                 return run.exit
 
             async def main() -> None:
-                with lent_by(_interrupt):
+                with borrow_signals(_interrupt):
                     await services.during(whole)
 
             async with anyio.create_task_group() as tasks:

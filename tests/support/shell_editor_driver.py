@@ -22,7 +22,7 @@ from aish.output.style import Look
 from aish.shell.input.editor import Settings
 from aish.shell.input.lines import INTERRUPTED, Lines
 from aish.shell.input.open_editor import open_editor
-from aish.terminal.tty import controlling_terminal
+from aish.terminal.tty import open_terminal
 
 
 class SomeWords:
@@ -99,7 +99,7 @@ class Driver:
         self.screen.line("interrupted" if scope.cancelled_caught else "free")
 
     async def ask(self) -> None:
-        with self.lines.question(), controlling_terminal() as terminal:
+        with self.lines.question(), open_terminal() as terminal:
             self.tell("answered", await terminal.ask("sure?"))
 
     async def obey(self, fifo: str) -> None:
@@ -126,7 +126,7 @@ class Driver:
         elif word == "ask-interrupted":
             with self.lines.question():
                 self.lines.interrupt()
-                with controlling_terminal() as terminal:
+                with open_terminal() as terminal:
                     self.tell("answered", await terminal.ask("sure?"))
         elif word in {"toolbar", "prompt"}:
             setattr(self, word, rest)

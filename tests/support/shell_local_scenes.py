@@ -19,7 +19,7 @@ from aish.engine.environment import Recorder
 from aish.engine.resources.toolbox import AllTools, LocalCommands
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
-from aish.shell.local.approval import Reaction, Said
+from aish.shell.local.approval import CommandAsking, Reaction, Said
 from aish.shell.local.shell import LocalShell
 from aish.system.process.reaper import Reaper
 
@@ -28,7 +28,7 @@ ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LAN
 
 
 @dataclass
-class ScriptedPerson:
+class ScriptedPerson(CommandAsking):
     """A person who answers from a script: an edit is the word and the new text."""
 
     script: list[Reaction] = field(default_factory=list)
@@ -37,7 +37,8 @@ class ScriptedPerson:
     edited: list[str] = field(default_factory=list)
     before: Callable[[str], None] = lambda _: None
 
-    async def ask(self, command: str, _: Callable[[], str | None]) -> Reaction:
+    async def ask(self, command: str, answered: Callable[[], str | None]) -> Reaction:
+        del answered
         await anyio.lowlevel.checkpoint()
         self.before(command)
         self.asked.append(command)

@@ -61,7 +61,7 @@ STATES = {
     "a tool": State(
         ("hello",), "s__sleep", lambda: (tool_reply([("c1", "s__sleep", '{"ms": 600000}')]),)
     ),
-    "an approval": State(("hello",), "[y/N/a]", lambda: (tool_reply([("c1", "s__fail", "{}")]),)),
+    "an approval": State(("hello",), "[y/N/a", lambda: (tool_reply([("c1", "s__fail", "{}")]),)),
     "a proposal": State(("hello",), "run 'ls'? [y/N/e]", lambda: (text_reply("CMD: ls\nCMD: id"),)),
     "an elicitation": State(("hello",), "answer it? [y/N]", _asks),
     "a local command": State((_WAIT,), "\n  │ begun"),

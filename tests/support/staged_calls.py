@@ -4,7 +4,7 @@ from typing import Any
 
 from aish.core.json import JsonObject
 from aish.core.tools import ToolName
-from aish.features.staging.file import StagedCall, StagedHead, sealed
+from aish.features.staging.file import StagedCall, StagedHead, with_digest
 from aish.policy.lock import ServerPin
 
 HEAD = StagedHead("20261121T153101Z-notes-9kq2", "notes", "notes.yaml", "0" * 64)
@@ -25,4 +25,4 @@ def a_call(number: int, arguments: JsonObject | None = None, **changes: Any) -> 
         "rule": "repo__file_write",
         "decision": f"{number:064x}",
     }
-    return sealed(StagedCall(**(fields | changes)), HEAD)
+    return with_digest(StagedCall(**(fields | changes)), HEAD)

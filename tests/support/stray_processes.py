@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+from mcp_processes import is_alive, until_gone
 
 PYTHON = f"{sys.executable} -I -S -c"
 
@@ -76,24 +77,11 @@ def strays_in(folder: Path) -> Iterator[Strays]:
     told.close()
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in {"Z", "X"}
-
-
 async def gone(*pids: int) -> None:
     """Wait until these processes have ended."""
     with anyio.fail_after(20):
         for pid in pids:
-            try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
-                continue
-            await anyio.wait_readable(descriptor)
-            os.close(descriptor)
+            await until_gone(pid)
 
 
 def children_of(pid: int) -> set[int]:

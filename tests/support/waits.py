@@ -119,6 +119,11 @@ class MovedClock:
         self._loop = _MovedLoop()
         return self._loop
 
+    def put_forward(self, seconds: float) -> None:
+        """Put the clock forward, whatever runs out; from any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._loop.put_forward, seconds)
+
     def run_out(self, seconds: float) -> None:
         """Let the time-out of so many seconds run out, now or once it is set; from any thread."""
         assert self._loop is not None

@@ -4,6 +4,7 @@ import os
 import socket
 
 import pytest
+from samples import spread
 
 
 def test_a_connection_outside_loopback_is_refused() -> None:
@@ -23,3 +24,9 @@ def test_a_connection_to_loopback_works() -> None:
 
 def test_no_switch_of_the_surroundings_reaches_a_test() -> None:
     assert not {"CI", "NO_COLOR", "FORCE_COLOR", "OPENAI_API_KEY"} & set(os.environ)
+
+
+def test_a_sample_is_spread_over_its_table() -> None:
+    assert spread(3, 31) == {0, 15, 30}
+    assert spread(1, 5) == {0}
+    assert spread(9, 4) == {0, 1, 2, 3}

@@ -1,4 +1,4 @@
-"""Changes to a body in chunks: the text changes, the chunk boundaries move along (C3, C8).
+"""Changes to a body in chunks: the text changes, the chunk boundaries move along.
 
 Positions are counted in characters of the body's text. Bytes that are not UTF-8 are preserved.
 """
@@ -41,25 +41,25 @@ def json_bytes(value: JsonObject) -> bytes:
         return json.dumps(value).encode()
 
 
-def edited(body: bytes, edits: Iterable[Edit]) -> bytes:
+def apply_edits(body: bytes, edits: Iterable[Edit]) -> bytes:
     """The body with all edits applied; they are in order and do not overlap."""
-    return _spliced(text_of(body), list(edits))[0]
+    return _splice(text_of(body), list(edits))[0]
 
 
-def edited_response(response: Response, edits: Iterable[Edit]) -> Response:
+def apply_to_response(response: Response, edits: Iterable[Edit]) -> Response:
     """The response with all edits applied to its body.
 
     A replacement that spans several chunks is put whole into the first of them.
     """
-    made = list(edits)
-    if not made:
+    edit_list = list(edits)
+    if not edit_list:
         return response
-    body, moves = _spliced(text_of(response.body), made)
+    body, moves = _splice(text_of(response.body), edit_list)
     return replace(
         response,
         body=body,
         headers=_with_length(response.headers, len(body)),
-        chunks=_moved(response.chunks, moves),
+        chunks=_move_chunks(response.chunks, moves),
     )
 
 
@@ -67,15 +67,15 @@ _Move = tuple[int, int, int]
 """Where an edit began and ended in the old bytes, and how many bytes it has now."""
 
 
-def _spliced(text: str, edits: Sequence[Edit]) -> tuple[bytes, list[_Move]]:
+def _splice(text: str, edits: Sequence[Edit]) -> tuple[bytes, list[_Move]]:
     pieces: list[bytes] = []
     moves: list[_Move] = []
     place = offset = 0
     for edit in edits:
-        kept, gone = bytes_of(text[place : edit.start]), bytes_of(text[edit.start : edit.end])
+        before, gone = bytes_of(text[place : edit.start]), bytes_of(text[edit.start : edit.end])
         new = bytes_of(edit.text)
-        pieces += (kept, new)
-        begin = offset + len(kept)
+        pieces += (before, new)
+        begin = offset + len(before)
         offset = begin + len(gone)
         moves.append((begin, offset, len(new)))
         place = edit.end
@@ -83,7 +83,7 @@ def _spliced(text: str, edits: Sequence[Edit]) -> tuple[bytes, list[_Move]]:
     return b"".join(pieces), moves
 
 
-def _moved(chunks: tuple[Chunk, ...], moves: Sequence[_Move]) -> tuple[Chunk, ...]:
+def _move_chunks(chunks: tuple[Chunk, ...], moves: Sequence[_Move]) -> tuple[Chunk, ...]:
     cuts = [0]
     old = shift = 0
     waiting = iter(moves)

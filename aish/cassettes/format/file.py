@@ -1,4 +1,4 @@
-"""Cassettes on disk: where they are stored, and how they are read safely (C9, C11).
+"""Cassettes on disk: where they are stored, and how they are read safely.
 
 Reading needs YAML, whose import takes time: only code that reads or writes imports it.
 """
@@ -43,12 +43,12 @@ def require_cassette(path: Path) -> None:
         beginning = file.read(_BEGINNING)
     if beginning.strip() and not _KEYS.search(beginning):
         raise CassetteFileError(
-            f"`{shown(path)}` is not a cassette, and would be overwritten",
+            f"`{show_path(path)}` is not a cassette, and would be overwritten",
             hint="give another path, or delete the file first",
         )
 
 
-def shown(path: Path) -> str:
+def show_path(path: Path) -> str:
     """A path as a user would type it here: relative to this folder if beneath it, without `..`."""
     whole, here = Path(os.path.normpath(Path.cwd() / path)), Path.cwd()
     if os.path.realpath(whole) != os.path.realpath(path):
@@ -67,10 +67,10 @@ def load(path: Path, *, unfinished: bool = False, renewal: str | None = None) ->
         CassetteFileError: it is missing, incomplete, of another version, or no cassette at all.
     """
     if path.name.endswith(UNFINISHED) and not unfinished:
-        # Even if it looks complete: it was never renamed to its final path (C9).
-        said = "the recording was interrupted and is not complete"
-        raise CassetteFileError(said, where=shown(path), hint="record it again")
-    return parse(content_of(path, renewal), shown(path), unfinished=unfinished)
+        # Even if it looks complete: it was never renamed to its final path.
+        message = "the recording was interrupted and is not complete"
+        raise CassetteFileError(message, where=show_path(path), hint="record it again")
+    return parse(contents(path, renewal), show_path(path), unfinished=unfinished)
 
 
 def parse(data: bytes, name: str, *, unfinished: bool = False) -> Cassette:
@@ -84,7 +84,7 @@ def parse(data: bytes, name: str, *, unfinished: bool = False) -> Cassette:
     return read_cassette(data, name, unfinished=unfinished)
 
 
-def content_of(path: Path, renewal: str | None = None) -> bytes:
+def contents(path: Path, renewal: str | None = None) -> bytes:
     """The bytes of a cassette.
 
     Raises:
@@ -94,22 +94,22 @@ def content_of(path: Path, renewal: str | None = None) -> bytes:
         return read_capped(path, LARGEST)
     except FileNotFoundError:
         raise CassetteFileError(
-            f"no such cassette: `{shown(path)}`", hint=_hint(path, renewal)
+            f"no such cassette: `{show_path(path)}`", hint=_hint(path, renewal)
         ) from None
     except IsADirectoryError:
-        raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette") from None
+        raise CassetteFileError(f"`{show_path(path)}` is a folder, not a cassette") from None
     except UsageError:
-        said = f"the cassette is larger than {LARGEST >> 20} MB"
+        message = f"the cassette is larger than {LARGEST >> 20} MB"
         hint = "check that it is a cassette; large runs are recorded in parts"
-        raise CassetteFileError(said, where=shown(path), hint=hint) from None
+        raise CassetteFileError(message, where=show_path(path), hint=hint) from None
     except OSError as error:
-        said = f"the cassette cannot be read: {error.strerror}"
-        raise CassetteFileError(said, where=shown(path)) from None
+        message = f"the cassette cannot be read: {error.strerror}"
+        raise CassetteFileError(message, where=show_path(path)) from None
 
 
 def _hint(path: Path, renewal: str | None) -> str:
-    records = f"`{renewal or f'aish record FILE -o {shown(path)}'}` records it, live"
+    records = f"`{renewal or f'aish record FILE -o {show_path(path)}'}` records it, live"
     beside = partial(path)
     if beside.exists():
-        return f"a recording was interrupted: `{shown(beside)}`; {records}"
+        return f"a recording was interrupted: `{show_path(beside)}`; {records}"
     return records

@@ -1,6 +1,6 @@
-"""The fields of a cassette's file (C1, C11).
+"""The fields of a cassette's file.
 
-YAML as strings, lists and tables: parsed quickly, and only what a cassette needs (C11, X10).
+YAML as strings, lists and tables: parsed quickly, and only what a cassette needs.
 
 Nothing is guessed: a scalar is text, whatever it looks like, and the reader of a field interprets
 it. Only `null` is nothing and `!!binary` is bytes; any other tag is rejected. Built from libyaml's
@@ -9,8 +9,11 @@ events without recursion, in an eighth of the time of a usual load.
 
 import base64
 import binascii
+import json
 import math
 import re
+from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import starmap
 
 import yaml
@@ -32,7 +35,12 @@ from aish.core.text import for_line
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BINARY = "tag:yaml.org,2002:binary"
-_TEXT = {None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:python/unicode"}
+_PYTHON = "tag:yaml.org,2002:python/"
+TEXTS = (f"{_PYTHON}str", f"{_PYTHON}unicode")
+TUPLE = f"{_PYTHON}tuple"
+BODIES = (f"{_PYTHON}object/new:_io.BytesIO", f"{_PYTHON}object/apply:builtins.iter")
+"""A file or an iterator as a body, of which only the content is read, and no code is run."""
+_KNOWN_TAGS = {None, "!", "tag:yaml.org,2002:str", *TEXTS, TUPLE, *BODIES}
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _DEEPEST = 16
 _MOST_BY_ALIAS = 16 * 1024 * 1024
@@ -43,8 +51,8 @@ class Table(dict[str, "Tree"]):  # ruff: ignore[subclass-builtin] - `UserDict` d
 
     __slots__ = ("line",)
 
-    def __init__(self, line: int) -> None:
-        super().__init__()
+    def __init__(self, line: int, pairs: Iterable[tuple[str, "Tree"]] = ()) -> None:
+        super().__init__(pairs)
         self.line = line
 
 
@@ -82,7 +90,7 @@ class _Builder:
         self._open: list[list[Tree] | Table] = []
         self._keys: list[str | None] = []
         self._anchors: dict[str, Tree] = {}
-        self._pending: list[tuple[str | None, int]] = []
+        self._pending: list[tuple[events.NodeEvent, int]] = []
         self._weights: dict[str, int] = {}
         self._by_alias = 0
 
@@ -110,24 +118,27 @@ class _Builder:
             if self._documents > 1:
                 raise self._wrong(event, "there is a second document")
 
-    def _begin(self, made: list[Tree] | Table, event: events.NodeEvent) -> None:
+    def _begin(self, node: list[Tree] | Table, event: events.NodeEvent) -> None:
         self._check_tag(event)
         if len(self._open) >= _DEEPEST:
             raise self._wrong(event, "it is nested too deeply")
-        self._open.append(made)
+        self._open.append(node)
         self._keys.append(None)
-        self._pending.append((event.anchor, event.start_mark.index + self._by_alias))
+        self._pending.append((event, event.start_mark.index + self._by_alias))
 
     def _end(self, event: events.Event) -> None:
-        made = self._open.pop()
+        node: Tree = self._open.pop()
         self._keys.pop()
-        anchor, weighed = self._pending.pop()
+        begin, weighed = self._pending.pop()
+        anchor = begin.anchor
+        if begin.tag in BODIES and isinstance(node, Table):
+            node = content_of_body(node)
         # Only now: nothing may contain itself.
         if anchor is not None:
-            self._anchors[anchor] = made
+            self._anchors[anchor] = node
             # Its length, including its expanded aliases; at least 1.
             self._weights[anchor] = event.end_mark.index + self._by_alias - weighed + 1
-        self._put(made, event)
+        self._put(node, event)
 
     def _put(self, value: Tree, event: events.Event) -> None:
         if not self._open:
@@ -138,6 +149,8 @@ class _Builder:
             holder.append(value)
             return
         key = self._keys[-1]
+        if key is None and isinstance(value, bytes):
+            value = value.decode("latin-1")
         if key is not None:
             holder[key] = value
             self._keys[-1] = None
@@ -166,11 +179,20 @@ class _Builder:
         return result
 
     def _check_tag(self, event: events.NodeEvent) -> None:
-        if event.tag not in _TEXT:
+        if event.tag not in _KNOWN_TAGS:
             raise self._wrong(event, f"the tag `{event.tag[:60]}` is not allowed in a cassette")
 
     def _wrong(self, event: events.Event, what: str) -> CassetteFileError:
         return CassetteFileError(what, where=f"{self._name}:{event.start_mark.line + 1}")
+
+
+def content_of_body(held: Mapping[str, object]) -> bytes:
+    """The content of a body with one of the tags `BODIES`."""
+    args = held.get("args") or held.get("state")
+    first = args[0] if isinstance(args, list | tuple) and args else b""
+    pieces = first if isinstance(first, list) else [first]
+    known = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
+    return b"".join(piece for piece in known if isinstance(piece, bytes))
 
 
 def _not_yaml(error: yaml.YAMLError, name: str) -> CassetteFileError:
@@ -183,6 +205,12 @@ def _not_yaml(error: yaml.YAMLError, name: str) -> CassetteFileError:
 
 MOST = 100_000
 _AGAIN = "record it again"
+# The first key of what other programs record.
+_OTHERS = {
+    "request": "vcrpy before 1.0",
+    "http_interactions": "VCR for Ruby or by betamax",
+    "log": "a browser",
+}
 
 
 def read_cassette(data: bytes, name: str, *, unfinished: bool) -> Cassette:
@@ -191,25 +219,40 @@ def read_cassette(data: bytes, name: str, *, unfinished: bool) -> Cassette:
     Raises:
         CassetteFileError: it is incomplete, of another version, or no cassette at all.
     """
-    root, ended = read_tree(data, name)
+    root, ended = _json_tree(data) or read_tree(data, name)
     if root is None:
         raise CassetteFileError("the cassette is empty", where=name, hint=_AGAIN)
     if isinstance(root, Table) and "aish" in root:
         raise CassetteFileError("this is a pipeline, not a cassette", where=name)
     if not isinstance(root, Table) or "interactions" not in root:
-        raise CassetteFileError("this is not a cassette: it has no `interactions`", where=name)
-    if root.get("version") != str(FORMAT):
-        raise _other_version(root.get("version"), FORMAT, name)
+        row = root[0] if isinstance(root, list) and root else root
+        maker = next((_OTHERS[key] for key in _OTHERS if isinstance(row, Table) and key in row), "")
+        hint = f"it was recorded by {maker}; those of vcrpy 1.0 and later can be read"
+        message = "this is not a cassette: it has no `interactions`"
+        raise CassetteFileError(message, where=name, hint=hint if maker else None)
     head = _head(root.get("metadata"), name, unfinished=unfinished)
+    if root.get("version", None if head else str(FORMAT)) != str(FORMAT):
+        raise _other_version(root.get("version"), FORMAT, name)
     if head and not (ended or unfinished):
         raise CassetteFileError(
             "the cassette is cut short: its last line is missing", where=name, hint=_AGAIN
         )
     rows = root["interactions"]
     if not isinstance(rows, list) or len(rows) > MOST:
-        said = f"`interactions` is not a list of at most {MOST}"
-        raise CassetteFileError(said, where=name)
+        message = f"`interactions` is not a list of at most {MOST}"
+        raise CassetteFileError(message, where=name)
     return Cassette(head, tuple(_Row(row, n, name).read() for n, row in enumerate(rows, 1)))
+
+
+def _json_tree(data: bytes) -> tuple[Tree, bool] | None:
+    """The tree of vcrpy's JSON, whose escapes of surrogates are not YAML."""
+    if not data.lstrip().startswith(b"{"):
+        return None
+    try:
+        root = json.loads(data, object_pairs_hook=partial(Table, 1), parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return None
+    return root, True
 
 
 def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
@@ -221,8 +264,8 @@ def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
         raise _other_version(version, VERSION, name)
     complete = metadata["complete"] == "true"
     if not (complete or unfinished):
-        said = "the recording was interrupted and is not complete"
-        raise CassetteFileError(said, where=name, hint=_AGAIN)
+        message = "the recording was interrupted and is not complete"
+        raise CassetteFileError(message, where=name, hint=_AGAIN)
     env = metadata.get("env")
     run, clock = metadata.get("run"), metadata.get("clock")
     if not (isinstance(run, str) and isinstance(clock, str) and isinstance(env, Table)):
@@ -234,9 +277,9 @@ def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
 
 
 def _other_version(found: Tree, known: int, name: str) -> CassetteFileError:
-    shown = for_line(found[:20]) if isinstance(found, str) else "none"
-    said = f"the cassette is of version {shown}, and this program reads version {known}"
-    return CassetteFileError(said, where=name, hint=_AGAIN)
+    version = for_line(found[:20]) if isinstance(found, str) else "none"
+    message = f"the cassette is of version {version}, and this program reads version {known}"
+    return CassetteFileError(message, where=name, hint=_AGAIN)
 
 
 def _chunk(size: str, time: str) -> Chunk:
@@ -271,11 +314,16 @@ class _Row:
         return Interaction(request, self._response(answer))
 
     def _response(self, answer: Table) -> Response:
-        status = self._table(answer, "status")
-        code = self._text(status.get("code"), "status.code")
+        # Recordings of httpx by vcrpy before 5.0 have `status_code` and `content`.
+        is_old = "status_code" in answer
+        status = Table(0) if is_old else self._table(answer, "status")
+        code = self._text(answer["status_code"] if is_old else status.get("code"), "status.code")
         if not re.fullmatch(r"[1-9]\d\d", code):
             raise self._wrong("its `status.code` is not an HTTP status")
-        held = answer.get("body")
+        key = "content" if is_old else "body"
+        if key not in answer:
+            raise self._wrong(f"its response has no `{key}`")
+        held = answer[key]
         body = held.get("string") if isinstance(held, Table) else held
         content = self._bytes(body, "response.body.string")
         broken = answer.get("broken")
@@ -300,8 +348,8 @@ class _Row:
             raise self._wrong("its `chunks` are not a list of `size@seconds`")
         whole = sum(chunk.size for chunk in chunks)
         if whole != length:
-            said = f"its `chunks` add up to {whole} bytes, and its body has {length}"
-            raise self._wrong(said, hint="without `chunks` the body comes in one piece")
+            message = f"its `chunks` add up to {whole} bytes, and its body has {length}"
+            raise self._wrong(message, hint="without `chunks` the body comes in one piece")
         return chunks
 
     def _headers(self, value: Tree, what: str) -> Headers:
@@ -311,12 +359,12 @@ class _Row:
             raise self._wrong(f"its `{what}` is not a mapping")
         pairs: list[tuple[str, str]] = []
         for name, values in value.items():
-            for one in values if isinstance(values, list) else [values]:
-                if not isinstance(one, str):
+            for item in values if isinstance(values, list) else [values]:
+                if isinstance(item, list | Table):
                     raise self._wrong(
                         f"its `{what}` holds a `{for_line(name[:40])}` that is not text"
                     )
-                pairs.append((name, one))
+                pairs.append((name, "" if item is None else self._text(item, what)))
         return tuple(pairs)
 
     def _bytes(self, value: Tree, what: str) -> bytes:
@@ -325,16 +373,18 @@ class _Row:
         return self._text(value, what).encode("utf-8", "surrogatepass")
 
     def _text(self, value: Tree, what: str) -> str:
+        if isinstance(value, bytes):
+            return value.decode("latin-1")
         if isinstance(value, str):
             return value
         raise self._wrong(f"its `{what}` is not text")
 
     def _table(self, holder: Tree, key: str) -> Table:
-        found = holder.get(key) if isinstance(holder, Table) else None
-        if isinstance(found, Table):
-            return found
+        table = holder.get(key) if isinstance(holder, Table) else None
+        if isinstance(table, Table):
+            return table
         raise self._wrong(f"it has no `{key}`")
 
     def _wrong(self, what: str, *, hint: str | None = None) -> CassetteFileError:
-        said = f"interaction {self._number} cannot be used: {what}"
-        return CassetteFileError(said, where=self._where, hint=hint)
+        message = f"interaction {self._number} cannot be used: {what}"
+        return CassetteFileError(message, where=self._where, hint=hint)

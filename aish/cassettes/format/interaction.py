@@ -1,4 +1,4 @@
-"""The content of a cassette: exchanges in the order of the run, and the head (C1, C3, C9).
+"""The content of a cassette: exchanges in the order of the run, and the head.
 
 Bodies are bytes here; the file format decides between text and base64. An exchange that is not HTTP
 has a uri such as `mcp+stdio://<alias>` and a status of 200. `Exchange` is one while it is recorded;
@@ -31,7 +31,7 @@ class Request:
 
 @frozen
 class Chunk:
-    """One chunk of a streamed body: its length in bytes, and its time since the request.
+    """A chunk of a streamed body: its length in bytes, and its time since the request.
 
     `after` is the number of an interaction whose request must have been sent before this chunk is
     played, for unsolicited server messages; 0 if that does not matter.
@@ -55,7 +55,7 @@ class Response:
 
     @property
     def is_headless(self) -> bool:
-        """Whether the exchange broke off before the head of a response arrived."""
+        """True if the exchange broke off before the head of a response arrived."""
         known = (self.status, self.reason) == (NO_ANSWER, NO_ANSWER_REASON)
         return known and self.broken is not None
 
@@ -105,14 +105,14 @@ class CassetteFileError(UsageError):
 
 
 class CassetteMissError(AishError):
-    """In replay, a request is not in the cassette (C5); the message has the diff."""
+    """In replay, a request is not in the cassette; the message has the diff."""
 
     exit_code = ExitCode.CASSETTE
     code = "cassette_miss"
 
 
 class Exchange:
-    """One exchange while it is recorded; ending it twice is harmless.
+    """An exchange while it is recorded; ending it twice is harmless.
 
     `number` is its place in the order of the run, counted from 1.
     """
@@ -137,7 +137,7 @@ class Exchange:
 
     @property
     def ended(self) -> bool:
-        """Whether the response has ended."""
+        """True if the response has ended."""
         return self._ended
 
     def chunk(self, data: bytes, after: int = 0) -> None:
@@ -171,17 +171,17 @@ class Exchange:
 
 def in_order(kept: Sequence[Interaction | Exchange | None]) -> tuple[Interaction, ...]:
     """All interactions in order, with references adjusted to their current numbers."""
-    there = [place for place, one in enumerate(kept) if one is not None]
+    there = [place for place, item in enumerate(kept) if item is not None]
     numbers = {place + 1: number for number, place in enumerate(there, 1)}
-    found = (
+    interactions = (
         one.interaction if isinstance(one, Exchange) else one for one in kept if one is not None
     )
     if len(there) == len(kept):
-        return tuple(found)
-    return tuple(numbered(one, numbers) for one in found)
+        return tuple(interactions)
+    return tuple(with_numbers(interaction, numbers) for interaction in interactions)
 
 
-def numbered(one: Interaction, numbers: Mapping[int, int]) -> Interaction:
+def with_numbers(one: Interaction, numbers: Mapping[int, int]) -> Interaction:
     """The interaction in another cassette, with references replaced by the other `numbers`."""
     if not any(chunk.after for chunk in one.response.chunks):
         return one

@@ -30,11 +30,11 @@ def json_messages(text: str) -> Iterator[JsonObject]:
     if isinstance(whole, Mapping):
         yield whole
     elif isinstance(whole, Sequence) and not isinstance(whole, str):
-        yield from (one for one in whole if isinstance(one, Mapping))
+        yield from (message for message in whole if isinstance(message, Mapping))
     else:
         events = [event.value for event in stream_events(text)] if "data:" in text else []
         lines = (json_object(line) for line in text.splitlines()) if not events else iter(events)
-        yield from (one for one in lines if isinstance(one, Mapping) and _is_shallow(one))
+        yield from (item for item in lines if isinstance(item, Mapping) and _is_shallow(item))
 
 
 def at(value: JsonValue, *path: str | int) -> JsonValue:
@@ -72,5 +72,5 @@ def _is_shallow(value: JsonValue) -> bool:
             inner = held
         if inner and depth >= _DEEPEST:
             return False
-        waiting += [(one, depth + 1) for one in inner if isinstance(one, (Mapping, list))]
+        waiting += [(item, depth + 1) for item in inner if isinstance(item, (Mapping, list))]
     return True

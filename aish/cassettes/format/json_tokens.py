@@ -38,7 +38,7 @@ Cut = tuple[int, int, str]
 """The characters from one place to another of a string's value, and what comes in their stead."""
 
 
-def located(text: str, start: int, end: int) -> Located:
+def locate(text: str, start: int, end: int) -> Located:
     """The value from `start` to `end`; of a duplicate key the last one."""
     root: list[Located] = []
     open_: list[list[Located] | dict[str, Located]] = [root]
@@ -54,7 +54,7 @@ def located(text: str, start: int, end: int) -> Located:
         elif sign == '"' and isinstance(holder, dict) and keys[-1] is None:
             keys[-1] = json.loads(token[0], strict=False) if token["closed"] else ""
         else:
-            value = _begun(token)
+            value = _start_value(token)
             if isinstance(holder, list):
                 holder.append(value)
             else:
@@ -66,7 +66,7 @@ def located(text: str, start: int, end: int) -> Located:
     return root[0] if root else None
 
 
-def _begun(token: re.Match[str]) -> Scalar | list[Located] | dict[str, Located]:
+def _start_value(token: re.Match[str]) -> Scalar | list[Located] | dict[str, Located]:
     match token[0][0]:
         case "{":
             return {}

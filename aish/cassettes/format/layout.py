@@ -1,4 +1,4 @@
-"""A cassette as the text of a file: vcrpy's format, formatted for review (C1, C10)."""
+"""A cassette as the text of a file: vcrpy's format, formatted for review."""
 
 import re
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _LONG = 80
 _WIDTH = 1 << 30
 
 
-def opening(head: Head) -> str:
+def head_text(head: Head) -> str:
     """The beginning of a file, up to the first interaction."""
     metadata = {
         "complete": head.complete,
@@ -39,11 +39,11 @@ def opening(head: Head) -> str:
 
 
 def entry(interaction: Interaction) -> str:
-    """One interaction, as an item of the list."""
+    """An interaction as an item of the list."""
     request, response = interaction.request, interaction.response
     answer: dict[str, Any] = {
         "status": {"code": response.status, "message": response.reason},
-        "headers": _grouped(response.headers),
+        "headers": _group_by_name(response.headers),
         "body": {"string": _body(response.body)},
     }
     if response.chunks:
@@ -53,7 +53,7 @@ def entry(interaction: Interaction) -> str:
     asked = {
         "method": request.method,
         "uri": request.uri,
-        "headers": _grouped(request.headers),
+        "headers": _group_by_name(request.headers),
         "body": _body(request.body),
     }
     return _dump([{"request": asked, "response": answer}])
@@ -62,7 +62,7 @@ def entry(interaction: Interaction) -> str:
 def whole(head: Head, interactions: Iterable[Interaction]) -> str:
     """A complete file."""
     entries = [entry(interaction) for interaction in interactions]
-    return "".join((opening(head), *(entries or [NOTHING]), END))
+    return "".join((head_text(head), *(entries or [NOTHING]), END))
 
 
 def document(tree: object) -> str:
@@ -78,7 +78,7 @@ def chunks_text(chunks: Iterable[Chunk]) -> str:
     )
 
 
-def _grouped(headers: Headers) -> dict[str, list[str]]:
+def _group_by_name(headers: Headers) -> dict[str, list[str]]:
     grouped: dict[str, list[str]] = {}
     for name, value in headers:
         grouped.setdefault(name, []).append(value)

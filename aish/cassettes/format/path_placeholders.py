@@ -1,4 +1,4 @@
-"""Placeholders in a cassette for folders that differ between machines (C4).
+"""Placeholders in a cassette for folders that differ between machines.
 
 A path occurs in a body as plain text, in JSON, escaped once or twice (a tool call's arguments are
 JSON within JSON), or in a `file://` address. If it contains a quote, a backslash, a space or a
@@ -44,12 +44,12 @@ class PathPlaceholders:
         """The text with paths replaced by placeholders."""
         if not self._tags:
             return text
-        return self._pattern_for(text).sub(lambda found: self._tags[found[0]], text)
+        return self._pattern_for(text).sub(lambda match: self._tags[match[0]], text)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """The positions of the folders' paths: start, end, placeholder."""
-        for found in self._pattern_for(text).finditer(text) if self._tags else ():
-            yield found.start(), found.end(), self._tags[found[0]]
+        for match in self._pattern_for(text).finditer(text) if self._tags else ():
+            yield match.start(), match.end(), self._tags[match[0]]
 
     def _pattern_for(self, text: str) -> re.Pattern[str]:
         escaped = "\\/" in text
@@ -60,15 +60,15 @@ class PathPlaceholders:
 
     def show(self, text: str) -> str:
         """The text with placeholders replaced by the paths of this machine."""
-        return _TAGS.sub(lambda found: self._paths.get(found[0], found[0]), text)
+        return _TAGS.sub(lambda match: self._paths.get(match[0], match[0]), text)
 
     def showings(self, text: str) -> Iterator[Edit]:
         """The same as edits, for a body: within JSON a path is escaped as JSON."""
-        for found in _TAGS.finditer(text):
-            if path := self._paths.get(found[0]):
-                for _ in range(0 if self._is_plain else _depth(text, found.start())):
+        for match in _TAGS.finditer(text):
+            if path := self._paths.get(match[0]):
+                for _ in range(0 if self._is_plain else _depth(text, match.start())):
                     path = _in_json(path)
-                yield Edit(found.start(), found.end(), path)
+                yield Edit(match.start(), match.end(), path)
 
 
 def _pattern(tags: Iterable[str]) -> re.Pattern[str]:

@@ -21,29 +21,29 @@ class Said:
 
     @property
     def is_request(self) -> bool:
-        """Whether a response is expected."""
+        """True if a response is expected."""
         return bool(self.method) and self.id is not None
 
     @property
     def is_volatile(self) -> bool:
-        """Whether it is sent depending on timing only: opening a stream, ending."""
+        """True if only timing decides that it is sent: opening a stream, ending."""
         return (
             self.is_listening or self.verb == "DELETE" or self.method == "notifications/cancelled"
         )
 
     @property
     def is_listening(self) -> bool:
-        """Whether it opens a stream for unsolicited messages of the server."""
+        """True if it opens a stream for unsolicited messages of the server."""
         return self.verb == "GET" or self.method == "subscriptions/listen"
 
     @property
     def is_reply(self) -> bool:
-        """Whether it responds to a request of the server."""
+        """True if it responds to a request of the server."""
         return not self.method and self.id is not None
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it belongs to the session itself, and goes live whenever the session does."""
+        """True if it belongs to the session itself, and goes live with it."""
         return self.is_volatile or self.method in _OPENING
 
     def refusal(self) -> bytes:
@@ -67,7 +67,7 @@ def message_of(body: bytes) -> JsonObject | None:
     if b'"jsonrpc"' not in body:
         return None
     try:
-        found = json.loads(body)
+        message = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, Mapping) else None
+    return message if isinstance(message, Mapping) else None

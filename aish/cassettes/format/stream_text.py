@@ -1,9 +1,9 @@
-"""The text of a stream of server-sent events, joined from its deltas (C8).
+"""The text of a stream of server-sent events, joined from its deltas.
 
 A secret, or a folder's path, that a model sends over several deltas is in no single line of the
 body; it is in the strings that share a path within the events.
 
-The last event of a stream that broke off: its content up to then (C8).
+The last event of a stream that broke off: its content up to then.
 """
 
 import json
@@ -15,9 +15,9 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Protocol
 
-from aish.cassettes.format.edits import Edit, edited_response, text_of
+from aish.cassettes.format.edits import Edit, apply_to_response, text_of
 from aish.cassettes.format.interaction import Response
-from aish.cassettes.format.json_tokens import Cut, Located, Scalar, located, text_edits
+from aish.cassettes.format.json_tokens import Cut, Located, Scalar, locate, text_edits
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 
@@ -31,14 +31,14 @@ def cut_value(data: str) -> JsonValue:
     for gone in range(_LONGEST_ESCAPE if len(data) <= _LARGEST else 0):
         begun = data[: len(data) - gone]
         try:
-            value: JsonValue = json.loads(begun + _closing(begun))
+            value: JsonValue = json.loads(begun + _missing_end(begun))
         except (ValueError, RecursionError):
             continue
         return value
     return None
 
 
-def _closing(begun: str) -> str:
+def _missing_end(begun: str) -> str:
     """The quote and the brackets that are missing at the end."""
     is_text = False
     missing: list[str] = []
@@ -69,12 +69,10 @@ class Finder(Protocol):
     """Finds text to be replaced: `Secrets`, or `PathPlaceholders`."""
 
     def __bool__(self) -> bool:
-        """Whether it looks for anything."""
-        ...
+        """Return true if it looks for anything."""
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """The matches: start, end, replacement."""
-        ...
 
 
 @frozen
@@ -104,11 +102,11 @@ class Strand:
 
 def documents(text: str) -> Iterator[StreamEvent]:
     """The parts of a body: events, or one message per line, or one document."""
-    found = False
+    has_events = False
     for event in _events(text, even_cut=True) if "data:" in text else ():
-        found = True
+        has_events = True
         yield event
-    if found or text.lstrip()[:1] not in {"{", "["}:
+    if has_events or text.lstrip()[:1] not in {"{", "["}:
         return
     if whole := _event(0, len(text), [text]):
         yield from whole
@@ -133,15 +131,15 @@ def _events(text: str, *, even_cut: bool = False) -> Iterator[StreamEvent]:
             end = line.end(1)
             data.append(line[1][begun.end() :])
         elif not line[1] and data:
-            found = _event(start, end, data)
-            if not found and even_cut and line.end() == len(text):
-                found = [StreamEvent(start, end, cut_value("\n".join(data)))]
-            yield from found
+            event = _event(start, end, data)
+            if not event and even_cut and line.end() == len(text):
+                event = [StreamEvent(start, end, cut_value("\n".join(data)))]
+            yield from event
             start, data = -1, []
 
 
 @lru_cache(maxsize=1)
-def spoken(text: str) -> Mapping[_Path, Strand]:
+def strings_by_path(text: str) -> Mapping[_Path, Strand]:
     """The strings of a body, those with the same path joined.
 
     Cached for the last body, since several callers need them.
@@ -157,25 +155,25 @@ def masks(text: str, finder: Finder) -> list[Edit]:
     if not finder:
         return []
     changed: dict[int, dict[int, list[Cut]]] = {}
-    for strand in spoken(text).values():
+    for strand in strings_by_path(text).values():
         for (number, place), cuts in _cuts(strand, finder):
             changed.setdefault(number, {})[place] = cuts
     edits: list[Edit] = []
     for index, event in enumerate(documents(text) if changed else ()):
-        if made := changed.get(index):
-            strings = list(_strings(located(text, event.start, event.end), 0))
-            for place, cuts in made.items():
+        if moves := changed.get(index):
+            strings = list(_strings(locate(text, event.start, event.end), 0))
+            for place, cuts in moves.items():
                 edits += text_edits(text, strings[place], cuts)
     # Of duplicate keys in an object, the last one replaces the first.
     return sorted(edits, key=lambda edit: edit.start)
 
 
-def replaced(response: Response, finder: Finder) -> Response:
+def replace_matches(response: Response, finder: Finder) -> Response:
     """The response with all matches in its body replaced, whether split or whole."""
     if not finder:
         return response
-    whole = edited_response(response, masks(text_of(response.body), finder))
-    return edited_response(whole, list(starmap(Edit, finder.spans(text_of(whole.body)))))
+    whole = apply_to_response(response, masks(text_of(response.body), finder))
+    return apply_to_response(whole, list(starmap(Edit, finder.spans(text_of(whole.body)))))
 
 
 def _event(start: int, end: int, data: list[str]) -> list[StreamEvent]:
@@ -216,10 +214,10 @@ class _Node:
         self.strand = Strand()
 
     def at(self, step: str | int) -> "_Node":
-        found = self.below.get(step)
-        if found is None:
-            found = self.below[step] = _Node()
-        return found
+        node = self.below.get(step)
+        if node is None:
+            node = self.below[step] = _Node()
+        return node
 
     def strands(self, path: _Path) -> Iterator[tuple[_Path, Strand]]:
         if self.strand.texts:

@@ -1,4 +1,4 @@
-"""Checks that vcrpy's own reader reads a cassette as ours does (C1).
+"""Checks that vcrpy's own reader reads a cassette as ours does.
 
 For `aish cassette check`: importing vcrpy takes longer than replaying a run.
 """
@@ -13,7 +13,7 @@ from aish.cassettes.format.interaction import Cassette
 
 
 def difference(path: Path, ours: Cassette) -> str | None:
-    """What vcrpy reads from a file that we have read as `ours`, if that differs."""
+    """Return what vcrpy reads from a file that we have read as `ours`, if that differs."""
     try:
         requests, responses, *_ = deserialize(path.read_text(encoding="utf-8"), yamlserializer)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""A cassette as a conversation: all messages, in the order of the run (C10).
+"""A cassette as a conversation: all messages, in the order of the run.
 
 Requests to models as messages and what is new in each, and messages to and from tool servers as
 text. The wire joins a model's stream: `read_answer` is given. Texts are untrusted.
@@ -124,7 +124,7 @@ class LocalCommand:
 
 @frozen
 class ShownFiles:
-    """What a model was shown of `context.files`: names of files, each with what happened to it.
+    """The `context.files` shown to a model: names of files, each with what happened to it.
 
     `text` is what was sent, and is in the next request to the model too.
     """
@@ -208,7 +208,7 @@ def messages_of(body: JsonObject) -> tuple[Message, ...]:
 
 @frozen
 class Heard:
-    """What is new in a request; `follows` is the exchange before it in the same conversation."""
+    """The news of a request; `follows` is the exchange before it in the same conversation."""
 
     news: tuple[Message, ...]
     follows: int | None = None
@@ -300,7 +300,7 @@ class Reply:
 
 
 def is_to_server(request: Request) -> bool:
-    """Whether it is an MCP request."""
+    """Return true for an MCP request."""
     if request.uri.startswith("mcp+"):
         return True
     if b'"jsonrpc"' in request.body:
@@ -311,8 +311,8 @@ def is_to_server(request: Request) -> bool:
 
 def message_of(request: Request) -> JsonObject | None:
     """The JSON-RPC message in a request."""
-    found = json_object(text_of(request.body))
-    return found if found is not None and "jsonrpc" in found else None
+    message = json_object(text_of(request.body))
+    return message if message is not None and "jsonrpc" in message else None
 
 
 def server_of(uri: str) -> str:
@@ -329,14 +329,14 @@ def server_of(uri: str) -> str:
 
 
 def opens(request: Request) -> bool:
-    """Whether a request belongs to the start or the end of a session."""
+    """Return true if a request belongs to the start or the end of a session."""
     message = message_of(request)
     if message is None:
         return request.method.upper() in {"GET", "DELETE"}
     return message.get("method") in _OPENING
 
 
-def opening_event(interaction: Interaction) -> str | None:
+def describe_opening(interaction: Interaction) -> str | None:
     """The result of an exchange of the session start; nothing if there is nothing to report."""
     request, response = interaction.request, interaction.response
     message = message_of(request)
@@ -354,10 +354,10 @@ def opening_event(interaction: Interaction) -> str | None:
         return "knows no server/discover"
     if reply.failed or (reply.found is None and method != "notifications/initialized"):
         return f"{method}: {trouble_of(interaction) or reply.text or 'no answer'}"
-    return _opened(method, result)
+    return _describe_opening_result(method, result)
 
 
-def _opened(method: str, result: JsonValue) -> str | None:
+def _describe_opening_result(method: str, result: JsonValue) -> str | None:
     match method:
         case "initialize" | "server/discover":
             name = word(at(result, "serverInfo", "name"))
@@ -371,40 +371,41 @@ def _opened(method: str, result: JsonValue) -> str | None:
 
 
 def trouble_of(interaction: Interaction) -> str | None:
-    """How an exchange failed below the message level, as text."""
+    """Describe how an exchange failed below the message level."""
     response = interaction.response
     if response.broken is not None:
-        return left_or_broken(response.broken)
+        return break_text(response.broken)
     if response.status >= 400:  # ruff: ignore[magic-value-comparison] - HTTP errors begin here
         return f"HTTP {response.status} {response.reason}".rstrip()
     return None
 
 
-def left_or_broken(broken: str) -> str:
+def break_text(broken: str) -> str:
     """`Response.broken`, as text."""
     return "left before the end" if broken == _LEFT else f"broken off: {broken}"
 
 
 def reply_to(message: JsonObject, interaction: Interaction) -> Reply:
     """The reply to a message."""
-    found: JsonObject | None = None
+    reply: JsonObject | None = None
     beside: list[JsonObject] = []
-    for one in json_messages(text_of(interaction.response.body)):
-        if "method" not in one and ("result" in one or "error" in one):
-            found = found if found is not None and not _answers(one, message) else one
-        elif "method" in one:
-            beside.append(one)
-    told = tuple(_told(beside))
-    if found is None:
-        return Reply("", failed=False, beside=told, found=None)
-    if "error" in found:
-        code, said = at(found, "error", "code"), word(at(found, "error", "message"))
-        return Reply(f"error {word(code)}: {said}", failed=True, beside=told, found=found)
-    failed = at(found, "result", "isError") is True
-    return Reply(_result_text(found), failed=failed, beside=told, found=found)
+    for item in json_messages(text_of(interaction.response.body)):
+        if "method" not in item and ("result" in item or "error" in item):
+            is_reply = str(item.get("id")) == str(message.get("id"))
+            reply = reply if reply is not None and not is_reply else item
+        elif "method" in item:
+            beside.append(item)
+    events = tuple(_describe_others(beside))
+    if reply is None:
+        return Reply("", failed=False, beside=events, found=None)
+    if "error" in reply:
+        code, message_text = at(reply, "error", "code"), word(at(reply, "error", "message"))
+        return Reply(f"error {word(code)}: {message_text}", failed=True, beside=events, found=reply)
+    failed = at(reply, "result", "isError") is True
+    return Reply(_result_text(reply), failed=failed, beside=events, found=reply)
 
 
-def sampled_texts(response: Response) -> Iterator[str]:
+def texts_of_sampling(response: Response) -> Iterator[str]:
     """The last texts of a sampling request of a server."""
     if _SAMPLING.encode() not in response.body:
         return
@@ -414,19 +415,15 @@ def sampled_texts(response: Response) -> Iterator[str]:
             value = waiting.pop()
             if isinstance(value, Mapping):
                 if value.get("method") == _SAMPLING:
-                    said = items(at(value, "params", "messages"))
-                    yield content_text(at(said[-1], "content")) if said else ""
+                    messages = items(at(value, "params", "messages"))
+                    yield content_text(at(messages[-1], "content")) if messages else ""
                 waiting.extend(value.values())
             elif isinstance(value, list):
                 waiting.extend(value)
 
 
-def _answers(one: JsonObject, message: JsonObject) -> bool:
-    return str(one.get("id")) == str(message.get("id"))
-
-
-def _result_text(found: JsonObject) -> str:
-    result = found.get("result")
+def _result_text(reply: JsonObject) -> str:
+    result = reply.get("result")
     content = at(result, "content")
     if isinstance(content, list) and content:
         return content_text(content)
@@ -434,17 +431,17 @@ def _result_text(found: JsonObject) -> str:
     return word(structured if structured is not None else result)
 
 
-def _told(beside: Sequence[JsonObject]) -> Iterator[str]:
+def _describe_others(beside: Sequence[JsonObject]) -> Iterator[str]:
     """Other messages of a server during the exchange; progress reports are only counted."""
     progress = 0
-    for one in beside:
-        method = word(one.get("method"))
+    for message in beside:
+        method = word(message.get("method"))
         if method == "notifications/progress":
             progress += 1
-        elif "id" in one:
+        elif "id" in message:
             yield f"the server asks: {method}"
         elif method == "notifications/message":
-            level, data = word(at(one, "params", "level")), word(at(one, "params", "data"))
+            level, data = word(at(message, "params", "level")), word(at(message, "params", "data"))
             yield f"log {level}: {data}"
         else:
             yield method
@@ -467,8 +464,8 @@ ReadAnswer = Callable[[JsonObject, Response], Answer]
 def conversation(interactions: Iterable[Interaction], read_answer: ReadAnswer) -> tuple[Part, ...]:
     """The entries of the exchanges; numbers count from 1."""
     reader = _Reader(read_answer)
-    found = starmap(reader.read, enumerate(interactions, 1))
-    return tuple(_joined(found))
+    parts = starmap(reader.read, enumerate(interactions, 1))
+    return tuple(_join_handshakes(parts))
 
 
 class _Reader:
@@ -484,9 +481,9 @@ class _Reader:
         if request.uri.startswith("context:"):
             return _files(number, interaction)
         if request.uri.startswith("approval:"):
-            return _answered(number, interaction)
+            return _read_question(number, interaction)
         if is_to_server(request):
-            self._sampled.update(sampled_texts(interaction.response))
+            self._sampled.update(texts_of_sampling(interaction.response))
             return _exchange(number, interaction)
         if (body := chat_request(request)) is not None:
             return self._turn(number, interaction, body)
@@ -514,7 +511,7 @@ def _exchange(number: int, interaction: Interaction) -> Part:
     request = interaction.request
     server = server_of(request.uri)
     if opens(request):
-        event = opening_event(interaction)
+        event = describe_opening(interaction)
         return Handshake(number, server, () if event is None else (event,))
     message = message_of(request) or {}
     method = word(message.get("method"))
@@ -558,21 +555,21 @@ def _command(number: int, interaction: Interaction) -> LocalCommand:
 
 
 def _files(number: int, interaction: Interaction) -> ShownFiles:
-    found = json_object(text_of(interaction.response.body))
+    body = json_object(text_of(interaction.response.body))
     return ShownFiles(
         number=number,
         step=interaction.request.uri.partition("://")[2],
         files=tuple(
-            (word(at(one, "path")), word(at(one, "change"))) for one in items(at(found, "files"))
+            (word(at(file, "path")), word(at(file, "change"))) for file in items(at(body, "files"))
         ),
-        text=word(at(found, "text")),
+        text=word(at(body, "text")),
     )
 
 
-def _answered(number: int, interaction: Interaction) -> AnsweredQuestion:
+def _read_question(number: int, interaction: Interaction) -> AnsweredQuestion:
     request = interaction.request
     asked = json_object(text_of(request.body))
-    found = json_object(text_of(interaction.response.body))
+    body = json_object(text_of(interaction.response.body))
     count = at(asked, "number")
     return AnsweredQuestion(
         number=number,
@@ -580,17 +577,17 @@ def _answered(number: int, interaction: Interaction) -> AnsweredQuestion:
         tool=word(at(asked, "tool")),
         digest=word(at(asked, "digest")),
         count=count if isinstance(count, int) else 1,
-        answer=word(at(found, "answer")),
-        by=word(at(found, "by")),
-        way=word(at(found, "way")),
-        note=word(at(found, "note")),
+        answer=word(at(body, "answer")),
+        by=word(at(body, "by")),
+        way=word(at(body, "way")),
+        note=word(at(body, "note")),
     )
 
 
 def _argv(asked: JsonValue) -> tuple[str, ...] | str:
-    found = asked if isinstance(asked, list) else at(asked, "argv")
-    if isinstance(found, list):
-        return tuple(word(one) for one in found)
+    words = asked if isinstance(asked, list) else at(asked, "argv")
+    if isinstance(words, list):
+        return tuple(word(part) for part in words)
     return word(at(asked, "command")) or word(asked)
 
 
@@ -603,7 +600,7 @@ def _other(number: int, interaction: Interaction) -> OtherExchange:
         status=response.status,
         reason=response.reason,
         body=_readable(response.body),
-        trouble=None if response.broken is None else left_or_broken(response.broken),
+        trouble=None if response.broken is None else break_text(response.broken),
     )
 
 
@@ -618,20 +615,20 @@ def _seconds(response: Response) -> float | None:
     return response.chunks[-1].seconds if response.chunks else None
 
 
-def _joined(parts: Iterable[Part]) -> Iterator[Part]:
+def _join_handshakes(parts: Iterable[Part]) -> Iterator[Part]:
     """Merges the handshake entries of a server, up to the next other message to it."""
-    made: list[Part] = []
+    result: list[Part] = []
     opening: dict[str, int] = {}
     for part in parts:
         if not isinstance(part, Handshake):
             if isinstance(part, ServerExchange):
                 opening.pop(part.server, None)
-            made.append(part)
+            result.append(part)
         elif (place := opening.get(part.server)) is not None:
-            first = made[place]
+            first = result[place]
             assert isinstance(first, Handshake)
-            made[place] = replace(first, events=first.events + part.events)
+            result[place] = replace(first, events=first.events + part.events)
         else:
-            opening[part.server] = len(made)
-            made.append(part)
-    return (one for one in made if not isinstance(one, Handshake) or one.events)
+            opening[part.server] = len(result)
+            result.append(part)
+    return (one for one in result if not isinstance(one, Handshake) or one.events)

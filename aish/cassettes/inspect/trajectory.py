@@ -1,8 +1,8 @@
-"""The actions of two runs, compared: calls, prompts, answers, tokens, seconds (C7, C10).
+"""The actions of two runs, compared: calls, prompts, answers, tokens, seconds.
 
 compare(before: Trajectory, after: Trajectory) -> Comparison
 
-`comparison_lines(comparison)` returns the escaped text (X2, X3). A `Trajectory` is made from a
+`comparison_lines(comparison)` returns the escaped text. A `Trajectory` is made from a
 cassette or from a run's events.
 """
 
@@ -18,7 +18,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
 from aish.core.phrases import dollars, shorten_counted
 from aish.core.text import for_line
-from aish.core.text_diff import changed_lines
+from aish.core.text_diff import line_changes
 
 
 @frozen
@@ -138,11 +138,11 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether all but endpoints, tokens, time and the order of calls is equal."""
+        """True if all but endpoints, tokens, time and the order of calls is equal."""
         asked = self.settings
         is_asked_otherwise = asked is not None and (asked.models or asked.parameters or asked.tools)
-        said = self.prompts or self.answers or self.approvals
-        return not (is_asked_otherwise or self.calls or said)
+        is_otherwise = self.prompts or self.answers or self.approvals
+        return not (is_asked_otherwise or self.calls or is_otherwise)
 
 
 def compare(before: Trajectory, after: Trajectory) -> Comparison:
@@ -168,10 +168,10 @@ def compare(before: Trajectory, after: Trajectory) -> Comparison:
 def _settings(old: Sequence[ModelRequest], new: Sequence[ModelRequest]) -> Settings:
     """Requests with the same messages are compared, then the rest, paired in order."""
     pairs: _Pairs = []
-    for key in (_whole, _said, _asked_with, _any):
-        old_left, new_left = _left(len(old), len(new), pairs)
-        old_keys, new_keys = [key(one) for one in old], [key(one) for one in new]
-        pairs += _paired(old_left, new_left, old_keys.__getitem__, new_keys.__getitem__)
+    for key in (_whole, _messages_text, _settings_text, _any):
+        old_left, new_left = _indexes_without_pair(len(old), len(new), pairs)
+        old_keys, new_keys = [key(request) for request in old], [key(request) for request in new]
+        pairs += _pairs(old_left, new_left, old_keys.__getitem__, new_keys.__getitem__)
     both = [(old[a], new[b]) for a, b in sorted(pairs, key=itemgetter(1))]
     return Settings(
         models=_changes([({"": a.model}, {"": b.model}) for a, b in both]),
@@ -183,7 +183,7 @@ def _settings(old: Sequence[ModelRequest], new: Sequence[ModelRequest]) -> Setti
 
 def _changes(pairs: Sequence[tuple[JsonObject, JsonObject]]) -> tuple[SettingChange, ...]:
     """The differences between pairs of objects, each difference once."""
-    found: dict[str, SettingChange] = {}
+    changes: dict[str, SettingChange] = {}
     for before, after in pairs:
         for name in dict.fromkeys((*before, *after)):
             old, new = before.get(name), after.get(name)
@@ -193,20 +193,20 @@ def _changes(pairs: Sequence[tuple[JsonObject, JsonObject]]) -> tuple[SettingCha
             if name not in before or name not in after:
                 kind = "added" if name in after else "missing"
             key = f"{kind} {name} {_text(old)} {_text(new)}"
-            count = found[key].requests + 1 if key in found else 1
-            found[key] = SettingChange(kind, name, old, new, count, len(pairs))
-    return tuple(found.values())
+            count = changes[key].requests + 1 if key in changes else 1
+            changes[key] = SettingChange(kind, name, old, new, count, len(pairs))
+    return tuple(changes.values())
 
 
 def _whole(request: ModelRequest) -> str:
-    return f"{_said(request)} {_asked_with(request)}"
+    return f"{_messages_text(request)} {_settings_text(request)}"
 
 
-def _said(request: ModelRequest) -> str:
+def _messages_text(request: ModelRequest) -> str:
     return _text(request.messages)
 
 
-def _asked_with(request: ModelRequest) -> str:
+def _settings_text(request: ModelRequest) -> str:
     return _text([request.model, dict(request.parameters), dict(request.tools)])
 
 
@@ -224,11 +224,11 @@ _Pairs = list[tuple[int, int]]
 
 def _calls(old: Sequence[Call], new: Sequence[Call]) -> tuple[tuple[CallChange, ...], bool]:
     """Equal calls first, wherever they are; then those of the same tool, paired in order."""
-    same = _paired(range(len(old)), range(len(new)), lambda n: _key(old[n]), lambda n: _key(new[n]))
-    old_left, new_left = _left(len(old), len(new), same)
-    other = _paired(old_left, new_left, lambda n: old[n].tool, lambda n: new[n].tool)
+    same = _pairs(range(len(old)), range(len(new)), lambda n: _key(old[n]), lambda n: _key(new[n]))
+    old_left, new_left = _indexes_without_pair(len(old), len(new), same)
+    other = _pairs(old_left, new_left, lambda n: old[n].tool, lambda n: new[n].tool)
     pairs = [(a, b) for a, b in same if not _agree(old[a].result, new[b].result)] + other
-    old_left, new_left = _left(len(old), len(new), same + other)
+    old_left, new_left = _indexes_without_pair(len(old), len(new), same + other)
     changes = [(b, 0, CallChange("changed", old[a], new[b])) for a, b in pairs]
     changes += [(b, 2, CallChange("added", None, new[b])) for b in new_left]
     changes += [(a, 1, CallChange("missing", old[a], None)) for a in old_left]
@@ -254,10 +254,10 @@ def _approvals(approvals: Sequence[tuple[str, str]]) -> _Named:
 
 def _texts(old: _Named, new: _Named) -> tuple[TextChange, ...]:
     """Equal texts first, wherever they are; then those of one kind, paired in order."""
-    same = _paired(range(len(old)), range(len(new)), lambda n: old[n], lambda n: new[n])
-    old_left, new_left = _left(len(old), len(new), same)
-    pairs = _paired(old_left, new_left, lambda n: old[n][0], lambda n: new[n][0])
-    old_left, new_left = _left(len(old), len(new), same + pairs)
+    same = _pairs(range(len(old)), range(len(new)), lambda n: old[n], lambda n: new[n])
+    old_left, new_left = _indexes_without_pair(len(old), len(new), same)
+    pairs = _pairs(old_left, new_left, lambda n: old[n][0], lambda n: new[n][0])
+    old_left, new_left = _indexes_without_pair(len(old), len(new), same + pairs)
     return (
         *(TextChange("changed", old[a][0], old[a][1], new[b][1]) for a, b in pairs),
         *(TextChange("missing", *old[a], None) for a in old_left),
@@ -265,7 +265,7 @@ def _texts(old: _Named, new: _Named) -> tuple[TextChange, ...]:
     )
 
 
-def _paired(
+def _pairs(
     old: Sequence[int],
     new: Sequence[int],
     old_key: Callable[[int], Hashable],
@@ -278,7 +278,7 @@ def _paired(
     return [(places.popleft(), place) for place in new if (places := waiting.get(new_key(place)))]
 
 
-def _left(old: int, new: int, pairs: _Pairs) -> tuple[list[int], list[int]]:
+def _indexes_without_pair(old: int, new: int, pairs: _Pairs) -> tuple[list[int], list[int]]:
     """The indexes without a pair."""
     olds, news = {a for a, _ in pairs}, {b for _, b in pairs}
     return [n for n in range(old) if n not in olds], [n for n in range(new) if n not in news]
@@ -298,14 +298,14 @@ _OF_WORDS = 3
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """One block for each setting, call, prompt and answer that changed, then the totals."""
+    """Yield a block for each setting, call, prompt and answer that changed, then the totals."""
     if (asked := comparison.settings) is not None:
         for change in asked.models:
             yield f"model changed{_in(change)}: {_word(change.before)} → {_word(change.after)}"
         for change in asked.parameters:
-            yield from _setting("parameter", change, _value)
+            yield from _describe("parameter", change, _value)
         for change in asked.tools:
-            yield from _setting("tool", change, _definition)
+            yield from _describe("tool", change, _definition)
     for call in comparison.calls:
         yield from _call(call)
     if comparison.reordered:
@@ -319,13 +319,13 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     yield from _totals(comparison.before, comparison.after)
 
 
-def _setting(what: str, change: SettingChange, text: Callable[[JsonValue], str]) -> Iterator[str]:
-    yield f"{what} {change.kind}{_in(change)}: {_clipped(change.name)}"
+def _describe(what: str, change: SettingChange, text: Callable[[JsonValue], str]) -> Iterator[str]:
+    yield f"{what} {change.kind}{_in(change)}: {_clip(change.name)}"
     before, after = change.before, change.after
     if change.kind == "changed":
-        found = list(_difference(text(before), text(after)))
+        lines = list(_difference(text(before), text(after)))
         # For two words a position is not useful.
-        yield from (line for line in found if len(found) > _OF_WORDS or "@@" not in line)
+        yield from (line for line in lines if len(lines) > _OF_WORDS or "@@" not in line)
     elif what == "parameter":
         yield from _difference(
             None if change.kind == "added" else text(before),
@@ -339,7 +339,7 @@ def _in(change: SettingChange) -> str:
 
 
 def _word(value: JsonValue) -> str:
-    return _clipped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return _clip(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _value(value: JsonValue) -> str:
@@ -364,9 +364,9 @@ def _call(change: CallChange) -> Iterator[str]:
     if before is None or after is None:
         only = before or after
         assert only is not None
-        yield f"call {change.kind}: {_named(only)}"
+        yield f"call {change.kind}: {_clip(only.tool)} {_arguments(only.arguments)}"
         return
-    yield f"call changed: {_clipped(after.tool)}"
+    yield f"call changed: {_clip(after.tool)}"
     if before.arguments != after.arguments:
         yield f"  - {_arguments(before.arguments)}"
         yield f"  + {_arguments(after.arguments)}"
@@ -377,7 +377,7 @@ def _call(change: CallChange) -> Iterator[str]:
 
 def _text_lines(changes: Sequence[TextChange]) -> Iterator[str]:
     for change in changes:
-        yield f"{_clipped(change.what)} {change.kind}:"
+        yield f"{_clip(change.what)} {change.kind}:"
         yield from _difference(change.before, change.after)
 
 
@@ -385,13 +385,13 @@ def _difference(before: str | None, after: str | None) -> Iterator[str]:
     if before is None or after is None:
         mark = "+" if before is None else "-"
         text = (before if after is None else after) or ""
-        found: Sequence[str] = [f"{mark}{line}" for line in text.split("\n")]
+        lines: Sequence[str] = [f"{mark}{line}" for line in text.split("\n")]
     else:
-        found = changed_lines(before, after)
-    for line in found[:_SHOWN]:
-        yield f"  {line[:1]} {_clipped(line[1:])}".rstrip() if line[:2] != "@@" else f"  {line}"
-    if len(found) > _SHOWN:
-        yield f"  … and {len(found) - _SHOWN} more lines"
+        lines = line_changes(before, after)
+    for line in lines[:_SHOWN]:
+        yield f"  {line[:1]} {_clip(line[1:])}".rstrip() if line[:2] != "@@" else f"  {line}"
+    if len(lines) > _SHOWN:
+        yield f"  … and {len(lines) - _SHOWN} more lines"
 
 
 def _totals(before: Totals, after: Totals) -> Iterator[str]:
@@ -407,8 +407,8 @@ def _totals(before: Totals, after: Totals) -> Iterator[str]:
             yield f"{name:14}  {_number(old)} → {_number(new)}"
     costs = [before.cost_usd, after.cost_usd]
     if costs != [None, None]:
-        said = ("unknown" if cost is None else dollars(cost) for cost in costs)
-        yield f"{'cost':14}  {' → '.join(said)}"
+        amounts = ("unknown" if cost is None else dollars(cost) for cost in costs)
+        yield f"{'cost':14}  {' → '.join(amounts)}"
 
 
 def _number(value: float | None) -> str:
@@ -417,13 +417,9 @@ def _number(value: float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.1f}"
 
 
-def _named(call: Call) -> str:
-    return f"{_clipped(call.tool)} {_arguments(call.arguments)}"
-
-
 def _arguments(value: JsonValue) -> str:
-    return _clipped(json.dumps(value, ensure_ascii=False))
+    return _clip(json.dumps(value, ensure_ascii=False))
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     return for_line(shorten_counted(text, _WIDTH))

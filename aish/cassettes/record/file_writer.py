@@ -1,4 +1,4 @@
-"""Writes a cassette next to its target, and renames it to the target at the end (C9).
+"""Writes a cassette next to its target, and renames it to the target at the end.
 
 The input is already redacted; until all of it is checked, only the current user can read the file.
 Nothing is written, and no YAML imported, before the first
@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from aish.cassettes.format.file import LARGEST, UNFINISHED, partial, require_cassette, shown
+from aish.cassettes.format.file import LARGEST, UNFINISHED, partial, require_cassette, show_path
 from aish.cassettes.format.interaction import CassetteFileError, Head, Interaction
-from aish.system.files import shared_mode
+from aish.system.files import file_mode
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
@@ -40,10 +40,10 @@ class Recording:
         self._is_empty = True
         self._size = 0
         self._written: dict[int, tuple[Interaction, slice]] = {}
-        with _said(path):
+        with _raise_file_errors(path):
             require_place(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = _locked(path)
+            self._descriptor = _open_and_lock(path)
             os.ftruncate(self._descriptor, 0)
 
     def __enter__(self) -> Self:
@@ -58,11 +58,11 @@ class Recording:
         Raises:
             CassetteFileError: it cannot be written, such as on a full disk.
         """
-        from aish.cassettes.format.layout import entry, opening
+        from aish.cassettes.format.layout import entry, head_text
 
         if self._is_empty:
             self._is_empty = False
-            self._write(opening(self._head).encode())
+            self._write(head_text(self._head).encode())
         data = entry(interaction).encode()
         began = self._size
         self._write(data)
@@ -76,12 +76,12 @@ class Recording:
         Raises:
             CassetteFileError: it cannot be written; what stood in its place is as it was.
         """
-        from aish.cassettes.format.layout import END, NOTHING, opening
+        from aish.cassettes.format.layout import END, NOTHING, head_text
 
         self._is_empty = False
-        with _said(self._path):
-            entries = [self._read_back(one) for one in interactions]
-            beginning = opening(replace(head, complete=True))
+        with _raise_file_errors(self._path):
+            entries = [self._read_back(interaction) for interaction in interactions]
+            beginning = head_text(replace(head, complete=True))
             pieces = (beginning.encode(), *(entries or [NOTHING.encode()]), END.encode())
             # Before the existing file is replaced.
             self._require_room(sum(map(len, pieces)))
@@ -90,8 +90,8 @@ class Recording:
             os.lseek(self._descriptor, 0, os.SEEK_SET)
         for data in pieces:
             self._write(data)
-        with _said(self._path):
-            os.fchmod(self._descriptor, shared_mode(place or self._path))
+        with _raise_file_errors(self._path):
+            os.fchmod(self._descriptor, file_mode(place or self._path))
             os.fsync(self._descriptor)
             partial(self._path).replace(place or self._path)
         self.close()
@@ -125,13 +125,13 @@ class Recording:
     def _require_room(self, size: int) -> None:
         if size > self._most:
             raise CassetteFileError(
-                f"`{shown(self._path)}` would be larger than {self._most >> 20} MB",
+                f"`{show_path(self._path)}` would be larger than {self._most >> 20} MB",
                 hint="each request contains the whole conversation: a lower `result_limit` helps",
             )
 
     def _write(self, data: bytes) -> None:
         self._require_room(self._size + len(data))
-        with _said(self._path):
+        with _raise_file_errors(self._path):
             rest = memoryview(data)
             while rest:
                 written = os.write(self._descriptor, rest)
@@ -143,27 +143,27 @@ def require_place(path: Path) -> None:
     """Check that the target may be replaced: a typing error must not overwrite even a device.
 
     Raises:
-        CassetteFileError: what stands there is no cassette, or the name is that of a recording.
+        CassetteFileError: the existing file is not a cassette, or the name is that of a recording.
     """
     if path.suffix == UNFINISHED:
         raise CassetteFileError(
-            f"`{shown(path)}` is the name of an unfinished recording",
-            hint=f"name the cassette itself: `{shown(path.with_suffix(''))}`",
+            f"`{show_path(path)}` is the name of an unfinished recording",
+            hint=f"name the cassette itself: `{show_path(path.with_suffix(''))}`",
         )
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
     if stat.S_ISDIR(mode):
-        raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette")
+        raise CassetteFileError(f"`{show_path(path)}` is a folder, not a cassette")
     if not stat.S_ISREG(mode):
         raise CassetteFileError(
-            f"`{shown(path)}` is not a regular file, and a cassette has to be one"
+            f"`{show_path(path)}` is not a regular file, and a cassette has to be one"
         )
     require_cassette(path)
 
 
-def _locked(path: Path) -> int:
+def _open_and_lock(path: Path) -> int:
     beside = partial(path)
     while True:
         descriptor = os.open(beside, _FLAGS, _PRIVATE_FILE)
@@ -175,7 +175,9 @@ def _locked(path: Path) -> int:
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
-            raise CassetteFileError(f"`{shown(path)}` is being recorded by another run") from None
+            raise CassetteFileError(
+                f"`{show_path(path)}` is being recorded by another run"
+            ) from None
         except BaseException:
             os.close(descriptor)
             raise
@@ -183,17 +185,17 @@ def _locked(path: Path) -> int:
 
 
 def _refuse_planted(status: os.stat_result, beside: Path) -> None:
-    """Refuse all but a regular file of this user without other hard links (X9)."""
+    """Refuse all but a regular file of this user without other hard links."""
     is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
     if not is_plain or status.st_uid != os.geteuid():
-        raise CassetteFileError(f"`{shown(beside)}` is not a regular file of this user")
+        raise CassetteFileError(f"`{show_path(beside)}` is not a regular file of this user")
 
 
 @contextmanager
-def _said(path: Path) -> Generator[None]:
+def _raise_file_errors(path: Path) -> Generator[None]:
     """The error of the operating system, as text."""
     try:
         yield
     except OSError as error:
-        said = f"the cassette `{shown(path)}` cannot be written: {error.strerror}"
-        raise CassetteFileError(said) from None
+        message = f"the cassette `{show_path(path)}` cannot be written: {error.strerror}"
+        raise CassetteFileError(message) from None

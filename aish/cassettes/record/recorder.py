@@ -1,4 +1,4 @@
-"""The cassette of one run: what is replayed, goes live, and is recorded (C1, C5, C7).
+"""The cassette of one run: what is replayed, goes live, and is recorded.
 
 The first byte of a recorded run is not delayed by the code for replay, redaction and writing: it is
 imported when needed.
@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import anyio
 
-from aish.cassettes.format.edits import edited_response, text_of
+from aish.cassettes.format.edits import apply_to_response, text_of
 from aish.cassettes.format.interaction import (
     CassetteFileError,
     CassetteMissError,
@@ -34,8 +34,8 @@ from aish.system.secrets.secrets import Secrets
 
 Kind = Literal["model", "mcp", "exec", "context", "approval", "client"]
 """Whose exchange it is: a model's, a tool server's (packs included), a local command's; what was
-found in the files of `context.files`; the answer to a question about a call (A11); or that of a
-client of `aish serve` (H27)."""
+found in the files of `context.files`; the answer to a question about a call; or that of a
+client of `aish serve`."""
 
 KINDS: Sequence[Kind] = get_args(Kind)
 
@@ -100,12 +100,12 @@ class CassetteRecorder:
         self._awaited: dict[int, anyio.Event] = {}
 
     def way(self, kind: Kind) -> Way:
-        """How exchanges of a kind are handled."""
+        """The way in which exchanges of a kind are handled."""
         return self.rules.ways[kind]
 
     @property
     def offline(self) -> bool:
-        """Whether everything comes from the cassette, so that no connection is allowed (C6)."""
+        """True if everything comes from the cassette, so that no connection is allowed."""
         return all(way == "replay" for kind, way in self.rules.ways.items() if kind != "client")
 
     def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
@@ -124,7 +124,7 @@ class CassetteRecorder:
         if way == "extend" and not self._store.holds(asked):
             return None
         try:
-            found = self._store.take(asked)
+            response = self._store.take(asked)
         except CassetteMissError as miss:
             if kind == "model" or not self.rules.lenient:
                 self.missed.append(miss)
@@ -136,12 +136,12 @@ class CassetteRecorder:
             self._vacant.setdefault(self._store.key_of(number), deque()).append(number - 1)
             return None
         self._pass(number)
-        for told in self.on_played:
-            told()
-        return edited_response(found, self._places.showings(text_of(found.body)))
+        for callback in self.on_played:
+            callback()
+        return apply_to_response(response, self._places.showings(text_of(response.body)))
 
     def holds(self, request: Request) -> bool:
-        """Whether there is an unused response to a request."""
+        """Return true if there is an unused response to a request."""
         return self._store.holds(self._as_held(request))
 
     def digest_of(self, request: Request, *, is_masked: bool = True) -> str:
@@ -170,33 +170,33 @@ class CassetteRecorder:
         """The number of the latest request; 0 before the first."""
         return self._latest
 
-    async def reached(self, number: int) -> None:
+    async def wait_for_request(self, number: int) -> None:
         """Wait until the request of the interaction with this number was made (`Chunk.after`)."""
         if number not in self._reached:
             await self._awaited.setdefault(number, anyio.Event()).wait()
 
     def leftovers(self) -> tuple[tuple[int, Interaction], ...]:
         """The unused recordings, with numbers; without messages that are optional by nature."""
-        return tuple(self._unused())
+        return tuple(self._unused_interactions())
 
     def next_unused(self) -> tuple[int, Request] | None:
         """The next unused recording of all that is replayed, with its number."""
-        return next(((number, one.request) for number, one in self._unused()), None)
+        return next(((number, one.request) for number, one in self._unused_interactions()), None)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """The positions of folders with a placeholder in the cassette: start, end, placeholder."""
         return self._places.spans(text)
 
-    def shown(self, uri: str, *, is_masked: bool = True) -> str:
+    def cassette_uri(self, uri: str, *, is_masked: bool = True) -> str:
         """A uri as written in the cassette."""
         hidden = self._places.hide(uri)
         return self._secrets.mask(hidden) if is_masked else hidden
 
-    def _unused(self) -> Iterator[tuple[int, Interaction]]:
-        for number, one in self._store.unused():
-            played = self.way(kind_of(one.request)) in {"replay", "extend"}
-            if played and not _is_volatile(one):
-                yield number, one
+    def _unused_interactions(self) -> Iterator[tuple[int, Interaction]]:
+        for number, interaction in self._store.unused():
+            played = self.way(kind_of(interaction.request)) in {"replay", "extend"}
+            if played and not _is_volatile(interaction):
+                yield number, interaction
 
     def _settle_soon(self, take: Exchange) -> None:
         """Prepare an exchange for writing, after its response was delivered.
@@ -216,8 +216,8 @@ class CassetteRecorder:
         """Prepare what has ended for writing, and write it next to the cassette."""
         takes, self._unsettled = self._unsettled, []
         for take in takes:
-            said, early = self._early.get(take.number, (None, None))
-            is_known = early is not None and said == take.interaction
+            snapshot, early = self._early.get(take.number, (None, None))
+            is_known = early is not None and snapshot == take.interaction
             take.interaction = early if is_known and early else self._keep(take.interaction)
 
     def _write_answered(self) -> None:
@@ -225,8 +225,8 @@ class CassetteRecorder:
         self._open = [take for take in self._open if not take.ended]
         for take in self._open:
             if take.answered and take.number not in self._early:
-                said = take.so_far()
-                self._early[take.number] = said, self._keep(said)
+                snapshot = take.so_far()
+                self._early[take.number] = snapshot, self._keep(snapshot)
 
     def _keep(self, interaction: Interaction) -> Interaction:
         """The interaction, redacted; written next to the cassette if nothing looks like a secret.
@@ -248,10 +248,10 @@ class CassetteRecorder:
 
     def clean(self, interaction: Interaction) -> Interaction:
         """The interaction, redacted."""
-        from aish.cassettes.record.redact import hidden, redact
+        from aish.cassettes.record.redact import hide_paths, redact
 
         # Secrets first: a placeholder in a secret would change its text.
-        return hidden(redact(interaction, self._secrets, self._repeated), self._places)
+        return hide_paths(redact(interaction, self._secrets, self._repeated), self._places)
 
     def finish(self, head: Head, place: Path | None = None) -> tuple[Interaction, ...]:
         """End all open exchanges, and write the cassette in the order of the run.
@@ -259,14 +259,14 @@ class CassetteRecorder:
         `place` is the target if it is not the path that was opened.
 
         Raises:
-            CassetteFileError: something looks like a secret (C8), or it cannot be written.
+            CassetteFileError: something looks like a secret, or it cannot be written.
         """
         from aish.cassettes.record.redact import redact_head
         from aish.cassettes.record.secret_scan import refuse_secrets
 
-        for one in self._kept:
-            if isinstance(one, Exchange):
-                one.end(broken=LEFT)
+        for item in self._kept:
+            if isinstance(item, Exchange):
+                item.end(broken=LEFT)
         self.settle()
         done = in_order(self._kept)
         head = redact_head(head, self._secrets)
@@ -323,14 +323,14 @@ def kind_of(request: Request) -> Kind:
 
 
 def _is_volatile(interaction: Interaction) -> bool:
-    """Whether it was sent depending on timing only."""
+    """Return true if only timing decides that it is sent."""
     request = interaction.request
     if kind_of(request) == "approval":
         from aish.cassettes.format.json_body import at, json_object
 
         # The call was cancelled, or a new rule decided: either may come before the question.
-        found = json_object(text_of(interaction.response.body))
-        return interaction.response.broken == LEFT or at(found, "way") == "rule"
+        body = json_object(text_of(interaction.response.body))
+        return interaction.response.broken == LEFT or at(body, "way") == "rule"
     if kind_of(request) != "mcp":
         return False
     said = peek(request)
@@ -338,7 +338,7 @@ def _is_volatile(interaction: Interaction) -> bool:
 
 
 def _agrees(response: Response) -> bool:
-    """Whether an `initialize` was answered successfully.
+    """Return true if an `initialize` was answered successfully.
 
     Else it may have been the second request to a server that was slow to answer the first.
     """

@@ -1,6 +1,6 @@
-"""Keeps secrets out of a cassette (C8): headers by name, values anywhere and in any encoding.
+"""Keeps secrets out of a cassette: headers by name, values anywhere and in any encoding.
 
-Folders of this machine are replaced by their placeholders (C4).
+Folders of this machine are replaced by their placeholders.
 """
 
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from dataclasses import replace
 from aish.cassettes.format.edits import bytes_of, text_of
 from aish.cassettes.format.interaction import Head, Headers, Interaction, Request, Response
 from aish.cassettes.format.path_placeholders import PathPlaceholders
-from aish.cassettes.format.stream_text import replaced
-from aish.cassettes.record.repeated_secrets import Repeated, masked
+from aish.cassettes.format.stream_text import replace_matches
+from aish.cassettes.record.repeated_secrets import Repeated, mask_spans
 from aish.system.secrets.secrets import Secrets
 
 SENSITIVE = frozenset(
@@ -37,13 +37,13 @@ def redact(
 def redact_request(request: Request, secrets: Secrets, repeated: Repeated | None = None) -> Request:
     """The request, redacted for writing and comparison; `repeated` knows the earlier ones."""
     thorough = _Thorough(secrets)
-    made = replace(request, headers=_headers(request.headers, thorough))
+    result = replace(request, headers=_headers(request.headers, thorough))
     if not secrets:
-        return made
+        return result
     text = text_of(request.body)
-    clean = (repeated or Repeated()).cleaned(text, request.uri, len(secrets), thorough.spans)
+    clean = (repeated or Repeated()).clean_body(text, request.uri, len(secrets), thorough.spans)
     return replace(
-        made,
+        result,
         method=thorough.mask(request.method),
         uri=thorough.mask(request.uri),
         body=request.body if clean is text else bytes_of(clean),
@@ -72,17 +72,17 @@ class _Thorough:
 
     def mask(self, text: str) -> str:
         """The text with every secret replaced by its tag."""
-        return masked(text, self.spans(text)) if self else text
+        return mask_spans(text, self.spans(text)) if self else text
 
 
 def _response(response: Response, secrets: Secrets) -> Response:
     thorough = _Thorough(secrets)
-    made = replaced(response, thorough)
+    response_copy = replace_matches(response, thorough)
     return replace(
-        made,
-        reason=thorough.mask(made.reason),
-        headers=_headers(made.headers, thorough),
-        broken=None if made.broken is None else thorough.mask(made.broken),
+        response_copy,
+        reason=thorough.mask(response_copy.reason),
+        headers=_headers(response_copy.headers, thorough),
+        broken=None if response_copy.broken is None else thorough.mask(response_copy.broken),
     )
 
 
@@ -96,14 +96,12 @@ def _headers(headers: Headers, thorough: _Thorough) -> Headers:
     )
 
 
-def hidden(interaction: Interaction, places: PathPlaceholders) -> Interaction:
+def hide_paths(interaction: Interaction, places: PathPlaceholders) -> Interaction:
     """The interaction with paths replaced by placeholders, as it is written."""
     if not places:
         return interaction
     request = interaction.request
     asked = replace(
-        request,
-        uri=places.hide(request.uri),
-        body=bytes_of(places.hide(text_of(request.body))),
+        request, uri=places.hide(request.uri), body=bytes_of(places.hide(text_of(request.body)))
     )
-    return Interaction(asked, replaced(interaction.response, places))
+    return Interaction(asked, replace_matches(interaction.response, places))

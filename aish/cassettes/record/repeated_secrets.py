@@ -1,4 +1,4 @@
-"""Secrets in requests: the part repeated from the last one is not searched again (C8, C11).
+"""Secrets in requests: the part repeated from the last one is not searched again.
 
 Each request of a conversation contains all earlier messages. Searching the whole of it each time
 would slow down long runs, and their replay more.
@@ -10,10 +10,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from aish.cassettes.format.edits import Edit
 from aish.cassettes.format.json_tokens import Scalar, text_edits
 from aish.core.frozen import frozen
-from aish.core.text_diff import shared_start
+from aish.core.text_diff import equal_start
 
 Spans = Callable[[str], Iterable[tuple[int, int, str]]]
 """Finds secrets in a text: start, end, what comes in their place."""
@@ -37,24 +36,24 @@ class Repeated:
     def __init__(self) -> None:
         self._last: dict[str, _Harmless] = {}
 
-    def cleaned(self, text: str, address: str, known: int, spans: Spans) -> str:
+    def clean_body(self, text: str, address: str, known: int, spans: Spans) -> str:
         """The body of a request without secrets.
 
         `known` distinguishes what could be found before from what can be found now.
         """
         last = self._last.get(address)
-        start, ends = _unsearched(text, last) if last and last.known == known else (0, [])
+        start, ends = _search_start(text, last) if last and last.known == known else (0, [])
         rest = text[start:]
-        found = _within_strings(rest, spans, ends, start)
-        found = masked(found, spans(found))
-        if found is rest or found == rest:
+        remainder = _within_strings(rest, spans, ends, start)
+        remainder = mask_spans(remainder, spans(remainder))
+        if remainder is rest or remainder == rest:
             if len(text) > _NEAR:
                 self._last[address] = _Harmless(text, ends, known)
             return text
-        return text[:start] + found
+        return text[:start] + remainder
 
 
-def masked(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+def mask_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
     """The text with all matches replaced."""
     pieces: list[str] = []
     end = 0
@@ -64,9 +63,9 @@ def masked(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
     return "".join((*pieces, text[end:])) if end else text
 
 
-def _unsearched(text: str, last: _Harmless) -> tuple[int, list[int]]:
+def _search_start(text: str, last: _Harmless) -> tuple[int, list[int]]:
     """The position to begin at, after the end of a string, and the ends of strings before it."""
-    place = bisect_right(last.ends, shared_start(last.text, text) - _NEAR)
+    place = bisect_right(last.ends, equal_start(last.text, text) - _NEAR)
     ends = last.ends[:place]
     return (ends[-1] if ends else 0), ends
 
@@ -86,16 +85,13 @@ def _within_strings(text: str, spans: Spans, ends: list[int], start: int) -> str
 def _read(string: str, spans: Spans) -> str | None:
     """The JSON string with its secrets replaced; `None` if it has none."""
     try:
-        said: str = json.loads(string, strict=False)
+        value: str = json.loads(string, strict=False)
     except ValueError:
         return None
     whole = Scalar(1, len(string) - 1, is_text=True)
-    clean = _without(string, text_edits(string, whole, spans(said)))
+    edits = text_edits(string, whole, spans(value))
+    clean = mask_spans(string, ((edit.start, edit.end, edit.text) for edit in edits))
     return None if clean == string else clean
-
-
-def _without(text: str, edits: Iterable[Edit]) -> str:
-    return masked(text, ((edit.start, edit.end, edit.text) for edit in edits))
 
 
 @cache

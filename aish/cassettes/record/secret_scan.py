@@ -1,4 +1,4 @@
-"""Searches for undeclared keys: known shapes, and text as random as a key (C8).
+"""Searches for undeclared keys: known shapes, and text as random as a key.
 
 Text that looks like a secret is not written: the error names the places.
 """
@@ -12,10 +12,10 @@ from itertools import islice
 
 from aish.cassettes.format.edits import text_of
 from aish.cassettes.format.interaction import CassetteFileError, Head, Headers, Interaction
-from aish.cassettes.format.stream_text import spoken
+from aish.cassettes.format.stream_text import strings_by_path
 from aish.core.frozen import frozen
 from aish.core.phrases import first_lines
-from aish.system.secrets.literal_keys import RANDOM_TEXT, shaped, suspects
+from aish.system.secrets.literal_keys import RANDOM_TEXT, find_shapes, suspects
 
 # A declared secret in it has been removed before.
 _CODED = r"(?:[A-Za-z0-9+/=_\\-]++|<secret:[^<>\"]{1,99}>)++"
@@ -45,13 +45,13 @@ class Medium:
 
 def media(text: str) -> Iterator[Medium]:
     """The files in a body, in order."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     if ";base64," in text:
-        found += (url.span(1) for url in _URL.finditer(text))
+        spans += (url.span(1) for url in _URL.finditer(text))
     if _SAID.search(text):
-        found += (one.span(1) for one in _FIELD.finditer(text) if _is_said(text, *one.span()))
+        spans += (match.span(1) for match in _FIELD.finditer(text) if _is_said(text, *match.span()))
     last = 0
-    for start, end in sorted(found):
+    for start, end in sorted(spans):
         if start >= last and (medium := _read(text, start, end)):
             yield medium
             last = end
@@ -61,14 +61,14 @@ def without_media(text: str, found: Iterable[Medium]) -> str:
     """The text with spaces in place of files; all other positions are unchanged."""
     pieces: list[str] = []
     last = 0
-    for one in found:
-        pieces += (text[last : one.start], " " * (one.end - one.start))
-        last = one.end
+    for medium in found:
+        pieces += (text[last : medium.start], " " * (medium.end - medium.start))
+        last = medium.end
     return "".join((*pieces, text[last:])) if pieces else text
 
 
 def _is_said(text: str, start: int, end: int) -> bool:
-    """Whether the object of a field names the type of the file."""
+    """Return true if the object of a field names the type of the file."""
     before = _BRACES.split(text[max(0, start - _NEAR) : start])[-1]
     after = _BRACES.split(text[end : end + _NEAR], maxsplit=1)[0]
     return bool(_SAID.search(f"{before} {after}"))
@@ -112,9 +112,7 @@ class Finding:
 
 
 def scan(
-    interactions: Iterable[Interaction],
-    allow: Sequence[str] = (),
-    harmless: set[str] | None = None,
+    interactions: Iterable[Interaction], allow: Sequence[str] = (), harmless: set[str] | None = None
 ) -> tuple[Finding, ...]:
     """The first hundred suspected secrets; without those that a glob in `allow` matches whole."""
     return scan_numbered(enumerate(interactions, 1), allow, harmless)
@@ -130,14 +128,14 @@ def scan_numbered(
     `harmless` stores what was searched already, for the same `allow`: each request of a
     conversation repeats all those before it.
     """
-    seen = set() if harmless is None else harmless
-    found = (
+    harmless_hashes = set() if harmless is None else harmless
+    findings = (
         finding
         for number, interaction in interactions
         for where, content in _texts(interaction)
-        for finding in _findings(f"interaction {number}, {where}", content, allow, seen)
+        for finding in _findings(f"interaction {number}, {where}", content, allow, harmless_hashes)
     )
-    return tuple(islice(found, _MOST))
+    return tuple(islice(findings, _MOST))
 
 
 def scan_text(name: str, text: str, allow: Sequence[str] = ()) -> tuple[Finding, ...]:
@@ -153,7 +151,7 @@ def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
     yield from _headers("response", response.headers)
     text = text_of(response.body)
     yield "response body", text
-    for path, strand in spoken(text).items():
+    for path, strand in strings_by_path(text).items():
         # A value that is the same in each event, such as an id, is no key.
         if len(set(strand.texts)) > 1:
             yield f"response stream `{'.'.join(map(str, path))}`", strand.text
@@ -171,7 +169,7 @@ def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -
     files = list(media(text))
     for file in files:
         # Of text that is random by nature, only known shapes count.
-        found_in = [*shaped(text[file.start : file.end]), *suspects(file.text)]
+        found_in = [*find_shapes(text[file.start : file.end]), *suspects(file.text)]
         for _, kind, word in found_in:
             if not any(fnmatchcase(word, glob) for glob in allow):
                 yield Finding(_place(where, text, file.start), kind, word[:_SHOWN])
@@ -216,12 +214,12 @@ def refuse_secrets(
     Raises:
         CassetteFileError: something in it looks like a secret that nobody declared.
     """
-    found = [*scan_numbered(interactions, allow, harmless)]
+    findings = [*scan_numbered(interactions, allow, harmless)]
     for name, value in head.env.items():
-        found += scan_text(f"the value of `{name}`", value, allow)
-    if not found:
+        findings += scan_text(f"the value of `{name}`", value, allow)
+    if not findings:
         return
-    lines = "\n".join(first_lines([f"  {finding}" for finding in found], _PLACES_SHOWN, "  "))
+    lines = "\n".join(first_lines([f"  {finding}" for finding in findings], _PLACES_SHOWN, "  "))
     raise CassetteFileError(
         f"the cassette is not written: it may contain an undeclared secret\n{lines}",
         hint="name its variable under `secrets:`, or text that is not a secret under "

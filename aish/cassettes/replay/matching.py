@@ -1,4 +1,4 @@
-"""When two requests match (C4): a canonical form, and its hash.
+"""Match requests by a canonical form and its hash.
 
 Method, scheme, host, port, path, query and body count; headers do not. Values that naturally differ
 between runs are left out: ids of JSON-RPC, of MCP sessions, of progress; our own version; and what
@@ -41,7 +41,7 @@ class Ignored:
     def __bool__(self) -> bool:
         return bool(self._paths)
 
-    def left_out(self, value: JsonValue) -> JsonValue:
+    def without_ignored(self, value: JsonValue) -> JsonValue:
         """The value without what the paths select; in a list, `null` takes the place."""
         for steps in self._paths:
             value = _without(value, steps)
@@ -52,14 +52,14 @@ def _steps(path: str) -> tuple[_Step, ...]:
     steps: list[_Step] = []
     step = re.compile(_STEP)
     place = 1
-    while path.startswith("$") and (found := step.match(path, place)):
-        if found["any"]:
+    while path.startswith("$") and (match := step.match(path, place)):
+        if match["any"]:
             steps.append(_ANY)
         else:
             steps.append(
-                int(found["place"]) if found["place"] else found["name"] or found["quoted"]
+                int(match["place"]) if match["place"] else match["name"] or match["quoted"]
             )
-        place = found.end()
+        place = match.end()
     if not steps or place != len(path):
         raise UsageError(
             f"`{path}` is not a path that can be ignored",
@@ -136,7 +136,7 @@ class Matching:
         self._ignored = Ignored(ignore)
         self._places = places
 
-    def spelling(self, request: Request) -> bytes | None:
+    def text_hash(self, request: Request) -> bytes | None:
         """The hash of a model's request as text, which is faster.
 
         None if the texts of matching requests usually differ.
@@ -166,11 +166,11 @@ class Matching:
             value = json.loads(text)
             if not isinstance(value, (dict, list)):
                 return self._places.hide(text)
-            return self._hidden(self._ignored.left_out(_without_ids(value)), 0)
+            return self._hide_folders(self._ignored.without_ignored(_without_ids(value)), 0)
         except (ValueError, RecursionError):
             return self._places.hide(text)
 
-    def _hidden(self, value: JsonValue, depth: int) -> JsonValue:
+    def _hide_folders(self, value: JsonValue, depth: int) -> JsonValue:
         """The value with placeholders for folders in its strings."""
         if isinstance(value, str):
             return self._places.hide(value)
@@ -178,11 +178,11 @@ class Matching:
             raise ValueError("nested too deeply")
         if isinstance(value, Mapping):
             return {
-                self._places.hide(key): self._hidden(below, depth + 1)
+                self._places.hide(key): self._hide_folders(below, depth + 1)
                 for key, below in value.items()
             }
         if isinstance(value, Sequence):
-            return [self._hidden(below, depth + 1) for below in value]
+            return [self._hide_folders(below, depth + 1) for below in value]
         return value
 
 
@@ -193,16 +193,16 @@ def _address(uri: str, *, sessions: bool) -> tuple[str, tuple[tuple[str, str], .
     except ValueError:
         return uri, ()
     host = (parts.hostname or "").lower() if port else parts.netloc
-    shown = f":{port}" if port and port != _PORTS.get(parts.scheme) else ""
-    place = f"{parts.scheme}://{host}{shown}{parts.path or '/'}"
+    port_text = f":{port}" if port and port != _PORTS.get(parts.scheme) else ""
+    place = f"{parts.scheme}://{host}{port_text}{parts.path or '/'}"
     pairs = sorted(parse_qsl(parts.query, keep_blank_values=True))
     return place, tuple(pair for pair in pairs if sessions or pair[0] not in _SESSION_NAMES)
 
 
 def _without_ids(value: JsonValue) -> JsonValue:
-    """A JSON-RPC message, or a batch of them, without what is numbered anew in each run."""
+    """A JSON-RPC message, or a batch of them, without the ids that differ in each run."""
     if isinstance(value, list):
-        return [_without_ids(one) if isinstance(one, Mapping) else one for one in value]
+        return [_without_ids(item) if isinstance(item, Mapping) else item for item in value]
     if not isinstance(value, Mapping) or "jsonrpc" not in value:
         return value
     message = {key: below for key, below in value.items() if key != "id"}
@@ -218,12 +218,12 @@ def _params_without_ids(method: JsonValue, params: JsonObject) -> JsonObject:
         "notifications/cancelled": "requestId",
         "notifications/progress": "progressToken",
     }.get(str(method))
-    kept = {key: below for key, below in params.items() if key != gone}
-    meta = kept.get("_meta")
+    rest_params = {key: below for key, below in params.items() if key != gone}
+    meta = rest_params.get("_meta")
     if isinstance(meta, Mapping):
         rest = {key: below for key, below in meta.items() if key not in _OURS}
         if rest:
-            kept["_meta"] = rest
+            rest_params["_meta"] = rest
         else:
-            del kept["_meta"]
-    return kept
+            del rest_params["_meta"]
+    return rest_params

@@ -1,4 +1,4 @@
-"""Why a request matched no recording: the differences from the nearest one (C5)."""
+"""Why a request matched no recording: the differences from the nearest one."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from aish.cassettes.replay.matching import Canonical
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.text import for_line, for_terminal
-from aish.core.text_diff import hunks, shared_lines, shared_start
+from aish.core.text_diff import equal_lines, equal_start, hunks
 
 _DIFFERENCES = 5
 _LINES = 12
@@ -35,12 +35,12 @@ def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
     first = f"no recording matches {_what(asked)}"
     if not recorded:
         return f"{first}\nthe cassette is empty"
-    same = [one for one in recorded if one.form.digest == asked.digest]
+    same = [entry for entry in recorded if entry.form.digest == asked.digest]
     if same:
         times = "once" if len(same) == 1 else f"{len(same)} times"
         return f"{first}\nit was recorded {times} and is requested once more"
-    if all(_kind(one.form) != _kind(asked) for one in recorded):
-        others = list(dict.fromkeys(_kind(one.form) for one in recorded))
+    if all(_kind(entry.form) != _kind(asked) for entry in recorded):
+        others = list(dict.fromkeys(_kind(entry.form) for entry in recorded))
         return f"{first}\nno {_kind(asked)} is recorded, only {' and '.join(map(_many, others))}"
     nearest = _nearest(asked, recorded)
     state = "already used" if nearest.used else "not used yet"
@@ -48,11 +48,11 @@ def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
     if _what(nearest.form) != _what(asked):
         before, after = (_what(form).replace("`", "") for form in (nearest.form, asked))
         lines += _pair("request", before, after)
-    found = _differences(nearest.form.body, asked.body, ())
-    shown = list(islice(found, _DIFFERENCES + 1))
-    for difference in shown[:_DIFFERENCES]:
+    differences = _differences(nearest.form.body, asked.body, ())
+    rows = list(islice(differences, _DIFFERENCES + 1))
+    for difference in rows[:_DIFFERENCES]:
         lines += difference
-    if len(shown) > _DIFFERENCES:
+    if len(rows) > _DIFFERENCES:
         lines.append("… and more")
     return "\n".join(lines)
 
@@ -97,25 +97,25 @@ def _message(body: Mapping[str, JsonValue]) -> str:
 def _nearest(asked: Canonical, recorded: Sequence[Recorded]) -> Recorded:
     text = _text(asked.body)
 
-    def nearness(one: Recorded) -> tuple[bool, bool, bool, int, bool]:
-        other = _text(one.form.body)
-        start = shared_start(text, other)
-        end = shared_start(text[start:][::-1], other[start:][::-1])
-        same = one.form.place == asked.place
-        alike = _kind(one.form) == _kind(asked)
-        return alike, same, one.form.method == asked.method, start + end, not one.used
+    def nearness(candidate: Recorded) -> tuple[bool, bool, bool, int, bool]:
+        other = _text(candidate.form.body)
+        start = equal_start(text, other)
+        end = equal_start(text[start:][::-1], other[start:][::-1])
+        same = candidate.form.place == asked.place
+        alike = _kind(candidate.form) == _kind(asked)
+        return alike, same, candidate.form.method == asked.method, start + end, not candidate.used
 
     return max(recorded, key=nearness)
 
 
 def _differences(old: object, new: object, path: tuple[str | int, ...]) -> Iterator[list[str]]:
-    """One list of lines for each difference, in the order of the request."""
+    """Yield a list of lines for each difference, in the order of the request."""
     if old == new and type(old) is type(new):
         return
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys((*old, *new)):
             yield from _differences(
-                old.get(key, _ABSENT), new.get(key, _ABSENT), (*path, *_named(key, new))
+                old.get(key, _ABSENT), new.get(key, _ABSENT), (*path, *_name_with_role(key, new))
             )
     elif isinstance(old, list) and isinstance(new, list):
         for place in range(max(len(old), len(new))):
@@ -128,7 +128,7 @@ def _differences(old: object, new: object, path: tuple[str | int, ...]) -> Itera
         yield _pair(_name(path), old, new)
 
 
-def _named(key: str, within: Mapping[str, JsonValue]) -> tuple[str, ...]:
+def _name_with_role(key: str, within: Mapping[str, JsonValue]) -> tuple[str, ...]:
     """A message's fields are named with its role."""
     role = within.get("role")
     return (f"({role})", key) if isinstance(role, str) and key != "role" else (key,)
@@ -151,22 +151,22 @@ def _name(path: tuple[str | int, ...]) -> str:
 
 def _line_difference(name: str, old: str, new: str) -> list[str]:
     before, after = old.split("\n"), new.split("\n")
-    place = shared_lines(before, after)
+    place = equal_lines(before, after)
     # Only around the first difference: comparing two long prompts must stay cheap.
     window = slice(place, place + 4 * _LINES)
-    found = hunks(before[window], after[window], around=0, most=4 * _LINES)
-    shown = [line for hunk in found for line in _paired(hunk.rows)][:_LINES]
+    line_hunks = hunks(before[window], after[window], around=0, most=4 * _LINES)
+    line_list = [line for hunk in line_hunks for line in _pair_rows(hunk.rows)][:_LINES]
     # Of a long line that changed late, the changed part is shown.
-    pair = [line[1:] for line in shown[:2]]
-    skipped = _skipped(*pair) if [line[0] for line in shown[:2]] == ["-", "+"] else 0
+    pair = [line[1:] for line in line_list[:2]]
+    skipped = _length_to_skip(*pair) if [line[0] for line in line_list[:2]] == ["-", "+"] else 0
     lines = [
-        f"  {line[0]} {_clipped(line[1:], skipped if n < len(pair) else 0)}"
-        for n, line in enumerate(shown)
+        f"  {line[0]} {_clip(line[1:], skipped if n < len(pair) else 0)}"
+        for n, line in enumerate(line_list)
     ]
     return [f"{name}, line {place + 1}:", *lines]
 
 
-def _paired(rows: Sequence[str]) -> Sequence[str]:
+def _pair_rows(rows: Sequence[str]) -> Sequence[str]:
     """The removed and added lines, paired if there are as many of both."""
     old = [row for row in rows if row[0] == "-"]
     new = [row for row in rows if row[0] == "+"]
@@ -175,27 +175,23 @@ def _paired(rows: Sequence[str]) -> Sequence[str]:
 
 def _pair(name: str, old: object, new: object) -> list[str]:
     if old is _ABSENT:
-        return [f"{name} is not in the recording:", f"  + {_clipped(_text(new))}"]
+        return [f"{name} is not in the recording:", f"  + {_clip(_text(new))}"]
     if new is _ABSENT:
-        return [f"{name} is only in the recording:", f"  - {_clipped(_text(old))}"]
+        return [f"{name} is only in the recording:", f"  - {_clip(_text(old))}"]
     before, after = _text(old), _text(new)
-    skipped = _skipped(before, after)
-    return [
-        f"{name}:",
-        f"  - {_clipped(before, skipped)}",
-        f"  + {_clipped(after, skipped)}",
-    ]
+    skipped = _length_to_skip(before, after)
+    return [f"{name}:", f"  - {_clip(before, skipped)}", f"  + {_clip(after, skipped)}"]
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _skipped(old: str, new: str) -> int:
-    """How much of two texts need not be shown, since they begin with the same text."""
-    return max(0, shared_start(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
+def _length_to_skip(old: str, new: str) -> int:
+    """The length that need not be shown, since both texts begin with the same text."""
+    return max(0, equal_start(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
 
 
-def _clipped(line: str, skipped: int = 0) -> str:
-    shown = for_terminal(line[skipped : skipped + _WIDTH].replace("\n", "⏎"))
-    return f"{'…' if skipped else ''}{shown}{'…' if len(line) > skipped + _WIDTH else ''}"
+def _clip(line: str, skipped: int = 0) -> str:
+    excerpt = for_terminal(line[skipped : skipped + _WIDTH].replace("\n", "⏎"))
+    return f"{'…' if skipped else ''}{excerpt}{'…' if len(line) > skipped + _WIDTH else ''}"

@@ -1,12 +1,12 @@
-"""JSON-RPC responses with the ids of the request that they are replayed for (C4, C5)."""
+"""JSON-RPC responses with the ids of the request that they are replayed for."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 
-from aish.cassettes.format.edits import Edit, edited_response, text_of
+from aish.cassettes.format.edits import Edit, apply_to_response, text_of
 from aish.cassettes.format.interaction import Response
-from aish.cassettes.format.json_tokens import at, located
+from aish.cassettes.format.json_tokens import at, locate
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 
@@ -21,22 +21,22 @@ class Ids:
     token: JsonValue
 
 
-def renumbered(response: Response, recorded: bytes, asked: bytes) -> Response:
+def renumber_response(response: Response, recorded: bytes, asked: bytes) -> Response:
     """The response to the recorded request as a response to the current one."""
     old, new = _ids(recorded), _ids(asked)
     if old is None or new is None or old == new:
         return response
-    return edited_response(response, _edits(text_of(response.body), old, new))
+    return apply_to_response(response, _edits(text_of(response.body), old, new))
 
 
 def _edits(text: str, old: Ids, new: Ids) -> Iterator[Edit]:
     """A body that is one message or a batch, or has one in each line or event."""
-    whole = _parsed(text)
+    whole = _parse_container(text)
     if whole is not None:
         yield from _changes(text, 0, len(text), whole, old, new)
         return
     for line in _LINE.finditer(text):
-        value = _parsed(line[1])
+        value = _parse_container(line[1])
         if value is not None:
             yield from _changes(text, line.start(1), line.end(1), value, old, new)
 
@@ -47,25 +47,25 @@ def _changes(
     """The ids of a message or a batch, with their positions."""
     changed: list[tuple[tuple[str | int, ...], JsonValue]] = []
     if isinstance(value, list):
-        for place, one in enumerate(value):
-            if isinstance(one, Mapping):
-                changed += [((place, *path), made) for path, made in _renewed(one, old, new)]
+        for place, item in enumerate(value):
+            if isinstance(item, Mapping):
+                changed += [((place, *path), id) for path, id in _new_ids(item, old, new)]
     elif isinstance(value, Mapping):
-        changed += _renewed(value, old, new)
-    tree = located(text, start, end) if changed else None
+        changed += _new_ids(value, old, new)
+    tree = locate(text, start, end) if changed else None
     edits: list[Edit] = []
-    for path, made in changed:
+    for path, id in changed:
         # An id that is an object is invalid.
-        if (found := at(tree, *path)) is not None:
-            spelled = json.dumps(made)
-            is_within = found.is_text and isinstance(made, str)
-            quote = int(found.is_text and not is_within)
+        if (node := at(tree, *path)) is not None:
+            spelled = json.dumps(id)
+            is_within = node.is_text and isinstance(id, str)
+            quote = int(node.is_text and not is_within)
             spelled = spelled[1:-1] if is_within else spelled
-            edits.append(Edit(found.start - quote, found.end + quote, spelled))
+            edits.append(Edit(node.start - quote, node.end + quote, spelled))
     yield from sorted(edits, key=lambda edit: edit.start)
 
 
-def _renewed(
+def _new_ids(
     message: JsonObject, old: Ids, new: Ids
 ) -> Iterator[tuple[tuple[str | int, ...], JsonValue]]:
     """The positions of old ids in a message, and the new ids."""
@@ -79,7 +79,7 @@ def _renewed(
 
 
 def _is_id(echoed: JsonValue, sent: JsonValue) -> bool:
-    """Whether an id was returned, of whatever type it is now."""
+    """Return true if an id was returned, of whatever type it is now."""
     if isinstance(echoed, float) and echoed.is_integer():
         echoed = int(echoed)
     return echoed is not None and str(echoed) == str(sent)
@@ -96,11 +96,11 @@ def _ids(body: bytes) -> Ids | None:
 
 
 def _message(text: str) -> JsonObject | None:
-    value = _parsed(text) if '"jsonrpc"' in text else None
+    value = _parse_container(text) if '"jsonrpc"' in text else None
     return value if isinstance(value, dict) and "jsonrpc" in value else None
 
 
-def _parsed(text: str) -> JsonValue:
+def _parse_container(text: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError):

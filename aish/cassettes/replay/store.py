@@ -1,4 +1,4 @@
-"""A cassette in memory: indexed by hash, each interaction used once, in order among equals (C5).
+"""A cassette in memory: indexed by hash, each interaction used once, in order among equals.
 
 A model's requests are long, since each contains the conversation so far. Nearly all of them recur
 byte by byte, so they are looked up by their bytes; their canonical forms are computed only when a
@@ -18,10 +18,7 @@ class Store:
     """The recorded interactions, and which of them were used."""
 
     def __init__(
-        self,
-        interactions: Iterable[Interaction],
-        matching: Matching,
-        renewal: str = "aish record",
+        self, interactions: Iterable[Interaction], matching: Matching, renewal: str = "aish record"
     ) -> None:
         """`renewal` is the command that records the cassette again."""
         self._matching = matching
@@ -67,7 +64,7 @@ class Store:
         if used:
             self._used.add(index)
             return
-        spelling = self._matching.spelling(interaction.request)
+        spelling = self._matching.text_hash(interaction.request)
         if spelling is None:
             self._equal.setdefault(self._form(index).digest, deque()).append(index)
         else:
@@ -75,7 +72,7 @@ class Store:
             self._formless.append(index)
 
     def holds(self, request: Request) -> bool:
-        """Whether there is an unused response to the request."""
+        """Return true if there is an unused response to the request."""
         return self._next(request) is not None
 
     def key(self, request: Request) -> bytes:
@@ -92,7 +89,7 @@ class Store:
         Raises:
             CassetteMissError: no unused interaction matches.
         """
-        from aish.cassettes.replay.renumber import renumbered
+        from aish.cassettes.replay.renumber import renumber_response
 
         index = self._next(request)
         if index is None:
@@ -100,10 +97,10 @@ class Store:
         self._used.add(index)
         self._last = index
         recorded = self._interactions[index]
-        return renumbered(recorded.response, recorded.request.body, request.body)
+        return renumber_response(recorded.response, recorded.request.body, request.body)
 
     def _next(self, request: Request) -> int | None:
-        spelling = self._matching.spelling(request)
+        spelling = self._matching.text_hash(request)
         if spelling is not None:
             index = self._first(self._alike, spelling)
             if index is not None:
@@ -115,10 +112,10 @@ class Store:
 
     def _first(self, waiting: _Waiting, key: bytes) -> int | None:
         """The first unused one, by either key; it is not removed."""
-        found = waiting.get(key)
-        while found and found[0] in self._used:
-            found.popleft()
-        return found[0] if found else None
+        queue = waiting.get(key)
+        while queue and queue[0] in self._used:
+            queue.popleft()
+        return queue[0] if queue else None
 
     def _form(self, index: int) -> Canonical:
         if index not in self._forms:

@@ -1,1 +1,1 @@
-"""One file per command."""
+"""Commands, each in a file of its own."""

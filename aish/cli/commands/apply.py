@@ -1,4 +1,4 @@
-"""`aish apply STAGED [FILE]`: shows the calls in full, then executes each once (B16)."""
+"""`aish apply STAGED [FILE]`: shows the calls in full, then executes each once."""
 
 import shutil
 import sys
@@ -20,9 +20,9 @@ from aish.cli.options import (
     QuietOption,
     Report,
     ReportOption,
+    RuleOptions,
     RunDirOption,
     SetOption,
-    VerboseOption,
 )
 from aish.cli.pipeline_options import load, look_options
 from aish.cli.printer import print_json, print_text, register_masks
@@ -35,38 +35,35 @@ from aish.core.phrases import counted
 from aish.core.protocols import Clock
 from aish.core.text import for_line
 from aish.core.tools import Tool
-from aish.engine.environment import RunEnvironment
 from aish.engine.final import PRECEDENCE
 from aish.engine.plan.literals import mask_literals
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.plan.validation.older_names import policy_of
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
+from aish.features.launch import Launch, open_run
 from aish.features.staging.apply import (
-    Against,
     Application,
     Attempt,
+    CallSelection,
     Job,
+    Objection,
     ReviewedCalls,
-    Wish,
     apply_calls,
-    chosen,
-    expected_problems,
+    find_objections,
     homes_of,
     is_unsettled,
     require_addresses,
     require_settled,
+    select_calls,
 )
 from aish.features.staging.file import Staged, StagedCall, read_staged
 from aish.features.staging.log import AppliedLog, State, log_path, states_in
-from aish.journal.writer import open_journal
-from aish.output.event_log import EventLog, Sink
 from aish.output.formats.plain import Plain
 from aish.policy.rules import Policy
 from aish.system.clock import SystemClock, process_began
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.approver import barred_arguments
-from aish.terminal.unattended import Unattended
+from aish.terminal.approver import arguments_with_bar
 
 WORDS = {
     "open": "to be applied",
@@ -83,7 +80,7 @@ class Row:
     call: StagedCall
     state: State
     left_out: bool
-    problems: tuple[Against, ...] = ()
+    problems: tuple[Objection, ...] = ()
 
 
 def review_lines(heading: Sequence[str], rows: Sequence[Row], width: int) -> Iterator[str]:
@@ -91,24 +88,19 @@ def review_lines(heading: Sequence[str], rows: Sequence[Row], width: int) -> Ite
     yield from map(for_line, heading)
     for number, row in enumerate(rows, 1):
         yield ""
-        yield from _call_lines(number, row, width)
-
-
-def _call_lines(number: int, row: Row, width: int) -> Iterator[str]:
-    call = row.call
-    state = "left out" if row.left_out else WORDS[row.state]
-    yield for_line(f"{number}. {call.id}  {call.name}  {state}")
-    place = ", ".join(f"{k} {v}" for k, v in (("step", call.step), ("item", call.item)) if v)
-    yield for_line(f"  requested by {place or 'the run'} at {call.time}, staged by {call.rule}")
-    yield for_line(f"  sent to {_where(call)}")
-    arguments = list(barred_arguments(call.arguments, width))
-    yield "  all arguments:"
-    yield from arguments
-    yield from (for_line(f"  problem: {problem.text}") for problem in row.problems)
+        call = row.call
+        state = "left out" if row.left_out else WORDS[row.state]
+        yield for_line(f"{number}. {call.id}  {call.name}  {state}")
+        place = ", ".join(f"{k} {v}" for k, v in (("step", call.step), ("item", call.item)) if v)
+        yield for_line(f"  requested by {place or 'the run'} at {call.time}, staged by {call.rule}")
+        yield for_line(f"  sent to {_where(call)}")
+        arguments = list(arguments_with_bar(call.arguments, width))
+        yield "  all arguments:"
+        yield from arguments
+        yield from (for_line(f"  problem: {problem.text}") for problem in row.problems)
 
 
 def review_row(row: Row) -> JsonObject:
-    """The same as JSON."""
     call = row.call
     return {
         "id": call.id,
@@ -125,16 +117,14 @@ def review_row(row: Row) -> JsonObject:
 
 
 def attempt_line(attempt: Attempt) -> str:
-    """The result of a call, on one line."""
-    said = ""
+    detail = ""
     if attempt.used is not None and attempt.outcome != "applied":
-        said = f": {attempt.used.content.removeprefix('[aish] ')}"
+        detail = f": {attempt.used.content.removeprefix('[aish] ')}"
     outcome = attempt.outcome.replace("_", " ")
-    return for_line(f"{attempt.call.id}  {attempt.call.name}  {outcome}{said}")
+    return for_line(f"{attempt.call.id}  {attempt.call.name}  {outcome}{detail}")
 
 
 def attempt_row(attempt: Attempt) -> JsonObject:
-    """The same as JSON, with the result of the tool."""
     used = attempt.used
     return {
         "outcome": attempt.outcome,
@@ -167,18 +157,16 @@ class Applying:
     staged: Staged
     pipeline: Pipeline
     calls: tuple[StagedCall, ...]
-    wish: Wish
+    selection: CallSelection
     homes: Mapping[str, Pipeline]
     deny: tuple[str, ...]
 
     def policy(self, call: StagedCall) -> Policy:
-        """The rules that apply to a call, with those of the command line."""
         home = self.homes.get(call.home, self.pipeline)
         return policy_of(home, deny=self.deny)
 
     @property
     def heading(self) -> tuple[str, ...]:
-        """The heading of the calls."""
         head, count = self.staged.head, counted(len(self.staged.calls), "staged call")
         first = f"{self.path}: {count} of the run {head.run}, for {self.pipeline.file}"
         if head.digest == self.pipeline.digest:
@@ -186,25 +174,22 @@ class Applying:
         return (first, "note: the pipeline is not the very file that was run")
 
 
-def named_pipeline(staged: Staged, path: Path) -> Path:
+def pipeline_of_file(staged: Staged, path: Path) -> Path:
     """The pipeline that the file names, if that can be trusted.
 
     A file of staged calls may come from another job, together with other files: the pipeline is
     searched for here, and not beside that file.
-
-    Raises:
-        UsageError: the pipeline has to be named on the command line.
     """
     name, here = Path(staged.head.file), Path.cwd().resolve()
-    found, beside = (here / name).resolve(), path.resolve().parent
-    came_with_it = found.is_relative_to(beside) and not here.is_relative_to(beside)
-    if name.is_absolute() or not found.is_relative_to(here) or came_with_it:
+    target, beside = (here / name).resolve(), path.resolve().parent
+    came_with_it = target.is_relative_to(beside) and not here.is_relative_to(beside)
+    if name.is_absolute() or not target.is_relative_to(here) or came_with_it:
         raise UsageError(
             f"the pipeline it names is outside this folder: {name}",
             where=str(path),
             hint=f"name it: `aish apply {path} FILE`",
         )
-    if not found.exists():
+    if not target.exists():
         raise UsageError(
             f"the pipeline it names does not exist: {name}",
             where=str(path),
@@ -213,19 +198,16 @@ def named_pipeline(staged: Staged, path: Path) -> Path:
     return name
 
 
-def applying(
-    path: Path, staged: Staged, pipeline: Pipeline, wish: Wish, deny: tuple[str, ...]
+def make_request(
+    path: Path, staged: Staged, pipeline: Pipeline, selection: CallSelection, deny: tuple[str, ...]
 ) -> Applying:
-    """The request with the selected calls.
-
-    Raises:
-        UsageError: no call has one of the ids.
-    """
     homes = homes_of(pipeline, staged.calls)
-    return Applying(path, staged, pipeline, chosen(staged.calls, wish), wish, homes, deny)
+    return Applying(
+        path, staged, pipeline, select_calls(staged.calls, selection), selection, homes, deny
+    )
 
 
-def reviewed_rows(asked: Applying, secrets: Secrets) -> list[Row]:
+def review_rows(asked: Applying, secrets: Secrets) -> list[Row]:
     """Every call with its state, without contacting a server."""
     states = states_in(log_path(asked.path))
     meant = {call.id for call in asked.calls}
@@ -234,20 +216,20 @@ def reviewed_rows(asked: Applying, secrets: Secrets) -> list[Row]:
             call,
             states.get(call.digest, "open"),
             call.id not in meant,
-            tuple(expected_problems(call, asked.homes.get(call.home), asked.policy(call), secrets)),
+            tuple(find_objections(call, asked.homes.get(call.home), asked.policy(call), secrets)),
         )
         for call in asked.staged.calls
     ]
 
 
-def expected_code(asked: Applying, rows: Sequence[Row]) -> ExitCode:
+def predict_code(asked: Applying, rows: Sequence[Row]) -> ExitCode:
     """The expected exit code, as far as it is known without a server."""
     codes = {ExitCode.OK}
     for row in rows:
         if row.left_out or row.state == "applied":
             continue
         idempotent = row.call.digest in idempotent_calls(asked, [row.call])
-        if is_unsettled(row.state, asked.wish, idempotent=idempotent):
+        if is_unsettled(row.state, asked.selection, idempotent=idempotent):
             codes.add(ExitCode.FAILED)
         codes |= {problem.code for problem in row.problems}
     return next(code for code in PRECEDENCE if code in codes)
@@ -268,7 +250,6 @@ def plans_of(asked: Applying, options: RunOptions) -> Mapping[str, Plan]:
     Other servers need no credentials then.
 
     Raises:
-        UsageError: a variable that a server needs is not set.
         LockDiffersError: a server differs from the one that a call was staged for.
     """
     secrets = Secrets()
@@ -295,7 +276,7 @@ def _plan(pipeline: Pipeline, used: set[str], options: RunOptions, secrets: Secr
     return replace(plan, lock=replace(plan.lock, servers=pins, prompts={}))
 
 
-def applied(
+def apply_staged(
     asked: Applying,
     plans: Mapping[str, Plan],
     options: RunOptions,
@@ -307,118 +288,79 @@ def applied(
 
     Raises:
         UnsettledError: after an earlier attempt it is unknown whether a call was made.
-        UsageError: the log beside the file cannot be written.
     """
     clock = SystemClock()
     with AppliedLog(log_path(asked.path), clock) as log:
         again = idempotent_calls(asked, asked.calls)
-        require_settled(asked.calls, log.states, asked.wish, again)
+        require_settled(asked.calls, log.states, asked.selection, again)
         due = [call for call in asked.calls if log.states.get(call.digest) != "applied"]
         if not due:
             return Application((), NOTHING_DUE), None
         folder = _folder(asked, due, run_dir, clock, plans[""].secrets)
         job = Job(folder.id, plans, options, due, asked.staged.head.run, log)
-        return _told(job, folder, clock, asked.path.name, quiet=quiet), folder.shown
+        return _run_job(job, folder, clock, asked.path.name, quiet=quiet), folder.shown
 
 
 def _folder(
-    asked: Applying,
-    due: Sequence[StagedCall],
-    run_dir: Path | None,
-    clock: Clock,
-    secrets: Secrets,
+    asked: Applying, due: Sequence[StagedCall], run_dir: Path | None, clock: Clock, secrets: Secrets
 ) -> RunFolder:
     pipeline = asked.pipeline
     place, name = RunsPlace(pipeline.file.parent, run_dir), f"apply-{pipeline.name}"
     folder = open_folder(name, place, clock.now(), ephemeral=False, mask=secrets.mask)
     ids = [call.id for call in due]
-    with folder.beginning():
+    with folder.require_in_place():
         folder.write_plan({"apply": {"run": asked.staged.head.run, "calls": ids}})
     return folder
 
 
-def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool) -> Application:
+def _run_job(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool) -> Application:
     """Execute the job, with events to its journal and the person."""
-    assert folder.path is not None
     register_masks(job.secrets, quiet=quiet)
-    lost: list[str] = []
-    with folder.beginning():
-        sinks: list[Sink] = [open_journal(folder.path)]
     plain = None if quiet else Plain(sys.stderr, process_began())
-    sinks += [] if plain is None else [plain]
-    events = EventLog(
-        sinks,
-        clock=clock,
-        secrets=job.secrets,
-        on_failure=lambda sink, error: lost.append(f"cannot write {sink.name}: {error.strerror}"),
-    )
-    mask = job.secrets.mask
-
-    def opening(doing: Sequence[str]) -> None:
-        if plain is not None:
-            name, said = mask(job.plans[""].pipeline.name), [mask(one) for one in doing]
-            events.before(plain, lambda now: plain.opening(name, said, now))
-
-    environment = RunEnvironment(
-        emit=events.emit,
-        approver=Unattended(),
-        clock=clock,
-        folder=folder,
-        environ=job.options.environ,
-        reviewed=ReviewedCalls(job.calls, source),
-        follow=events.follow,
-        opening=opening,
-    )
-    opening(())
-    try:
-        found = anyio.run(apply_calls, job, environment)
-    finally:
-        events.close()
-    for said in lost:
-        say(f"error: {said}")
-    if lost and not found.end.code:
-        found = replace(found, end=replace(found.end, code=1, name="failed", reason=lost[0]))
-    return found
+    with open_run(Launch(job.plans[""], job.options, folder, clock, staging=None)) as run:
+        run.begin(console=plain)
+        environment = replace(run.environment, reviewed=ReviewedCalls(job.calls, source))
+        if environment.opening is not None:
+            environment.opening(())
+        end = anyio.run(apply_calls, job, environment)
+    for lost in run.lost:
+        say(f"error: {lost}")
+    if run.lost and not end.end.code:
+        end = replace(end, end=replace(end.end, code=1, name="failed", reason=run.lost[0]))
+    return end
 
 
 def width() -> int:
-    """The width of the review: that of the terminal, or a default without one."""
     return shutil.get_terminal_size((WIDTH, 24)).columns
-
-
-def _ids(flag: str, what: str) -> object:
-    return Option(flag, metavar="ID", help=what)
 
 
 @frozen
 class Choosing:
     """Which of the calls are executed."""
 
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show the calls; start no server.")] = (
+    dry_run: Annotated[bool, Option("--dry-run", "Only show the calls; start no server.")] = False
+    only: Annotated[list[str] | None, Option("--only ID", "Only this call; may be repeated.")] = (
+        None
+    )
+    skip: Annotated[list[str] | None, Option("--skip ID", "Not this call; may be repeated.")] = None
+    retry_unknown: Annotated[
+        bool, Option("--retry-unknown", "Retry calls with unknown outcome.")
+    ] = False
+    retry_failed: Annotated[bool, Option("--retry-failed", "Retry calls that failed before.")] = (
         False
     )
-    only: Annotated[list[str] | None, _ids("--only", "Only this call; may be repeated.")] = None
-    skip: Annotated[list[str] | None, _ids("--skip", "Not this call; may be repeated.")] = None
-    retry_unknown: Annotated[
-        bool, Option("--retry-unknown", help="Retry calls with unknown outcome.")
-    ] = False
-    retry_failed: Annotated[
-        bool, Option("--retry-failed", help="Retry calls that failed before.")
-    ] = False
 
     @property
-    def wish(self) -> Wish:
-        """The same as a request."""
+    def selection(self) -> CallSelection:
         ids = (tuple(self.only or ()), tuple(self.skip or ()))
-        return Wish(*ids, retry_unknown=self.retry_unknown, retry_failed=self.retry_failed)
+        return CallSelection(*ids, retry_unknown=self.retry_unknown, retry_failed=self.retry_failed)
 
 
 def command(
-    staged: Annotated[Path, Argument(metavar="STAGED", help="The file of staged calls.")],
+    staged: Annotated[Path, Argument("STAGED", "The file of staged calls.")],
     choosing: Choosing,
     file: Annotated[
-        Path | None,
-        Argument(metavar="[FILE]", help="The pipeline; default: the one that was run."),
+        Path | None, Argument("[FILE]", "The pipeline; default: the one that was run.")
     ] = None,
     *,
     overrides: SetOption = None,
@@ -428,60 +370,49 @@ def command(
     run_dir: RunDirOption = None,
     format_: ReportOption = Report.TEXT,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
 ) -> int:
     """Execute staged calls after review, each once.
 
     Example: aish apply staged.json pipelines/release.yaml --dry-run
     """
-    del verbose
-    found = read_staged(staged)
-    pipeline = load(file or named_pipeline(found, staged), overrides, quiet=quiet, lock=lock)
-    asked = applying(staged, found, pipeline, choosing.wish, tuple(deny or ()))
+    document = read_staged(staged)
+    pipeline = load(file or pipeline_of_file(document, staged), overrides, quiet=quiet, lock=lock)
+    asked = make_request(staged, document, pipeline, choosing.selection, tuple(deny or ()))
     if choosing.dry_run:
-        return _review(asked, format_)
-    options = look_options(None, deny, allow_broad_root=broad_root, lock=lock)
+        secrets = Secrets()
+        for pipeline in asked.homes.values():
+            mask_literals(pipeline, secrets)
+        rows = review_rows(asked, secrets)
+        code = int(predict_code(asked, rows))
+        if format_ is Report.JSON:
+            print_json(_report(asked, rows, None, None, code))
+        else:
+            print_text("\n".join(review_lines(asked.heading, rows, width())))
+        return code
+    options = look_options(RuleOptions(None, deny, broad_root, lock))
     plans = plans_of(asked, options)
     secrets = plans[""].secrets
-    rows = reviewed_rows(asked, secrets)
+    rows = review_rows(asked, secrets)
     if not quiet:
         say(secrets.mask("\n".join(review_lines(asked.heading, rows, width()))))
-    done, folder = applied(asked, plans, options, run_dir, quiet=quiet)
+    done, folder = apply_staged(asked, plans, options, run_dir, quiet=quiet)
     if format_ is Report.JSON:
         print_json(secrets.mask_json(_report(asked, rows, done, folder, done.end.code)))
     else:
-        _print_end(rows, done, secrets)
+        for attempt in done.attempts:
+            print_text(secrets.mask(attempt_line(attempt)))
+        before = sum(row.state == "applied" and not row.left_out for row in rows)
+        if before:
+            print_text(f"{counted(before, 'call')} applied before")
     if quiet and done.end.code:
         say(f"error: {done.end.reason}")
     return done.end.code
 
 
-def _review(asked: Applying, format_: Report) -> int:
-    """Show the calls, and the expected result as far as it is known without a server."""
-    secrets = Secrets()
-    for pipeline in asked.homes.values():
-        mask_literals(pipeline, secrets)
-    rows = reviewed_rows(asked, secrets)
-    code = int(expected_code(asked, rows))
-    if format_ is Report.JSON:
-        print_json(_report(asked, rows, None, None, code))
-    else:
-        print_text("\n".join(review_lines(asked.heading, rows, width())))
-    return code
-
-
-def _print_end(rows: Sequence[Row], done: Application, secrets: Secrets) -> None:
-    for attempt in done.attempts:
-        print_text(secrets.mask(attempt_line(attempt)))
-    before = sum(row.state == "applied" and not row.left_out for row in rows)
-    if before:
-        print_text(f"{counted(before, 'call')} applied before")
-
-
 def _report(
     asked: Applying, rows: Sequence[Row], done: Application | None, folder: str | None, code: int
 ) -> JsonObject:
-    attempts = {one.call.id: attempt_row(one) for one in done.attempts} if done else {}
+    attempts = {attempt.call.id: attempt_row(attempt) for attempt in done.attempts} if done else {}
     return {
         "v": 1,
         "staged": str(asked.path),

@@ -1,4 +1,4 @@
-"""`aish approve RUN CALL`: shows a call that waits for an answer, and records the answer (A9)."""
+"""`aish approve RUN CALL`: shows a call that waits for an answer, and records the answer."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Annotated
 import anyio
 
 from aish.cli.boundary import say
-from aish.cli.options import Argument, Option, PastRunDirOption, VerboseOption
+from aish.cli.options import Argument, AskingArgument, Option, PastRunDirOption
 from aish.cli.printer import print_text
 from aish.core.errors import AishError, UsageError
 from aish.core.phrases import counted
@@ -32,7 +32,7 @@ from aish.features.approvals.questions import (
     LONGEST_NOTE,
     ApprovalQuestion,
     as_asked,
-    masked_tags,
+    tags_of_secrets,
 )
 from aish.features.history.run_store import RunStore
 from aish.system.secrets.secrets import SHORTEST, Secrets, names_credential
@@ -44,55 +44,40 @@ _PROGRAM = "a program gives `--yes --digest DIGEST`, or `--deny --yes`"
 
 
 def command(
-    run: Annotated[
-        str,
-        Argument(
-            metavar="RUN",
-            help="The run or server: its id, the end of its id, or `latest`.",
-            completes="run_ids",
-        ),
-    ],
+    run: AskingArgument,
     call: Annotated[
         str,
         Argument(
-            metavar="CALL",
-            help="The question: its id, or its first 8 or more digits.",
-            completes="question_ids",
+            "CALL", "The question: its id, or its first 8 or more digits.", completes="question_ids"
         ),
     ],
     *,
-    deny: Annotated[bool, Option("--deny", help="Deny the call.")] = False,
+    deny: Annotated[bool, Option("--deny", "Deny the call.")] = False,
     always: Annotated[
-        bool,
-        Option("--always", help="With `--yes`: approve this call, and the same call later."),
+        bool, Option("--always", "With `--yes`: approve this call, and the same call later.")
     ] = False,
     yes: Annotated[
-        bool, Option("--yes", help="Do not ask; to approve, `--digest` is needed too.")
+        bool, Option("--yes", "Do not ask; to approve, `--digest` is needed too.")
     ] = False,
     digest: Annotated[
         str | None,
         Option(
-            "--digest",
-            metavar="DIGEST",
-            help=f"The digest of the call, or its first {LEAST_DIGEST} or more digits.",
+            "--digest DIGEST",
+            f"The digest of the call, or its first {LEAST_DIGEST} or more digits.",
         ),
     ] = None,
-    note: Annotated[
-        str | None, Option("--note", metavar="TEXT", help="Record this text with the answer.")
-    ] = None,
+    note: Annotated[str | None, Option("--note TEXT", "Record this text with the answer.")] = None,
     run_dir: PastRunDirOption = None,
-    verbose: VerboseOption = False,
 ) -> int:
     """Answer a tool call that waits for approval.
 
-    Shows the call and asks. A live run goes on at once; any other with `aish run FILE --resume`.
+    Shows the call and asks. A live run continues at once, any other with `aish run FILE --resume`.
 
     Example: aish approve latest 3f9a1c22
     """
-    del verbose
     if yes and digest is None and not deny:
-        said = "`--yes` approves a call only with its digest"
-        raise UsageError(said, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
+        text = "`--yes` approves a call only with its digest"
+        raise UsageError(text, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
     if always and (deny or not yes):
         raise UsageError("`--always` goes with `--yes --digest DIGEST`")
     if note is not None and len(note) > LONGEST_NOTE:
@@ -112,13 +97,13 @@ def command(
         if decision == "open":
             print_text(f"left open: {question.id}")
             return 0
-        said = _masked(note, store, id) if note else ""
-        given = GivenAnswer(decision, login_name() or "unknown", "command", said)
-        _record(store, question, given)
+        text = _mask_note(note, store, id) if note else ""
+        answer = GivenAnswer(decision, login_name() or "unknown", "command", text)
+        _record(store, question, answer)
     return 0
 
 
-def _masked(note: str, store: RunStore, id: str) -> str:
+def _mask_note(note: str, store: RunStore, id: str) -> str:
     """A note without the secrets that this environment has.
 
     That is what the pipeline's file names under `secrets:`, and what is named as a credential.
@@ -147,7 +132,7 @@ def _ask(question: ApprovalQuestion, *, deny: bool) -> Decision:
     turns = Turns()
     if not turns.attended:
         raise UsageError("there is no terminal to ask at", hint=_PROGRAM)
-    asked, masked = as_asked(question), masked_tags(question)
+    asked, masked = as_asked(question), tags_of_secrets(question)
     details = tuple(_details(question))
 
     async def decide() -> Decision:
@@ -156,11 +141,11 @@ def _ask(question: ApprovalQuestion, *, deny: bool) -> Decision:
     try:
         return anyio.run(decide)
     except (RecursionError, ValueError) as error:
-        said = "the call cannot be shown: its arguments are nested too deeply"
-        raise AishError(said, where=question.id, hint="`--deny --yes` denies it") from error
+        message = "the call cannot be shown: its arguments are nested too deeply"
+        raise AishError(message, where=question.id, hint="`--deny --yes` denies it") from error
     except OSError as error:
-        said = f"the terminal was closed ({error.strerror}): no answer was recorded"
-        raise AishError(said, where=question.id) from error
+        message = f"the terminal was closed ({error.strerror}): no answer was recorded"
+        raise AishError(message, where=question.id) from error
 
 
 def _details(question: ApprovalQuestion) -> Iterator[tuple[str, str]]:
@@ -171,30 +156,33 @@ def _details(question: ApprovalQuestion) -> Iterator[tuple[str, str]]:
     yield "digest", question.digest
 
 
-def _recorded(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> tuple[int, bool]:
-    """How many questions of the run are still open, and whether its own process took the answer."""
+def _store_answer(
+    store: RunStore, question: ApprovalQuestion, answer: GivenAnswer
+) -> tuple[int, bool]:
+    """Record the answer; return how many are still open, and whether the run itself took it."""
     if HUB_ID.match(question.run):
-        return _recorded_by_hub(store, question, given)
+        return _record_at_hub(store, question, answer)
     try:
-        return len(record_answer(store, question, given, time.time())), False
+        return len(record_answer(store, question, answer, time.time())), False
     except RunIsLiveError as live:
-        from aish.features.control.live_run import answer_live_run
+        from aish.control.live_run import answer_live_run
 
         try:
-            return len(answer_live_run(question, given, live)), True
+            return len(answer_live_run(question, answer, live)), True
         except RunIsLiveError as unheard:
             # It may have ended meanwhile: then its journal takes the answer.
             try:
-                return len(record_answer(store, question, given, time.time())), False
+                return len(record_answer(store, question, answer, time.time())), False
             except RunIsLiveError:
                 raise unheard from live
 
 
-def _recorded_by_hub(
-    store: RunStore, question: ApprovalQuestion, given: GivenAnswer
+def _record_at_hub(
+    store: RunStore, question: ApprovalQuestion, answer: GivenAnswer
 ) -> tuple[int, bool]:
     """The same for a server: over its socket if it has one, else in its state, where it looks."""
-    from aish.features.control.live_run import answer_live_run, live_process
+    from aish.control.live_run import answer_live_run
+    from aish.features.control.live_process import live_process
 
     try:
         is_live, pid = live_process(store, question.run)
@@ -203,26 +191,26 @@ def _recorded_by_hub(
     if is_live:
         live = RunIsLiveError("the server is live", where=question.run, hint=None, pid=pid)
         with suppress(RunIsLiveError):
-            return len(answer_live_run(question, given, live)), True
-    return len(record_answer(store, question, given, time.time())), False
+            return len(answer_live_run(question, answer, live)), True
+    return len(record_answer(store, question, answer, time.time())), False
 
 
-def _record(store: RunStore, question: ApprovalQuestion, given: GivenAnswer) -> None:
+def _record(store: RunStore, question: ApprovalQuestion, answer: GivenAnswer) -> None:
     try:
-        rest, is_live = _recorded(store, question, given)
+        rest, is_live = _store_answer(store, question, answer)
     except OSError as error:
-        said = f"cannot write the journal: {error.strerror}; no answer was recorded"
-        raise AishError(said, where=question.run) from error
-    done = "denied" if given.answer == "deny" else "approved"
+        message = f"cannot write the journal: {error.strerror}; no answer was recorded"
+        raise AishError(message, where=question.run) from error
+    done = "denied" if answer.answer == "deny" else "approved"
     print_text(f"{done}: {for_line(question.tool)}, question {question.id}")
-    if given.answer == "always":
+    if answer.answer == "always":
         print_text(f"always: auto_approve {for_line(question.always or '')}, for this run")
     if rest:
         are = "is" if rest == 1 else "are"
         of = "server" if HUB_ID.match(question.run) else "run"
         say(f"note: {counted(rest, 'question')} of this {of} {are} still open")
     if HUB_ID.match(question.run):
-        if given.answer != "deny":
+        if answer.answer != "deny":
             say("note: the call is made once, when its client waits for it or makes it again")
     elif is_live:
         say("note: the run goes on by itself")

@@ -11,21 +11,15 @@ from aish.agent.runtime import UsedCall
 from aish.agent.wording import NO_OUTPUT
 from aish.cli.boundary import say
 from aish.cli.options import (
-    AllowOption,
     Argument,
     AskOption,
-    BroadRootOption,
-    DenyOption,
     FileArgument,
-    LockOption,
-    LockUse,
     Option,
     Report,
     ReportOption,
+    RuleOptions,
     SetOption,
-    VerboseOption,
 )
-from aish.cli.output_setup import manner_for
 from aish.cli.pipeline_options import load, look_options, read_stdin
 from aish.cli.printer import print_json
 from aish.cli.tool_preview import call_plan, quiet_environment
@@ -35,6 +29,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
 from aish.engine.steps.tool_call import MEANING, direct_call
+from aish.output.formats.text import manner_for
 from aish.policy.decide import tool_name
 from aish.policy.gate import NOBODY, THE_USER
 from aish.policy.rules import is_command_tool
@@ -43,15 +38,12 @@ from aish.terminal.approver import TerminalApprover
 
 def command(
     file: FileArgument,
-    tool: Annotated[
-        str,
-        Argument(metavar="ALIAS__TOOL", help="The tool's name.", completes="tool_names"),
-    ],
+    tool: Annotated[str, Argument("ALIAS__TOOL", "The tool's name.", completes="tool_names")],
     arguments: Annotated[
         list[str] | None,
         Argument(
-            metavar="[KEY=VALUE]...",
-            help="Its arguments: typed as the tool's schema allows, KEY:=JSON exactly.",
+            "[KEY=VALUE]...",
+            "Its arguments, converted by the tool's schema; KEY:=JSON is exact.",
             completes="argument_names",
         ),
     ] = None,
@@ -59,19 +51,14 @@ def command(
     args: Annotated[
         str | None,
         Option(
-            "--args",
-            metavar="JSON|@FILE|-",
-            help="All arguments as a JSON object, of a file or stdin; KEY=VALUE goes before it.",
+            "--args JSON|@FILE|-",
+            "All arguments as a JSON object, of a file or stdin; KEY=VALUE takes precedence.",
         ),
     ] = None,
     overrides: SetOption = None,
-    allow: AllowOption = None,
-    deny: DenyOption = None,
-    broad_root: BroadRootOption = False,
-    lock: LockOption = LockUse.ENFORCE,
+    rules: RuleOptions,
     ask: AskOption = False,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
     """Call one tool directly, under the file's rules.
 
@@ -79,18 +66,20 @@ def command(
 
     Example: aish call pipelines/quickstart.yaml notes__file_read path=note.md
     """
-    del verbose
-    options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
-    plan = call_plan(load(file, overrides, lock=lock), options, tool)
+    plan = call_plan(load(file, overrides, lock=rules.lock), look_options(rules), tool)
     environment = quiet_environment(plan)
     if ask:
         environment = replace(environment, approver=TerminalApprover(secrets=plan.secrets))
-    given = None if args is None else _given(args)
-    used = anyio.run(direct_call, plan, tool, arguments or [], environment, given)
+    values = None if args is None else _read_arguments(args)
+    used = anyio.run(direct_call, plan, tool, arguments or [], environment, values)
     if format_ is Report.JSON:
         print_json(plan.secrets.mask_json(_row(used)))
     elif used.kind == "ok":
-        _print(plan.secrets.mask(used.content))
+        content = plan.secrets.mask(used.content)
+        if content != NO_OUTPUT:
+            out = sys.stdout.buffer
+            text = content if content.endswith("\n") else f"{content}\n"
+            out.write(safe_utf8(manner_for(out).clean(text)).encode())
     else:
         say(f"error: {used.tool}: {plan.secrets.mask(used.content.removeprefix('[aish] '))}")
     if used.kind == "denied" and used.rule != THE_USER:
@@ -103,30 +92,20 @@ def command(
     return int(code)
 
 
-def _given(source: str) -> JsonObject:
-    """The arguments of `--args`."""
+def _read_arguments(source: str) -> JsonObject:
     text = read_stdin() if source == "-" else source
     try:
         if source.startswith("@"):
             text = read_text(Path(source[1:]), INPUT_LIMIT)
-        given = parse_json(text)
+        values = parse_json(text)
     except UnreadableError as error:
         raise UsageError(f"`{source[1:]}`: {error.problem.message}", where="--args") from error
     except ValueError as error:
         hint = "`@FILE` reads a file, `-` stdin"
         raise UsageError(f"not JSON: {error}", where="--args", hint=hint) from error
-    if not isinstance(given, dict):
+    if not isinstance(values, dict):
         raise UsageError("not a JSON object", where="--args", hint="""for example '{"a": 1}'""")
-    return given
-
-
-def _print(content: str) -> None:
-    """Print the result of the tool, if it has any."""
-    if content == NO_OUTPUT:
-        return
-    out = sys.stdout.buffer
-    text = content if content.endswith("\n") else f"{content}\n"
-    out.write(safe_utf8(manner_for(out).clean(text)).encode())
+    return values
 
 
 def _row(used: UsedCall) -> JsonObject:

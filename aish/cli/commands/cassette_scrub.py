@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from aish.cassettes.format.file import content_of, require_cassette
-from aish.cassettes.scrub import Scrubbed, scrubbed
+from aish.cassettes.format.file import contents, require_cassette
+from aish.cassettes.scrub import scrub_content
 from aish.cli.boundary import say
-from aish.cli.options import CassetteArgument, Option, VerboseOption
+from aish.cli.options import CassetteArgument, Option
 from aish.cli.pipeline_options import read_stdin
 from aish.cli.printer import print_text
 from aish.core.errors import UsageError
@@ -24,37 +24,20 @@ def command(
     path: CassetteArgument,
     *,
     env: Annotated[
-        list[str] | None,
-        Option("--env", metavar="NAME", help="Remove the value of this variable."),
+        list[str] | None, Option("--env NAME", "Remove the value of this variable.")
     ] = None,
-    stdin: Annotated[bool, Option("--stdin", help="Read NAME=VALUE lines from stdin.")] = False,
-    in_place: Annotated[bool, Option("--in-place", help="Change the file itself.")] = False,
-    output: Annotated[
-        Path | None, Option("-o", "--output", metavar="OUT", help="Write to another file.")
-    ] = None,
-    verbose: VerboseOption = False,
+    stdin: Annotated[bool, Option("--stdin", "Read NAME=VALUE lines from stdin.")] = False,
+    in_place: Annotated[bool, Option("--in-place", "Change the file itself.")] = False,
+    output: Annotated[Path | None, Option("-o --output OUT", "Write to another file.")] = None,
 ) -> int:
-    """Take secrets out of a cassette.
+    """Remove secrets from a cassette.
 
-    Named values, as they are, escaped in JSON or in a URL, and in base64; and
-    headers with credentials. Values come from the environment or from stdin, so
-    that they stand in no shell history.
+    Removes named values (plain, escaped in JSON or in a URL, and in base64), and
+    headers with credentials. The values come from the environment or from stdin, so
+    that they are in no shell history.
 
     Example: aish cassette scrub tests/cassettes/old.yaml --env API_KEY --in-place
     """
-    del verbose
-    target = _target(path, output, in_place=in_place)
-    secrets = Secrets()
-    for name, value in (*_from_environment(env or ()), *(_from_stdin() if stdin else ())):
-        secrets.add(name, value)
-    found = scrubbed(content_of(path), str(path), secrets)
-    if found.places or output is not None:
-        _write(target, found.data)
-    _report(found, target)
-    return 0
-
-
-def _target(path: Path, output: Path | None, *, in_place: bool) -> Path:
     if (output is not None) == in_place:
         raise UsageError(
             "exactly one output is required", hint="either `--in-place` or `--output OUT`"
@@ -65,7 +48,28 @@ def _target(path: Path, output: Path | None, *, in_place: bool) -> Path:
         )
     if output is not None:
         require_cassette(output)
-    return output or path
+    target = output or path
+    secrets = Secrets()
+    for name, value in (*_from_environment(env or ()), *(_from_stdin() if stdin else ())):
+        secrets.add(name, value)
+    result = scrub_content(contents(path), str(path), secrets)
+    if result.places or output is not None:
+        try:
+            atomic_write(target, result.data, shared=True)
+        except OSError as error:
+            raise UsageError(f"`{target}` cannot be written: {error.strerror}") from error
+    for place in result.places:
+        times = "" if place.count == 1 else f", {place.count} times"
+        print_text(f"{for_line(place.where)}{times}")
+    count = sum(place.count for place in result.places)
+    if count:
+        print_text(f"{counted(count, 'place')} changed in {target}")
+        say(f"note: {_HISTORY}")
+    else:
+        print_text("nothing was found, and nothing changed")
+    for where in result.packed:
+        say(f"warning: {where} is compressed and was not searched")
+    return 0
 
 
 def _from_environment(names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -85,24 +89,3 @@ def _from_stdin() -> Iterator[tuple[str, str]]:
             # The value may be the secret: it is not repeated.
             raise UsageError("not `NAME=VALUE`", where=f"stdin:{number}")
         yield name.strip(), value
-
-
-def _write(target: Path, data: bytes) -> None:
-    try:
-        atomic_write(target, data, shared=True)
-    except OSError as error:
-        raise UsageError(f"`{target}` cannot be written: {error.strerror}") from error
-
-
-def _report(found: Scrubbed, target: Path) -> None:
-    for place in found.places:
-        times = "" if place.count == 1 else f", {place.count} times"
-        print_text(f"{for_line(place.where)}{times}")
-    count = sum(place.count for place in found.places)
-    if count:
-        print_text(f"{counted(count, 'place')} changed in {target}")
-        say(f"note: {_HISTORY}")
-    else:
-        print_text("nothing was found, and nothing changed")
-    for where in found.packed:
-        say(f"warning: {where} is compressed and was not searched")

@@ -1,22 +1,20 @@
 """`aish cassette show PATH`: the conversation in a cassette.
 
-All untrusted text is sanitized (X2, X3).
+All untrusted text is sanitized.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, assert_never
 
 from aish.cassettes.format.file import load
-from aish.cassettes.format.interaction import Cassette, Head
+from aish.cassettes.format.interaction import Head
 from aish.cassettes.inspect.conversation import (
     AnsweredQuestion,
     AskedCall,
     Handshake,
     LocalCommand,
-    Message,
     ModelTurn,
     OtherExchange,
     Part,
@@ -24,9 +22,9 @@ from aish.cassettes.inspect.conversation import (
     ShownFiles,
     conversation,
 )
-from aish.cli.options import CassetteArgument, Option, Report, ReportOption, VerboseOption
-from aish.cli.printer import folded, print_json, print_text
-from aish.core.json import JsonObject, JsonValue
+from aish.cli.options import CassetteArgument, Option, Report, ReportOption
+from aish.cli.printer import lines_to_show, print_json, print_text
+from aish.core.json import JsonValue
 from aish.core.phrases import counted, shorten, shorten_counted
 from aish.core.text import for_ci_log, for_line
 from aish.features.recording.recorded_answer import read_answer
@@ -38,7 +36,6 @@ _DIGEST = 12
 
 
 def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
-    """The metadata of a recording."""
     yield for_ci_log(f"cassette {_name(name)}: {counted(count, 'exchange')}")
     if head is None:
         yield "recorded by another program: the run is unknown"
@@ -47,11 +44,11 @@ def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
     clock, run = _name(head.clock), _name(head.run)
     yield for_ci_log(f"recorded {clock} by run {run}, version {head.version}, {complete}")
     for variable, value in head.env.items():
-        yield for_ci_log(f"  {_name(variable)}={_clipped(value)}")
+        yield for_ci_log(f"  {_name(variable)}={_clip(value)}")
 
 
 def part_lines(part: Part, *, full: bool) -> Iterator[str]:
-    """One part, its number on the first line."""
+    """Yield the lines of a part, its number on the first."""
     lines = _lines(part, full=full)
     yield for_ci_log(f"{part.number:>3}  {next(lines)}")
     for line in lines:
@@ -77,10 +74,10 @@ def _lines(part: Part, *, full: bool) -> Iterator[str]:
 
 def _summary(part: Handshake | ShownFiles) -> str:
     if isinstance(part, Handshake):
-        told = ", ".join(_clipped(event) for event in part.events)
-        return f"{_name(part.server)} · session: {told}"
-    said = ", ".join(f"{_name(path)} {_name(change)}" for path, change in part.files)
-    return f"files of {_name(part.step)} · {said or 'none'}"
+        events = ", ".join(_clip(event) for event in part.events)
+        return f"{_name(part.server)} · session: {events}"
+    files = ", ".join(f"{_name(path)} {_name(change)}" for path, change in part.files)
+    return f"files of {_name(part.step)} · {files or 'none'}"
 
 
 def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
@@ -89,92 +86,83 @@ def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
     after += ", requested by a server" if turn.sampled else ""
     yield f"model {_name(turn.model)} at {_name(turn.endpoint)}{after}"
     if turn.tools and turn.follows is None and turn.again is None:
-        yield f"tools: {_clipped(', '.join(turn.tools))}"
+        yield f"tools: {_clip(', '.join(turn.tools))}"
     for message in turn.news:
-        yield from _message(message, full=full)
+        reply = f" to {_clip(message.call)}" if message.call else ""
+        yield f"{_name(message.role)}{reply}"
+        if message.text:
+            yield from lines_to_show(message.text, full=full)
+        yield from _calls(message.calls, full=full)
     answer = turn.answer
-    told = [answer.finish] if answer.finish else []
-    told += [_clipped(answer.trouble)] if answer.trouble is not None else []
+    parts = [answer.finish] if answer.finish else []
+    parts += [_clip(answer.trouble)] if answer.trouble is not None else []
     counts = ((answer.usage.input, "tokens in"), (answer.usage.output, "out"))
-    told += [f"{count} {name}" for count, name in counts if count is not None]
-    told += _seconds(turn.seconds)
-    yield f"answer: {', '.join(told)}"
+    parts += [f"{count} {name}" for count, name in counts if count is not None]
+    parts += _seconds(turn.seconds)
+    yield f"answer: {', '.join(parts)}"
     if answer.thoughts:
         yield "  thinks"
-        yield from folded(answer.thoughts, full=full, indent="    ")
+        yield from lines_to_show(answer.thoughts, full=full, indent="    ")
     if answer.text:
-        yield from folded(answer.text, full=full)
+        yield from lines_to_show(answer.text, full=full)
     yield from _calls(answer.calls, full=full)
-
-
-def _message(message: Message, *, full: bool) -> Iterator[str]:
-    reply = f" to {_clipped(message.call)}" if message.call else ""
-    yield f"{_name(message.role)}{reply}"
-    if message.text:
-        yield from folded(message.text, full=full)
-    yield from _calls(message.calls, full=full)
 
 
 def _calls(calls: Sequence[AskedCall], *, full: bool) -> Iterator[str]:
     for call in calls:
         named = f" ({_name(call.id)})" if call.id else ""
-        yield f"  → {_name(call.name)} {_clipped(call.arguments, full=full)}{named}"
+        yield f"  → {_name(call.name)} {_clip(call.arguments, full=full)}{named}"
 
 
 def _exchange(part: ServerExchange, *, full: bool) -> Iterator[str]:
     name = f" {_name(part.name)}" if part.name else ""
-    arguments = _clipped(_json(part.arguments), full=full) if part.arguments not in ({}, "") else ""
+    arguments = _clip(_json(part.arguments), full=full) if part.arguments not in ({}, "") else ""
     took = f"  ({', '.join(_seconds(part.seconds))})" if part.seconds else ""
-    said = f"{_name(part.server)} · {_name(part.method)}{name} {arguments}".rstrip()
-    yield f"{said}{took}"
-    for told in part.beside:
-        yield f"  meanwhile: {_clipped(told)}"
+    head = f"{_name(part.server)} · {_name(part.method)}{name} {arguments}".rstrip()
+    yield f"{head}{took}"
+    for event in part.beside:
+        yield f"  meanwhile: {_clip(event)}"
     if part.trouble is not None:
-        yield f"  {_clipped(part.trouble)}"
+        yield f"  {_clip(part.trouble)}"
     if part.failed:
         yield "  failed:"
     if part.text:
-        yield from folded(part.text, full=full)
+        yield from lines_to_show(part.text, full=full)
 
 
 def _command(part: LocalCommand, *, full: bool) -> Iterator[str]:
-    command = part.command if isinstance(part.command, str) else " ".join(map(_word, part.command))
-    yield f"run {_name(part.step)} · {_clipped(command, full=full)}"
+    import shlex
+
+    command = part.command if isinstance(part.command, str) else shlex.join(part.command)
+    yield f"run {_name(part.step)} · {_clip(command, full=full)}"
     if part.trouble is not None:
-        yield f"  {_clipped(part.trouble)}"
+        yield f"  {_clip(part.trouble)}"
     if part.exit_code is not None:
         yield f"  exit code {part.exit_code}"
     if part.stdout:
-        yield from folded(part.stdout, full=full)
+        yield from lines_to_show(part.stdout, full=full)
     if part.stderr:
         yield "  on stderr"
-        yield from folded(part.stderr, full=full, indent="    ")
+        yield from lines_to_show(part.stderr, full=full, indent="    ")
 
 
 def _question(part: AnsweredQuestion, *, full: bool) -> Iterator[str]:
     again = "" if part.count == 1 else f", question {part.count}"
     by = f" by {_name(part.by)} ({_name(part.way)})" if part.by else ""
-    said = f"{_name(part.answer) or 'no answer'}{by}"
+    answer = f"{_name(part.answer) or 'no answer'}{by}"
     call = f"{_name(part.tool)} {_name(part.digest[:_DIGEST])}"
-    yield f"approval in {_name(part.step)} · {call}{again}: {said}"
+    yield f"approval in {_name(part.step)} · {call}{again}: {answer}"
     if part.note:
-        yield from folded(part.note, full=full)
-
-
-def _word(word: str) -> str:
-    """A word of a command, quoted if necessary."""
-    import shlex
-
-    return shlex.quote(word)
+        yield from lines_to_show(part.note, full=full)
 
 
 def _other(part: OtherExchange, *, full: bool) -> Iterator[str]:
     status = f"{part.status} {_name(part.reason)}".rstrip()
-    yield f"{_name(part.method)} {_clipped(part.uri)} → {status}"
+    yield f"{_name(part.method)} {_clip(part.uri)} → {status}"
     if part.trouble is not None:
-        yield f"  {_clipped(part.trouble)}"
+        yield f"  {_clip(part.trouble)}"
     if part.body:
-        yield from folded(part.body if full else part.body[:_BODY], full=full)
+        yield from lines_to_show(part.body if full else part.body[:_BODY], full=full)
     if not full and len(part.body) > _BODY:
         yield f"  … {len(part.body) - _BODY} more characters; `--full` shows all"
 
@@ -188,46 +176,41 @@ def _json(value: JsonValue) -> str:
 
 
 def _name(text: str) -> str:
-    """A name, shortened."""
     return for_line(shorten(text, _LONGEST_NAME))
 
 
-def _clipped(text: str, *, full: bool = False) -> str:
+def _clip(text: str, *, full: bool = False) -> str:
     return for_line(text if full else shorten_counted(text, _SHORT))
 
 
 def command(
     path: CassetteArgument,
     *,
-    full: Annotated[bool, Option("--full", help="Show long texts in full.")] = False,
+    full: Annotated[bool, Option("--full", "Show long texts in full.")] = False,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
-    """Print a cassette as the conversation that it is.
+    """Print a cassette as a conversation.
 
     Nothing is replayed.
 
     Example: aish cassette show tests/cassettes/quickstart.yaml
     """
-    del verbose
     cassette = load(path, unfinished=True)
     parts = conversation(cassette.interactions, read_answer)
     if format_ is Report.JSON:
-        print_json(_document(path, cassette, parts))
+        print_json(
+            {
+                "cassette": str(path),
+                "head": None if cassette.head is None else asdict(cassette.head),
+                "parts": [{"kind": _KINDS[type(part).__name__], **asdict(part)} for part in parts],
+            }
+        )
         return 0
     lines = list(head_lines(str(path), cassette.head, len(cassette.interactions)))
     for part in parts:
         lines += ("", *part_lines(part, full=full))
     print_text("\n".join(lines))
     return 0
-
-
-def _document(path: Path, cassette: Cassette, parts: tuple[Part, ...]) -> JsonObject:
-    return {
-        "cassette": str(path),
-        "head": None if cassette.head is None else asdict(cassette.head),
-        "parts": [{"kind": _KINDS[type(part).__name__], **asdict(part)} for part in parts],
-    }
 
 
 _KINDS = {

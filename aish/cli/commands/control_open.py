@@ -1,37 +1,28 @@
-"""`aish control open RUN`: prints a link to the page of a live run (A2)."""
+"""`aish control open RUN`: prints a link to the page of a live run."""
 
 import os
 from contextlib import ExitStack
 from typing import Annotated
 
 from aish.cli.boundary import say
-from aish.cli.options import Argument, Option, PastRunDirOption, VerboseOption
+from aish.cli.options import AskingArgument, Option, PastRunDirOption
 from aish.cli.printer import print_text
+from aish.control.live_run import link_to_page
 from aish.core.errors import UsageError
 from aish.features.approvals.pending import find_asking
-from aish.features.control.live_run import link_to_page
 
 
 def command(
-    run: Annotated[
-        str,
-        Argument(
-            metavar="RUN",
-            help="The run or server: its id, the end of its id, or `latest`.",
-            completes="run_ids",
-        ),
-    ] = "latest",
+    run: AskingArgument = "latest",
     *,
     token_env: Annotated[
         str | None,
         Option(
-            "--token-env",
-            metavar="NAME",
-            help="The environment variable with a token of `control.tokens`, if the file has any.",
+            "--token-env NAME",
+            "The environment variable with a token of `control.tokens`, if the file has any.",
         ),
     ] = None,
     run_dir: PastRunDirOption = None,
-    verbose: VerboseOption = False,
 ) -> int:
     """Print a link to the page of a live run.
 
@@ -39,7 +30,6 @@ def command(
 
     Example: aish control open latest
     """
-    del verbose
     token = None
     if token_env is not None:
         token = os.environ.get(token_env)

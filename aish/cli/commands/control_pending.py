@@ -1,4 +1,4 @@
-"""`aish control pending`: serves the questions of paused runs, on a page and by API (A3)."""
+"""`aish control pending`: serves the questions of paused runs, on a page and by API."""
 
 import shlex
 import subprocess
@@ -12,12 +12,12 @@ import anyio
 
 from aish.cli.boundary import say
 from aish.cli.commands.approve import resume_words
-from aish.cli.options import Option, PastRunDirOption, VerboseOption
+from aish.cli.options import Option, PastRunDirOption
 from aish.cli.printer import print_text
 from aish.core.errors import ExitCode
 from aish.core.phrases import counted
-from aish.features.control.live_run import live_process
-from aish.features.control.paused_runs import PausedQuestion, paused_questions, serve_questions
+from aish.features.control.live_process import live_process
+from aish.features.control.paused_runs import PausedQuestion, find_questions, serve_questions
 from aish.features.history.run_store import open_stores
 from aish.net.listen.addresses import Exposure
 from aish.system.clock import SystemClock
@@ -28,55 +28,51 @@ def command(
     listen: Annotated[
         list[str] | None,
         Option(
-            "--listen",
-            metavar="ADDRESS",
-            help="unix:PATH or HOST:PORT; may be repeated.  [default: 127.0.0.1:0]",
+            "--listen ADDRESS", "unix:PATH or HOST:PORT; may be repeated.  [default: 127.0.0.1:0]"
         ),
     ] = None,
     resume: Annotated[
-        bool, Option("--resume", help="Then resume the runs whose questions were answered.")
+        bool, Option("--resume", "Then resume the runs whose questions were answered.")
     ] = False,
     run_dir: PastRunDirOption = None,
-    verbose: VerboseOption = False,
 ) -> int:
     """Serve the questions of paused runs until they are answered.
 
-    On a page in the browser, and to other programs as a live run does. Prints a link to the page.
+    They are served on a page and over the control API, as by a live run. Prints a link to the page.
 
     Example: aish control pending --resume
     """
-    del verbose
     codes: list[int] = []
     served = 0
     with ExitStack() as stack:
         stores = open_stores(run_dir, stack)
-        while found := paused_questions(stores):
-            served += len(found)
+        while questions := find_questions(stores):
+            served += len(questions)
             addresses = listen or ("127.0.0.1:0",)
-            announce = partial(_announce, found)
+            announce = partial(_announce, questions)
             ended = anyio.run(
-                serve_questions, found, addresses, Exposure(), SystemClock(), announce
+                serve_questions, questions, addresses, Exposure(), SystemClock(), announce
             )
             if ended is not ExitCode.OK or not resume:
                 return int(ended)
-            codes += _resumed(found)
+            codes += _resume_each(questions)
     if not served:
         say("no call of a paused run waits for an answer")
     return max(codes, default=int(ExitCode.OK))
 
 
-def _announce(found: Sequence[PausedQuestion], address: str, link: str | None) -> None:
-    runs = len({one.question.run for one in found})
-    what = f"{counted(len(found), 'question')} of {counted(runs, 'paused run')}"
+def _announce(questions: Sequence[PausedQuestion], address: str, link: str | None) -> None:
+    runs = len({paused.question.run for paused in questions})
+    what = f"{counted(len(questions), 'question')} of {counted(runs, 'paused run')}"
     say(f"serving {what} at {address}")
     if link is not None:
         print_text(link)
         say("note: the link can be used once, within a minute")
 
 
-def _resumed(found: Sequence[PausedQuestion]) -> Iterator[int]:
+def _resume_each(questions: Sequence[PausedQuestion]) -> Iterator[int]:
     """The exit codes of the runs, resumed one after the other; one that pauses again has none."""
-    for id, store in {one.question.run: one.store for one in found}.items():
+    for id, store in {paused.question.run: paused.store for paused in questions}.items():
         if live_process(store, id)[0]:
             continue  # somebody else has resumed it
         words = resume_words(store, id)

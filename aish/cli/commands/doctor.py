@@ -7,25 +7,23 @@ from typing import Annotated
 
 import anyio
 
-from aish.cli.options import Argument, Report, ReportOption, VerboseOption
+from aish.cli.options import Argument, Report, ReportOption
 from aish.cli.printer import print_json, print_text
 from aish.cli.tool_preview import beginnings_at_terminal
 from aish.config.loader import read_pipeline
 from aish.core.errors import ExitCode
-from aish.core.json import JsonObject
+from aish.core.events import plain
 from aish.core.text import for_line
 from aish.engine.preview.checkup import Finding, check_machine, check_pipeline
-from aish.engine.preview.pack_checks import check_packs
+from aish.engine.preview.pack_checks import check_offered_packs, check_packs
 from aish.packs.catalogue import PACKS
+from aish.system.pack_index import offered_packs
 
 
 def command(
-    file: Annotated[
-        Path | None, Argument(metavar="[FILE]", help="Check only what this pipeline needs.")
-    ] = None,
+    file: Annotated[Path | None, Argument("[FILE]", "Check only what this pipeline needs.")] = None,
     *,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
     """Check the environment: packs, sandbox, keys, endpoints, servers.
 
@@ -33,15 +31,18 @@ def command(
 
     Example: aish doctor pipelines/review.yaml
     """
-    del verbose
     if file is None:
-        findings = [*check_machine(), *check_packs(PACKS, os.environ, required=False)]
+        findings = [
+            *check_machine(),
+            *check_packs(PACKS, os.environ, required=False),
+            *check_offered_packs(offered_packs(), required=False),
+        ]
     else:
         opening = beginnings_at_terminal(str)
         findings = [*anyio.run(check_pipeline, file, opening), *_packs_of(file)]
         findings.sort(key=lambda finding: finding.state != "bad")
     if format_ is Report.JSON:
-        print_json([_row(finding) for finding in findings])
+        print_json([plain(finding) for finding in findings])
     else:
         print_text("\n".join(map(_line, findings)))
     failed = [finding for finding in findings if finding.state == "bad"]
@@ -53,15 +54,8 @@ def _packs_of(file: Path) -> Iterator[Finding]:
     pipeline = read_pipeline(file).pipeline
     named = [pack for one in pipeline.servers.values() for pack in one.pack] if pipeline else []
     yield from check_packs(dict.fromkeys(filter(PACKS.get, named)), os.environ, required=True)
-
-
-def _row(finding: Finding) -> JsonObject:
-    return {
-        "subject": finding.subject,
-        "state": finding.state,
-        "text": finding.text,
-        "hint": finding.hint,
-    }
+    others = dict.fromkeys(name for name in named if name not in PACKS)
+    yield from check_offered_packs(filter(offered_packs().get, others), required=True)
 
 
 def _line(finding: Finding) -> str:

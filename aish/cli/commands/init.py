@@ -9,7 +9,7 @@ from typing import Annotated
 
 from aish.cli.boundary import say
 from aish.cli.options import OWN_FILE, Argument, Option
-from aish.core.errors import UsageError
+from aish.core.errors import ExitCode, UsageError
 from aish.core.text import for_line
 from aish.engine.run_folder import hidden_folder
 from aish.system.files import schema_text, write_private
@@ -20,8 +20,6 @@ _HEAD = f"# yaml-language-server: $schema={SCHEMA.as_posix()}\n"
 
 
 class Template(StrEnum):
-    """The included templates."""
-
     MINIMAL = "minimal"
     TOOLS = "tools"
     CI = "ci"
@@ -31,24 +29,20 @@ class Template(StrEnum):
 
 def command(
     template: Annotated[
-        Template | None,
-        Argument(metavar="[TEMPLATE]", help="minimal (the default), tools, ci, batch or graph"),
+        Template | None, Argument("[TEMPLATE]", "minimal (the default), tools, ci, batch or graph")
     ] = None,
     *,
     source: Annotated[
         Path | None,
         Option(
-            "--from",
-            metavar="FILE",
-            help="Convert another program's file to a pipeline: .mcp.json, .vscode/mcp.json, "
+            "--from FILE",
+            "Convert another program's file to a pipeline: .mcp.json, .vscode/mcp.json, "
             "Codex's "
             "config.toml, a goose recipe, a promptfoo configuration.",
         ),
     ] = None,
-    output: Annotated[
-        Path, Option("-o", "--output", metavar="FILE", help="The file to write.")
-    ] = OWN_FILE,
-    force: Annotated[bool, Option("--force", help="Overwrite the file.")] = False,
+    output: Annotated[Path, Option("-o --output FILE", "The file to write.")] = OWN_FILE,
+    force: Annotated[bool, Option("--force", "Overwrite the file.")] = False,
 ) -> int:
     """Write a working starter pipeline.
 
@@ -56,37 +50,45 @@ def command(
 
     Example: aish init tools && aish validate aish.yaml
     """
+    code = ExitCode.OK
     if source is None:
         text = starter(template or Template.MINIMAL, output)
         _write(output, text, force=force)
         if NOTE in text:
-            _write_note(output.parent / NOTE)
+            path = output.parent / NOTE
+            if not os.path.lexists(path):
+                _write(path, _read_starter(NOTE), force=False)
+                say(f"wrote {path}")
         say(f"wrote {output}; next: aish validate {output}")
     elif template is not None:
         message = f"`--from` converts a file, and `{template}` is a template"
         raise UsageError(message, hint="use one of the two")
     else:
-        from aish.cli.importing.pipeline import imported_pipeline, pipeline_name
+        from aish.cli.commands.validate import problems_of
+        from aish.cli.importing.pipeline import import_pipeline, pipeline_name
 
-        made = imported_pipeline(source, output, pipeline_name(output, source), _HEAD)
-        _write(output, made.text, force=force)
-        say(f"wrote {output}, from {made.kind} in {source}")
-        _list("export before a run", (f"{name}: {what}" for name, what in made.exports.items()))
-        _list("not mapped", (f"{one.position}: {one.path}: {one.instead}" for one in made.skipped))
-        _list("approved, as in the original", made.approved)
-        if made.servers and not made.approved:
+        draft = import_pipeline(source, output, pipeline_name(output, source), _HEAD)
+        _write(output, draft.text, force=force)
+        say(f"wrote {output}, from {draft.kind} in {source}")
+        _list("export before a run", (f"{name}: {what}" for name, what in draft.exports.items()))
+        _list("not mapped", map(str, draft.skipped))
+        _list("approved, as in the original", draft.approved)
+        if draft.servers and not draft.approved:
             say(
                 f"nothing is approved yet: `aish tools {output}` lists the tools, and a rule under "
                 "`mcp.auto_approve` approves one"
             )
+        problems = problems_of(output, (), os.environ, strict=False, env=False)
+        wrong = [str(problem) for problem in problems if not problem.warning]
+        _list("invalid, to be corrected by hand", wrong)
+        code = ExitCode.USAGE if wrong else ExitCode.OK
         say(f"next: aish validate {output}")
     _write_schema(output)
-    return 0
+    return code
 
 
 def starter(template: Template, output: Path) -> str:
-    """The text of a starter pipeline, with its future name."""
-    text = _shipped(f"{template}.yaml")
+    text = _read_starter(f"{template}.yaml")
     if output.name != OWN_FILE.name:
         from aish.cli.importing.pipeline import pipeline_name
 
@@ -94,7 +96,7 @@ def starter(template: Template, output: Path) -> str:
     return _HEAD + text.replace(OWN_FILE.name, for_line(str(output)))
 
 
-def _shipped(name: str) -> str:
+def _read_starter(name: str) -> str:
     return (files("aish.cli") / "starters" / name).read_text(encoding="utf-8")
 
 
@@ -108,13 +110,6 @@ def _write(output: Path, text: str, *, force: bool) -> None:
         ) from None
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror}", where=str(output)) from error
-
-
-def _write_note(path: Path) -> None:
-    """Write the file that a starter reads, unless there is one of that name."""
-    if not os.path.lexists(path):
-        _write(path, _shipped(NOTE), force=False)
-        say(f"wrote {path}")
 
 
 def _write_schema(output: Path) -> None:

@@ -1,94 +1,150 @@
-"""`aish plan FILE`: the plan as text, as JSON, and its steps as a graph in Mermaid (F3).
+"""`aish plan FILE`: the plan as text, as JSON, and its steps as a graph in Mermaid.
 
-All untrusted text passes `for_line` (X2).
+Secrets are masked before a text is cut, and all untrusted text passes `for_line`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
+from aish.agent.compaction import BYTES_PER_TOKEN, weigh_rest
 from aish.cli.boundary import report, say
 from aish.cli.options import (
     OWN_FILE,
-    AllowOption,
-    BroadRootOption,
-    DenyOption,
-    InputOption,
-    InputsOption,
-    InputTextOption,
-    LockOption,
-    LockUse,
+    InputOptions,
     MaxCostOption,
     MaxTurnsOption,
-    ModelOption,
     NoKeyCheckOption,
     Option,
     ProjectFileArgument,
-    SetOption,
+    RuleOptions,
     StrictOption,
     TimeoutOption,
-    VerboseOption,
 )
-from aish.cli.pipeline_options import Given, load, run_options
+from aish.cli.pipeline_options import load, run_options, seconds_of
 from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
-from aish.cli.tool_preview import looked_at, notices
-from aish.config.inputs import given_inputs
+from aish.cli.tool_preview import look_at_tools, notices
+from aish.config.model import (
+    CallStep,
+    Context,
+    ContextFile,
+    Foreach,
+    PipelineStep,
+    Prompt,
+    PromptStep,
+    Retrieval,
+    RunStep,
+)
 from aish.core.errors import ExitCode, UsageError
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonValue
 from aish.core.phrases import counted, dollars, shorten, shorten_counted
 from aish.core.text import for_line
+from aish.engine.execution.run import bounds_of
+from aish.engine.plan.credentials import model_name, origin
+from aish.engine.plan.estimate import most_cost, price_of, requests
+from aish.engine.plan.lock import lock_path
 from aish.engine.plan.order import lacks_stdin
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.plan.validation.validate import exfiltration_check, require_steps
-from aish.engine.preview.preview import plan_view
+from aish.engine.preview.preview import (
+    PlannedServer,
+    PlannedStep,
+    Preview,
+    note_on,
+    preview_json,
+    preview_of,
+)
 from aish.engine.preview.tool_listing import MANY_TOOLS, Look, look_at_lock
 from aish.engine.resources.resources import require_servers
+from aish.engine.steps.prompt import visible_tools
+from aish.features.launch import with_key_surveys
+from aish.models.pricing import Rates
+from aish.wire.chat.encode import answer_limit
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
 # Characters that Mermaid would interpret inside quotes.
 _MERMAID = str.maketrans({'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;", "\n": " "})
 _LONGEST = 60
+_LONG = 400
+_MARK = len("auto*")
+_BOUNDS = {
+    "time": "time",
+    "tokens": "tokens",
+    "cost_usd": "cost",
+    "tool_calls": "tool calls",
+    "turns": "turns",
+}
+_REFRESH = {
+    "diff": "changed lines, at most {} a file and {} a round",
+    "whole": "changed files whole, at most {} each and {} a round",
+    "name": "names of changed files",
+    "off": "off",
+}
 
 
-def graph_lines(steps: Sequence[JsonObject]) -> Iterator[str]:
+def graph_lines(steps: Sequence[PlannedStep], text: "PlanText") -> Iterator[str]:
     """A tree: each step is below the last step that it needs, and names the others."""
     parents = _parents(steps)
     beside = _beside(steps, parents)
-    children: dict[str | None, list[JsonObject]] = {}
-    for step in steps:
-        children.setdefault(parents[str(step["id"])], []).append(step)
+    children: dict[str | None, list[PlannedStep]] = {}
+    for planned in steps:
+        children.setdefault(parents[planned.step.id], []).append(planned)
+
+    def below(parent: str, indent: str) -> Iterator[str]:
+        own = children.get(parent, [])
+        for planned in own:
+            last, id = planned is own[-1], planned.step.id
+            also = f"  (and after {text.mask(', '.join(beside[id]))})" if beside[id] else ""
+            yield f"{indent}{_LAST if last else _BRANCH}{'  '.join(text.marks(planned))}{also}"
+            yield from below(id, indent + (_NOTHING if last else _DOWN))
+
     for root in children.get(None, ()):
-        yield _label(root)
-        yield from _below(str(root["id"]), children, beside, "")
+        yield "  ".join(text.marks(root))
+        yield from below(root.step.id, "")
 
 
-def mermaid_lines(view: JsonObject) -> Iterator[str]:
-    """A flowchart that GitHub and others render."""
-    yield "flowchart TD"
-    yield from _mermaid(_tables(view["steps"]), "", "  ")
+def mermaid_lines(
+    steps: Sequence[PlannedStep], text: "PlanText", prefix: str = "", indent: str = "  "
+) -> Iterator[str]:
+    """The lines of a flowchart that GitHub and others render."""
+    for planned in steps:
+        node = text.mask(f"{prefix}{planned.step.id}")
+        id, *marks = text.marks(planned)
+        words = (id, planned.kind, *marks)
+        label = "<br/>".join(for_line(word).translate(_MERMAID) for word in words)
+        if planned.inner:
+            yield f'{indent}subgraph s_{node}["{label}"]'
+            yield from mermaid_lines(planned.inner, text, f"{node}_in_", f"{indent}  ")
+            yield f"{indent}end"
+        else:
+            yield f'{indent}s_{node}["{label}"]'
+    for planned in steps:
+        for need in planned.needs:
+            yield text.mask(f"{indent}s_{prefix}{need} --> s_{prefix}{planned.step.id}")
 
 
-def _parents(steps: Sequence[JsonObject]) -> dict[str, str | None]:
+def _parents(steps: Sequence[PlannedStep]) -> dict[str, str | None]:
     """For each step the needed step with the greatest depth."""
     depth: dict[str, int] = {}
     parents: dict[str, str | None] = {}
-    for step in steps:
-        needs = [str(need) for need in _rows(step["needs"])]
-        deepest = max(needs, key=lambda need: depth[need], default=None)
-        parents[str(step["id"])] = deepest
-        depth[str(step["id"])] = 0 if deepest is None else depth[deepest] + 1
+    for planned in steps:
+        deepest = max(planned.needs, key=lambda need: depth[need], default=None)
+        parents[planned.step.id] = deepest
+        depth[planned.step.id] = 0 if deepest is None else depth[deepest] + 1
     return parents
 
 
-def _beside(steps: Sequence[JsonObject], parents: Mapping[str, str | None]) -> dict[str, list[str]]:
+def _beside(
+    steps: Sequence[PlannedStep], parents: Mapping[str, str | None]
+) -> dict[str, list[str]]:
     """The other needs of each step, without those that another of its needs implies."""
-    needs = {str(step["id"]): [str(need) for need in _rows(step["needs"])] for step in steps}
+    needs = {planned.step.id: planned.needs for planned in steps}
     before: dict[str, set[str]] = {}
     for id, own in needs.items():
-        before[id] = {*own, *(one for need in own for one in before[need])}
+        before[id] = {*own, *(step for need in own for step in before[need])}
     return {
         id: [
             need
@@ -99,363 +155,260 @@ def _beside(steps: Sequence[JsonObject], parents: Mapping[str, str | None]) -> d
     }
 
 
-def _below(
-    id: str,
-    children: Mapping[str | None, list[JsonObject]],
-    beside: Mapping[str, Sequence[str]],
-    indent: str,
-) -> Iterator[str]:
-    own = children.get(id, [])
-    for step in own:
-        last = step is own[-1]
-        name = str(step["id"])
-        also = f"  (and after {', '.join(beside[name])})" if beside[name] else ""
-        yield f"{indent}{_LAST if last else _BRANCH}{_label(step)}{also}"
-        yield from _below(name, children, beside, indent + (_NOTHING if last else _DOWN))
+class PlanText:
+    """The lines of `aish plan`."""
 
+    def __init__(self, preview: Preview) -> None:
+        self._preview = preview
+        self._plan = preview.plan
+        self.mask = preview.plan.secrets.mask
 
-def _label(step: JsonObject) -> str:
-    marks = [str(step["id"])]
-    foreach = step.get("foreach")
-    if isinstance(foreach, Mapping):
-        marks.append(f"for each of {_count(foreach)}")
-    if step.get("when") is not None:
-        marks.append(f"if {for_line(shorten(str(step['when']), _LONGEST))}")
-    return "  ".join(marks)
+    def lines(self) -> Iterator[str]:
+        preview, plan = self._preview, self._plan
+        pipeline = plan.pipeline
+        yield self.mask(f"{pipeline.name}  {pipeline.file}")
+        if pipeline.description:
+            yield f"  {self._line(pipeline.description)}"
+        yield from self._mapping("inputs", preview.options.inputs)
+        yield from self._section("overrides", pipeline.overrides)
+        yield from self._section("models", (self._model(alias) for alias in plan.models))
+        yield from self._section("servers", map(_server, preview.servers))
+        unusable = (f"{alias}  {why}" for alias, why in plan.unusable.items())
+        yield from self._section("not usable, and only packs may ask them", unusable)
+        missing = (
+            f"{variable.name}  {'key' if variable.key else 'variable'}  {variable.problem.path} "
+            f"({variable.problem.position.file}:{variable.problem.position.line})"
+            for variable in plan.missing
+        )
+        yield from self._section("not set", missing)
+        if plan.lock is not None:
+            asked = any(server.state != "not asked" for server in preview.servers)
+            known = "" if asked else ", tools known from it"
+            yield f"lock  {self._line(str(lock_path(pipeline)))}{known}"
+        notes = ((rule, note_on(rule, pipeline)) for rule in plan.policy.all())
+        rules = (f"{r.list:13} {r.text}" + (f" ({note})" if note else "") for r, note in notes)
+        yield from self._section("rules", rules)
+        yield f"on_denied  {pipeline.on_denied or 'fail'}"
+        bounds = bounds_of(plan.limits)
+        if (seconds := plan.limits.time) is not None:
+            yield f"time limit  {seconds:g} s"
+        if bounds_text := _bounds({**bounds, "time": None}):
+            yield f"limits  {bounds_text}"
+        if len(preview.steps) > 1:
+            yield "graph"
+            yield from (f"  {line}" for line in graph_lines(preview.steps, self))
+        yield "steps"
+        yield from self._steps(preview.steps)
+        yield from self._mapping("outputs", pipeline.outputs)
+        yield from self._costs()
 
+    def marks(self, planned: PlannedStep) -> Iterator[str]:
+        """The id of a step, and what decides whether and how often it runs."""
+        flow, count = planned.step.flow, planned.count
+        yield self.mask(planned.step.id)
+        if flow.foreach is not None:
+            yield "for each of items" if count is None else f"for each of {count:,} items"
+        if flow.when is not None:
+            yield f"if {for_line(shorten(self.mask(flow.when), _LONGEST))}"
 
-def _count(foreach: JsonObject) -> str:
-    return "items" if foreach["count"] is None else f"{foreach['count']:,} items"
+    def _line(self, text: str) -> str:
+        return for_line(self.mask(text))
 
+    def _short(self, value: JsonValue) -> str:
+        masked = self._plan.secrets.mask_json(value)
+        text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False)
+        return for_line(shorten_counted(text, _LONG))
 
-def _mermaid(steps: Sequence[JsonObject], prefix: str, indent: str) -> Iterator[str]:
-    for step in steps:
-        node = f"{prefix}{step['id']}"
-        words = [str(step["id"]), str(step["kind"])]
-        foreach = step.get("foreach")
-        if isinstance(foreach, Mapping):
-            words.append(f"for each of {_count(foreach)}")
-        if step.get("when") is not None:
-            words.append(f"if {shorten(str(step['when']), _LONGEST)}")
-        text = "<br/>".join(for_line(word).translate(_MERMAID) for word in words)
-        inner = _tables(step.get("steps"))
-        if inner:
-            yield f'{indent}subgraph s_{node}["{text}"]'
-            yield from _mermaid(inner, f"{node}_in_", f"{indent}  ")
-            yield f"{indent}end"
+    def _section(self, title: str, rows: Iterable[str]) -> Iterator[str]:
+        listed = [f"  {self._line(row)}" for row in rows]
+        if listed:
+            yield from (title, *listed)
+
+    def _mapping(self, title: str, value: JsonValue) -> Iterator[str]:
+        if isinstance(value, Mapping) and value:
+            yield title
+            yield from (f"  {self.mask(key)}: {self._short(inner)}" for key, inner in value.items())
+
+    def _model(self, alias: str) -> str:
+        entry, price = self._plan.models[alias].entry, price_of(self._plan, alias)
+        price_text = "  by the price list" if price is not None else ""
+        if isinstance(price, Rates):
+            # That an embedded model is free is not mentioned.
+            rates = f"{dollars(price.input)} in / {dollars(price.output)} out"
+            price_text = f"  {rates} per million tokens" if price.input or price.output else ""
+        most = answer_limit(entry.params)
+        longest = "" if most is None else f"  {most:,} tokens an answer at most"
+        return f"{alias}  {model_name(entry)}  {origin(entry)}{price_text}{longest}"
+
+    def _costs(self) -> Iterator[str]:
+        preview, plan = self._preview, self._plan
+        counts = requests(plan, preview.context, preview.options.surveys)
+        # A server that may ask models does so when it is called, which no estimate knows.
+        more = "; a call of a pack may make more" if any(s.asks for s in preview.servers) else ""
+        most = f"{counts.most:,} at most" if counts.most is not None else ""
+        step = self._line(str(counts.uncounted))
+        unknown = f"; the number of items of `{step}` is known only in the run"
+        yield f"model requests  {counts.least:,} at least{f', {most}' if most else unknown}{more}"
+        cost = most_cost(plan, preview.context)
+        if counts.least and cost != 0:
+            yield f"cost  {'unknown' if cost is None else f'{dollars(cost)} at most'}"
+
+    def _steps(self, steps: Sequence[PlannedStep], prefix: str = "") -> Iterator[str]:
+        for number, planned in enumerate(steps, 1):
+            after = f"  after {', '.join(planned.needs)}" if planned.needs else ""
+            head = f"{planned.step.id}  {_kind(planned)}{after}"
+            yield f"  {prefix}{number}. {self._line(head)}"
+            yield from (f"     {line}" for line in self._flow(planned))
+            yield from (f"     {line}" for line in self._content(planned))
+            yield from self._steps(planned.inner, f"{prefix}{number}.")
+
+    def _flow(self, planned: PlannedStep) -> Iterator[str]:
+        """The conditions that decide whether and how often the step runs."""
+        flow = planned.step.flow
+        if flow.when is not None:
+            yield f"when: {self._short(flow.when)}"
+        if flow.foreach is not None:
+            count = "" if planned.count is None else f" ({planned.count:,} items)"
+            width = f"{flow.foreach.concurrency} at a time"
+            yield f"foreach: {self._short(planned.over)}{count}, {width}"
+            yield from self._keys(planned, flow.foreach)
+        if flow.retry.attempts > 1:
+            after = f", after {', '.join(flow.retry.on)}" if flow.retry.on else ""
+            yield f"tried {_times(flow.retry.attempts)}{after}"
+        if flow.timeout is not None:
+            yield f"timeout: {flow.timeout:g} s each time"
+        if flow.on_error != "fail":
+            yield f"on_error: {flow.on_error}"
+        if bounds := bounds_of(flow.limits):
+            yield f"limits: {_bounds(bounds)}"
+
+    def _keys(self, planned: PlannedStep, foreach: Foreach) -> Iterator[str]:
+        """The keys of items, and how many items may fail."""
+        if foreach.key is not None:
+            note, survey = "", planned.keys
+            if survey is None and foreach.on_duplicate != "fail":
+                note = f" (on_duplicate: {foreach.on_duplicate})"
+            elif survey is not None and survey.repeated:
+                became = "left out" if foreach.on_duplicate == "first" else "numbered"
+                note = f"; {counted(survey.repeated, 'item')} with a duplicate key: {became}"
+            yield f"key: {self._short(foreach.key)}{note}"
+        most = foreach.max_failures
+        if most is not None and most.count:
+            yield f"max_failures: {most.count}"
+        elif most is not None and most.share is not None:
+            yield f"max_failures: {100 * most.share:.6g}% of the items"
+
+    def _content(self, planned: PlannedStep) -> Iterator[str]:
+        """Yield what the step sends, and the verdict on it."""
+        match planned.step:
+            case PromptStep() as step:
+                yield from self._prompt(planned, step)
+            case PipelineStep(inputs=inputs):
+                yield f"inputs: {self._short(planned.render(inputs))}"
+            case CallStep(arguments=arguments):
+                yield f"arguments: {self._short(planned.render(arguments))}"
+            case RunStep() as step:
+                yield f"command: {self._short(planned.command(step))}"
+        if (ruling := planned.ruling()) is not None:
+            yield f"{ruling.verdict}: {self._line(ruling.reason)}"
+            if ruling.hint is not None:
+                yield f"  hint: {self._line(ruling.hint)}"
+
+    def _prompt(self, planned: PlannedStep, step: PromptStep) -> Iterator[str]:
+        if system := planned.system(step):
+            yield f"system: {self._short(system)}"
+        if isinstance(step.prompt, Prompt):
+            yield f"prompt: {self._short(planned.render(step.prompt.user))}"
         else:
-            yield f'{indent}s_{node}["{text}"]'
-    for step in steps:
-        for need in _rows(step["needs"]):
-            yield f"{indent}s_{prefix}{need} --> s_{prefix}{step['id']}"
+            arguments = self._short(planned.render(dict(step.prompt.arguments)))
+            arguments_text = f" with {arguments}" if step.prompt.arguments else ""
+            named = f"`{step.prompt.name}` of the server `{step.prompt.server}`"
+            yield f"prompt: {self._line(named)}{arguments_text}"
+        for source in step.attach:
+            if isinstance(source, Retrieval):
+                least = f" with a score of {source.threshold:g} or more" if source.threshold else ""
+                most = f"up to {counted(source.top_k, 'passage')}{least}"
+                query = planned.render(source.query)
+                what: JsonValue = f"{most} that `{source.server}` finds for: {query}"
+            else:
+                what = planned.render(source.ref)
+                what = what if source.server is None else f"{what} of `{source.server}`"
+            yield f"attach: {self._short(what)}"
+        if step.continues is not None:
+            yield f"continues: {self.mask(step.continues)}"
+        yield from self._context_lines(step.context)
+        views = planned.views(step)
+        marks = [f"{tool.verdict}{'*' if tool.conditional else ''}" for tool in views]
+        width = max(_MARK, *map(len, marks)) if marks else _MARK
+        for mark, tool in zip(marks, views, strict=True):
+            yield f"{mark:{width}}  {self._line(str(tool.tool.name))}"
+        if step.output is not None and step.output.schema:
+            yield f"answers in a JSON schema, requested {_times(step.output.attempts)}"
+
+    def _context_lines(self, context: Context) -> Iterator[str]:
+        if context.max_tokens is not None:
+            bound = f"at most {context.max_tokens:,} tokens, the last {context.keep} rounds kept"
+            model = context.summary_model
+            yield f"context: {bound}" + (f", summaries by `{self.mask(model)}`" if model else "")
+        if context.files:
+            yield from (f"file: {self._line(_context_file(file))}" for file in context.files)
+            limits = (_size(size) for size in (context.file_limit, context.round_limit))
+            yield f"refresh: {_REFRESH[context.refresh].format(*limits)}"
 
 
-_LONG = 400
-_MARK = len("auto*")
-_BOUNDS = {
-    "time": "time",
-    "tokens": "tokens",
-    "cost_usd": "cost",
-    "tool_calls": "tool calls",
-    "turns": "turns",
-}
+def _server(row: PlannedServer) -> str:
+    state = row.state if row.error is None else f"{row.state}: {row.error}"
+    if row.tools is not None and row.error is None:
+        state = f"{state}, {row.tools} tools"
+    options = f"  ({', '.join(row.options)})" if row.options else ""
+    sandbox = f"  sandbox: {row.sandbox}" if row.sandbox else ""
+    asks = f"  asks: {', '.join(row.asks)}" if row.asks else ""
+    optional = "" if row.required else "  (optional)"
+    return f"{row.alias}  {row.where}{options}  {state}{sandbox}{asks}{optional}"
 
 
-def plan_lines(view: JsonObject) -> Iterator[str]:
-    """The lines of `aish plan`, for a view made by `engine.preview.preview`."""
-    yield f"{view['pipeline']}  {view['file']}"
-    if view["description"]:
-        yield f"  {for_line(str(view['description']))}"
-    yield from _mapping("inputs", view["inputs"])
-    if overrides := _rows(view["overrides"]):
-        yield "overrides"
-        yield from (f"  {for_line(str(row))}" for row in overrides)
-    yield from _section("models", view["models"], _model)
-    yield from _section("servers", view["servers"], _server)
-    yield from _section("not usable, and only packs may ask them", view["unusable"], _unusable)
-    yield from _section("not set", view["missing"], _missing)
-    if view["lock"] is not None:
-        asked = any(row["state"] != "not asked" for row in _tables(view["servers"]))
-        yield f"lock  {for_line(str(view['lock']))}" + ("" if asked else ", tools known from it")
-    yield from _section("rules", view["rules"], _rule)
-    yield f"on_denied  {view['on_denied']}"
-    limits = view["limits"]
-    if isinstance(limits, Mapping) and limits["time"] is not None:
-        yield f"time limit  {limits['time']:g} s"
-    if isinstance(limits, Mapping) and (said := _bounds({**limits, "time": None})):
-        yield f"limits  {said}"
-    steps = _tables(view["steps"])
-    if len(steps) > 1:
-        yield "graph"
-        yield from (f"  {line}" for line in graph_lines(steps))
-    yield "steps"
-    yield from _steps(steps)
-    yield from _mapping("outputs", view["outputs"])
-    requests = view["requests"]
-    assert isinstance(requests, Mapping)
-    # A server that may ask models does so when it is called, which no estimate knows.
-    asked = any("asks" in row for row in _tables(view["servers"]))
-    more = "; a call of a pack may make more" if asked else ""
-    yield f"model requests  {_requests(requests)}{more}"
-    cost = view["cost_usd"]
-    if requests["at_least"] and isinstance(cost, Mapping) and cost["at_most"] != 0:
-        yield f"cost  {_most(cost['at_most'])}"
-
-
-def _rule(row: JsonObject) -> str:
-    note = f" ({row['note']})" if "note" in row else ""
-    return f"{row['list']:13} {row['rule']}{note}"
-
-
-def _tables(rows: JsonValue) -> list[JsonObject]:
-    return [row for row in _rows(rows) if isinstance(row, Mapping)]
-
-
-def _section(title: str, rows: JsonValue, line: Callable[[JsonObject], str]) -> Iterator[str]:
-    listed = _tables(rows)
-    if listed:
-        yield title
-        yield from (f"  {for_line(line(row))}" for row in listed)
-
-
-def _mapping(title: str, value: JsonValue) -> Iterator[str]:
-    if isinstance(value, Mapping) and value:
-        yield title
-        yield from (f"  {key}: {for_line(_short(inner))}" for key, inner in value.items())
-
-
-def _bounds(limits: JsonObject) -> str:
-    """The limits that are set."""
+def _bounds(limits: Mapping[str, JsonValue]) -> str:
     given = ((name, key, limits.get(key)) for key, name in _BOUNDS.items())
     return ", ".join(
-        f"{name} {_amount(key, most)}" for name, key, most in given if most is not None
+        f"{name} {_amount(key, most)}" for name, key, most in given if isinstance(most, int | float)
     )
 
 
-def _amount(key: str, value: JsonValue) -> str:
-    assert isinstance(value, int | float)
+def _amount(key: str, most: float) -> str:
     if key == "time":
-        return f"{value:g} s"
-    return dollars(value) if key == "cost_usd" else f"{value:,}"
+        return f"{most:g} s"
+    return dollars(most) if key == "cost_usd" else f"{most:,}"
 
 
-def _requests(requests: JsonObject) -> str:
-    least, most = requests["at_least"], requests["at_most"]
-    if isinstance(most, int):
-        return f"{least:,} at least, {most:,} at most"
-    step = for_line(str(requests["uncounted"]))
-    return f"{least:,} at least; the number of items of `{step}` is known only in the run"
+def _size(size: int) -> str:
+    return f"{size}B" if size % 1024 else f"{size // 1024}KiB"
 
 
-def _most(cost: JsonValue) -> str:
-    return f"{dollars(cost)} at most" if isinstance(cost, int | float) else "unknown"
+def _context_file(file: ContextFile) -> str:
+    if file.lines is not None:
+        first, last = file.lines
+        return f"{file.path}, {f'line {first}' if first == last else f'lines {first} to {last}'}"
+    part = file.name or ("skeleton" if file.skeleton else "")
+    return f"{file.path}, {part}" if part else file.path
 
 
-def _model(row: JsonObject) -> str:
-    most = "" if row["max_tokens"] is None else f"  {row['max_tokens']:,} tokens an answer at most"
-    return f"{row['alias']}  {row['model']}  {row['origin']}{_price(row['price'])}{most}"
-
-
-def _price(price: JsonValue) -> str:
-    """The price of tokens; that an embedded model is free is not mentioned."""
-    if not isinstance(price, Mapping):
-        return "  by the price list" if price else ""
-    rates = [dollars(rate) for rate in price.values() if isinstance(rate, int | float)]
-    return "  {} in / {} out per million tokens".format(*rates) if any(price.values()) else ""
-
-
-def _server(row: JsonObject) -> str:
-    state = str(row["state"])
-    if row["tools"] is not None and row["error"] is None:
-        state = f"{state}, {row['tools']} tools"
-    if row["error"] is not None:
-        state = f"{state}: {row['error']}"
-    optional = "" if row["required"] else "  (optional)"
-    sandbox = f"  sandbox: {row['sandbox']}" if "sandbox" in row else ""
-    options = row.get("options")
-    given = f"  ({', '.join(map(str, options))})" if isinstance(options, Sequence) else ""
-    models = row.get("asks")
-    asks = f"  asks: {', '.join(map(str, models))}" if isinstance(models, Sequence) else ""
-    return f"{row['alias']}  {row['where']}{given}  {state}{sandbox}{asks}{optional}"
-
-
-def _unusable(row: JsonObject) -> str:
-    return f"{row['alias']}  {row['why']}"
-
-
-def _missing(row: JsonObject) -> str:
-    what = "key" if row["key"] else "variable"
-    return f"{row['variable']}  {what}  {row['path']} ({row['file']}:{row['line']})"
-
-
-def _steps(steps: Sequence[JsonObject], prefix: str = "") -> Iterator[str]:
-    for number, step in enumerate(steps, 1):
-        yield from _step(f"{prefix}{number}", step)
-        yield from _steps(_tables(step.get("steps")), f"{prefix}{number}.")
-
-
-def _flow(step: JsonObject) -> Iterator[str]:
-    """The conditions that decide whether and how often the step runs."""
-    if step.get("when") is not None:
-        yield f"     when: {for_line(_short(step['when']))}"
-    foreach = step.get("foreach")
-    if isinstance(foreach, Mapping):
-        count = "" if foreach["count"] is None else f" ({foreach['count']:,} items)"
-        said = f"{_short(foreach['over'])}{count}, {foreach['concurrency']} at a time"
-        yield f"     foreach: {for_line(said)}"
-        yield from _keys(foreach)
-    retry = step.get("retry")
-    if isinstance(retry, Mapping):
-        after = ", ".join(str(word) for word in _rows(retry["on"]))
-        yield f"     tried {_times(retry['attempts'])}" + (f", after {after}" if after else "")
-    if step.get("timeout") is not None:
-        yield f"     timeout: {step['timeout']:g} s each time"
-    if step.get("on_error") is not None:
-        yield f"     on_error: {step['on_error']}"
-    limits = step.get("limits")
-    if isinstance(limits, Mapping):
-        yield f"     limits: {_bounds(limits)}"
-
-
-def _keys(foreach: JsonObject) -> Iterator[str]:
-    """The keys of items, and how many items may fail."""
-    if foreach["key"] is not None:
-        yield f"     key: {for_line(_short(foreach['key']))}{_repeated(foreach)}"
-    most = foreach["max_failures"]
-    if isinstance(most, float):
-        yield f"     max_failures: {100 * most:.6g}% of the items"
-    elif isinstance(most, int):
-        yield f"     max_failures: {most}"
-
-
-def _repeated(foreach: JsonObject) -> str:
-    repeated, policy = foreach["repeated"], foreach["on_duplicate"]
-    if not isinstance(repeated, int):
-        return "" if policy == "fail" else f" (on_duplicate: {policy})"
-    if not repeated:
-        return ""
-    became = "left out" if policy == "first" else "numbered"
-    return f"; {counted(repeated, 'item')} with a duplicate key: {became}"
-
-
-def _kept_short(step: JsonObject) -> Iterator[str]:
-    """The limit on the length of the conversation, and the files that stay current in it."""
-    context = step.get("context")
-    if isinstance(context, Mapping) and "max_tokens" in context:
-        said = f"at most {context['max_tokens']:,} tokens, the last {context['keep']} rounds kept"
-        model = context["summary_model"]
-        yield f"     context: {said}" + (f", summaries by `{model}`" if model else "")
-    if isinstance(context, Mapping) and "files" in context:
-        for one in _rows(context["files"]):
-            yield f"     file: {for_line(_context_file(one))}"
-        limits = (_size(context[key]) for key in ("file_limit", "round_limit"))
-        yield f"     refresh: {_REFRESH[str(context['refresh'])].format(*limits)}"
-
-
-_REFRESH = {
-    "diff": "changed lines, at most {} a file and {} a round",
-    "whole": "changed files whole, at most {} each and {} a round",
-    "name": "names of changed files",
-    "off": "off",
-}
-
-
-def _size(size: JsonValue) -> str:
-    """A size as the file has it."""
-    whole = isinstance(size, int) and size % 1024 == 0
-    return f"{size // 1024}KiB" if whole and isinstance(size, int) else f"{size}B"
-
-
-def _context_file(one: JsonValue) -> str:
-    if not isinstance(one, Mapping):
-        return str(one)
-    if "lines" in one:
-        first, last = _rows(one["lines"])
-        return f"{one['path']}, {f'line {first}' if first == last else f'lines {first} to {last}'}"
-    return f"{one['path']}, {one.get('name', 'skeleton')}"
-
-
-def _step(number: str, step: JsonObject) -> Iterator[str]:
-    needs = _rows(step["needs"])
-    after = f"  after {', '.join(str(need) for need in needs)}" if needs else ""
-    yield f"  {number}. {step['id']}  {_what(step)}{after}"
-    yield from _flow(step)
-    for key in ("system", "prompt"):
-        text = step.get(key)
-        if isinstance(text, str):
-            yield f"     {key}: {for_line(_short(text))}"
-    yield from _opening(step)
-    yield from _kept_short(step)
-    if step["kind"] == "pipeline":
-        yield f"     inputs: {for_line(_short(step['inputs']))}"
-    if step["kind"] == "call":
-        yield f"     arguments: {for_line(_short(step['arguments']))}"
-    if step["kind"] == "run":
-        yield f"     command: {for_line(_short(step['run']))}"
-    if "verdict" in step:
-        yield f"     {step['verdict']}: {for_line(str(step['reason']))}"
-        if "hint" in step:
-            yield f"       hint: {for_line(str(step['hint']))}"
-    tools = _tables(step.get("tools"))
-    marks = [f"{tool['verdict']}{'*' if tool['depends_on_arguments'] else ''}" for tool in tools]
-    width = max(_MARK, *map(len, marks)) if marks else _MARK
-    for mark, tool in zip(marks, tools, strict=True):
-        yield f"     {mark:{width}}  {for_line(str(tool['tool']))}"
-    if step.get("schema"):
-        yield f"     answers in a JSON schema, requested {_times(step['attempts'])}"
-
-
-def _opening(step: JsonObject) -> Iterator[str]:
-    """The parts of a prompt other than the texts of the file."""
-    kept = step.get("prompt")
-    if isinstance(kept, Mapping):
-        given = f" with {_short(kept['arguments'])}" if kept["arguments"] else ""
-        yield for_line(f"     prompt: `{kept['name']}` of the server `{kept['server']}`{given}")
-    for one in _rows(step.get("attach")):
-        said = _attached(one) if isinstance(one, Mapping) else one
-        yield for_line(f"     attach: {_short(said)}")
-    if step.get("continues") is not None:
-        yield f"     continues: {step['continues']}"
-
-
-def _attached(one: JsonObject) -> str:
-    if "uri" in one:
-        return f"{one['uri']} of `{one['server']}`"
-    least = f" with a score of {one['threshold']:g} or more" if one["threshold"] else ""
-    count = one["top_k"]
-    assert isinstance(count, int)
-    most = f"up to {counted(count, 'passage')}{least}"
-    return f"{most} that `{one['server']}` finds for: {one['query']}"
-
-
-def _times(attempts: JsonValue) -> str:
+def _times(attempts: int) -> str:
     return "once" if attempts == 1 else f"up to {attempts} times"
 
 
-def _what(step: JsonObject) -> str:
-    match step["kind"]:
-        case "prompt":
-            return f"prompt to `{step['model']}`"
-        case "call":
-            return f"call {for_line(str(step['call']))}"
-        case "pipeline":
-            return f"pipeline {for_line(str(step['pipeline']))}"
-        case _:
+def _kind(planned: PlannedStep) -> str:
+    match planned.step:
+        case PromptStep() as step:
+            return f"prompt to `{planned.plan.model_of(step)}`"
+        case CallStep(call=call):
+            return f"call {call}"
+        case PipelineStep() as step:
+            return f"pipeline {planned.file(step)}"
+        case RunStep():
             return "run"
 
 
-def _short(value: JsonValue) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shorten_counted(text, _LONG)
-
-
-def _rows(value: JsonValue) -> Sequence[JsonValue]:
-    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
-
-
 class PlanReport(StrEnum):
-    """The output options of a plan."""
-
     TEXT = "text"
     JSON = "json"
     MERMAID = "mermaid"
@@ -464,57 +417,46 @@ class PlanReport(StrEnum):
 def command(
     file: ProjectFileArgument = OWN_FILE,
     *,
-    inputs: InputOption = None,
-    input_texts: InputTextOption = None,
-    inputs_file: InputsOption = None,
-    overrides: SetOption = None,
-    model: ModelOption = None,
-    allow: AllowOption = None,
-    deny: DenyOption = None,
-    broad_root: BroadRootOption = False,
-    lock: LockOption = LockUse.ENFORCE,
+    inputs: InputOptions,
+    rules: RuleOptions,
     timeout: TimeoutOption = None,
     max_cost_usd: MaxCostOption = None,
     max_turns: MaxTurnsOption = None,
     no_key_check: NoKeyCheckOption = False,
     offline: Annotated[
-        bool, Option("--offline", help="Do not connect to servers; no key is needed.")
+        bool, Option("--offline", "Do not connect to servers; no key is needed.")
     ] = False,
     strict: StrictOption = False,
-    format_: Annotated[PlanReport, Option("--format", help="Output format.")] = PlanReport.TEXT,
-    verbose: VerboseOption = False,
+    format_: Annotated[PlanReport, Option("--format", "Output format.")] = PlanReport.TEXT,
 ) -> int:
     """Show what would run and what would be asked.
 
-    Servers are asked for their tools; no model is called. Variables and keys that are not set are
-    errors, and `--offline` lists them instead.
+    Asks servers for their tools, and calls no model. Variables and keys that are not set are
+    errors; `--offline` lists them instead.
 
     Example: aish plan pipelines/review.yaml --offline
     """
-    del verbose
-    pipeline = load(file, overrides, strict=strict, lock=lock)
+    pipeline = load(file, inputs.overrides, strict=strict, lock=rules.lock)
     require_steps(pipeline)
-    given = Given(given_inputs(inputs, input_texts), inputs_file, model, broad_root)
-    options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)
+    options = run_options(pipeline, inputs, rules)
     if lacks_stdin(pipeline, options.stdin):
         say("note: the file reads `{{ stdin }}`, which is empty here: `aish run` would refuse that")
     options = replace(
-        options, max_cost_usd=max_cost_usd, max_turns=max_turns, key_check=not no_key_check
+        options,
+        timeout=seconds_of(timeout),
+        max_cost_usd=max_cost_usd,
+        max_turns=max_turns,
+        key_check=not no_key_check,
     )
     plan = make_plan(pipeline, options, offline=offline)
     keys: UsageError | None = None
     try:
-        if plan.has_keys:
-            from aish.engine.execution.item_source import with_surveys
-
-            options = with_surveys(plan, options)
+        options = with_key_surveys(plan, options)
     except UsageError as repeated:
         # The plan is shown even so.
         keys = repeated
-    found = look_at_lock(plan, notices(plan.secrets)) if offline else looked_at(plan)
-    view = plan.secrets.mask_json(plan_view(plan, options, found))
-    assert isinstance(view, Mapping)
-    _print(view, format_)
+    tools = look_at_lock(plan, notices(plan.secrets)) if offline else look_at_tools(plan)
+    _print(preview_of(plan, options, tools), format_)
     for step, survey in options.surveys.items():
         if survey.unusable:
             of = f"{survey.unusable:,} of {counted(survey.items, 'item')}"
@@ -526,53 +468,64 @@ def command(
     if keys is not None:
         report(keys)
         return int(ExitCode.USAGE)
-    if found is None:
+    if tools is None:
         return int(ExitCode.USAGE if leaks and strict else ExitCode.OK)
-    for error in found.locked:
+    for error in tools.locked:
         report(error)
         return int(error.exit_code)
-    odd = _unmatched(found, strict=strict) + _crowded(view, strict=strict) + leaks
-    require_servers(plan, found.servers)
+    odd = (
+        _report_unmatched(tools, strict=strict)
+        + _report_crowded(plan, tools, strict=strict)
+        + leaks
+    )
+    require_servers(plan, tools.servers)
     return int(ExitCode.USAGE if odd and strict else ExitCode.OK)
 
 
-def _print(view: JsonObject, format_: PlanReport) -> None:
-    if format_ is PlanReport.JSON:
-        print_json(view)
-    else:
-        lines = mermaid_lines if format_ is PlanReport.MERMAID else plan_lines
-        print_text("\n".join(lines(view)))
+def _print(preview: Preview, format_: PlanReport) -> None:
+    text = PlanText(preview)
+    match format_:
+        case PlanReport.JSON:
+            print_json(preview.plan.secrets.mask_json(preview_json(preview)))
+        case PlanReport.MERMAID:
+            print_text("\n".join(("flowchart TD", *mermaid_lines(preview.steps, text))))
+        case PlanReport.TEXT:
+            print_text("\n".join(text.lines()))
 
 
-def _unmatched(found: Look, *, strict: bool) -> int:
-    """A rule that matches no known tool: a warning, an error with `--strict` (P1)."""
-    for rule in found.unmatched:
+def _report_unmatched(view: Look, *, strict: bool) -> int:
+    """A rule that matches no known tool: a warning, an error with `--strict`."""
+    for rule in view.unmatched:
         level = "error" if strict else "warning"
         say(f"{level}: {rule.path}: the rule `{rule.tool}` matches no known tool")
-    return len(found.unmatched)
+    return len(view.unmatched)
 
 
 def _exfiltration(plan: Plan, *, strict: bool) -> int:
     """Rules by which data may leak, here and in sub-pipelines: warnings, errors with `--strict`."""
     printer = ProblemPrinter(say)
-    found = exfiltration_check(plan.pipeline, plan.policy)
-    for problem in found:
+    problems = exfiltration_check(plan.pipeline, plan.policy)
+    for problem in problems:
         printer.say(problem, "error" if strict else "warning")
-    return len(found) + sum(_exfiltration(inner, strict=strict) for inner in plan.inner.values())
+    return len(problems) + sum(_exfiltration(inner, strict=strict) for inner in plan.inner.values())
 
 
-def _crowded(view: JsonObject, *, strict: bool) -> int:
-    """Requests with more tools than endpoints accept, as far as that is known."""
-    steps = view["steps"]
-    assert isinstance(steps, Sequence)
+def _report_crowded(plan: Plan, view: Look, *, strict: bool) -> int:
+    """Requests with more tools than endpoints or the context accept, as far as that is known."""
     crowded = 0
-    for step in steps:
-        assert isinstance(step, Mapping)
-        tools = step.get("tools")
-        if isinstance(tools, Sequence) and len(tools) > MANY_TOOLS:
-            crowded += 1
-            said = f"step `{step['id']}`: its requests have {len(tools):,} tools"
-            level = "error" if strict else "warning"
-            say(f"{level}: {said}; many endpoints accept {MANY_TOOLS} at most")
-            say("  hint: name those it needs under `tools:` of the step, or of the server")
+    for step in plan.steps:
+        if not isinstance(step, PromptStep):
+            continue
+        tools = visible_tools(step, tuple(row.tool for row in view.tools))
+        size, most = weigh_rest(tools, None) // BYTES_PER_TOKEN, step.context.max_tokens
+        if len(tools) > MANY_TOOLS:
+            size_text = f"{len(tools):,} tools; many endpoints accept {MANY_TOOLS} at most"
+        elif most is not None and size > most:
+            size_text = f"{counted(len(tools), 'tool')} of about {size:,} tokens"
+            size_text += f", and `context.max_tokens` is {most:,}"
+        else:
+            continue
+        crowded += 1
+        say(f"{'error' if strict else 'warning'}: step `{step.id}`: its requests have {size_text}")
+        say("  hint: name those it needs under `tools:` of the step, or of the server")
     return crowded

@@ -12,7 +12,6 @@ from aish.cli.options import (
     Report,
     ReportOption,
     SetOption,
-    VerboseOption,
 )
 from aish.cli.printer import print_json, print_text
 from aish.config.documents import parse_json
@@ -20,64 +19,52 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.tools import Tool
 from aish.engine.plan.builtin_tools import presumed_tool
-from aish.engine.plan.lock import lock_of, locked_tool_named
+from aish.engine.plan.lock import find_locked_tool, lock_of
 from aish.engine.plan.plan import load_checked
 from aish.engine.plan.validation.older_names import own_call, policy_of
-from aish.engine.plan.validation.tools import locked_misfits
+from aish.engine.plan.validation.tools import argument_problems
 from aish.policy.decide import Explanation, explain, tool_name
 
 
 def command(
     file: FileArgument,
     *,
-    tool: Annotated[
-        str,
-        Option(
-            "--tool",
-            metavar="ALIAS__TOOL",
-            help="The tool's name.",
-            completes="tool_names",
-        ),
-    ],
-    arguments: Annotated[
-        str, Option("--args", metavar="JSON", help="The call's arguments.")
-    ] = "{}",
+    tool: Annotated[str, Option("--tool ALIAS__TOOL", "The tool's name.", completes="tool_names")],
+    arguments: Annotated[str, Option("--args JSON", "The call's arguments.")] = "{}",
     overrides: SetOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
     """Say which rule decides a tool call, and why the others do not.
 
-    No server is asked.
+    No server is contacted.
 
     Example: aish policy explain aish.yaml --tool repo__file_read --args '{"path": "README.md"}'
     """
-    del verbose
     pipeline = load_checked(file, tuple(overrides or ()))
     policy = policy_of(pipeline, allow=tuple(allow or ()), deny=tuple(deny or ()))
     try:
-        name, given = own_call(tool_name(tool), _arguments(arguments), pipeline.servers)
+        name, values = own_call(tool_name(tool), _arguments(arguments), pipeline.servers)
     except ValueError as error:
         raise UsageError(str(error), where="--args") from error
     lock = lock_of(pipeline)
-    locked = None if lock is None else locked_tool_named(name, pipeline, lock)
-    found = explain(policy, name, given, locked or presumed_tool(name, pipeline))
-    misfits = locked_misfits(locked, given)
+    locked = None if lock is None else find_locked_tool(name, pipeline, lock)
+    explanation = explain(policy, name, values, locked or presumed_tool(name, pipeline))
+    misfits = argument_problems(locked, values)
     if format_ is Report.JSON:
-        print_json({**_row(found), "locked": locked is not None, "misfits": misfits})
+        print_json({**_row(explanation), "locked": locked is not None, "misfits": misfits})
     else:
-        told = _locked_lines(locked, misfits) if locked else ()
+        lines = _lock_lines(locked, misfits) if locked else ()
         if lock is not None and locked is None and name.server in pipeline.servers:
-            told = ["", f"`{name}` is not in the lock file: it is not offered"]
-        print_text("\n".join((*_lines(found), *told)))
+            lines = ["", f"`{name}` is not in the lock file: it is not offered"]
+        print_text("\n".join((*_lines(explanation), *lines)))
     return 0
 
 
-def _locked_lines(tool: Tool, misfits: Sequence[str]) -> list[str]:
-    said = [f"the arguments do not fit the locked schema: {misfit}" for misfit in misfits]
-    return ["", f"what is known of `{tool.name}` is from the lock file", *said]
+def _lock_lines(tool: Tool, misfits: Sequence[str]) -> list[str]:
+    problems = [f"the arguments do not fit the locked schema: {misfit}" for misfit in misfits]
+    return ["", f"what is known of `{tool.name}` is from the lock file", *problems]
 
 
 def _arguments(text: str) -> JsonObject:
@@ -107,16 +94,16 @@ def _lines(found: Explanation) -> list[str]:
     return lines
 
 
-def _row(found: Explanation) -> JsonObject:
+def _row(explanation: Explanation) -> JsonObject:
     return {
-        "tool": str(found.tool),
-        "arguments": found.arguments,
-        "verdict": found.ruling.verdict,
-        "rule": found.ruling.rule,
-        "reason": found.ruling.reason,
-        **({} if found.ruling.hint is None else {"hint": found.ruling.hint}),
+        "tool": str(explanation.tool),
+        "arguments": explanation.arguments,
+        "verdict": explanation.ruling.verdict,
+        "rule": explanation.ruling.rule,
+        "reason": explanation.ruling.reason,
+        **({} if explanation.ruling.hint is None else {"hint": explanation.ruling.hint}),
         "looked_at": [
             {"list": row.rule.list, "rule": row.rule.text, "why": row.why}
-            for row in found.looked_at
+            for row in explanation.looked_at
         ],
     }

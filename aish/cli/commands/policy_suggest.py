@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 from aish.cli.boundary import say
-from aish.cli.options import Argument, Option, PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.options import Argument, Option, PastRunDirOption, Report, ReportOption
 from aish.cli.printer import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
 from aish.core.phrases import counted, shorten
-from aish.core.rules import RuleEntry
 from aish.core.text import for_line
 from aish.engine.plan.plan import load_checked
 from aish.features.suggest.calls import Calls, calls_of
@@ -25,52 +24,40 @@ def command(
     subject: Annotated[
         str,
         Argument(
-            metavar="RUN|CASSETTE",
-            help="A run: its id, the end of its id, `latest`, or its folder; or a cassette.",
+            "RUN|CASSETTE",
+            "A run: its id, the end of its id, `latest`, or its folder; or a cassette.",
             completes="run_ids",
         ),
     ],
     *,
     write: Annotated[
-        Path | None,
-        Option("--write", metavar="FILE", help="Add the missing rules to a pipeline file."),
+        Path | None, Option("--write FILE", "Add the missing rules to a pipeline file.")
     ] = None,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
     """Print the narrowest rules for the calls that were made.
 
-    They approve these tool calls, what varied in them as a glob, and nothing
-    that was denied. Ends with 1 if a call is left out.
+    They approve these tool calls, with a glob where arguments varied, and no call
+    that was denied. The exit code is 1 if a call is left out.
 
     Example: aish policy suggest latest --write aish.yaml
     """
-    del verbose
     pipeline = None if write is None else load_checked(write, (), locked=False)
     calls = calls_of(subject, run_dir, pipeline)
-    found = suggestion(calls.made, calls.denied)
-    missing = MissingRules(found.rules, ()) if pipeline is None else missing_rules(pipeline, found)
+    rules = suggestion(calls.made, calls.denied)
+    missing = MissingRules(rules.rules, ()) if pipeline is None else missing_rules(pipeline, rules)
     if write is not None and pipeline is not None and missing.rules:
         write_rules(write, missing.rules, pipeline)
-    left_out = (*found.left_out, *missing.left_out)
+    left_out = (*rules.left_out, *missing.left_out)
     if format_ is Report.JSON:
-        print_json(_document(found, left_out, calls, missing, write))
+        print_json(_document(rules, left_out, calls, missing, write))
     elif write is None or missing.rules:
-        print_text(_fragment(missing.rules))
-    _tell(calls, left_out, missing, write)
-    return int(ExitCode.FAILED if left_out or calls.untold else ExitCode.OK)
-
-
-def _fragment(rules: tuple[RuleEntry, ...]) -> str:
-    if not rules:
-        return "mcp:\n  auto_approve: []"
-    return "mcp:\n  auto_approve:\n" + rules_yaml(rules, indent=4).removesuffix("\n")
-
-
-def _tell(
-    calls: Calls, left_out: tuple[LeftOut, ...], missing: MissingRules, write: Path | None
-) -> None:
+        print_text(
+            "mcp:\n  auto_approve: []"
+            if not missing.rules
+            else "mcp:\n  auto_approve:\n" + rules_yaml(missing.rules, indent=4).removesuffix("\n")
+        )
     if not calls.made and not calls.untold:
         say("note: no tool was called")
     elif write is not None and missing.rules:
@@ -79,27 +66,24 @@ def _tell(
         say(f"{write}: nothing to add")
     for untold in calls.untold:
         say(f"warning: left out: {untold}")
-    for one in left_out:
-        say(f"warning: left out: {_call(one)}: {one.why}")
-
-
-def _call(one: LeftOut) -> str:
-    told = for_line(f"{one.call.tool} {json.dumps(one.call.arguments, ensure_ascii=False)}")
-    return shorten(told, _SHOWN)
+    for entry in left_out:
+        text = for_line(f"{entry.call.tool} {json.dumps(entry.call.arguments, ensure_ascii=False)}")
+        say(f"warning: left out: {shorten(text, _SHOWN)}: {entry.why}")
+    return int(ExitCode.FAILED if left_out or calls.untold else ExitCode.OK)
 
 
 def _document(
-    found: Suggestion,
+    rules: Suggestion,
     left_out: tuple[LeftOut, ...],
     calls: Calls,
     missing: MissingRules,
     write: Path | None,
 ) -> JsonObject:
     return {
-        "rules": [rule_data(rule) for rule in found.rules],
+        "rules": [rule_data(rule) for rule in rules.rules],
         "left_out": [
-            {"tool": str(one.call.tool), "arguments": one.call.arguments, "why": one.why}
-            for one in left_out
+            {"tool": str(entry.call.tool), "arguments": entry.call.arguments, "why": entry.why}
+            for entry in left_out
         ],
         "untold": list(calls.untold),
         "written": None if write is None else str(write),

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from aish.cli.cassette_options import recording_of
+from aish.cli.cassette_options import session_to_record
 from aish.cli.options import (
     OWN_FILE,
     InputOptions,
@@ -13,26 +13,22 @@ from aish.cli.options import (
     PolicyOptions,
     ProjectFileArgument,
     ReportOptions,
+    RunRequest,
 )
 from aish.cli.pipeline_options import load
-from aish.cli.run_command import RunRequest, run_pipeline
+from aish.cli.run_command import run_pipeline
 
 
 def command(
     file: ProjectFileArgument = OWN_FILE,
     *,
-    filling: InputOptions,
-    ruling: PolicyOptions,
-    telling: OutputOptions,
-    reporting: ReportOptions,
+    inputs: InputOptions,
+    policy: PolicyOptions,
+    output: OutputOptions,
+    reports: ReportOptions,
     cassette: Annotated[
         Path | None,
-        Option(
-            "-o",
-            "--output",
-            metavar="CASSETTE",
-            help="The cassette; default: the one that the file names.",
-        ),
+        Option("-o --output CASSETTE", "The cassette; default: the one that the file names."),
     ] = None,
     keep_failed: KeepFailedOption = False,
 ) -> int:
@@ -43,8 +39,8 @@ def command(
 
     Example: aish record pipelines/review.yaml -o tests/cassettes/review.yaml
     """
-    with reporting.files(file.stem) as ended:
-        pipeline = load(file, filling.overrides, quiet=telling.quiet, lock=ruling.lock)
-        session = recording_of(pipeline, cassette, keep_failed=keep_failed)
-        asked = RunRequest(filling, ruling, telling, reporting=reporting)
+    with reports.files(file.stem) as ended:
+        pipeline = load(file, inputs.overrides, quiet=output.quiet, lock=policy.lock)
+        session = session_to_record(pipeline, cassette, keep_failed=keep_failed)
+        asked = RunRequest(inputs, policy, output, reports=reports)
         return ended(run_pipeline(pipeline, asked, session))

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from aish.cli.options import Argument, PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.options import Argument, PastRunDirOption, Report, ReportOption, RunArgument
 from aish.cli.printer import print_json, print_text
 from aish.core.phrases import counted
 from aish.core.text import for_line
-from aish.features.history.export import Exported, export_run
+from aish.features.history.export import export_run
 from aish.features.history.run_store import find_run, open_stores
 
 _NOUNS = {
@@ -22,39 +22,28 @@ _NOUNS = {
 
 
 def command(
-    id: Annotated[
-        str,
-        Argument(
-            metavar="ID",
-            help="The run: its id, the end of its id, or `latest`.",
-            completes="run_ids",
-        ),
-    ],
-    folder: Annotated[
-        Path, Argument(metavar="DIR", help="The folder to write: a new or an empty one.")
-    ],
+    id: RunArgument,
+    folder: Annotated[Path, Argument("DIR", "The folder to write: a new or an empty one.")],
     *,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
     """Write a past run's messages, tool calls and commands to a folder.
 
-    What is there of a run that was interrupted, or still runs, is written too.
+    An interrupted or live run is written as far as it has come.
 
     Example: aish runs export latest exported
     """
-    del verbose
     # A long journal makes garbage that only the collector, which is off at the start, frees.
     gc.enable()
     with ExitStack() as stack:
-        store, found = find_run(open_stores(run_dir, stack), id)
-        done = export_run(store, found, folder)
+        store, run = find_run(open_stores(run_dir, stack), id)
+        done = export_run(store, run, folder)
     if format_ is Report.JSON:
         print_json(
             {
                 "v": 1,
-                "run": found,
+                "run": run,
                 "folder": str(folder),
                 "state": done.state,
                 "writer": done.writer,
@@ -62,16 +51,12 @@ def command(
             }
         )
     else:
-        _tell(folder, done)
+        for name, count in done.counts.items():
+            print_text(f"{for_line(str(folder / name))}: {counted(count, _NOUNS[name])}")
+        if done.writer is not None:
+            print_text(f"still running: {done.writer} writes the journal")
+        elif done.state == "no_end":
+            print_text("interrupted: the journal has no end")
     if done.problem is not None:
         raise done.problem
     return 0
-
-
-def _tell(folder: Path, done: Exported) -> None:
-    for name, count in done.counts.items():
-        print_text(f"{for_line(str(folder / name))}: {counted(count, _NOUNS[name])}")
-    if done.writer is not None:
-        print_text(f"still running: {done.writer} writes the journal")
-    elif done.state == "no_end":
-        print_text("interrupted: the journal has no end")

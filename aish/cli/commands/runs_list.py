@@ -1,6 +1,6 @@
 """`aish runs list`: past runs as text and as JSON.
 
-Names of runs are untrusted text (X2, X3).
+Names of runs are untrusted text.
 """
 
 import sys
@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from shutil import get_terminal_size
 
 from aish.cli.boundary import say
-from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.options import PastRunDirOption, Report, ReportOption
 from aish.cli.printer import print_json, print_text, table_lines
 from aish.core.events import plain, rfc3339
 from aish.core.json import JsonObject
@@ -35,14 +35,13 @@ _LONGEST_NAME = 39
 
 
 def table(runs: Sequence[PastRun], width: int | None = None) -> Iterator[str]:
-    """A line for each run, below a header; a narrow screen omits the least important columns."""
     return table_lines(
         _HEAD, map(_cells, runs), width, right=_RIGHT, left_out_first=_LEFT_OUT_FIRST
     )
 
 
 def row_of(run: PastRun) -> JsonObject:
-    """One run for `--format json`; unknown values are null."""
+    """Return a run for `--format json`; unknown values are null."""
     end = run.finished
     return {
         "run": run.id,
@@ -54,7 +53,7 @@ def row_of(run: PastRun) -> JsonObject:
         "steps": run.steps,
         "usage": None if end is None else plain(end.usage),
         "seconds": None if end is None else end.seconds,
-        "pending": _pending(run),
+        "pending": _count_pending(run),
         "writer": run.writer,
         "problem": run.problem,
     }
@@ -76,14 +75,14 @@ def _cells(run: PastRun) -> tuple[str, ...]:
 
 def _status(run: PastRun) -> str:
     """The status, with the number of calls that can still be answered."""
-    end, pending = run.finished, _pending(run)
+    end, pending = run.finished, _count_pending(run)
     status = STATES[run.state] if end is None else end.status
     return f"{status} ({pending:,} pending)" if pending else status
 
 
-def _pending(run: PastRun) -> int:
+def _count_pending(run: PastRun) -> int:
     now = time.time()
-    return sum(one.outlives_process(now) for one in run.pending)
+    return sum(question.outlives_process(now) for question in run.pending)
 
 
 def _tokens(usage: Usage) -> str:
@@ -102,17 +101,11 @@ def bytes_text(size: int) -> str:
     return f"{size} B" if units[0] == "B" else f"{number:.1f} {units[0]}"
 
 
-def command(
-    *,
-    run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
-) -> int:
+def command(*, run_dir: PastRunDirOption = None, format_: ReportOption = Report.TEXT) -> int:
     """List the runs that were kept, and how each ended; the newest first.
 
     Example: aish runs list
     """
-    del verbose
     with ExitStack() as stack:
         stores = open_stores(run_dir, stack)
         runs = list(past_runs(stores))

@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from aish.cli.github import annotated_file
+from aish.cli.github import path_to_annotate
 from aish.cli.options import (
-    Argument,
     CsvRawOption,
     GitHubOption,
     Option,
@@ -19,21 +18,20 @@ from aish.cli.options import (
     Report,
     ReportOption,
     ReportOptions,
+    RunArgument,
     TableStepOption,
-    VerboseOption,
 )
-from aish.cli.output_setup import check_kind, check_reports, check_writable
+from aish.cli.output_setup import check_reports, check_table
 from aish.cli.printer import print_json, print_text
 from aish.core.errors import UsageError
 from aish.core.events import ItemFinished, ItemMoved, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
-from aish.core.phrases import backticked
 from aish.core.text import for_line
 from aish.features.history.run_store import find_run, open_stores
 from aish.features.history.summary import events, require_past
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, open_items_file
-from aish.output.items.table import ALL_RAW, WRITERS, step_of, write_table
+from aish.output.items.table import ALL_RAW, step_of, write_table
 from aish.reports.make import ReportFiles, make_reports
 from aish.system.secrets.secrets import Secrets
 
@@ -41,33 +39,16 @@ _IN_FOLDER = "report.html"
 
 
 def command(
-    id: Annotated[
-        str,
-        Argument(
-            metavar="ID",
-            help="The run: its id, the end of its id, or `latest`.",
-            completes="run_ids",
-        ),
-    ],
+    id: RunArgument,
     *,
-    junit: Annotated[
-        Path | None, Option("--junit", metavar="FILE", help="Write JUnit XML to this file.")
-    ] = None,
-    html: Annotated[
-        Path | None, Option("--html", metavar="FILE", help="Write an HTML page to this file.")
-    ] = None,
+    junit: Annotated[Path | None, Option("--junit FILE", "Write JUnit XML to this file.")] = None,
+    html: Annotated[Path | None, Option("--html FILE", "Write an HTML page to this file.")] = None,
     sarif: Annotated[
-        Path | None,
-        Option("--sarif", metavar="FILE", help="Write annotations as SARIF to this file."),
+        Path | None, Option("--sarif FILE", "Write annotations as SARIF to this file.")
     ] = None,
     output: Annotated[
         Path | None,
-        Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Write the finished items to this .csv, .tsv or .jsonl file.",
-        ),
+        Option("-o --output FILE", "Write the finished items to this .csv, .tsv or .jsonl file."),
     ] = None,
     step: TableStepOption = None,
     csv_raw: CsvRawOption = False,
@@ -77,7 +58,6 @@ def command(
     otel_content: OtelContentOption = False,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
     """Make reports of a past run, from its journal: an HTML page in its folder, or what is named.
 
@@ -85,39 +65,39 @@ def command(
 
     Example: aish runs report latest --junit junit.xml --html report.html
     """
-    del verbose
     asked = ReportOptions(junit, html, sarif, github, otel, otel_endpoint, otel_content)
     with asked.files(id):
         secrets = Secrets()
         check_reports(asked, None, secrets)
         _check_table(output, step, csv_raw=csv_raw)
         with ExitStack() as stack:
-            store, found = find_run(open_stores(run_dir, stack), id)
-            journal = require_past(store, found, stack)
+            store, run_id = find_run(open_stores(run_dir, stack), id)
+            journal = require_past(store, run_id, stack)
             in_folder = not (asked.at_end or asked.traced or output is not None)
             if in_folder:
-                html = store.path / found / _IN_FOLDER
-            others = _others(asked, found, secrets, stack)
+                html = store.path / run_id / _IN_FOLDER
+            others = _others(asked, run_id, secrets, stack)
             items = stack.enter_context(closing(open_items_file(None)))
             if output is not None:
                 others.append(partial(_take_item, items))
             files = ReportFiles(junit, html, sarif, shared=not in_folder)
             table: JsonObject = {}
             try:
-                make_reports(events(journal.reading), found, files, others, annotated_file)
+                make_reports(events(journal.reading), run_id, files, others, path_to_annotate)
                 if output is not None:
-                    table = _write_items(items, step, output, csv_raw=csv_raw)
+                    meant = step_of(items.steps(), step, f"-o {output}")
+                    write_table(items, meant, output, ALL_RAW if csv_raw else None)
+                    table = {"output": str(output), "items": items.count(meant)}
             except OSError as error:
-                said = f"cannot write the report: {error.strerror}"
-                raise UsageError(said, where=str(error.filename)) from error
-        _tell(found, files, format_, table)
+                message = f"cannot write the report: {error.strerror}"
+                raise UsageError(message, where=str(error.filename)) from error
+        _tell(run_id, files, format_, table)
         return 0
 
 
 def _others(
     asked: ReportOptions, run: str, secrets: Secrets, stack: ExitStack
 ) -> list[Callable[[Stamped], None]]:
-    """Reports of the run that are not files."""
     sinks: list[Sink] = []
     if asked.github:
         from aish.cli.github import github_of
@@ -138,11 +118,7 @@ def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> Non
             named = "--step" if step is not None else "--csv-raw"
             raise UsageError(f"`{named}` goes with `-o FILE.csv`")
         return
-    check_kind(output)
-    if output.suffix.lower() not in WRITERS:
-        known = backticked(WRITERS)
-        raise UsageError(f"items are written as {known}", where=f"-o {output}")
-    check_writable(output)
+    check_table(output, "items")
 
 
 def _take_item(items: ItemsFile, stamped: Stamped) -> None:
@@ -154,21 +130,13 @@ def _take_item(items: ItemsFile, stamped: Stamped) -> None:
         items(stamped)
 
 
-def _write_items(items: ItemsFile, step: str | None, output: Path, *, csv_raw: bool) -> JsonObject:
-    """Write the table of finished items; returns its path, and their number."""
-    meant = step_of(items.steps(), step, f"-o {output}")
-    write_table(items, meant, output, ALL_RAW if csv_raw else None)
-    return {"output": str(output), "items": items.count(meant)}
-
-
 def _tell(id: str, files: ReportFiles, format_: Report, table: JsonObject) -> None:
-    """Print the paths of the reports, and of the table of items if requested."""
     paths = {"junit": files.junit, "html": files.html, "sarif": files.sarif}
-    made = {name: None if path is None else str(path) for name, path in paths.items()}
+    paths_by_name = {name: None if path is None else str(path) for name, path in paths.items()}
     if format_ is Report.JSON:
-        print_json({"v": 1, "run": id, **made, **table})
+        print_json({"v": 1, "run": id, **paths_by_name, **table})
         return
     if table:
         print_text(for_line(str(table["output"])))
-    for path in filter(None, made.values()):
+    for path in filter(None, paths_by_name.values()):
         print_text(for_line(path))

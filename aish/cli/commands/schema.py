@@ -9,8 +9,6 @@ from aish.system.files import schema_text
 
 
 class Name(StrEnum):
-    """The included schemas."""
-
     PIPELINE = "pipeline"
     EVENTS = "events"
     RESULT = "result"
@@ -19,9 +17,7 @@ class Name(StrEnum):
 
 
 def command(
-    name: Annotated[
-        Name, Argument(metavar="NAME", help="pipeline, events, result, lock or staged")
-    ],
+    name: Annotated[Name, Argument("NAME", "pipeline, events, result, lock or staged")],
 ) -> int:
     """Print a JSON Schema: pipeline, events, result, lock, staged.
 

@@ -14,16 +14,13 @@ from aish.cli.arguments import DEFAULT_ADDRESS
 from aish.cli.boundary import say
 from aish.cli.options import (
     OWN_FILE,
-    AllowOption,
     Argument,
-    BroadRootOption,
     CassetteOptions,
-    DenyOption,
-    LockOption,
+    ControlOption,
     LockUse,
     Option,
+    RuleOptions,
     SetOption,
-    VerboseOption,
 )
 from aish.cli.pipeline_options import load, look_options
 from aish.cli.printer import print_text, register_masks
@@ -36,9 +33,10 @@ from aish.engine.plan.credentials import needed_variables
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.features.control.run_services import ControlRequest
+from aish.mcp.protocol.messages import json_object
 from aish.net.listen.addresses import Exposure
-from aish.packs.catalogue import PACKS, pack_needs_root, tools_of
-from aish.serve.listeners.client_config import PLACES, ConfigClient, Entry, entry_name, rendered
+from aish.packs.catalogue import check_pack_name, pack_needs_root, tools_of
+from aish.serve.listeners.client_config import PLACES, ConfigClient, Entry, entry_name, render
 from aish.serve.listeners.endpoint import (
     STDIO,
     TCP_DEFAULT,
@@ -57,6 +55,9 @@ from aish.serve.server import ServeRequest, run_server
 from aish.serve.state import state_folder
 from aish.system.secrets.secrets import Secrets
 
+_CALL_SECONDS = 300.0
+"""How long a call may take unless the file says so: clients give up at 60 s, or later."""
+
 if TYPE_CHECKING:
     from aish.features.recording.session import CassetteSession
     from aish.serve.offer.pipeline_tools import OfferedPipeline
@@ -64,122 +65,81 @@ if TYPE_CHECKING:
 
 @frozen
 class PackOptions:
-    """Packs that are served without a file."""
-
     pack: Annotated[
-        list[str] | None,
-        Option("--pack", metavar="NAME", help="Without FILE: serve this tool pack; repeatable."),
+        list[str] | None, Option("--pack NAME", "Without FILE: serve this tool pack; repeatable.")
     ] = None
     root: Annotated[
-        Path | None,
-        Option("--root", metavar="DIR", help="With `--pack`: the folder that its tools work in."),
+        Path | None, Option("--root DIR", "With `--pack`: the folder that its tools work in.")
     ] = None
 
 
 @frozen
 class ListenOptions:
-    """Where clients connect, and how tools are called there."""
+    """The addresses for clients, and the names of tools there."""
 
     stdio: Annotated[
-        bool, Option("--stdio", help="Serve the program that started this one; the default.")
+        bool, Option("--stdio", "Serve the program that started this one; the default.")
     ] = False
     http: Annotated[
         list[str] | None,
         Option(
-            "--http",
-            metavar="ADDRESS",
-            help="Listen for HTTP at HOST:PORT[/mcp] or unix:PATH; may be repeated.",
+            "--http ADDRESS", "Listen for HTTP at HOST:PORT[/mcp] or unix:PATH; may be repeated."
         ),
     ] = None
     tcp: Annotated[
         list[str] | None,
         Option(
-            "--tcp",
-            metavar="[HOST:PORT]",
-            help="Listen on a port, 127.0.0.1:9100 by default; may be repeated.",
+            "--tcp [HOST:PORT]", "Listen on a port, 127.0.0.1:9100 by default; may be repeated."
         ),
     ] = None
     unix: Annotated[
-        list[Path] | None,
-        Option("--unix", metavar="PATH", help="Listen on a socket file; may be repeated."),
+        list[Path] | None, Option("--unix PATH", "Listen on a socket file; may be repeated.")
     ] = None
-    from_env: Annotated[bool, Option("--from-env", help="Listen at the address in `MCP_ADDR`.")] = (
-        False
-    )
+    from_env: Annotated[bool, Option("--from-env", "Listen at the address in `MCP_ADDR`.")] = False
     allow_remote: Annotated[
-        bool, Option("--allow-remote", help="Allow addresses that other machines can reach.")
+        bool, Option("--allow-remote", "Allow addresses that other machines can reach.")
     ] = False
     behind_proxy: Annotated[
-        bool, Option("--behind-proxy", help="With `--allow-remote`: a proxy in front has TLS.")
+        bool, Option("--behind-proxy", "With `--allow-remote`: a proxy in front does TLS.")
     ] = False
     tls_cert: Annotated[
-        Path | None,
-        Option("--tls-cert", metavar="FILE", help="Encrypt ports with this certificate."),
+        Path | None, Option("--tls-cert FILE", "Encrypt ports with this certificate.")
     ] = None
     tls_key: Annotated[
-        Path | None,
-        Option("--tls-key", metavar="FILE", help="With `--tls-cert`: the key of the certificate."),
+        Path | None, Option("--tls-key FILE", "With `--tls-cert`: the key of the certificate.")
     ] = None
     plain: Annotated[
-        bool, Option("--plain", help="Call tools by their own names, without the alias.")
+        bool, Option("--plain", "Call tools by their own names, without the alias.")
     ] = False
-
-
-@frozen
-class ServeControlOptions:
-    """Where the server can be asked about and answered while it runs (A1)."""
-
-    control: Annotated[
-        list[str] | None,
-        Option(
-            "--control",
-            metavar="[ADDRESS]",
-            help="Answer other programs, at unix:PATH or HOST:PORT; may be repeated.",
-        ),
-    ] = None
-
-
-@frozen
-class ServePolicyOptions:
-    """What clients may call."""
-
-    allow: AllowOption = None
-    deny: DenyOption = None
-    broad_root: BroadRootOption = False
-    lock: LockOption = LockUse.ENFORCE
 
 
 @frozen
 class ServeCassetteOptions:
-    """What is recorded of a server, or replayed."""
+    """The cassette that a served session is recorded to, or replayed from."""
 
     record: Annotated[
-        Path | None,
-        Option("--record", metavar="PATH", help="Record to this cassette until the server ends."),
+        Path | None, Option("--record PATH", "Record to this cassette until the server ends.")
     ] = None
     replay: Annotated[
-        Path | None,
-        Option("--replay", metavar="PATH", help="Serve from this cassette; nothing is contacted."),
+        Path | None, Option("--replay PATH", "Serve from this cassette; nothing is contacted.")
     ] = None
 
 
 def command(
     file: Annotated[
-        Path | None,
-        Argument(metavar="[FILE]", help=f"The pipeline file; default, without packs: {OWN_FILE}."),
+        Path | None, Argument("[FILE]", f"The pipeline file; default, without packs: {OWN_FILE}.")
     ] = None,
     *,
     packs: PackOptions,
     listen: ListenOptions,
-    policy: ServePolicyOptions,
+    policy: RuleOptions,
     cassettes: ServeCassetteOptions,
     print_config: Annotated[
         ConfigClient | None,
-        Option("--print-config", help="Print what this client's configuration needs, and end."),
+        Option("--print-config", "Print the entry for this client's configuration, and end."),
     ] = None,
-    controlling: ServeControlOptions,
+    control: ControlOption = None,
     overrides: SetOption = None,
-    verbose: VerboseOption = False,
 ) -> int:
     """Serve tools to MCP clients, under the file's rules.
 
@@ -188,19 +148,16 @@ def command(
 
     Example: aish serve --pack fs --root .
     """
-    del verbose
     if file is None and packs == PackOptions() and OWN_FILE.exists():
         file = OWN_FILE
-    options = look_options(
-        policy.allow, policy.deny, allow_broad_root=policy.broad_root, lock=policy.lock
-    )
+    options = look_options(policy)
     exposure = Exposure(listen.allow_remote, listen.behind_proxy, listen.tls_cert, listen.tls_key)
     if print_config is not None:
         pipeline = _pipeline(file, packs, overrides, policy.lock)
         endpoints = _endpoints(listen, pipeline, options.environ)
         arguments = (
             *_arguments(file, packs, listen, policy, overrides),
-            *_more_arguments(cassettes, controlling),
+            *_more_arguments(cassettes, control or ()),
         )
         _print_config(pipeline, endpoints, exposure, arguments, print_config)
         return ExitCode.OK
@@ -231,7 +188,6 @@ def command(
         gc.freeze()
         gc.enable()
         replays = cassette is not None and cassette.replays
-        control = _control_request(plan.pipeline, controlling, exposure, replays=replays)
         request = ServeRequest(
             loaded,
             options.environ,
@@ -241,20 +197,16 @@ def command(
             endpoints,
             exposure,
             cassette,
-            control,
+            _control_request(plan.pipeline, control or (), exposure, replays=replays),
             None if replays else beginnings_at_terminal(plan.secrets.mask),
         )
         return anyio.run(run_server, request)
 
 
-def _tcp(text: str) -> Endpoint:
-    return tcp_endpoint(text.removeprefix("tcp://"), "--tcp")
-
-
 def _endpoints(
     listen: ListenOptions, pipeline: Pipeline, environ: Mapping[str, str]
 ) -> tuple[Endpoint, ...]:
-    """Where clients connect: what flags say, else the file, else standard streams."""
+    """Return the addresses for clients: those of flags, else of the file, else standard streams."""
     found = [STDIO] if listen.stdio else []
     found += [http_endpoint(text.removeprefix("http://"), "--http") for text in listen.http or ()]
     usual = tcp_endpoint(TCP_DEFAULT, "--tcp")
@@ -262,7 +214,9 @@ def _endpoints(
         usual = environment_endpoint(environ)
         found += [] if DEFAULT_ADDRESS in (listen.tcp or ()) else [usual]
     for text in listen.tcp or ():
-        found.append(usual if text == DEFAULT_ADDRESS else _tcp(text))
+        found.append(
+            usual if text == DEFAULT_ADDRESS else tcp_endpoint(text.removeprefix("tcp://"), "--tcp")
+        )
     found += [unix_endpoint(path, "--unix") for path in listen.unix or ()]
     if found:
         return check_distinct(found, "the options")
@@ -275,7 +229,7 @@ def _arguments(
     file: Path | None,
     packs: PackOptions,
     listen: ListenOptions,
-    policy: ServePolicyOptions,
+    policy: RuleOptions,
     overrides: list[str] | None,
 ) -> Iterator[str]:
     """The words behind `aish serve` that serve the same over standard streams, from any folder."""
@@ -286,11 +240,7 @@ def _arguments(
     if packs.root is not None:
         yield from ("--root", str(packs.root.absolute()))
     yield "--stdio"
-    for flag, values in (
-        ("--set", overrides),
-        ("--allow", policy.allow),
-        ("--deny", policy.deny),
-    ):
+    for flag, values in (("--set", overrides), ("--allow", policy.allow), ("--deny", policy.deny)):
         for value in values or ():
             yield from (flag, value)
     if policy.broad_root:
@@ -301,14 +251,11 @@ def _arguments(
         yield "--plain"
 
 
-def _more_arguments(
-    cassettes: ServeCassetteOptions, controlling: ServeControlOptions
-) -> Iterator[str]:
-    """The words for what is recorded or replayed, and for the control API."""
+def _more_arguments(cassettes: ServeCassetteOptions, control: Sequence[str]) -> Iterator[str]:
     for flag, path in (("--record", cassettes.record), ("--replay", cassettes.replay)):
         if path is not None:
             yield from (flag, str(path.absolute()))
-    for text in controlling.control or ():
+    for text in control:
         kind, is_address, rest = text.partition(":")
         yield "--control"
         if kind == "unix":
@@ -326,10 +273,12 @@ def _print_config(
 ) -> None:
     """Print a client's entry for the HTTP listener, or for standard streams without one."""
     name = entry_name(pipeline.serve.name or pipeline.name)
-    http = next((one for one in endpoints if one.kind == "http"), None)
+    http = next((endpoint for endpoint in endpoints if endpoint.kind == "http"), None)
     if http is not None:
-        url, token = _url(http, pipeline, exposure), _token_variable(pipeline)
-        entry = Entry(name, url=url, token=token)
+        clients = pipeline.serve.clients
+        # The variable of the only client, where it has one.
+        token = clients[0].env if len(clients) == 1 else None
+        entry = Entry(name, url=_url(http, pipeline, exposure), token=token or "AISH_TOKEN")
     elif STDIO in endpoints:
         named = list(needed_variables(pipeline, with_models=False))
         for served in pipeline.serve.pipelines:
@@ -342,11 +291,11 @@ def _print_config(
     say(f"put this entry into {PLACES[client]}")
     if entry.token:
         say(f"set the variable `{entry.token}` to the token of the client")
-    print_text(rendered(entry, client))
+    print_text(render(entry, client))
 
 
 def _program() -> tuple[str, ...]:
-    """How this program is started, whatever the folder and `PATH`."""
+    """Return the words that start this program, whatever the folder and `PATH`."""
     program = Path(sys.argv[0])
     if program.name == "aish" and os.access(program, os.X_OK):
         return (str(program.absolute()),)
@@ -354,7 +303,6 @@ def _program() -> tuple[str, ...]:
 
 
 def _url(http: Endpoint, pipeline: Pipeline, exposure: Exposure) -> str:
-    """The URL at which clients reach an HTTP listener."""
     assert http.address is not None, "HTTP has one"
     if http.address.path is not None:
         hint = "name an address `HOST:PORT`"
@@ -363,7 +311,7 @@ def _url(http: Endpoint, pipeline: Pipeline, exposure: Exposure) -> str:
         return f"https://{pipeline.serve.hosts[0]}{http.path}"
     if http.address.port == 0:
         return _url_now(http, pipeline)
-    return http.at(http.address.reached).shown(has_tls=exposure.has_tls)
+    return http.at(http.address.reached).to_text(has_tls=exposure.has_tls)
 
 
 def _url_now(http: Endpoint, pipeline: Pipeline) -> str:
@@ -379,33 +327,22 @@ def _url_now(http: Endpoint, pipeline: Pipeline) -> str:
     raise UsageError("port 0 is known only while the server runs", hint=hint)
 
 
-def _token_variable(pipeline: Pipeline) -> str:
-    """The variable that a client has its token in: that of the only client, where it has one."""
-    clients = pipeline.serve.clients
-    named = clients[0].env if len(clients) == 1 else None
-    return named or "AISH_TOKEN"
-
-
 def _control_request(
-    pipeline: Pipeline, wanted: ServeControlOptions, exposure: Exposure, *, replays: bool
+    pipeline: Pipeline, texts: Sequence[str], exposure: Exposure, *, replays: bool
 ) -> ControlRequest | None:
-    """Where the server listens beside its clients; `None` if nobody asked for it.
-
-    Raises:
-        UsageError: a replay waits for nobody.
-    """
-    if wanted.control is not None and replays:
+    """Return the addresses of the control API; `None` if none was requested."""
+    if texts and replays:
         hint = "a replay waits for nobody: it gives the recorded answers"
         raise UsageError("`--control` and a replay exclude each other", hint=hint)
-    if replays or (wanted.control is None and not pipeline.control.listen):
+    if replays or (not texts and not pipeline.control.listen):
         return None
     # Imported here, because most servers have no control API.
     from aish.features.control.server import OWN_SOCKET
 
-    addresses = wanted.control or pipeline.control.listen
+    addresses = texts or pipeline.control.listen
     has_port = any(one != OWN_SOCKET and not one.startswith("unix:") for one in addresses)
     # A socket file has neither TLS nor a proxy: these are for the ports of clients then.
-    return ControlRequest(tuple(wanted.control or ()), exposure if has_port else Exposure())
+    return ControlRequest(tuple(texts), exposure if has_port else Exposure())
 
 
 def _pipeline(
@@ -421,56 +358,67 @@ def _pipeline(
         if packs != PackOptions():
             hint = "name the packs under `mcp.servers` of the file"
             raise UsageError("`--pack` and `--root` go without a file", hint=hint)
-        return load(file, overrides, quiet=quiet, lock=lock)
+        pipeline = load(file, overrides, quiet=quiet, lock=lock)
+        tables = json_object(json_object(pipeline.data.get("mcp")).get("servers"))
+        servers = {
+            alias: entry
+            if {"call", "call_max"}
+            & json_object(json_object(tables.get(alias)).get("timeout")).keys()
+            else replace(entry, timeout=replace(entry.timeout, call=_CALL_SECONDS))
+            for alias, entry in pipeline.servers.items()
+        }
+        return replace(pipeline, servers=servers)
     if not packs.pack:
         hint = f"`aish init` writes `{OWN_FILE}`; `aish serve --pack fs --root .` serves a pack"
         raise UsageError(f"there is no `{OWN_FILE}` here, and no file or pack is named", hint=hint)
     if overrides:
         raise UsageError("`--set` goes with a file", hint="name a file to change a value of it")
     names = tuple(dict.fromkeys(packs.pack))
-    unknown = [name for name in names if name not in PACKS]
-    if unknown:
-        hint = f"there are: {', '.join(PACKS)}"
-        raise UsageError(f"there is no tool pack `{unknown[0]}`", hint=hint)
+    for name in names:
+        check_pack_name(name)
     root = None if packs.root is None else packs.root.absolute()
     if root is None and (needy := next(filter(pack_needs_root, names), None)):
         hint = "`--root .` is the current folder"
         raise UsageError(f"the pack `{needy}` needs `--root`, the folder for its tools", hint=hint)
+    read_only = tuple(
+        RuleEntry(tool=f"{marks.pack}__{name}", path="--pack")
+        for name, marks in tools_of(names)
+        if marks.read_only
+    )
     return Pipeline(
         file=_home_of(root) / OWN_FILE,
         name="aish",
         servers={name: ServerEntry(alias=name, pack=(name,), root=root) for name in names},
-        rules=RuleLists(auto_approve=tuple(_read_only(names))),
+        rules=RuleLists(auto_approve=read_only),
     )
 
 
 def _home_of(root: Path | None) -> Path:
-    """Where the state of packs without a file is: in their root, if that is a project (H21).
+    """Return the folder for the state of packs without a file: their root if it can be.
 
     Clients start servers in any folder, some in `/`, where nothing can be written.
     """
-    from aish.packs.workspace.confined_path import checked_root
+    from aish.packs.workspace.confined_path import resolve_root
 
     if root is None:
         return Path.cwd()
     try:
-        return checked_root(root, allow_broad_root=False)
+        return resolve_root(root, allow_broad_root=False)
     except UsageError:  # told when the pack is opened, or allowed by an option
         return Path.cwd()
 
 
-def _cassette(pipeline: Pipeline, given: ServeCassetteOptions) -> "CassetteSession":
+def _cassette(pipeline: Pipeline, options: ServeCassetteOptions) -> "CassetteSession":
     """The cassette that the server records to, or plays.
 
     Raises:
-        UsageError: both are wanted.
         CassetteFileError: it cannot be read.
     """
     from aish.cli.cassette_options import session_of
     from aish.features.recording.session import serve_renewal
 
-    flags = CassetteOptions(record=given.record, replay=given.replay)
-    renewed_by = serve_renewal(pipeline, given.replay) if given.replay is not None else None
+    flags = CassetteOptions(record=options.record, replay=options.replay)
+    renewed_by = serve_renewal(pipeline, options.replay) if options.replay is not None else None
     return session_of(pipeline, flags, renewed_by)
 
 
@@ -483,13 +431,6 @@ def _pipelines(
     from aish.serve.offer.pipeline_tools import load_pipelines
 
     return load_pipelines(pipeline, options, plan.secrets, cassette)
-
-
-def _read_only(packs: tuple[str, ...]) -> Iterator[RuleEntry]:
-    """Rules that approve the tools that only read."""
-    for name, marks in tools_of(packs):
-        if marks.read_only:
-            yield RuleEntry(tool=f"{marks.pack}__{name}", path="--pack")
 
 
 def _plan(

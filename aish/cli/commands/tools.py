@@ -6,25 +6,23 @@ from typing import Annotated
 from aish.cli.boundary import report
 from aish.cli.options import (
     OWN_FILE,
-    AllowOption,
-    BroadRootOption,
-    DenyOption,
-    LockOption,
-    LockUse,
     Option,
     ProjectFileArgument,
     Report,
     ReportOption,
+    RuleOptions,
     SetOption,
-    VerboseOption,
 )
 from aish.cli.pipeline_options import load, look_options
 from aish.cli.printer import print_json, print_text
-from aish.cli.tool_preview import looked_at, tools_plan
+from aish.cli.tool_preview import look_at_tools, tools_plan
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.text import for_line, suspicious
+from aish.core.tools import Tool
+from aish.engine.plan.lock import pin_now
+from aish.engine.plan.plan import Plan
 from aish.engine.preview.tool_listing import Look, ToolView
 from aish.engine.resources.resources import require_servers
 from aish.system.secrets.secrets import Secrets
@@ -36,48 +34,47 @@ def command(
     file: ProjectFileArgument = OWN_FILE,
     *,
     as_json: Annotated[
-        bool, Option("--json", help="Print the tools and their schemas as JSON.")
+        bool, Option("--json", "Print the tools and their schemas as JSON.")
     ] = False,
     audit: Annotated[
-        bool, Option("--audit", help="Report signs of poisoning in the texts of servers.")
+        bool, Option("--audit", "Report signs of poisoning in the texts of servers.")
     ] = False,
     older: Annotated[
-        bool, Option("--older", help="List the older names that tools of packs have.")
+        bool, Option("--older", "List the older names that tools of packs have.")
     ] = False,
     format_: ReportOption = Report.TEXT,
     overrides: SetOption = None,
-    allow: AllowOption = None,
-    deny: DenyOption = None,
-    broad_root: BroadRootOption = False,
-    lock: LockOption = LockUse.ENFORCE,
-    verbose: VerboseOption = False,
+    rules: RuleOptions,
 ) -> int:
-    """List the tools a pipeline sees, and what its rules say of each.
+    """List the tools of a pipeline, and what its rules say of each.
 
     Example: aish tools pipelines/mcp.yaml --audit
     """
-    del verbose
-    options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
-    plan = tools_plan(load(file, overrides, lock=lock), options)
-    found = looked_at(plan)
+    plan = tools_plan(load(file, overrides, lock=rules.lock), look_options(rules))
+    view = look_at_tools(plan)
     odd = int(ExitCode.OK)
     as_json = as_json or format_ is Report.JSON
     if older:
-        _older(found, as_json=as_json)
+        _older(view, as_json=as_json)
     elif as_json:
-        print_json(plan.secrets.mask_json(_rows(found)))
+        print_json(plan.secrets.mask_json(_rows(view)))
     elif audit:
-        odd = _audit(found.tools, plan.secrets)
+        odd = _audit(view.tools, plan)
     else:
-        _table(found, plan.secrets)
-    for error in found.locked:
+        if view.tools:
+            _rows_of(view, plan.secrets)
+        elif not view.kept_out:
+            print_text("no tools")
+        for reason in view.kept_out:
+            print_text(for_line(plan.secrets.mask(f"not offered: {reason}")))
+    for error in view.locked:
         report(error)
         return int(error.exit_code)
-    require_servers(plan, found.servers)
+    require_servers(plan, view.servers)
     return odd
 
 
-def _rows(found: Look) -> list[JsonObject]:
+def _rows(view: Look) -> list[JsonObject]:
     return [
         {
             "tool": str(row.tool.name),
@@ -91,57 +88,48 @@ def _rows(found: Look) -> list[JsonObject]:
             # Those of packs are words of ours.
             "suspicious": [] if row.tool.builtin else list(_signs(row)),
         }
-        for row in found.tools
+        for row in view.tools
     ]
 
 
-def _older(found: Look, *, as_json: bool) -> None:
-    """The older names of the tools of packs (K10)."""
+def _older(view: Look, *, as_json: bool) -> None:
+    """The older names of the tools of packs."""
     from aish.packs.catalogue import older_names
 
-    builtin = {row.tool.name for row in found.tools if row.tool.builtin}
+    builtin = {row.tool.name for row in view.tools if row.tool.builtin}
     rows = [
-        (f"{name.server}__{older}", str(name), one)
+        (f"{name.server}__{older}", str(name), change)
         for name in sorted(builtin, key=str)
-        for older, one in older_names().items()
-        if one.tool == name.name
+        for older, change in older_names().items()
+        if change.tool == name.name
     ]
     if as_json:
         print_json(
             [
-                {"older": older, "tool": own, "rename": one.rename, "set": one.set}
-                for older, own, one in rows
+                {"older": older, "tool": own, "rename": change.rename, "set": change.set}
+                for older, own, change in rows
             ]
         )
         return
     width = max((len(older) for older, _, _ in rows), default=0)
-    for older, own, one in rows:
-        renamed = [f"`{old}` is `{new}`" for old, new in one.rename.items()]
-        renamed += [f"sets `{key}` to `{value}`" for key, value in one.set.items()]
+    for older, own, change in rows:
+        renamed = [f"`{old}` is `{new}`" for old, new in change.rename.items()]
+        renamed += [f"sets `{key}` to `{value}`" for key, value in change.set.items()]
         print_text(f"{older:{width}}  {own}{'  ' + ', '.join(renamed) if renamed else ''}")
     if not rows:
         print_text("no older names")
 
 
-def _table(found: Look, secrets: Secrets) -> None:
-    if found.tools:
-        _rows_of(found, secrets)
-    elif not found.kept_out:
-        print_text("no tools")
-    for said in found.kept_out:
-        print_text(for_line(secrets.mask(f"not offered: {said}")))
-
-
-def _rows_of(found: Look, secrets: Secrets) -> None:
-    width = min(44, max(len(str(row.tool.name)) for row in found.tools))
-    marks = [f"{row.verdict}*" if row.conditional else row.verdict for row in found.tools]
+def _rows_of(view: Look, secrets: Secrets) -> None:
+    width = min(44, max(len(str(row.tool.name)) for row in view.tools))
+    marks = [f"{row.verdict}*" if row.conditional else row.verdict for row in view.tools]
     room = max(len("auto*"), *map(len, marks))
-    for row, mark in zip(found.tools, marks, strict=True):
-        told = secrets.mask(row.tool.description)
-        first = for_line(told.strip().partition("\n")[0])
+    for row, mark in zip(view.tools, marks, strict=True):
+        description = secrets.mask(row.tool.description)
+        first = for_line(description.strip().partition("\n")[0])
         line = f"{for_line(str(row.tool.name)):{width}}  {mark:{room}}  {shorten(first, _WIDTH)}"
         print_text(line.rstrip())
-    if any(row.conditional for row in found.tools):
+    if any(row.conditional for row in view.tools):
         print_text("\n* depends on the arguments: `aish policy explain` says how")
 
 
@@ -159,19 +147,31 @@ def _words(value: JsonValue) -> Iterator[str]:
         match waiting.pop():
             case str(text):
                 yield text
-            case Mapping() as found:
-                yield from found
-                waiting.extend(found.values())
-            case Sequence() as found:
-                waiting.extend(found)
+            case Mapping() as values:
+                yield from values
+                waiting.extend(values.values())
+            case Sequence() as values:
+                waiting.extend(values)
             case _:
                 pass
 
 
-def _audit(tools: Sequence[ToolView], secrets: Secrets) -> int:
-    odd = [(row, _signs(row)) for row in tools if _signs(row)]
+def _audit(tools: Sequence[ToolView], plan: Plan) -> int:
+    signs_by_row = [(row, _signs(row)) for row in tools if _signs(row)]
+    odd = [(row, signs) for row, signs in signs_by_row if not _is_accepted(row.tool, plan)]
     for row, signs in odd:
         print_text(f"{for_line(str(row.tool.name))}: {', '.join(signs)}")
-        print_text(f"    {for_line(secrets.mask(row.tool.description))}")
-    print_text(f"{len(tools)} tools checked, {len(odd)} suspicious")
+        print_text(f"    {for_line(plan.secrets.mask(row.tool.description))}")
+    accepted = len(signs_by_row) - len(odd)
+    known = f", {accepted} accepted in the lock file" if accepted else ""
+    print_text(f"{len(tools)} tools checked, {len(odd)} suspicious{known}")
     return int(ExitCode.FAILED if odd else ExitCode.OK)
+
+
+def _is_accepted(tool: Tool, plan: Plan) -> bool:
+    """Return true if a person has accepted exactly this definition."""
+    server = None if plan.lock is None else plan.lock.servers.get(tool.name.server)
+    pin = None if server is None else server.tools.get(tool.name.name)
+    if pin is None or not pin.accepted:
+        return False
+    return pin_now(tool, plan.secrets).sha256 == pin.sha256

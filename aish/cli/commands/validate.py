@@ -15,7 +15,6 @@ from aish.cli.options import (
     ReportOption,
     SetOption,
     StrictOption,
-    VerboseOption,
 )
 from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
@@ -48,24 +47,21 @@ _OF_POLICY_TESTS = (
 
 def command(
     paths: Annotated[
-        list[Path] | None,
-        Argument(metavar="[FILE...]", help=f"Pipeline files; default: {OWN_FILE}."),
+        list[Path] | None, Argument("[FILE...]", f"Pipeline files; default: {OWN_FILE}.")
     ] = None,
     *,
     overrides: SetOption = None,
     strict: StrictOption = False,
-    env: Annotated[bool, Option("--env", help="A `${VAR}` that is not set is an error.")] = False,
+    env: Annotated[bool, Option("--env", "A `${VAR}` that is not set is an error.")] = False,
     format_: ReportOption = Report.TEXT,
-    verbose: VerboseOption = False,
 ) -> int:
     """Check pipeline files; no network, and no keys.
 
-    Against the schema, and the rules no schema can say. A `${VAR}` that is not set is a warning,
-    with `--strict` too.
+    Checks the schema, names, templates, tools and rules. A `${VAR}` that is not set is a warning,
+    even with `--strict`.
 
     Example: aish validate pipelines/*.yaml
     """
-    del verbose
     code = ExitCode.OK
     rows: list[JsonValue] = []
     printer = ProblemPrinter(say)
@@ -77,7 +73,13 @@ def command(
         if format_ is Report.JSON:
             rows.append(_row(path, problems, ok=not bad))
         else:
-            _print(path, problems, printer, ok=not bad)
+            for problem in problems:
+                printer.say(problem, _level(problem))
+            if not bad:
+                print_text(f"{path}: ok")
+            else:
+                count = sum(not problem.warning for problem in problems)
+                say(f"{path}: {counted(count, 'error')}")
     if format_ is Report.JSON:
         print_json(rows)
     return int(code)
@@ -91,31 +93,30 @@ def problems_of(
     strict: bool = False,
     env: bool = False,
 ) -> tuple[Problem, ...]:
-    """All problems of a file, in its order; with `strict` warnings are errors.
+    """Return all problems of a file, in its order; with `strict` warnings are errors.
 
     With an environment, a `${VAR}` that is not set there is a warning, with `env` an error.
     """
-    pipeline, found = check_file(path, overrides)
+    pipeline, problems = check_file(path, overrides)
     if pipeline is None:
-        return found
+        return problems
     unset = () if environ is None else tuple(_unset(pipeline, environ, set()))
-    found += wildcard_check(pipeline)
-    told = {problem.path for problem in (*found, *unset)}
-    found += tuple(one for one in argument_check(pipeline) if one.path not in told)
+    problems += wildcard_check(pipeline)
+    paths = {problem.path for problem in (*problems, *unset)}
+    problems += tuple(problem for problem in argument_check(pipeline) if problem.path not in paths)
     # Each of these is checked only if the parts it depends on have no errors.
-    if not is_wrong(pipeline, ("inputs", "tests"), found):
-        found += tuple(row_check(pipeline))
-    if not is_wrong(pipeline, _OF_POLICY_TESTS, found):
-        found += tuple(_policy_tests(pipeline))
-    if not any(not problem.warning for problem in found):
-        found += lock_check(pipeline, stale=True)
-        found += _exfiltration(pipeline, set()) + run_check(pipeline)
-    found = tuple(replace(one, warning=one.warning and not strict) for one in found)
-    return in_file_order((*found, *(replace(one, warning=not env) for one in unset)), str(path))
+    if not is_wrong(pipeline, ("inputs", "tests"), problems):
+        problems += tuple(row_check(pipeline))
+    if not is_wrong(pipeline, _OF_POLICY_TESTS, problems):
+        problems += tuple(_policy_tests(pipeline))
+    if not any(not problem.warning for problem in problems):
+        problems += lock_check(pipeline, stale=True)
+        problems += _exfiltration(pipeline, set()) + run_check(pipeline)
+    problems = tuple(replace(one, warning=one.warning and not strict) for one in problems)
+    return in_file_order((*problems, *(replace(one, warning=not env) for one in unset)), str(path))
 
 
 def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
-    """The policy tests that fail."""
     tests = pipeline.policy_tests
     if not tests:
         return
@@ -126,31 +127,30 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
 
 
-def _exfiltration(pipeline: Pipeline, seen: set[Path]) -> tuple[Problem, ...]:
-    """Rules by which data may leak, in the file and those that it runs or serves (K20)."""
-    found = exfiltration_check(pipeline)
-    seen.add(pipeline.file.resolve())
+def _exfiltration(pipeline: Pipeline, files: set[Path]) -> tuple[Problem, ...]:
+    """Rules by which data may leak, in the file and those that it runs or serves."""
+    problems = exfiltration_check(pipeline)
+    files.add(pipeline.file.resolve())
     for file in _others(pipeline):
-        if file.resolve() not in seen:
+        if file.resolve() not in files:
             inner, _ = check_file(file)
             if inner is not None:
-                found += _exfiltration(inner, seen)
-    return found
+                problems += _exfiltration(inner, files)
+    return problems
 
 
-def _unset(pipeline: Pipeline, environ: Mapping[str, str], seen: set[Path]) -> Iterator[Problem]:
+def _unset(pipeline: Pipeline, environ: Mapping[str, str], files: set[Path]) -> Iterator[Problem]:
     """The `${VAR}` that are not set, in the file and those that it runs or serves."""
     yield from unset_references(pipeline, environ)
-    seen.add(pipeline.file.resolve())
+    files.add(pipeline.file.resolve())
     for file in _others(pipeline):
-        if file.resolve() not in seen:
+        if file.resolve() not in files:
             inner = read_pipeline(file).pipeline
             if inner is not None:
-                yield from _unset(inner, environ, seen)
+                yield from _unset(inner, environ, files)
 
 
 def _others(pipeline: Pipeline) -> Iterator[Path]:
-    """The other files that this one runs, or serves."""
     yield from (step.file for step in pipeline.steps if isinstance(step, PipelineStep))
     yield from (entry.file for entry in pipeline.serve.pipelines)
 
@@ -176,13 +176,3 @@ def _row(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> JsonValue:
             for problem in problems
         ],
     }
-
-
-def _print(path: Path, problems: tuple[Problem, ...], printer: ProblemPrinter, *, ok: bool) -> None:
-    for problem in problems:
-        printer.say(problem, _level(problem))
-    if ok:
-        print_text(f"{path}: ok")
-    else:
-        count = sum(not problem.warning for problem in problems)
-        say(f"{path}: {counted(count, 'error')}")

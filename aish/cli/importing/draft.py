@@ -1,12 +1,14 @@
-"""What an import has come to so far: variables to export, what did not map, what is wrong."""
+"""An import in progress: variables to export, parts that did not map, problems."""
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 from typing import TypeVar
 
+from aish.cli.importing.keys import TABLES, UNKNOWN, WHOLE
 from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen, slotted
@@ -17,13 +19,25 @@ _Wanted = TypeVar("_Wanted", str, bool, float)
 _KINDS: Mapping[type, str] = {str: "a text", bool: "true or false", float: "a number"}
 
 
+class LeftOutError(Exception):
+    """A part of the source that cannot be carried over; says why."""
+
+
 @frozen
 class Skipped:
-    """Something that no pipeline says, or says otherwise; `instead` is what can be done."""
+    """Something that no pipeline says, or says otherwise, where it stands first.
+
+    `instead` is what can be done, `count` how many places there are.
+    """
 
     position: Position
     path: str
     instead: str
+    count: int
+
+    def __str__(self) -> str:
+        times = f" ({self.count:,} times)" if self.count > 1 else ""
+        return f"{self.position}: {self.path}: {self.instead}{times}"
 
 
 @slotted
@@ -43,9 +57,9 @@ class Draft:
     exports: dict[str, list[str]] = field(default_factory=dict)
     described: dict[str, str] = field(default_factory=dict)
     literals: dict[str, str] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
+    skips: dict[tuple[str, str], dict[tuple[str, Position], None]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    approved: list[JsonValue] = field(default_factory=list)
+    approved: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
 
     def uses(self, name: str, what: str) -> None:
@@ -71,16 +85,39 @@ class Draft:
         return name
 
     def _export(self, name: str, what: str) -> None:
-        """Say each use of a variable once."""
         self.exports.setdefault(name, []).append(what)
 
     def skip(self, position: Position, path: str, instead: str) -> None:
-        """Say that something did not map."""
-        self.skipped.append(Skipped(position, path, instead))
+        """Record that a part of the file has no counterpart; equal remarks are joined."""
+        key = re.sub(r"\[\d+\]", "", path).rpartition(".")[2]
+        self.skips.setdefault((key, instead), {})[path, position] = None
+
+    @contextmanager
+    def catch_left_out(
+        self, position: Position, path: str, lead: str = "left out: "
+    ) -> Generator[None]:
+        """Say of what cannot be carried over within that it is left out."""
+        try:
+            yield
+        except LeftOutError as error:
+            self.skip(position, path, f"{lead}{error}")
+
+    def lines_of_skipped(self) -> tuple[Skipped, ...]:
+        """Return a line for each kind of what did not map, in the order of the file."""
+        skips: list[Skipped] = []
+        for (_, instead), places in self.skips.items():
+            path, position = min(places, key=lambda skip: (skip[1].line, skip[1].column))
+            skips.append(Skipped(position, path, instead, len(places)))
+        return tuple(sorted(skips, key=lambda place: (place.position.line, place.position.column)))
 
     def wrong(self, position: Position, path: str, message: str, hint: str | None = None) -> None:
-        """Say that something cannot be right."""
         self.problems.append(Problem(position, path, message, hint))
+
+    def refuse_empty(self, position: Position, path: str, what: str) -> None:
+        """Say that there is no `what` that could be imported, and of each why."""
+        for skip in self.lines_of_skipped():
+            self.wrong(skip.position, skip.path, skip.instead)
+        self.wrong(position, path, f"there is no {what} that could be imported")
 
     def relative_folder(self, folder: Path) -> str:
         """A folder as the pipeline will call it; `.` where it is its own."""
@@ -89,19 +126,18 @@ class Draft:
 
 @frozen
 class Section:
-    """A mapping of the source that knows which of its keys were read."""
+    """A mapping of the source that knows which of its keys were read, and what was said of them."""
 
     node: MappingNode
     path: str
     draft: Draft
-    read: set[str]
+    read: set[str] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
 
     def place(self, key: str) -> str:
-        """The path of an entry."""
         return join(self.path, key)
 
     def position(self, key: str) -> Position:
-        """Where an entry stands."""
         return self.node.keys.get(key, self.node.position)
 
     def raw(self, key: str) -> Node | None:
@@ -111,7 +147,6 @@ class Section:
         return None if isinstance(node, ScalarNode) and node.value is None else node
 
     def data(self, key: str) -> JsonValue:
-        """An entry as it is."""
         node = self.raw(key)
         return None if node is None else to_data(node)
 
@@ -120,11 +155,9 @@ class Section:
         return self._scalar(str, *keys)
 
     def flag(self, *keys: str) -> bool | None:
-        """The same, true or false."""
         return self._scalar(bool, *keys)
 
     def number(self, *keys: str) -> float | None:
-        """The same, a number."""
         return self._scalar(float, *keys)
 
     def texts(self, *keys: str) -> tuple[str, ...]:
@@ -136,14 +169,14 @@ class Section:
             if not isinstance(node, ListNode):
                 self.wrong(key, "a list is expected here")
                 continue
-            found: list[str] = []
+            values: list[str] = []
             for index, item in enumerate(node.items):
                 if isinstance(item, ScalarNode) and item.value is not None:
-                    found.append(as_text(item.value))
+                    values.append(as_text(item.value))
                 else:
                     place = at(self.place(key), index)
                     self.draft.wrong(item.position, place, "a text is expected here")
-            return tuple(found)
+            return tuple(values)
         return ()
 
     def pairs(self, *keys: str) -> dict[str, str]:
@@ -152,24 +185,23 @@ class Section:
             inner = self.section(key)
             if inner is None:
                 continue
-            found: dict[str, str] = {}
+            values: dict[str, str] = {}
             for name, node in inner.node.entries.items():
                 if isinstance(node, ScalarNode) and node.value is not None:
-                    found[name] = as_text(node.value)
+                    values[name] = as_text(node.value)
                 elif not isinstance(node, ScalarNode):
                     inner.wrong(name, "a text is expected here")
-            return found
+            return values
         return {}
 
     def section(self, key: str) -> "Section | None":
-        """A mapping within, or `None` if left out."""
         node = self.raw(key)
         if node is None:
             return None
         if not isinstance(node, MappingNode):
             self.wrong(key, "a mapping is expected here")
             return None
-        return Section(node, self.place(key), self.draft, set())
+        return Section(node, self.place(key), self.draft)
 
     def items(self, key: str) -> list[tuple[str, Node]]:
         """The items of a list with their paths; of one that stands alone, itself."""
@@ -180,52 +212,60 @@ class Section:
             return [(at(self.place(key), index), item) for index, item in enumerate(node.items)]
         return [(self.place(key), node)]
 
+    def sections(self, key: str) -> "Iterator[Section]":
+        """The mappings of a list; what is none is wrong."""
+        for path, node in self.items(key):
+            if (section := as_section(node, path, self.draft)) is not None:
+                yield section
+
     def wrong(self, key: str, message: str, hint: str | None = None) -> None:
-        """Say that an entry cannot be right."""
         self.draft.wrong(self.position(key), self.place(key), message, hint)
 
     def skip(self, key: str, instead: str) -> None:
-        """Say that an entry did not map."""
-        self.read.add(key)
+        self.told.add(key)
         self.draft.skip(self.position(key), self.place(key), instead)
 
-    def leave(self, instead: Mapping[str, str], ignored: frozenset[str] = frozenset()) -> None:
-        """Say of everything that nobody has read that it did not map."""
-        for key in self.node.entries:
-            if key not in self.read and key not in ignored:
-                self.skip(key, instead.get(key, "no pipeline has this"))
+    def leave(self, kind: str) -> bool:
+        """Say of each entry what the table of its kind says; true if the whole mapping is out."""
+        keys, is_out = TABLES[kind], False
+        for key, node in self.node.entries.items():
+            instead = keys.get(key, UNKNOWN)
+            if key in self.told or (isinstance(node, ScalarNode) and node.value is None):
+                continue
+            if instead or key not in self.read:
+                self.skip(key, instead or UNKNOWN)
+                is_out = is_out or instead.startswith(WHOLE)
+        return is_out
 
-    def _scalar(self, wanted: type[_Wanted], *keys: str) -> _Wanted | None:
+    def _scalar(self, kind: type[_Wanted], *keys: str) -> _Wanted | None:
         for key in keys:
             node = self.raw(key)
             if node is None:
                 continue
             value = node.value if isinstance(node, ScalarNode) else None
-            if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
                 value = float(value)
-            if isinstance(value, wanted):
+            if isinstance(value, kind):
                 return value
-            self.wrong(key, f"{_KINDS[wanted]} is expected here")
+            self.wrong(key, f"{_KINDS[kind]} is expected here")
         return None
 
 
 def as_section(node: Node, path: str, draft: Draft) -> Section | None:
     """A mapping as a section; what is none is wrong."""
     if isinstance(node, MappingNode):
-        return Section(node, path, draft, set())
+        return Section(node, path, draft)
     draft.wrong(node.position, path, "a mapping is expected here")
     return None
 
 
 def as_text(value: bool | int | float | str) -> str:  # ruff: ignore[boolean-type-hint-positional-argument, redundant-numeric-union] - a scalar of the file, whichever
-    """A scalar as other programs pass it to a child."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
 
 
 def variable_name(text: str) -> str:
-    """The name of a variable near `text`."""
     split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     name = re.sub(r"[^A-Za-z0-9]+", "_", split).strip("_").upper()
     return f"V_{name}" if not name or name[0].isdigit() else name
@@ -233,5 +273,5 @@ def variable_name(text: str) -> str:
 
 def slug(text: str, otherwise: str) -> str:
     """A name of a pipeline or a step near `text`."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].rstrip("-")
-    return name if name[:1].isalpha() else f"{otherwise}-{name}".rstrip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return (name if name[:1].isalpha() else f"{otherwise}-{name}")[:60].rstrip("-")

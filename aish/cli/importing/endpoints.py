@@ -39,7 +39,6 @@ def default_models(draft: Draft) -> dict[str, JsonValue]:
 
 
 def is_known(provider: str) -> bool:
-    """Whether the address of a provider is known here."""
     return provider.lower() in _ENDPOINTS
 
 
@@ -50,9 +49,7 @@ def model_entry(
     known = _ENDPOINTS.get(provider.lower())
     if known is None:
         draft.skip(
-            position,
-            path,
-            f"the provider `{provider}`: a chat completions endpoint in `MODEL_URL`",
+            position, path, f"the provider `{provider}`: a chat completions endpoint in `MODEL_URL`"
         )
         draft.uses("MODEL_URL", f"the endpoint of `{model}`, without `/chat/completions`")
         draft.uses("MODEL_KEY", f"the key of the model `{model}`")

@@ -1,32 +1,33 @@
 """A recipe of goose: instructions, prompt, parameters, extensions, settings, response."""
 
-import math
-from collections.abc import Mapping
-from typing import Final
+import re
+from collections.abc import Callable, Mapping
 
-from aish.cli.importing.draft import Section, as_section
+from aish.cli.importing.draft import Draft, LeftOutError, Section, variable_name
 from aish.cli.importing.endpoints import model_entry
 from aish.cli.importing.servers import alias_near, as_list, of_goose
-from aish.cli.importing.templates import free_names, renamed
+from aish.cli.importing.templates import free_names, rename_variables, with_raw
 from aish.config.yaml_tree import to_data
 from aish.core.errors import UsageError
+from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.templates.values import is_template, text_of
 
-_INSTEAD: Final = {
-    "activities": "left out: they are for the desktop program",
-    "sub_recipes": "a step `pipeline: FILE` for each, once it is imported too",
-    "author": "left out: not needed here",
-    "retry": "`expect` and `retry` of the step",
-    "context": "`attach` of the step",
-}
-_IGNORED = frozenset({"version"})
-_DESKTOP = frozenset({"name", "isGlobal", "lastModified", "isArchived"})
+Fill = Callable[[str], str]
+"""A text with variables in the place of parameters; `LeftOutError` where it has others."""
+
+_NAME = re.compile(r"\{\{-? *(\w+) *-?\}\}")
+
 _REMOTE = frozenset({"streamable_http", "sse"})
 _EXTENSION = {
-    "inline_python": "a server of your own: pipelines do not run embedded code",
+    "inline_python": "left out: a server of your own: pipelines do not run embedded code",
     "frontend": "left out: its tools are those of a desktop program",
     "platform": "left out: it is a part of goose itself",
 }
+_DEVELOPER = (
+    "the packs `fs`, `edit` and `shell` stand in for it, as `{}`; the names of their tools are "
+    "others"
+)
 _TYPES: Mapping[str, Mapping[str, JsonValue]] = {
     "number": {"type": "number"},
     "boolean": {"type": "boolean"},
@@ -38,7 +39,7 @@ _TRUE = {"true": True, "false": False}
 
 
 def is_recipe(root: Section) -> bool:
-    """Whether a mapping looks like a recipe, as the command line or the desktop writes it."""
+    """Return true for a recipe, as the command line or the desktop writes it."""
     entries = root.node.entries
     return "recipe" in entries or (
         "title" in entries and bool({"prompt", "instructions"} & set(entries))
@@ -46,85 +47,140 @@ def is_recipe(root: Section) -> bool:
 
 
 def from_recipe(root: Section) -> dict[str, JsonValue]:
-    """The pipeline of a recipe."""
     draft = root.draft
     if "recipe" in root.node.entries:
         inner = root.section("recipe")
-        root.leave({}, _DESKTOP)
+        root.leave("goose.desktop")
         if inner is None:
             return {}
         root = inner
-    made: dict[str, JsonValue] = {}
-    title, description = root.text("title"), root.text("description")
-    if description or title:
-        made["description"] = description or title
-    names, inputs = _parameters(root)
+    data = _description(root)
+    parameters = _parameters(root)
+    names = {key: parameter.name for key, parameter in parameters.items()}
+    names["recipe_dir"] = f"'{draft.relative_folder(draft.source.parent)}'"
+    read, filled = set[str](), set[str]()
+
+    def fill(text: str) -> str:
+        return _fill(text, parameters, filled, draft)
+
     step: dict[str, JsonValue] = {}
-    instructions, prompt = root.text("instructions"), root.text("prompt")
-    if not (instructions or prompt):
+    for old, new in (("instructions", "system"), ("prompt", "prompt")):
+        if text := root.text(old):
+            step[new] = _template(root, old, text, names, read)
+    if not step:
         draft.wrong(root.node.position, root.path, "a recipe has `prompt` or `instructions`")
-    if instructions:
-        step["system"] = _template(root, "instructions", instructions, names)
-    if prompt:
-        step["prompt"] = _template(root, "prompt", prompt, names)
-    else:
+    inputs = {key: parameter.schema for key, parameter in parameters.items() if key in read}
+    if "prompt" not in step:
         # In goose a person would type it now.
         inputs["prompt"] = {"type": "string", "description": "What is asked"}
         step["prompt"] = "{{ inputs.prompt }}"
-    if inputs:
-        made["inputs"] = inputs
-    made |= _settings(root)
-    servers = _extensions(root)
-    if servers:
-        made["mcp"] = {"servers": servers}
-    step |= _response(root) | _retry(root)
-    root.leave(_INSTEAD, _IGNORED)
-    return made | step
+    data |= {"inputs": inputs} if inputs else {}
+    data |= _settings(root, fill)
+    servers = _extensions(root, fill)
+    data |= {"mcp": {"servers": servers}} if servers else {}
+    response = root.section("response")
+    schema = None if response is None else response.section("json_schema")
+    if response is not None:
+        response.leave("goose.response")
+    step |= ({} if schema is None else {"output": {"schema": to_data(schema.node)}}) | _retry(root)
+    for parameter in [parameters[key].section for key in parameters.keys() - read - filled]:
+        draft.skip(parameter.node.position, parameter.path, "left out: nothing reads it")
+    root.leave("goose")
+    return data | step
 
 
-def _parameters(root: Section) -> tuple[dict[str, str], dict[str, JsonValue]]:
-    """What each name of a template becomes, and the inputs."""
-    names = {"recipe_dir": f"'{root.draft.relative_folder(root.draft.source.parent)}'"}
-    inputs: dict[str, JsonValue] = {}
-    for path, node in root.items("parameters"):
-        one = as_section(node, path, root.draft)
-        if one is None:
-            continue
-        key = one.text("key")
+def _description(root: Section) -> dict[str, JsonValue]:
+    data: dict[str, JsonValue] = {}
+    for key in ("title", "description"):
+        text = root.text(key)
+        if text and is_template(text):
+            root.skip(key, "left out: a description has no parameters")
+        elif text:
+            data["description"] = text
+    return data
+
+
+@frozen
+class Parameter:
+    """A parameter of a recipe: `name` is what a template reads in its place."""
+
+    name: str
+    section: Section
+    schema: JsonValue
+
+
+def _parameters(root: Section) -> dict[str, Parameter]:
+    parameters: dict[str, Parameter] = {}
+    for section in root.sections("parameters"):
+        key = section.text("key")
         if key is None:
-            root.draft.wrong(node.position, path, "the parameter has no `key`")
+            root.draft.wrong(section.node.position, section.path, "the parameter has no `key`")
             continue
-        inputs[key] = _input(one, key)
         # goose reads the file, and what is rendered is what it holds.
-        is_file = one.text("input_type") == "file"
-        names[key] = f"inputs.{key} | readfile" if is_file else f"inputs.{key}"
-        one.leave({})
-    return names, inputs
+        is_file = section.text("input_type") == "file"
+        name = f"inputs.{key} | readfile" if is_file else f"inputs.{key}"
+        parameters[key] = Parameter(name, section, _input(section, key))
+        section.leave("goose.parameter")
+    return parameters
 
 
-def _input(one: Section, key: str) -> JsonValue:
-    kind = one.text("input_type") or "string"
+def _fill(text: str, parameters: Mapping[str, Parameter], filled: set[str], draft: Draft) -> str:
+    """A text in which variables take the place of parameters: a pipeline has no inputs there.
+
+    Raises:
+        LeftOutError: another template stands in it.
+    """
+
+    def one(match: re.Match[str]) -> str:
+        parameter = parameters.get(match[1])
+        if match[1] == "recipe_dir":
+            return draft.relative_folder(draft.source.parent)
+        if parameter is None or "readfile" in parameter.name:
+            return match[0]
+        filled.add(match[1])
+        variable, schema = variable_name(match[1]), parameter.schema
+        default = (
+            text_of(schema["default"]) if isinstance(schema, dict) and "default" in schema else "}"
+        )
+        if "}" in default:
+            draft.uses(variable, f"the parameter `{match[1]}`")
+            return f"${{{variable}}}"
+        draft.read.add(variable)
+        return f"${{{variable}:-{default}}}"
+
+    filled_text = _NAME.sub(one, text)
+    if is_template(filled_text):
+        raise LeftOutError("a parameter that no variable can take the place of")
+    return filled_text
+
+
+def _input(section: Section, key: str) -> JsonValue:
+    kind = section.text("input_type") or "string"
     schema: dict[str, JsonValue]
     if kind == "select":
-        options = as_list(one.data("options"))
+        options = as_list(section.data("options"))
         if not options:
-            one.wrong("input_type", f"the parameter `{key}` is a `select` without `options`")
+            section.wrong("input_type", f"the parameter `{key}` is a `select` without `options`")
         schema = {"enum": options}
     elif kind in _TYPES:
         schema = dict(_TYPES[kind])
     else:
         hint = f"one of {', '.join(f'`{name}`' for name in (*_TYPES, 'select'))}"
-        one.wrong("input_type", f"unknown type of a parameter: `{kind}`", hint)
+        section.wrong("input_type", f"unknown type of a parameter: `{kind}`", hint)
         return {}
-    if (description := one.text("description")) is not None:
+    if (description := section.text("description")) is not None:
         schema["description"] = description
-    default, requirement = one.data("default"), one.text("requirement")
+    default, requirement = section.data("default"), section.text("requirement")
     if default is not None and requirement != "required":
-        schema["default"] = _default(one, kind, default)
+        schema["default"] = _default(section, kind, default)
+    elif default is not None:
+        section.skip("default", "left out: a required parameter has none")
+    if requirement == "user_prompt":
+        section.skip("requirement", "nobody is asked: `-i NAME=VALUE` gives it")
     return schema
 
 
-def _default(one: Section, kind: str, default: JsonValue) -> JsonValue:
+def _default(section: Section, kind: str, default: JsonValue) -> JsonValue:
     """A default of the type that the input has: in a recipe it is a text."""
     if not isinstance(default, str):
         return default
@@ -133,95 +189,77 @@ def _default(one: Section, kind: str, default: JsonValue) -> JsonValue:
     if kind == "number":
         try:
             number = float(default)
-        except ValueError:
-            one.wrong("default", f"`{default}` is not a number")
+            return int(number) if number == int(number) else number
+        except (ValueError, OverflowError):
+            section.wrong("default", f"`{default}` is not a number")
             return None
-        if not math.isfinite(number):
-            one.wrong("default", f"`{default}` is not a number")
-            return None
-        return int(number) if number.is_integer() else number
     return default
 
 
-def _template(root: Section, key: str, text: str, names: Mapping[str, str]) -> str:
+def _template(root: Section, key: str, text: str, names: Mapping[str, str], read: set[str]) -> str:
     try:
-        made = renamed(text, names)
-        unknown = sorted(free_names(made) - {"inputs"})
+        text = with_raw(text)
+        read |= free_names(text)
+        result = rename_variables(text, names)
+        unknown = sorted(free_names(result) - {"inputs"})
     except UsageError as error:
         where = f" ({error.where})" if error.where else ""
         root.wrong(key, f"not a template: {error.message}{where}", error.hint)
         return text
     for name in unknown:
         root.wrong(key, f"`{name}` is not among the `parameters`", "name it there")
-    return made
+    return result
 
 
-def _settings(root: Section) -> dict[str, JsonValue]:
+def _settings(root: Section, fill: Fill) -> dict[str, JsonValue]:
     settings = root.section("settings")
     if settings is None:
         return {}
-    made: dict[str, JsonValue] = {}
+    data: dict[str, JsonValue] = {}
     provider, model = settings.text("goose_provider"), settings.text("goose_model")
+    with root.draft.catch_left_out(settings.position("goose_model"), settings.place("goose_model")):
+        provider, model = provider and fill(provider), model and fill(model)
     temperature, turns = settings.number("temperature"), settings.number("max_turns")
     if model is not None:
         where = "goose_provider" if provider else "goose_model"
-        entry = model_entry(
-            provider or "openai",
-            model,
-            root.draft,
-            settings.position(where),
-            settings.place(where),
-        )
+        position, path = settings.position(where), settings.place(where)
+        entry = model_entry(provider or "openai", model, root.draft, position, path)
         if temperature is not None:
             entry["params"] = {"temperature": temperature}
-        made["models"] = {"main": entry}
+        data["models"] = {"main": entry}
     elif provider is not None:
-        settings.skip("goose_provider", "a model under `models`")
+        settings.skip("goose_provider", "left out: a model under `models`")
     elif temperature is not None:
-        settings.skip("temperature", "`params: {temperature: …}` of the model")
+        data["params"] = {"temperature": temperature}
     if turns is not None and turns >= 1:
-        made["limits"] = {"turns": int(turns)}
-    settings.leave({})
-    return made
+        data["limits"] = {"turns": int(turns)}
+    settings.leave("goose.settings")
+    return data
 
 
-def _extensions(root: Section) -> dict[str, JsonValue]:
-    made: dict[str, JsonValue] = {}
-    for path, node in root.items("extensions"):
-        one = as_section(node, path, root.draft)
-        if one is None:
-            continue
-        name, kind = one.text("name") or "server", one.text("type") or "stdio"
-        alias = alias_near(name, made)
-        if one.flag("enabled") is False:
-            root.draft.skip(node.position, path, "left out: it is switched off")
+def _extensions(root: Section, fill: Fill) -> dict[str, JsonValue]:
+    servers: dict[str, JsonValue] = {}
+    for section in root.sections("extensions"):
+        position, path = section.node.position, section.path
+        name, kind = section.text("name") or "server", section.text("type") or "stdio"
+        alias = alias_near(name, servers)
+        if section.flag("enabled") is False:
+            root.draft.skip(position, path, "left out: it is switched off")
         elif kind == "stdio" or kind in _REMOTE:
-            entry = of_goose(one, alias, name)
-            if entry is not None:
-                made[alias] = entry
+            with root.draft.catch_left_out(position, path):
+                if (entry := of_goose(section, alias, name, fill)) is not None:
+                    servers[alias] = entry
         elif kind in {"builtin", "platform"} and name == "developer":
-            root.draft.skip(
-                node.position,
-                path,
-                f"the packs `fs`, `edit` and `shell` stand in for it, as `{alias}`; the names of "
-                "their tools are others",
-            )
-            made[alias] = {"pack": ["fs", "edit", "shell"], "root": "."}
+            root.draft.skip(position, path, _DEVELOPER.format(alias))
+            section.leave("goose.extension")
+            servers[alias] = {"pack": ["fs", "edit", "shell"], "root": "."}
         elif kind == "builtin":
-            root.draft.skip(node.position, path, f"left out: `{name}` is a part of goose itself")
+            root.draft.skip(position, path, f"left out: `{name}` is a part of goose itself")
         elif kind in _EXTENSION:
-            root.draft.skip(node.position, path, _EXTENSION[kind])
+            root.draft.skip(position, path, _EXTENSION[kind])
         else:
-            one.wrong("type", f"unknown type of an extension: `{kind}`")
-    return made
-
-
-def _response(root: Section) -> dict[str, JsonValue]:
-    response = root.section("response")
-    schema = None if response is None else response.section("json_schema")
-    if response is not None:
-        response.leave({})
-    return {} if schema is None else {"output": {"schema": to_data(schema.node)}}
+            section.wrong("type", f"unknown type of an extension: `{kind}`")
+    return servers
 
 
 def _retry(root: Section) -> dict[str, JsonValue]:
@@ -230,6 +268,5 @@ def _retry(root: Section) -> dict[str, JsonValue]:
     if retry is None:
         return {}
     most = retry.number("max_retries")
-    instead = "`expect` of the step, or a step `run: …` after it"
-    retry.leave(dict.fromkeys(("checks", "on_failure"), instead))
+    retry.leave("goose.retry")
     return {} if most is None or most < 1 else {"retry": {"attempts": int(most) + 1}}

@@ -1,4 +1,4 @@
-"""From a file of another program to the text of a pipeline (F8), and what a person has to know."""
+"""From a file of another program to the text of a pipeline, and what a person has to know."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,18 +19,24 @@ from aish.core.text import for_line
 from aish.output.formats.text import yaml_text
 
 _ORDER = (
-    *("description", "inputs", "secrets", "models", "model", "mcp", "steps"),
-    *("system", "prompt", "output", "retry", "limits", "tests"),
+    *("description", "inputs", "env", "secrets", "models", "model", "mcp", "steps"),
+    *("system", "prompt", "params", "output", "retry", "limits", "tests"),
 )
-_HIDDEN = frozenset({".vscode", ".cursor", ".codex", ".roo", ".gemini", ".kiro", ".windsurf"})
-_STEP = ("system", "prompt", "output", "retry")
+_STEP = ("system", "prompt", "params", "output", "retry")
 _AFTER = ("limits", "tests")
 _ASK: Final = "Say which tools you have."
 _HINT = (
     "`mcpServers` of .mcp.json, `servers` of .vscode/mcp.json, `[mcp_servers.NAME]` of Codex, a "
     "recipe of goose, or a configuration of promptfoo"
 )
-_CODEX_MODELS = "a model under `models`: `base_url`, `model`, `key_env`"
+_LISTS = {
+    "mcpServers": "`mcpServers`",
+    "amp.mcpServers": "`amp.mcpServers`",
+    "servers": "VS Code's `servers`",
+    "context_servers": "Zed's `context_servers`",
+    "mcp": "`mcp`",
+}
+_CODEX_MODELS = "left out: a model under `models`: `base_url`, `model`, `key_env`"
 
 
 @frozen
@@ -48,7 +54,7 @@ class Imported:
     servers: tuple[str, ...]
 
 
-def imported_pipeline(source: Path, target: Path, name: str, head: str) -> Imported:
+def import_pipeline(source: Path, target: Path, name: str, head: str) -> Imported:
     """The pipeline that a file comes to, to be written to `target` under a `head` of comments.
 
     Raises:
@@ -56,50 +62,49 @@ def imported_pipeline(source: Path, target: Path, name: str, head: str) -> Impor
     """
     root = read_document(source)
     # Read twice: the name of a credential must be none that the source reads further down.
-    first, _, _ = _drafted(root, Draft(source, target))
-    draft, kind, made = _drafted(root, Draft(source, target, frozenset(first.read)))
-    approved = tuple(str(one) for one in draft.approved)
-    servers = _servers(made, approved)
+    first, _, _ = _make_draft(root, Draft(source, target))
+    draft, kind, data = _make_draft(root, Draft(source, target, frozenset(first.read)))
+    approved = tuple(dict.fromkeys(draft.approved))
+    servers = _servers(data, approved)
     if draft.secrets:
-        made["secrets"] = list(draft.secrets)
-    if "prompt" not in made and "steps" not in made:
-        made["inputs"] = {"prompt": {"type": "string", "default": _ASK}}
-        made["prompt"] = "{{ inputs.prompt }}"
+        data["secrets"] = list(draft.secrets)
+    if "prompt" not in data and "steps" not in data:
+        data["inputs"] = {"prompt": {"type": "string", "default": _ASK}}
+        data["prompt"] = "{{ inputs.prompt }}"
     exports = _exports(source, draft)
-    text = f"{head}{''.join(_comments(source, exports))}{_body(made, name)}"
-    skipped = tuple(sorted(draft.skipped, key=lambda one: (one.position.line, one.position.column)))
-    return Imported(text, kind, exports, skipped, approved, servers)
+    text = f"{head}{''.join(_comments(source, exports))}{_body(data, name)}"
+    return Imported(text, kind, exports, draft.lines_of_skipped(), approved, servers)
 
 
-def _drafted(root: MappingNode, draft: Draft) -> tuple[Draft, str, dict[str, JsonValue]]:
-    """What `draft` has become, what the file is, and the pipeline's keys, a model among them.
+def _make_draft(root: MappingNode, draft: Draft) -> tuple[Draft, str, dict[str, JsonValue]]:
+    """Return `draft` filled, what the file is, and the pipeline's keys, a model among them.
 
     Raises:
         PipelineError: all that is wrong with the file.
     """
-    kind, made = _read(Section(root, "", draft, set()))
+    kind, data = _read(Section(root, "", draft))
     if draft.problems:
         raise PipelineError(in_file_order(draft.problems, str(draft.source)))
-    if "models" not in made:
-        made["models"] = default_models(draft)
-    return draft, kind, made
+    if "models" not in data:
+        data["models"] = default_models(draft)
+    return draft, kind, data
 
 
 def _exports(source: Path, draft: Draft) -> dict[str, str]:
-    """Of each variable what belongs into it: every use of it, and where its value stands."""
-    made: dict[str, str] = {}
+    """Map each variable to its uses and to where its value stands."""
+    exports: dict[str, str] = {}
     for variable, uses in draft.exports.items():
-        made[variable] = "; ".join(dict.fromkeys(uses))
+        exports[variable] = "; ".join(dict.fromkeys(uses))
         if variable in draft.literals:
-            made[variable] += f"; its value is in {source.name}"
+            exports[variable] += f"; its value is in {source.name}"
         if variable in draft.described:
-            made[variable] = f"{draft.described[variable]}: {made[variable]}"
-    return made
+            exports[variable] = f"{draft.described[variable]}: {exports[variable]}"
+    return exports
 
 
-def _servers(made: Mapping[str, JsonValue], approved: tuple[str, ...]) -> tuple[str, ...]:
+def _servers(data: Mapping[str, JsonValue], approved: tuple[str, ...]) -> tuple[str, ...]:
     """The aliases; and what needs no question, put into the file."""
-    mcp = made.get("mcp")
+    mcp = data.get("mcp")
     servers = mcp.get("servers") if isinstance(mcp, dict) else None
     if not isinstance(mcp, dict) or not isinstance(servers, Mapping):
         return ()
@@ -108,18 +113,24 @@ def _servers(made: Mapping[str, JsonValue], approved: tuple[str, ...]) -> tuple[
 
 
 def _read(root: Section) -> tuple[str, dict[str, JsonValue]]:
-    """What the file is, and the pipeline's keys that come of it."""
+    """Return the kind of the file, and the keys of the pipeline that it becomes."""
     source = root.draft.source
     entries = root.node.entries
-    for key, kind in (("mcpServers", "`mcpServers`"), ("servers", "VS Code's `servers`")):
-        if key in entries:
+    inner = entries.get("mcp")
+    if isinstance(inner, MappingNode) and "servers" in inner.entries and "aish" not in entries:
+        # Settings of VS Code, which have the list in a mapping of its own.
+        root.read.add("mcp")
+        _leave(root)
+        return _read(Section(inner, "mcp", root.draft))
+    for key, kind in _LISTS.items():
+        if key in entries and "aish" not in entries:
             servers = of_json(root, key, _base(source, root.draft.target))
-            _leave(root, frozenset({"$schema", "inputs"}))
+            _leave(root)
             return kind, {"mcp": {"servers": servers}}
     if "mcp_servers" in entries:
         servers = of_codex(root, _base(source, root.draft.target))
         models = _codex_models(root)
-        _leave(root, frozenset())
+        _leave(root)
         return "Codex's `mcp_servers`", {"mcp": {"servers": servers}} | models
     if is_recipe(root):
         return "a recipe of goose", from_recipe(root)
@@ -136,13 +147,13 @@ def _base(source: Path, target: Path) -> Path | None:
     That of a person's own file is wherever the program was started.
     """
     folder = source.resolve().parent
-    hidden = folder.name in _HIDDEN
-    if folder.name == "settings" and folder.parent.name in _HIDDEN:
-        folder, hidden = folder.parent, True
+    if folder.name == "settings" and folder.parent.name.startswith("."):
+        folder = folder.parent
+    hidden = folder.name.startswith(".")
     folder = folder.parent if hidden else folder
     if folder == Path.home().resolve():
         return None
-    is_projects = hidden or source.name == ".mcp.json"
+    is_projects = hidden or source.name in {".mcp.json", "opencode.json"}
     is_above = target.resolve().parent.is_relative_to(folder)
     return folder if is_projects or is_above else None
 
@@ -151,18 +162,20 @@ def _codex_models(root: Section) -> dict[str, JsonValue]:
     """The model, where its provider is one that the file describes and that speaks chat."""
     model, provider = root.text("model"), root.text("model_provider")
     providers = root.section("model_providers") if provider is not None else None
-    one = None if providers is None or provider is None else providers.section(provider)
-    if one is None:
+    section = None if providers is None or provider is None else providers.section(provider)
+    if section is None:
         for key in ("model", "model_provider", "model_providers"):
             if key in root.node.entries:
                 root.skip(key, _CODEX_MODELS)
         return {}
     assert providers is not None
-    providers.leave(dict.fromkeys(providers.node.entries, _CODEX_MODELS))
-    url, key_env = one.text("base_url"), one.text("env_key")
-    if one.text("wire_api") not in {None, "chat"}:
-        one.skip("wire_api", "a chat completions endpoint")
-    one.leave({"query_params": "write them into `base_url`"}, frozenset({"name"}))
+    for key in providers.node.entries:
+        if key != provider:
+            providers.skip(key, _CODEX_MODELS)
+    url, key_env = section.text("base_url"), section.text("env_key")
+    if section.text("wire_api") not in {None, "chat"}:
+        section.skip("wire_api", "a chat completions endpoint")
+    section.leave("codex.provider")
     if model is None or url is None:
         root.skip("model_providers", _CODEX_MODELS)
         return {}
@@ -173,31 +186,30 @@ def _codex_models(root: Section) -> dict[str, JsonValue]:
     return {"models": {"main": entry}}
 
 
-def _leave(root: Section, ignored: frozenset[str]) -> None:
+def _leave(root: Section) -> None:
     """The rest of a list of servers: settings of the other program, told in one line."""
-    rest = [key for key in root.node.entries if key not in root.read | ignored]
+    rest = [key for key in root.node.entries if key not in root.read | root.told]
     if rest:
-        shown = first_of(rest, 4)
-        root.draft.skip(root.position(rest[0]), shown, "left out: settings of the other program")
+        keys = first_of(rest, 4)
+        root.draft.skip(root.position(rest[0]), keys, "left out: settings of the other program")
 
 
 def _comments(source: Path, exports: Mapping[str, str]) -> Iterator[str]:
-    """What whoever opens the file has to know."""
     yield f"# Made from {for_line(source.name)} by `aish init --from`.\n"
     if exports:
         yield "# Export before a run:\n"
         yield from (f"#   {name}: {for_line(what)}\n" for name, what in exports.items())
 
 
-def _body(made: Mapping[str, JsonValue], name: str) -> str:
+def _body(data: Mapping[str, JsonValue], name: str) -> str:
     head = yaml_text({"aish": 1, "name": name})
-    if "description" in made:
-        head += yaml_text({"description": made["description"]})
-    order = [key for key in _ORDER if key in made]
+    if "description" in data:
+        head += yaml_text({"description": data["description"]})
+    order = [key for key in _ORDER if key in data]
     step = [key for key in order if key in _STEP]
     before = [key for key in order if key not in {"description", *_STEP, *_AFTER}]
     groups = [*([key] for key in before), step, *([key] for key in order if key in _AFTER)]
-    blocks = ["".join(yaml_text({key: made[key]}) for key in group) for group in groups if group]
+    blocks = ["".join(yaml_text({key: data[key]}) for key in group) for group in groups if group]
     return "\n".join((head, *blocks))
 
 

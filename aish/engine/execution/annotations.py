@@ -1,4 +1,4 @@
-"""A pipeline's `annotations`, created after its steps have ended (B11).
+"""A pipeline's `annotations`, created after its steps have ended.
 
 Most values come from a model: a field that is not valid, or cannot be rendered, is omitted with a
 warning. Annotations never fail a run.
@@ -44,7 +44,7 @@ def annotations_of(
     """
     making = _Making(place, context, records, mask)
     for annotation in pipeline.annotations:
-        yield from making.made(annotation)
+        yield from making.events_of(annotation)
     yield from making.rest()
 
 
@@ -58,34 +58,33 @@ class _Making:
     untold: int = 0
     told: int = 0
 
-    def made(self, annotation: Annotation) -> Iterator[Event]:
-        """The annotations of one entry."""
+    def events_of(self, annotation: Annotation) -> Iterator[Event]:
         try:
             items = self._items(annotation)
         except AishError as error:
-            yield from self._failed(annotation, annotation.where, error)
+            yield from self._report(annotation, annotation.where, error)
             return
         for index, item in enumerate(items):
             where = annotation.where if item is None else f"{annotation.where}, item {index + 1}"
             self.count += 1
             if self.count > _MOST:
                 continue
-            found, errors = self._fields(annotation, index, item)
+            values, errors = self._fields(annotation, index, item)
             for failure in errors:
-                yield from self._failed(annotation, where, failure)
-            if "message" in found or not errors:
-                yield from self._annotation(found, where)
+                yield from self._report(annotation, where, failure)
+            if "message" in values or not errors:
+                yield from self._annotation(values, where)
 
     def rest(self) -> Iterator[Event]:
         """The omitted annotations, in one warning each."""
         if self.count > _MOST:
-            said = (
+            message = (
                 f"{counted(self.count - _MOST, 'annotation')} over the limit of {_MOST:,} left out"
             )
-            yield Notice(self.place, "warning", "annotations", said)
+            yield Notice(self.place, "warning", "annotations", message)
         if self.untold:
-            said = f"{counted(self.untold, 'more problem')} with annotations"
-            yield Notice(self.place, "warning", "annotations", said)
+            message = f"{counted(self.untold, 'more problem')} with annotations"
+            yield Notice(self.place, "warning", "annotations", message)
 
     def _items(self, annotation: Annotation) -> Sequence[Mapping[str, JsonValue] | None]:
         """The scopes in which an entry is rendered: one, or one for each item."""
@@ -108,45 +107,45 @@ class _Making:
                 return {key: value[key] for key in FIELDS if key in value}, ()
             return {}, (AishError("the item is not a mapping with `path` and `message`"),)
         names = self.context if item is None else _with(self.context, {**item, "index": index})
-        found: dict[str, JsonValue] = {}
+        values: dict[str, JsonValue] = {}
         errors: list[AishError] = []
         for key, source in annotation.fields:
             try:
-                found[key] = render_value(source, names) if isinstance(source, str) else source
+                values[key] = render_value(source, names) if isinstance(source, str) else source
             except AishError as error:
                 errors.append(error)
-        return found, errors
+        return values, errors
 
-    def _annotation(self, found: Mapping[str, JsonValue], where: str) -> Iterator[Event]:
-        message = _text(found.get("message"))
+    def _annotation(self, values: Mapping[str, JsonValue], where: str) -> Iterator[Event]:
+        message = _text(values.get("message"))
         if not message:
             yield from self._warn(where, "the message is empty")
             return
-        path = _text(found.get("path"))
+        path = _text(values.get("path"))
         if len(path) > _LONGEST_PATH or for_line(path) != path:
-            yield from self._warn(where, f"`path` is {_shown(path, self.mask)}, not a path")
+            yield from self._warn(where, f"`path` is {_quote(path, self.mask)}, not a path")
             path = ""
-        elif normpath(path).split("/", 1)[0] == "..":
-            said = f"`path` is {_shown(path, self.mask)}, which leads out of the repository"
+        elif path and (path := normpath(written := path)).split("/", 1)[0] == "..":
+            said = f"`path` is {_quote(written, self.mask)}, which leads out of the repository"
             yield from self._warn(where, said)
             path = ""
-        first, last = found.get("line"), found.get("end_line")
+        first, last = values.get("line"), values.get("end_line")
         line, end_line = _line(first), _line(last)
-        for key, given, number in (("line", first, line), ("end_line", last, end_line)):
-            if number is None and _text(given):
+        for key, source, number in (("line", first, line), ("end_line", last, end_line)):
+            if number is None and _text(source):
                 yield from self._warn(
-                    where, f"`{key}` is {_shown(given, self.mask)}, not a line number"
+                    where, f"`{key}` is {_quote(source, self.mask)}, not a line number"
                 )
-        level = _text(found.get("level")) or _USUAL
+        level = _text(values.get("level")) or _USUAL
         if level not in _LEVELS:
             listed = backticked(_LEVELS)
             yield from self._warn(
-                where, f"`level` is {_shown(level, self.mask)}, not one of {listed}"
+                where, f"`level` is {_quote(level, self.mask)}, not one of {listed}"
             )
             level = _USUAL
         line = line if path else None
         yield AnnotationAdded(
-            path.removeprefix("./") or None,
+            path or None,
             line,
             end_line if line is not None and end_line is not None and end_line > line else None,
             cast("AnnotationLevel", level),
@@ -154,21 +153,21 @@ class _Making:
             self.place,
         )
 
-    def _failed(self, annotation: Annotation, where: str, error: AishError) -> Iterator[Event]:
+    def _report(self, annotation: Annotation, where: str, error: AishError) -> Iterator[Event]:
         """Errors caused by the missing result of a step that was not completed are not reported."""
         names = annotation_reads(annotation)
         read = {name.split(".")[1] for name in names if name.startswith("steps.")}
         ended = [self.records[id] for id in read if id in self.records]
-        if len(ended) < len(read) or any(one.output is None for one in ended):
+        if len(ended) < len(read) or any(item.output is None for item in ended):
             return
         yield from self._warn(where, error.message)
 
-    def _warn(self, where: str, said: str) -> Iterator[Event]:
+    def _warn(self, where: str, message: str) -> Iterator[Event]:
         if self.told >= _MOST_TOLD:
             self.untold += 1
             return
         self.told += 1
-        yield Notice(self.place, "warning", "annotations", f"{where}: {said}")
+        yield Notice(self.place, "warning", "annotations", f"{where}: {message}")
 
 
 def _line(value: JsonValue) -> int | None:
@@ -189,7 +188,7 @@ def _text(value: JsonValue) -> str:
     return "" if value is None else text_of(value).strip()
 
 
-def _shown(value: JsonValue, mask: Mask) -> str:
+def _quote(value: JsonValue, mask: Mask) -> str:
     return f"`{shorten(for_line(mask(text_of(value))), _SHOWN)}`"
 
 

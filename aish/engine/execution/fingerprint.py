@@ -1,4 +1,4 @@
-"""Fingerprint of a run: a short hash for each part that decides its results (B3).
+"""Fingerprint of a run: a short hash for each part that decides its results.
 
 A run may be resumed if all of these are unchanged. Not included is what may change: limits, speed,
 reporting, credentials, and what only tests read.
@@ -48,15 +48,15 @@ def fingerprint(plan: Plan, options: RunOptions) -> dict[str, str]:
 
     Secrets are removed first, so that no hash reveals one.
     """
-    found = dict(_parts(plan, options))
-    found.update(_files(plan, options))
-    return found
+    hashes = dict(_parts(plan, options))
+    hashes.update(_files(plan, options))
+    return hashes
 
 
 def _parts(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
     mask = plan.secrets.mask_json
-    for path, value in (*_of_file(plan), *_given(plan, options), *_of_inner(plan)):
-        yield path, hashed(mask(value))
+    for path, value in (*_of_file(plan), *_option_parts(plan, options), *_of_inner(plan)):
+        yield path, hash_value(mask(value))
 
 
 def _of_inner(plan: Plan, above: str = "") -> Iterator[tuple[str, JsonValue]]:
@@ -72,7 +72,7 @@ def _of_inner(plan: Plan, above: str = "") -> Iterator[tuple[str, JsonValue]]:
         yield from _of_inner(inner, prefix)
 
 
-def hashed(value: JsonValue) -> str:
+def hash_value(value: JsonValue) -> str:
     """The hash of a value; equal values have equal hashes."""
     return sha256(canonical(value).encode("ascii")).hexdigest()[:_SIZE]
 
@@ -81,14 +81,14 @@ def _of_file(plan: Plan) -> Iterator[tuple[str, JsonValue]]:
     """The parts of the merged file, with their paths; steps by their ids."""
     data = plan.pipeline.data
     yield from _entries(data, "", _OF_TOP)
-    models, mcp = _mapping(data, "models"), _mapping(data, "mcp")
+    models, mcp = _table_at(data, "models"), _table_at(data, "mcp")
     for alias in plan.models:
-        yield from _entries(_mapping(models, alias), f"models.{alias}.", _OF_MODEL)
+        yield from _entries(_table_at(models, alias), f"models.{alias}.", _OF_MODEL)
     yield from _entries(mcp, "mcp.", _OF_MCP)
-    servers = _mapping(mcp, "servers")
+    servers = _table_at(mcp, "servers")
     for alias in servers:
-        yield from _entries(_mapping(servers, alias), f"mcp.servers.{alias}.", _OF_SERVER)
-    prompts = _mapping(data, "prompts")
+        yield from _entries(_table_at(servers, alias), f"mcp.servers.{alias}.", _OF_SERVER)
+    prompts = _table_at(data, "prompts")
     used = {step.prompt_name for step in plan.steps if isinstance(step, PromptStep)}
     yield from ((f"prompts.{name}", prompts[name]) for name in prompts if name in used)
     steps = data.get("steps")
@@ -97,7 +97,7 @@ def _of_file(plan: Plan) -> Iterator[tuple[str, JsonValue]]:
             yield from _entries(step, f"steps.{step.get('id')}.", _OF_STEP)
 
 
-def _given(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonValue]]:
+def _option_parts(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonValue]]:
     """Parts that are not in the file."""
     for name, value in options.inputs.items():
         yield f"inputs.{name}", value
@@ -138,9 +138,9 @@ def _entries(
             yield f"{path}{key}", value
 
 
-def _mapping(table: JsonObject, key: str) -> JsonObject:
-    found = table.get(key)
-    return found if isinstance(found, Mapping) else {}
+def _table_at(table: JsonObject, key: str) -> JsonObject:
+    value = table.get(key)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
@@ -156,10 +156,10 @@ def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
             with suppress(*_NOT_RENDERED):
                 yield from _items(source, context)
         if isinstance(step, PromptStep) and step.attach:
-            yield from _attached(step, plan, context)
+            yield from _file_hashes(step, plan, context)
 
 
-def _attached(
+def _file_hashes(
     step: PromptStep, plan: Plan, context: Mapping[str, JsonValue]
 ) -> Iterator[tuple[str, str]]:
     """Attached files, except those of steps with needs, whose needs may have written them."""
@@ -167,12 +167,12 @@ def _attached(
         return
     from aish.engine.steps.attachments import file_data
 
-    for one in step.attach:
-        if isinstance(one, Retrieval):
+    for attachment in step.attach:
+        if isinstance(attachment, Retrieval):
             continue
         with suppress(*_NOT_RENDERED):
-            name = render(one.ref, context)
-            if one.server is None and not is_uri(name):
+            name = render(attachment.ref, context)
+            if attachment.server is None and not is_uri(name):
                 data = file_data(plan.pipeline.file.parent, name)
                 yield f"file {name}", sha256(data).hexdigest()[:_SIZE]
 
@@ -192,7 +192,7 @@ def _items(source: Foreach, context: Mapping[str, JsonValue]) -> Iterator[tuple[
         from aish.items.globbing import files_of
 
         pattern = render(source.glob, context)
-        yield f"files {pattern}", hashed(files_of(pattern, source.folder))
+        yield f"files {pattern}", hash_value(files_of(pattern, source.folder))
 
 
 def _content(path: Path) -> str:

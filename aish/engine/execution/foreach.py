@@ -1,6 +1,6 @@
-"""A step over many items: several in flight, each result reported once (F5, B4, B5).
+"""A step over many items: several in flight, each result reported once.
 
-Items run in this process or on workers (B7).
+Items run in this process or on workers.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from aish.config.model import Foreach, MaxFailures, PipelineStep, PromptStep, Step
+from aish.config.model import Foreach, MaxFailures, PipelineStep, PromptStep, RunStep, Step
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
     Failure,
@@ -30,11 +30,12 @@ from aish.core.messages import Spent, Usage
 from aish.core.phrases import counted
 from aish.engine.activity import MOST_WAITING, Activity
 from aish.engine.cancellation import CutOffError, until_cancelled
-from aish.engine.execution.item_source import count, given_parts, items_of, key_of, survey_keys
-from aish.engine.execution.step import KINDS, cut_off, ends_the_run, failed, how_to_go_on, run_unit
+from aish.engine.execution.item_source import count, input_parts, items_of, key_of, survey_keys
+from aish.engine.execution.step import KINDS, cut_off, ends_the_run, fail, how_to_go_on, run_unit
 from aish.engine.final import PRECEDENCE, failure_of
 from aish.engine.plan.order import names_item
-from aish.engine.records import ItemRecord, StepRecord, may_be_mended, spent_nothing
+from aish.engine.records import ItemRecord, StepRecord, has_no_usage, may_be_mended
+from aish.engine.resources.resources import require_live_servers
 from aish.engine.steps.context import Carrier, ItemScope, RemoteItem, StepContext
 from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
@@ -54,12 +55,10 @@ class Task:
     digest: str
     problem: Failure | None = None
 
-    def started(self, place: Place) -> ItemStarted:
-        """Its start event."""
+    def start_event(self, place: Place) -> ItemStarted:
         return ItemStarted(place, self.key, self.item.index, self.digest, self.item.value)
 
-    def finished(self, place: Place, record: StepRecord) -> ItemFinished:
-        """Its end event."""
+    def finish_event(self, place: Place, record: StepRecord) -> ItemFinished:
         return ItemFinished(
             place=place,
             key=self.key,
@@ -79,21 +78,21 @@ async def run_item(
     step: Step, context: StepContext, begin: Callable[[], None]
 ) -> StepRecord | None:
     """The end of the item of `context`; `None` if it has none because the run was stopped."""
-    skipped = await left_out(step, context)
+    skipped = await skip_record(step, context)
     begin()
     with context.course.item_unit(), suppress(CutOffError):
         return skipped or await run_unit(step, context)
     return None
 
 
-async def left_out(step: Step, context: StepContext) -> StepRecord | None:
+async def skip_record(step: Step, context: StepContext) -> StepRecord | None:
     """The end of an item that is skipped by the step's `when`."""
     when = step.flow.when
     try:
         if when is None or not names_item(step) or evaluate(when, context.template_values()):
             return None
     except AishError as error:
-        return failed(step, context, failure_of(error), error.exit_code)
+        return fail(step, context, failure_of(error), error.exit_code)
     except ComputationStoppedError:
         await until_cancelled()
     why = Failure("when", f"condition `when` is false: {when}")
@@ -105,7 +104,7 @@ _FEWEST = 20
 
 
 def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
-    """Whether `bad` of `done` items exceed the limit of the file."""
+    """Return true if `bad` of `done` items exceed the limit of the file."""
     if most.count is not None:
         return bad > most.count
     if total is None and done < _FEWEST:
@@ -116,7 +115,7 @@ def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
 if TYPE_CHECKING:
     from aish.engine.resume_state import DoneItem, DoneItems
 
-# Failures that decide the exit code even if the run is completed (design 1.3).
+# Failures that decide the exit code even if the run is completed.
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # Number of completed items to skip before yielding to other tasks.
 _AT_ONCE = 500
@@ -132,19 +131,20 @@ async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepR
     kind = KINDS[type(step)]
     try:
         items = items_of(foreach, values)
-        keys = await _surveyed(step, foreach, items, context)
+        keys = await _survey_items(step, foreach, items, context)
         known = await count(items, keys, foreach, context)
         odd = items.other_delimiter() if foreach.delimiter is None else None
     except (ComputationStoppedError, CutOffError, anyio.get_cancelled_exc_class()):
-        context.resources.runtime.emit(StepStarted(context.place(step), kind))
+        context.emit(StepStarted(context.place(step), kind))
         raise
     before = context.resume_state.items.get(context.name(step)) if context.resume_state else None
     done = before.ok + before.failed if before is not None else 0
-    given = () if context.prefix else given_parts(step, context.plan)
-    emit = context.resources.runtime.emit
-    emit(StepStarted(context.place(step), kind, known, done, given))
+    parts = () if context.prefix else input_parts(step, context.plan)
+    context.emit(StepStarted(context.place(step), kind, known, done, parts))
     if odd is not None:
-        emit(Notice(context.place(step), "warning", "delimiter", f"{items.place(1)}: {odd}"))
+        context.emit(
+            Notice(context.place(step), "warning", "delimiter", f"{items.place(1)}: {odd}")
+        )
     total = items.total if context.options.shard is None else None
     own_key = key_of(foreach, values)
     batch = _Batch(step, foreach, context, items, iter(items), own_key, total, known)
@@ -152,7 +152,7 @@ async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepR
     return await batch.run()
 
 
-async def _surveyed(
+async def _survey_items(
     step: Step, foreach: Foreach, items: Items, context: StepContext
 ) -> KeySurvey | None:
     """The survey of the items' keys, if one is required; not repeated when resuming.
@@ -216,7 +216,7 @@ class _Batch:
         if self.foreach.key is not None:
             self.keys = Keys(self.foreach.on_duplicate)
         self._take_over()
-        with self.context.concurrency.followed(self._widen):
+        with self.context.concurrency.on_change(self._widen):
             async with task_group() as tasks:
                 self.tasks = tasks
                 for _ in range(self.width):
@@ -234,7 +234,6 @@ class _Batch:
 
     @property
     def width(self) -> int:
-        """How many items may be in flight."""
         width = self.context.concurrency.width(self.foreach.concurrency)
         return width if self.total is None else min(width, self.total)
 
@@ -249,17 +248,17 @@ class _Batch:
         """Report how many items had a duplicate key, and how they were handled."""
         if not self.repeated:
             return
-        one = self.repeated == 1
+        is_single = self.repeated == 1
         if self.foreach.on_duplicate == "first":
-            became = "is left out" if one else "are left out"
+            became = "is left out" if is_single else "are left out"
         else:
-            became = "has a number added to it" if one else "have numbers added to them"
-        said = f"{counted(self.repeated, 'item')} with a duplicate key {became}"
+            became = "has a number added to it" if is_single else "have numbers added to them"
+        message = f"{counted(self.repeated, 'item')} with a duplicate key {became}"
         place = self.context.place(self.step)
-        self.context.resources.runtime.emit(Notice(place, "warning", "keys_repeated", said))
+        self.context.emit(Notice(place, "warning", "keys_repeated", message))
 
     def _is_empty(self) -> bool:
-        """Whether there are no items left, without reading ahead."""
+        """Return true if no items are left, without reading ahead."""
         try:
             return next(self.source, None) is None
         except AishError:
@@ -274,11 +273,11 @@ class _Batch:
         if self.bad:
             self.codes |= before.exit_codes
             self.before, self.mends = self.bad, before.mendable > 0
-        usage = before.usage if self.done and self._asks_models else None
-        self.spent = Spent(usage=usage, cost_usd=before.cost_usd)
+        usage = before.spent.usage or Usage() if self.done and self._asks_models else None
+        self.spent = Spent(usage=usage, cost_usd=before.spent.cost_usd)
 
     def _was_stopped(self) -> bool:
-        """Whether the items of earlier parts have stopped the step, and none was left to run."""
+        """Return true if items of earlier parts have stopped the step, and none was left."""
         before = self._before
         if before is None or not (self.bad and self.through) or self.done > len(before):
             return False
@@ -314,7 +313,7 @@ class _Batch:
                     while len(tasks) < size and (task := await self._next()) is not None:
                         tasks.append(task)
                 except AishError as error:
-                    self._end(failed(self.step, self.context, failure_of(error), error.exit_code))
+                    self._end(fail(self.step, self.context, failure_of(error), error.exit_code))
                     return
                 if not tasks:
                     return
@@ -326,10 +325,14 @@ class _Batch:
     def _slot(self, activity: Activity) -> AbstractAsyncContextManager[object]:
         """A slot for one unit of work; the steps of a local sub-pipeline take their own."""
         parts = self.context.carrier is None and isinstance(self.step, PipelineStep)
-        return nullcontext() if parts else activity.holding(self.context.concurrency.slots)
+        return nullcontext() if parts else activity.hold(self.context.concurrency.slots)
 
     async def _next(self) -> Task | None:
-        """The next item to run, if there is one and more are allowed."""
+        """The next item to run, if there is one and more are allowed.
+
+        Raises:
+            UnavailableError: a server that it needs is lost for good.
+        """
         passed = 0
         while self._goes_on():
             item = next(self.source, None)
@@ -338,6 +341,8 @@ class _Batch:
                 return None
             task = self._task(item)
             if task is not None:
+                if not isinstance(self.step, RunStep):
+                    require_live_servers(self.context.plan, self.context.resources)
                 return task
             passed += 1
             if passed % _AT_ONCE == 0:
@@ -364,10 +369,10 @@ class _Batch:
         if shard is not None and not holds(shard, key):
             return None
         digest = digest_of(item.value)
-        found = self._before.get(key) if self._before is not None else None
-        if found is None:
+        done = self._before.get(key) if self._before is not None else None
+        if done is None:
             return Task(item, key, digest, problem)
-        self._carry(key, item.index, digest, found)
+        self._carry(key, item.index, digest, done)
         return None
 
     def _key(self, item: Item) -> str | None:
@@ -388,36 +393,36 @@ class _Batch:
         return None if name is None else key_text(name)
 
     def _is_done(self, key: str, item: Item) -> bool:
-        found = self._before.get(key) if self._before is not None else None
+        done = self._before.get(key) if self._before is not None else None
         left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
-        return found is not None and found.index == item.index - left_out
+        return done is not None and done.index == item.index - left_out
 
-    def _carry(self, key: str, index: int, digest: str, found: "DoneItem") -> None:
-        if found.digest != digest and not self.context.options.force:
+    def _carry(self, key: str, index: int, digest: str, done: "DoneItem") -> None:
+        if done.digest != digest and not self.context.options.force:
             raise UsageError(
                 f"the item `{key}` changed since the run started",
                 where=f"step `{self.context.name(self.step)}`",
                 hint="`--force` continues with the existing results",
             )
-        if found.index != index:
+        if done.index != index:
             place = replace(self.context, item=ItemScope(key, {})).place(self.step)
-            self.context.resources.runtime.emit(ItemMoved(place, key, index))
-        if found.record is not None:
-            self.kept.append(ItemRecord(key, index, found.record))
+            self.context.emit(ItemMoved(place, key, index))
+        if done.record is not None:
+            self.kept.append(ItemRecord(key, index, done.record))
 
     async def _run(self, task: Task, activity: Activity) -> None:
-        here = replace(self._stage_of(task), activity=activity)
+        here = self._stage_of(task, activity)
         place = here.place(self.step)
         begin = partial(self._begin, task, place)
         if task.problem is None:
             record = await run_item(self.step, here, begin)
         else:
             begin()
-            record = failed(self.step, here, task.problem, ExitCode.FAILED)
+            record = fail(self.step, here, task.problem, ExitCode.FAILED)
         if record is None:
             self.dropped = True
         else:
-            self._ended(task, place, record)
+            self._finish(task, place, record)
 
     async def _hand_over(self, tasks: list[Task], carrier: Carrier, activity: Activity) -> None:
         """Run items on workers, one after the other.
@@ -427,13 +432,13 @@ class _Batch:
         """
         items = []
         for task in tasks:
-            here = self._stage_of(task)
+            here = self._stage_of(task, activity)
             known = here.goes_on(self.step)
-            if known or task.problem is not None or await left_out(self.step, here) is not None:
+            if known or task.problem is not None or await skip_record(self.step, here) is not None:
                 await self._run(task, activity)
                 continue
             place = here.place(self.step)
-            begin, end = partial(self._begin, task, place), partial(self._ended, task, place)
+            begin, end = partial(self._begin, task, place), partial(self._finish, task, place)
             items.append(RemoteItem(here, begin, end))
         if items:
             await carrier.carry(self.step, items, self._goes_on)
@@ -441,27 +446,27 @@ class _Batch:
             self.dropped = True
 
     def _goes_on(self) -> bool:
-        """Whether more items are to be begun."""
+        """Return true if more items are to be begun."""
         if self.over or self.context.course.stopped or self.context.activity.paused.is_set():
             return False
         return self.waiting < MOST_WAITING
 
-    def _stage_of(self, task: Task) -> StepContext:
+    def _stage_of(self, task: Task, activity: Activity) -> StepContext:
         names = {self.foreach.name: task.item.value, "index": task.item.index}
-        return replace(self.context, item=ItemScope(task.key, names))
+        return replace(self.context, item=ItemScope(task.key, names), activity=activity)
 
     def _begin(self, task: Task, place: Place) -> None:
-        self.context.resources.runtime.emit(task.started(place))
+        self.context.emit(task.start_event(place))
 
-    def _ended(self, task: Task, place: Place, record: StepRecord) -> None:
+    def _finish(self, task: Task, place: Place, record: StepRecord) -> None:
         self.context.spending.forget(place)
-        if not spent_nothing(record):
+        if not has_no_usage(record):
             self._bill(record)
         if ends_the_run(record):
             # Not finished: it is run again with a higher limit or a repaired cassette.
             self._end(record)
             return
-        self.context.resources.runtime.emit(task.finished(place, record))
+        self.context.emit(task.finish_event(place, record))
         if record.status == "paused":
             self.paused.append(ItemRecord(task.key, task.item.index, record))
             return
@@ -491,8 +496,8 @@ class _Batch:
         if (is_lost or record.status == "denied") and record.failure is not None:
             self.rule = self.rule or record.failure.hint
         if not self.first:
-            said = record.failure.message if record.failure else record.status
-            self.first = f"first `{item.key}`: {said}"
+            reason = record.failure.message if record.failure else record.status
+            self.first = f"first `{item.key}`: {reason}"
             self.advice = record.failure.hint if record.failure else None
         if self._too_many():
             self._stop()
@@ -515,16 +520,15 @@ class _Batch:
         self.context.course.stop(f"step `{self.context.name(self.step)}` failed")
 
     def _record(self) -> StepRecord:
-        """The step's record."""
         self.kept.sort(key=lambda item: item.index)
         kind = KINDS[type(self.step)]
-        kept = tuple(self.kept)
+        items = tuple(self.kept)
         usage, cost_usd = self.spent.usage or Usage(), self.spent.cost_usd
-        calls = tuple(call for item in kept for call in item.record.calls)
+        calls = tuple(call for item in items for call in item.record.calls)
         if self.fatal is not None:
             record = self.fatal
         elif self.paused and not self.codes & _NAMED:
-            record = self._paused()
+            record = self._pause_record()
         elif not (self.over or self.through):
             record = cut_off(self.step, self.context)
             if self.bad:
@@ -534,10 +538,10 @@ class _Batch:
         else:
             failure, code = self._failure(), self._code()
             record = StepRecord(self.step.id, kind, "failed", failure=failure, exit_code=code)
-        return replace(record, items=kept, usage=usage, cost_usd=cost_usd, calls=calls)
+        return replace(record, items=items, usage=usage, cost_usd=cost_usd, calls=calls)
 
-    def _paused(self) -> StepRecord:
-        """The record of a step with items that wait for answers (A8)."""
+    def _pause_record(self) -> StepRecord:
+        """The record of a step with items that wait for answers."""
         first = self.paused[0]
         why = first.record.failure
         said = f"{counted(len(self.paused), 'item')} {'waits' if len(self.paused) == 1 else 'wait'}"
@@ -545,7 +549,7 @@ class _Batch:
         alone = why is not None and len(self.paused) == 1
         hint = why.hint if why is not None and alone else how_to_go_on(self.context, ())
         failure = Failure("paused", f"{said} for an answer{detail}", hint)
-        return replace(failed(self.step, self.context, failure, ExitCode.PAUSED), status="paused")
+        return replace(fail(self.step, self.context, failure, ExitCode.PAUSED), status="paused")
 
     def _failure(self) -> Failure:
         items = "1 item" if self.done == 1 else f"{self.done:,} items"
@@ -568,7 +572,7 @@ class _Batch:
         return Failure(code, f"{of}; no more were started" if self.over else of, hint or None)
 
     def _again(self) -> str:
-        """How to run the failed items again, if that can help, or else those that are left."""
+        """A hint for running the failed items again, if that can help, or those left."""
         # Nested items are run again with the outer item.
         if not self.context.resume or self.context.course.in_item:
             return ""
@@ -582,7 +586,7 @@ class _Batch:
         return ""
 
     def _code(self) -> ExitCode:
-        """The exit code: 1 for a completed batch (B5), else the code of what stopped it."""
+        """The exit code: 1 for a completed batch, else the code of what stopped it."""
         if self.over or self.codes & _NAMED:
             return next(code for code in PRECEDENCE if code in self.codes)
         return ExitCode.FAILED

@@ -1,4 +1,4 @@
-"""Steps as a graph: all ready steps run concurrently (F3, F4)."""
+"""Steps as a graph: all ready steps run concurrently."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,13 +13,13 @@ from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Emit
 from aish.engine.activity import Activity
 from aish.engine.cancellation import Cancellation, CutOffError, until_cancelled
-from aish.engine.execution.step import KINDS, PAUSED, cut_off, failed, run_unit, withdraw_questions
+from aish.engine.execution.step import KINDS, PAUSED, cut_off, fail, run_unit, withdraw_questions
 from aish.engine.final import failure_of
 from aish.engine.plan.order import names_item, needs_of
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
 from aish.engine.steps.context import OpenCarrier, StepContext, has_items
-from aish.engine.steps.prompt import nothing_to_continue
+from aish.engine.steps.prompt import continuation_failure
 from aish.system.computation import ComputationStoppedError
 from aish.system.task_group import task_group
 from aish.templates.render import evaluate
@@ -56,13 +56,13 @@ def leave_out_the_rest(
     for step in plan.steps:
         if step.id not in records:
             why = Failure("run_ended", f"not started: {course.reason or 'the run ended before it'}")
-            record = records[step.id] = _skipped(step, why)
-            emit(finished(record, place(step)))
+            record = records[step.id] = _skip_record(step, why)
+            emit(end_event(record, place(step)))
 
 
 @frozen
 class _Waiting:
-    """A step that is not begun, and the steps that it waits for."""
+    """A step that has not begun, and the steps that it waits for."""
 
     step: Step
     needs: tuple[str, ...]
@@ -79,18 +79,18 @@ class _Graph:
         again = True
         while again:
             again = False
-            for one in tuple(self.waiting.values()):
+            for task in tuple(self.waiting.values()):
                 if context.course.stopped or context.activity.paused.is_set():
                     return
-                if any(need not in context.records for need in one.needs):
+                if any(need not in context.records for need in task.needs):
                     continue
-                step = self.waiting.pop(one.step.id).step
+                step = self.waiting.pop(task.step.id).step
                 resumed = (
                     context.resume_state.steps.get(context.name(step))
                     if context.resume_state
                     else None
                 )
-                left_out = _left_out(step, one.needs, context)
+                left_out = _skip_reason(step, task.needs, context)
                 if resumed is not None:
                     context.records[step.id] = resumed
                 elif left_out is not None:
@@ -115,9 +115,9 @@ class _Graph:
             activity.end()
 
 
-def _left_out(step: Step, needs: tuple[str, ...], context: StepContext) -> Failure | None:
+def _skip_reason(step: Step, needs: tuple[str, ...], context: StepContext) -> Failure | None:
     """Why a step is skipped if its input is missing, or if it has no `when` of its own."""
-    unmet = nothing_to_continue(step, context.records)
+    unmet = continuation_failure(step, context.records)
     if unmet is not None or step.flow.when is not None:
         return unmet
     skipped = next((need for need in needs if context.records[need].status == "skipped"), None)
@@ -128,18 +128,17 @@ def _left_out(step: Step, needs: tuple[str, ...], context: StepContext) -> Failu
 
 
 def _skip(step: Step, context: StepContext, why: Failure) -> None:
-    record = context.records[step.id] = _skipped(step, why)
-    context.resources.runtime.emit(finished(record, context.place(step)))
+    record = context.records[step.id] = _skip_record(step, why)
+    context.emit(end_event(record, context.place(step)))
 
 
-def _skipped(step: Step, why: Failure) -> StepRecord:
+def _skip_record(step: Step, why: Failure) -> StepRecord:
     items = None if step.flow.foreach is None else ()
     return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why, items=items)
 
 
 async def _run_step(step: Step, context: StepContext) -> StepRecord:
-    emit = context.resources.runtime.emit
-    clock = context.resources.runtime.clock
+    emit, clock = context.emit, context.clock
     begun = clock.monotonic()
     try:
         record = await _outcome(step, context)
@@ -150,16 +149,16 @@ async def _run_step(step: Step, context: StepContext) -> StepRecord:
         now = clock.monotonic()
         record = replace(_whole(_cut_off(step, context), step, context), seconds=now - begun)
         context.records[step.id] = record
-        emit(finished(record, context.place(step)))
+        emit(end_event(record, context.place(step)))
         raise
     record = replace(_whole(record, step, context), seconds=clock.monotonic() - begun)
     context.spending.forget(context.place(step))
-    emit(finished(record, context.place(step)))
+    emit(end_event(record, context.place(step)))
     return record
 
 
 def _whole(record: StepRecord, step: Step, context: StepContext) -> StepRecord:
-    """A step with items becomes a list of those that ended, even if it failed as a whole (F14)."""
+    """A step with items becomes a list of those that ended, even if it failed as a whole."""
     ended = context.ended.pop(context.place(step), [])
     if step.flow.foreach is None or record.items is not None:
         return record
@@ -169,9 +168,7 @@ def _whole(record: StepRecord, step: Step, context: StepContext) -> StepRecord:
 
 async def _outcome(step: Step, context: StepContext) -> StepRecord:
     flow = step.flow
-    kind = KINDS[type(step)]
-    began = StepStarted(context.place(step), kind)
-    emit = context.resources.runtime.emit
+    began, emit = StepStarted(context.place(step), KINDS[type(step)]), context.emit
     try:
         per_item = flow.foreach is not None and names_item(step)
         if (
@@ -180,14 +177,14 @@ async def _outcome(step: Step, context: StepContext) -> StepRecord:
             and not evaluate(flow.when, context.template_values())
         ):
             why = Failure("when", f"condition `when` is false: {flow.when}")
-            return _skipped(step, why)
+            return _skip_record(step, why)
         if flow.foreach is not None:
             from aish.engine.execution.foreach import run_items
 
             return await _within_time(step, context, run_items(step, flow.foreach, context))
     except AishError as error:
         emit(began)
-        return failed(step, context, failure_of(error), error.exit_code, retryable=error.retryable)
+        return fail(step, context, failure_of(error), error.exit_code, retryable=error.retryable)
     except ComputationStoppedError:
         emit(began)
         await until_cancelled()
@@ -195,14 +192,14 @@ async def _outcome(step: Step, context: StepContext) -> StepRecord:
         # Its own steps take the slots; one for the step itself could cause a deadlock.
         emit(began)
         return await _within_time(step, context, run_unit(step, context))
-    async with context.activity.holding(context.concurrency.slots):
+    async with context.activity.hold(context.concurrency.slots):
         emit(began)
         with context.course.plain_unit():
             return await _within_time(step, context, run_unit(step, context))
 
 
 async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRecord]) -> StepRecord:
-    """The end of a step with all its items and attempts, within its `limits.time` (B8)."""
+    """The end of a step with all its items and attempts, within its `limits.time`."""
     limit = step.flow.limits.time
     with anyio.move_on_after(limit) as scope, context.activity.within(scope):
         try:
@@ -212,20 +209,19 @@ async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRec
     if not scope.cancelled_caught:
         return record
     withdraw_questions(step, context)
-    said = f"the time limit of the step, {limit:g} s, is exceeded"
+    message = f"the time limit of the step, {limit:g} s, is exceeded"
     hint = "raise its `limits.time`; `--resume` continues the run"
-    return failed(step, context, Failure("time", said, hint), ExitCode.BUDGET)
+    return fail(step, context, Failure("time", message, hint), ExitCode.BUDGET)
 
 
 def _cut_off(step: Step, context: StepContext) -> StepRecord:
     if context.time is not None and context.time.left <= 0:
         late = Failure("time", "the time limit of the run is exceeded")
-        return failed(step, context, late, ExitCode.BUDGET)
+        return fail(step, context, late, ExitCode.BUDGET)
     return cut_off(step, context)
 
 
-def finished(record: StepRecord, place: Place) -> StepFinished:
-    """The end event of a step."""
+def end_event(record: StepRecord, place: Place) -> StepFinished:
     return StepFinished(
         place=place,
         status=record.status,

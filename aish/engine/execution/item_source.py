@@ -1,4 +1,4 @@
-"""The items of a step: their source and number (F5)."""
+"""The items of a step: their source and number."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,8 +56,8 @@ def key_of(foreach: Foreach, context: Context) -> KeyOf:
 
     def key(item: Item) -> JsonValue:
         if path and isinstance(item.value, Mapping):
-            found, value = look_up(path, item.value)
-            if found:
+            is_there, value = look_up(path, item.value)
+            if is_there:
                 return value
         names = {**context, foreach.name: item.value, "index": item.index}
         return value_of(foreach.key or "", ProjectNames(names, root))
@@ -71,8 +71,8 @@ _COLUMN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[(['\"])([^'\"\\]+)\2\]")
 def _column(foreach: Foreach) -> str | None:
     """The column that is the key, if the expression is a plain column."""
     key = foreach.key or ""
-    if (found := _COLUMN.fullmatch(key)) is not None:
-        return found[3] if found[1] == foreach.name else None
+    if (match := _COLUMN.fullmatch(key)) is not None:
+        return match[3] if match[1] == foreach.name else None
     path = _path_in_item(foreach)
     return path[0] if len(path) == 1 and isinstance(path[0], str) else None
 
@@ -96,24 +96,24 @@ def survey_keys(foreach: Foreach, items: Items, context: Context) -> Iterator[Ke
         ComputationStoppedError: a signal or the deadline of the task has stopped it.
     """
     own_key, is_computed = key_of(foreach, context), not _path_in_item(foreach)
-    for found in survey(items, own_key, _column(foreach), is_computed=is_computed):
-        if found is not None:
-            _check(found, foreach)
-        yield found
+    for result in survey(items, own_key, _column(foreach), is_computed=is_computed):
+        if result is not None:
+            _check(result, foreach)
+        yield result
 
 
-def _check(found: KeySurvey, foreach: Foreach) -> None:
-    if found.items and found.unusable == found.items:
-        raise ItemsError(f"no item has a key: {found.odd}")
-    if found.twice is None or foreach.on_duplicate != "fail":
+def _check(keys: KeySurvey, foreach: Foreach) -> None:
+    if keys.items and keys.unusable == keys.items:
+        raise ItemsError(f"no item has a key: {keys.odd}")
+    if keys.twice is None or foreach.on_duplicate != "fail":
         return
-    key, first, second = found.twice
-    more = f"; {found.repeated:,} items repeat a key" if found.repeated > 1 else ""
-    if found.file is None:
-        said = f"items {first} and {second} have the same key `{key}`{more}"
-        raise ItemsError(said, hint=SAME_KEY)
-    said = f"the key `{key}` is that of line {first} too{more}"
-    raise ItemsError(said, where=f"{found.file}:{second}", hint=SAME_KEY)
+    key, first, second = keys.twice
+    more = f"; {keys.repeated:,} items repeat a key" if keys.repeated > 1 else ""
+    if keys.file is None:
+        message = f"items {first} and {second} have the same key `{key}`{more}"
+        raise ItemsError(message, hint=SAME_KEY)
+    message = f"the key `{key}` is that of line {first} too{more}"
+    raise ItemsError(message, where=f"{keys.file}:{second}", hint=SAME_KEY)
 
 
 def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
@@ -126,24 +126,24 @@ def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
 
 
 def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
-    found: dict[str, KeySurvey] = {}
+    surveys: dict[str, KeySurvey] = {}
     context = template_context(plan.pipeline, options, {}, plan.variables)
-    for id, foreach, names, is_sure in _known_before(_Scope(plan, context)):
+    for id, foreach, names, is_sure in _steps_with_items(_Scope(plan, context)):
         try:
             looks = survey_keys(foreach, items_of(foreach, names), names)
-            found[id] = next(survey for survey in looks if survey is not None)
+            surveys[id] = next(survey for survey in looks if survey is not None)
         except AishError as error:
             if not is_sure:
                 # It is reported when the step begins, if it does.
                 continue
             where = error.where or f"step `{id}`"
             raise UsageError(error.message, where=where, hint=error.hint) from error
-    return found
+    return surveys
 
 
 @frozen
 class _Scope:
-    """What is known of a plan before the run.
+    """Knowledge of a plan before the run.
 
     `unknown` are inputs of a sub-pipeline that are known only during the run; `written` says that
     an earlier step may write the files it reads, `sure` that it will certainly run, and `prefix`
@@ -158,7 +158,7 @@ class _Scope:
     prefix: str = ""
 
     def waits(self, names: Iterable[str]) -> bool:
-        """Whether one of the names gets its value only during the run."""
+        """Return true if one of the names gets its value only during the run."""
         return any(
             name.split(".")[0] == "steps"
             or (name == "inputs" and bool(self.unknown))
@@ -167,7 +167,7 @@ class _Scope:
         )
 
 
-def _known_before(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bool]]:
+def _steps_with_items(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bool]]:
     """The steps with keys whose items exist before the run, including those of sub-pipelines.
 
     With each, whether it is certain to run; steps that are certain not to run are omitted.
@@ -182,17 +182,17 @@ def _known_before(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bool]]
         if foreach is not None and foreach.key is not None and _is_known(step, foreach, scope):
             yield scope.prefix + step.id, foreach, scope.context, sure
         if isinstance(step, PipelineStep):
-            yield from _known_before(_inside(step, scope, sure=sure and not names_item(step)))
+            yield from _steps_with_items(_inside(step, scope, sure=sure and not names_item(step)))
 
 
 def _will_run(step: Step, scope: _Scope, runs: Mapping[str, bool | None]) -> bool | None:
-    """Whether a step runs unless an earlier one fails; `None` if only the run can tell.
+    """Return true if a step runs unless an earlier one fails; `None` if only the run can tell.
 
     `runs` has the same for the earlier steps.
     """
     when = step.flow.when
     if when is None:
-        steps = {one.id: one for one in scope.plan.pipeline.steps}
+        steps = {other.id: other for other in scope.plan.pipeline.steps}
         needs = [runs.get(need) for need in needs_of(step, steps)]
         # It is skipped if a needed step was skipped.
         return False if False in needs else None if None in needs else True
@@ -208,8 +208,8 @@ def _will_run(step: Step, scope: _Scope, runs: Mapping[str, bool | None]) -> boo
 
 
 def _is_known(step: Step, foreach: Foreach, scope: _Scope) -> bool:
-    """Whether the items and their keys are certain to be the same during the run."""
-    if given_parts(step, scope.plan) != ("item", "key"):
+    """Return true if the items and their keys are certain to be the same during the run."""
+    if input_parts(step, scope.plan) != ("item", "key"):
         return False
     if scope.written and foreach.expression is None:
         return False
@@ -222,15 +222,15 @@ def _is_known(step: Step, foreach: Foreach, scope: _Scope) -> bool:
 
 
 def _inside(step: PipelineStep, scope: _Scope, *, sure: bool) -> _Scope:
-    """What is known of the sub-pipeline of a step."""
+    """The scope of the sub-pipeline of a step."""
     from aish.engine.plan.estimate import inner_context
 
     foreach = step.flow.foreach
     of_items = set() if foreach is None else {foreach.name, "index"}
     unknown: set[str] = set()
     for name, value in step.inputs.items():
-        reads = {one for text in texts(value) for one in references(text)}
-        if scope.waits(reads) or any(one.split(".")[0] in of_items for one in reads):
+        reads = {reference for text in texts(value) for reference in references(text)}
+        if scope.waits(reads) or any(reference.split(".")[0] in of_items for reference in reads):
             unknown.add(name)
     return _Scope(
         scope.plan.inner[step.id],
@@ -242,7 +242,7 @@ def _inside(step: PipelineStep, scope: _Scope, *, sure: bool) -> _Scope:
     )
 
 
-def given_parts(step: Step, plan: Plan) -> tuple[Literal["item", "key"], ...]:
+def input_parts(step: Step, plan: Plan) -> tuple[Literal["item", "key"], ...]:
     """The parts of the items that came with the input, not written by a model or tool of the run.
 
     A file with a constant path is input too, unless an earlier step may have written it. Not for
@@ -252,10 +252,10 @@ def given_parts(step: Step, plan: Plan) -> tuple[Literal["item", "key"], ...]:
     if foreach is None:
         return ()
     if foreach.expression is not None:
-        made = _reads_steps(references_of_expression(foreach.expression))
+        is_computed = _reads_steps(references_of_expression(foreach.expression))
     else:
-        made = _reads_steps(references(foreach.file or "")) or _may_be_written(step, plan)
-    if made:
+        is_computed = _reads_steps(references(foreach.file or "")) or _may_be_written(step, plan)
+    if is_computed:
         return ()
     own_key = foreach.key is not None and _reads_steps(references_of_expression(foreach.key))
     return ("item",) if own_key else ("item", "key")
@@ -266,17 +266,17 @@ def _reads_steps(names: Iterable[str]) -> bool:
 
 
 def _may_be_written(step: Step, plan: Plan) -> bool:
-    """Whether a step that this one waits for could have written a file."""
-    steps = {one.id: one for one in plan.pipeline.steps}
-    waiting, seen = [step], {step.id}
+    """Return true if a step that this one waits for could have written a file."""
+    steps = {step_.id: step_ for step_ in plan.pipeline.steps}
+    waiting, ids = [step], {step.id}
     while waiting:
         for id in needs_of(waiting.pop(), steps):
-            one = steps[id]
-            if not isinstance(one, PromptStep) or (plan.servers and one.tools != ()):
+            other = steps[id]
+            if not isinstance(other, PromptStep) or (plan.servers and other.tools != ()):
                 return True
-            if id not in seen:
-                seen.add(id)
-                waiting.append(one)
+            if id not in ids:
+                ids.add(id)
+                waiting.append(other)
     return False
 
 

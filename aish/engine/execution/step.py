@@ -1,7 +1,7 @@
-"""A unit of work, a plain step or an item: retries, time limit, expectations (F4)."""
+"""A unit of work, a plain step or an item: retries, time limit, expectations."""
 
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,15 +10,7 @@ import anyio
 from aish.agent.dispatch import CALLS
 from aish.agent.restore import TAKEN_OVER
 from aish.agent.runtime import PausedError, UsedCall
-from aish.config.model import (
-    CallStep,
-    PipelineStep,
-    PromptStep,
-    RetryOn,
-    RunStep,
-    Step,
-    StepRetry,
-)
+from aish.config.model import CallStep, PipelineStep, PromptStep, RetryOn, RunStep, Step, StepRetry
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import Failure, Notice, Place, Retry, StepKind
 from aish.core.messages import Spent, Usage
@@ -26,6 +18,7 @@ from aish.core.phrases import counted
 from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.final import failure_of
 from aish.engine.records import StepRecord
+from aish.engine.resources.resources import require_live_servers
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.prompt import run_prompt
 from aish.engine.steps.tool_call import run_call, run_command_step
@@ -72,7 +65,7 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
         CutOffError: the run was stopped between two attempts at an item, which stays open.
     """
     retry = step.flow.retry
-    attempt, earlier = 0, context.unfinished(step)
+    attempt, earlier = 0, context.earlier_turns(step)
     if earlier is not None:
         attempt = earlier.earlier.attempt - 1
         _take_over(step, context, earlier)
@@ -83,8 +76,8 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
         begun = context.spending.of(context.place(step))
         here = context if attempt == first else replace(context, turn=begun.turns, anew=True)
         record, call = await _attempt(step, here)
-        record = _billed(record, context.spending.of(context.place(step)))
-        if attempt >= retry.attempts or not _helps(retry, record, call):
+        record = _with_usage(record, context.spending.of(context.place(step)))
+        if attempt >= retry.attempts or not _should_retry(retry, record, call):
             return record
         if call is not None and CALL_UNKNOWN not in retry.on:
             return _not_repeated(record, call)
@@ -96,107 +89,121 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
 
 
 def _not_repeated(record: StepRecord, call: UsedCall) -> StepRecord:
-    """The end of a step whose `retry` would make a call again (L8)."""
+    """The end of a step whose `retry` would make a call again."""
     why = record.failure
     assert why is not None, "it failed"
-    said = (
+    message = (
         f"{why.message}; it is not tried again, as its call of `{call.tool}` may have taken effect"
     )
     hint = (
         "`retry.on: [call_unknown]` allows the call to be made again; so does a rule for the tool "
         "under `mcp.idempotent`"
     )
-    return replace(record, failure=Failure(CALL_UNKNOWN, said, hint))
+    return replace(record, failure=Failure(CALL_UNKNOWN, message, hint))
 
 
 def _take_over(step: Step, context: StepContext, earlier: "Unfinished") -> None:
-    """Tell that a unit goes on within its conversation, and count what that has used."""
-    place, emit = context.place(step), context.resources.runtime.emit
+    """Emit that a unit continues its conversation, and count the usage of that conversation."""
+    place, emit = context.place(step), context.emit
     context.spending.carry(place, earlier.spent)
     if earlier.turns:
-        said = f"goes on after turn {earlier.turn + earlier.earlier.turns} of its conversation"
-        emit(Notice(place, "info", TAKEN_OVER, said))
+        message = f"goes on after turn {earlier.turn + earlier.earlier.turns} of its conversation"
+        emit(Notice(place, "info", TAKEN_OVER, message))
 
 
-def _billed(record: StepRecord, used: Spent) -> StepRecord:
-    """Adds the usage of all attempts, including judges and summaries (B10)."""
+def _with_usage(record: StepRecord, used: Spent) -> StepRecord:
+    """Add the usage of all attempts, including judges and summaries."""
     if record.kind == "pipeline":
         return record
     return replace(record, usage=used.usage or record.usage, cost_usd=used.cost_usd)
 
 
 async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCall | None]:
-    """One attempt, and its first call that may not be repeated unasked.
+    """Make an attempt; return also its first call that may not be repeated unasked.
 
     That may be one of an earlier part of the run. Every failure becomes a record.
     """
-    limit = step.flow.timeout
-    clock = context.resources.runtime.clock
+    limit, clock = step.flow.timeout, context.clock
     began = clock.monotonic()
     calls: dict[Place, UsedCall | None] = {}
     outer = CALLS.get()
     token = CALLS.set(calls)
     try:
         with anyio.move_on_after(limit) as scope, context.activity.within(scope):
-            record = await _told(step, context, began)
+            record = await _run_attempt(step, context, began)
     finally:
         CALLS.reset(token)
     if scope.cancelled_caught:
         withdraw_questions(step, context)
         late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
-        record = failed(step, context, late, ExitCode.FAILED)
+        record = fail(step, context, late, ExitCode.FAILED)
     # An attempt without a result has made its calls anyway.
-    found = [call for place, call in calls.items() if call is not None and place != _WITHIN]
-    made = record.calls or tuple(found)
-    all_calls = (context.made_before(step), *made, calls.get(_WITHIN))
+    used_calls = [call for place, call in calls.items() if call is not None and place != _WITHIN]
+    step_calls = record.calls or tuple(used_calls)
+    all_calls = (context.earlier_call(step), *step_calls, calls.get(_WITHIN))
     first = next((call for call in all_calls if call is not None and not call.repeatable), None)
     if outer is not None and first is not None:
         outer.setdefault(_WITHIN, first)
-    if scope.cancelled_caught and isinstance(step, RunStep) and made:
-        printed = made[-1].structured
+    if scope.cancelled_caught and isinstance(step, RunStep) and step_calls:
+        printed = step_calls[-1].structured
         if isinstance(printed, dict):
             record = replace(record, text=str(printed["stdout"]), output=printed)
-    return replace(record, calls=made, seconds=clock.monotonic() - began), first
+    return replace(record, calls=step_calls, seconds=clock.monotonic() - began), first
 
 
-async def _told(step: Step, context: StepContext, began: float) -> StepRecord:
+async def _run_attempt(step: Step, context: StepContext, began: float) -> StepRecord:
     record: StepRecord | None = None
     try:
-        record = await _WAYS[type(step)](step, context)
+        record = await _run_once(step, context)
         if step.expect and record.status == "ok":
-            return await _held(step, record, context, began)
+            return await _check_expectations(step, record, context, began)
     except AishError as error:
-        end = failed(step, context, failure_of(error), error.exit_code, retryable=error.retryable)
+        end = fail(step, context, failure_of(error), error.exit_code, retryable=error.retryable)
         if record is None:
             return end
         # It has answered; whether the answer is as expected is unknown.
         return replace(end, text=record.text, output=record.output, calls=record.calls)
     except PausedError:
-        return _paused(step, context)
+        return _pause_record(step, context)
     except ComputationStoppedError:
         await until_cancelled()
     return record
 
 
-def _paused(step: Step, context: StepContext) -> StepRecord:
-    """The record of a unit that waits for answers, and goes on after them (A8)."""
+async def _run_once(step: Step, context: StepContext) -> StepRecord:
+    if isinstance(step, PromptStep | CallStep):
+        require_live_servers(context.plan, context.resources)
+    match step:
+        case PromptStep():
+            return await run_prompt(step, context)
+        case CallStep():
+            return await run_call(step, context)
+        case RunStep():
+            return await run_command_step(step, context)
+        case PipelineStep():
+            assert context.inner is not None, "a run with sub-pipelines has what runs them"
+            return await context.inner(step, context)
+
+
+def _pause_record(step: Step, context: StepContext) -> StepRecord:
+    """The record of a unit that waits for answers."""
     place = context.place(step)
     asked = [
-        one
-        for one in context.resources.runtime.gate.questions.still_open()
-        if (one.question.place.step, one.question.place.item) == (place.step, place.item)
+        question
+        for question in context.questions.still_open()
+        if (question.question.place.step, question.question.place.item) == (place.step, place.item)
     ]
-    names = ", ".join(f"`{one.question.tool.name}`" for one in asked)
-    said = f"{counted(len(asked), 'call')} {'waits' if len(asked) == 1 else 'wait'} for an answer"
-    failure = Failure("paused", f"{said}: {names}", how_to_go_on(context, asked))
-    return replace(failed(step, context, failure, ExitCode.PAUSED), status="paused")
+    names = ", ".join(f"`{question.question.tool.name}`" for question in asked)
+    count = f"{counted(len(asked), 'call')} {'waits' if len(asked) == 1 else 'wait'} for an answer"
+    failure = Failure("paused", f"{count}: {names}", how_to_go_on(context, asked))
+    return replace(fail(step, context, failure, ExitCode.PAUSED), status="paused")
 
 
 def how_to_go_on(context: StepContext, asked: Sequence[OpenQuestion]) -> str | None:
     """The commands that answer one question or more, and that go on after it."""
     if not context.resume:
         return None
-    run = context.resources.runtime.gate.run
+    run = context.agent.gate.run
     answer = f"approve {run} {asked[0].id[:8]}" if len(asked) == 1 else f"runs pending {run}"
     place = context.resume.index("--resume") + 1
     elsewhere = context.resume[place:]
@@ -219,22 +226,24 @@ def withdraw_questions(step: Step, context: StepContext) -> None:
             or (inner and (place.item or "").startswith(f"{here.item}/"))
         )
 
-    context.resources.runtime.gate.questions.withdraw(concerns)
+    context.questions.withdraw(concerns)
 
 
-async def _held(step: Step, record: StepRecord, context: StepContext, began: float) -> StepRecord:
-    """The record after checking the step's expectations, which may refer to its usage."""
-    from aish.engine.steps.expect import held_to
+async def _check_expectations(
+    step: Step, record: StepRecord, context: StepContext, began: float
+) -> StepRecord:
+    """Check the step's expectations, which may refer to its usage."""
+    from aish.engine.steps.expect import check_expectations
 
-    record = _billed(record, context.spending.of(context.place(step)))
-    seconds = context.resources.runtime.clock.monotonic() - began
-    return await held_to(step, replace(record, seconds=seconds), context)
+    record = _with_usage(record, context.spending.of(context.place(step)))
+    seconds = context.clock.monotonic() - began
+    return await check_expectations(step, replace(record, seconds=seconds), context)
 
 
-def failed(
+def fail(
     step: Step, context: StepContext, failure: Failure, code: ExitCode, *, retryable: bool = True
 ) -> StepRecord:
-    """The record of a unit that ended without a result."""
+    """Return the record of a unit that ended without a result."""
     used = context.spending.of(context.place(step))
     return StepRecord(
         id=step.id,
@@ -250,17 +259,17 @@ def failed(
 
 def cut_off(step: Step, context: StepContext) -> StepRecord:
     """The record of a step that was interrupted by the end of the run, not by its own failure."""
-    return failed(step, context, Failure(CUT_OFF, "the run ended during this step"), ExitCode.OK)
+    return fail(step, context, Failure(CUT_OFF, "the run ended during this step"), ExitCode.OK)
 
 
 def ends_the_run(record: StepRecord) -> bool:
-    """Whether no other unit of work is to be begun after this one, regardless of the file."""
+    """Return true if no unit of work is to be begun after this one, regardless of the file."""
     of_one = record.failure is not None and record.failure.code in _OF_ONE_CONVERSATION
     return record.exit_code in FATAL and not of_one
 
 
-def _helps(retry: StepRetry, record: StepRecord, call: UsedCall | None) -> bool:
-    """Whether the step is to be retried after this; `call` may not be repeated unasked."""
+def _should_retry(retry: StepRetry, record: StepRecord, call: UsedCall | None) -> bool:
+    """Return true if the step is to be retried after this; `call` may not be repeated unasked."""
     if record.status != "failed" or ends_the_run(record) or record.failure is None:
         return False
     plain: RetryOn = "unavailable" if record.exit_code is ExitCode.UNAVAILABLE else "failed"
@@ -275,34 +284,5 @@ async def _wait(step: Step, context: StepContext, attempt: int, record: StepReco
     delay = 0.0 if context.replayed else context.chance() * bound
     reason = record.failure.message if record.failure else record.status
     place = context.place(step)
-    context.resources.runtime.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
+    context.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
     await anyio.sleep(delay)
-
-
-async def _prompt(step: Step, context: StepContext) -> StepRecord:
-    assert isinstance(step, PromptStep)
-    return await run_prompt(step, context)
-
-
-async def _call(step: Step, context: StepContext) -> StepRecord:
-    assert isinstance(step, CallStep)
-    return await run_call(step, context)
-
-
-async def _command(step: Step, context: StepContext) -> StepRecord:
-    assert isinstance(step, RunStep)
-    return await run_command_step(step, context)
-
-
-async def _pipeline(step: Step, context: StepContext) -> StepRecord:
-    assert isinstance(step, PipelineStep)
-    assert context.inner is not None, "a run with sub-pipelines has what runs them"
-    return await context.inner(step, context)
-
-
-_WAYS: Mapping[type[Step], Callable[[Step, StepContext], Awaitable[StepRecord]]] = {
-    PromptStep: _prompt,
-    CallStep: _call,
-    RunStep: _command,
-    PipelineStep: _pipeline,
-}

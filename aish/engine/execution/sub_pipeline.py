@@ -1,4 +1,4 @@
-"""A sub-pipeline as one step of another (F2): its own steps, its own servers, one budget."""
+"""A sub-pipeline as one step of another: its own steps, its own servers, one budget."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from aish.engine.execution.graph import leave_out_the_rest, run_graph
 from aish.engine.execution.step import CUT_OFF
 from aish.engine.final import PRECEDENCE
 from aish.engine.plan.order import steps_read
-from aish.engine.records import StepRecord, total_usage
+from aish.engine.records import StepRecord, total_cost, total_usage
 from aish.engine.steps.context import StepContext
 from aish.system.schema.check import spell_path
 from aish.templates.render import render_tree
@@ -37,31 +37,29 @@ async def run_inner(step: PipelineStep, context: StepContext) -> StepRecord:
     limit = inner.plan.pipeline.limits.time
     with anyio.move_on_after(limit) as scope, context.activity.within(scope):
         await run_graph(inner)
-    emit = inner.resources.runtime.emit
     if scope.cancelled_caught:
         raise BudgetError(
             f"the time limit of {limit:g} s is exceeded",
             where=step.file.name,
             hint=f"raise `limits.time` in `{step.file.name}`",
         )
-    ended = all(_has_ended(inner.records.get(one.id)) for one in inner.plan.steps)
-    leave_out_the_rest(inner.plan, inner.records, inner.course, emit, inner.place)
+    ended = all(_has_ended(inner.records.get(planned.id)) for planned in inner.plan.steps)
+    leave_out_the_rest(inner.plan, inner.records, inner.course, inner.emit, inner.place)
     inner.course.check_whole(ended=ended)
     if inner.plan.pipeline.annotations:
         from aish.engine.execution.annotations import annotations_of
 
         place = context.place(step)
         mask = inner.plan.secrets.mask
-        found = annotations_of(
+        annotations = annotations_of(
             inner.plan.pipeline, inner.template_values(), inner.records, place, mask
         )
-        for event in found:
-            emit(event)
+        for event in annotations:
+            inner.emit(event)
     return _record(step, inner)
 
 
 def _has_ended(record: StepRecord | None) -> bool:
-    """Whether a step ended by itself."""
     return record is not None and (record.failure is None or record.failure.code != CUT_OFF)
 
 
@@ -75,7 +73,7 @@ def _context(step: PipelineStep, context: StepContext) -> StepContext:
         resources=resources,
         records={},
         course=context.course.child(apart=context.item is not None),
-        resume_state=context.resumed_parts(step),
+        resume_state=context.inner_state(step),
         needed=frozenset({f"{place.step}/{id}" for id in steps_read(plan.pipeline)}),
         prefix=f"{place.step}/",
         within=place.item,
@@ -86,14 +84,14 @@ def _context(step: PipelineStep, context: StepContext) -> StepContext:
 
 def _inputs(step: PipelineStep, context: StepContext) -> dict[str, JsonValue]:
     schemas = context.plan.inner[step.id].pipeline.inputs
-    given = render_tree(step.inputs, context.template_values())
-    assert isinstance(given, dict)
+    values_given = render_tree(step.inputs, context.template_values())
+    assert isinstance(values_given, dict)
     defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
-    values = {**defaults, **given}
+    values = {**defaults, **values_given}
     for name, value in values.items():
-        for found in fits(schemas[name], value):
-            at = f" at `{spell_path(found.path)}`" if found.path else ""
-            said = f"the input `{name}` of `{step.file.name}` does not fit{at}: {found.message}"
+        for problem in fits(schemas[name], value):
+            at = f" at `{spell_path(problem.path)}`" if problem.path else ""
+            said = f"the input `{name}` of `{step.file.name}` does not fit{at}: {problem.message}"
             raise StepFailedError(said)
     return values
 
@@ -112,7 +110,7 @@ def _record(step: PipelineStep, inner: StepContext) -> StepRecord:
         output=last.output,
         calls=tuple(call for one in records for call in one.calls),
         usage=total_usage(records),
-        cost_usd=_cost(records),
+        cost_usd=total_cost(records),
     )
     if code is not ExitCode.OK and bad is not None:
         why = bad.failure or Failure(bad.status, bad.status)
@@ -131,9 +129,3 @@ def _record(step: PipelineStep, inner: StepContext) -> StepRecord:
     if outputs is None:
         return record
     return replace(record, text=None, output=render_tree(outputs, inner.template_values()))
-
-
-def _cost(records: tuple[StepRecord, ...]) -> float | None:
-    costs = [record.cost_usd for record in records if record.status != "skipped"]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None

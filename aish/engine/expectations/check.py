@@ -1,12 +1,12 @@
-"""Checks expectations against the result of a step or a run, and finds their reads (F3, F11, F12).
+"""Checks expectations against the result of a step or a run, and finds their reads.
 
-Expectations about tool calls (F12).
+Expectations about tool calls.
 
 A call that is expected must have succeeded, if nothing else is said of it. A call that is not
 expected, or only a limited number of times, must not even have been requested: denied calls and
 those with bad arguments count.
 
-Expectations about a text or a value, and about an expression (F12).
+Expectations about a text or a value, and about an expression.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from aish.core.json import JsonValue
 from aish.core.phrases import and_more, dollars, first_of, plural
 from aish.core.tools import FAILED_KINDS, ToolName
 from aish.engine.answer_schema import parse_whole
-from aish.engine.expectations.rendering import UnusableError, rendered, template_sources
+from aish.engine.expectations.rendering import UnusableError, render_expectation, template_sources
 from aish.engine.expectations.snapshot import snapshot
 from aish.engine.expectations.subject import (
     Mask,
@@ -37,9 +37,9 @@ from aish.engine.expectations.subject import (
 )
 from aish.policy.rules import LONGEST, Fit, matches_tool, same_json
 from aish.system.globs import matches_path
-from aish.system.schema.check import SchemaProblem
+from aish.system.schema.check import PYTHON_PATTERN, SchemaProblem
 from aish.templates.limits import TemplateError
-from aish.templates.render import evaluate, references, references_of_expression
+from aish.templates.render import evaluate, join_names, references, references_of_expression
 from aish.templates.values import is_template, text_of
 
 _MOST_SHOWN = 8
@@ -48,28 +48,28 @@ _NEVER_RAN = frozenset({"denied", "bad_arguments"})
 
 def tool_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """A matching call has succeeded, or ended as wanted; with `last` the last one of them."""
-    (wanted,) = expectation.tools
-    last = "the last call" if wanted.last else "a call"
-    words = f"{last} of {_shown_match(wanted, subject)}"
-    alike = [call for call in subject.calls if fit(wanted, call) is Fit.YES]
-    if any(_ended_as(wanted, call) for call in (alike[-1:] if wanted.last else alike)):
+    (match,) = expectation.tools
+    last = "the last call" if match.last else "a call"
+    words = f"{last} of {_format_match(match, subject)}"
+    alike = [call for call in subject.calls if fit(match, call) is Fit.YES]
+    if any(_ends_as(match, call) for call in (alike[-1:] if match.last else alike)):
         return words, None
-    alike = [call for call in subject.calls if _is_named(wanted, call)]
+    alike = [call for call in subject.calls if _is_named(match, call)]
     return words, _these(alike, subject) if alike else _names(subject.calls)
 
 
 def tool_not_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """No matching call was requested; a call that cannot be matched with certainty counts."""
     (unwanted,) = expectation.tools
-    found = [call for call in subject.calls if fit(unwanted, call) is not Fit.NO]
-    return f"no call of {_shown_match(unwanted, subject)}", _these(
-        found, subject
-    ) if found else None
+    calls = [call for call in subject.calls if fit(unwanted, call) is not Fit.NO]
+    return f"no call of {_format_match(unwanted, subject)}", _these(
+        calls, subject
+    ) if calls else None
 
 
 def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """Calls ran in this order, with others between them unless `exact`."""
-    listed = ", ".join(_shown_match(match, subject) for match in expectation.tools)
+    listed = ", ".join(_format_match(match, subject) for match in expectation.tools)
     words = f"calls of {listed} in this order" + (" and no others" if expectation.exact else "")
     ran = [call for call in subject.calls if call.kind not in _NEVER_RAN]
     if expectation.exact:
@@ -84,11 +84,11 @@ def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str 
 
 
 def _is_wanted(match: ToolMatch, call: UsedCall) -> bool:
-    return fit(match, call) is Fit.YES and _ended_as(match, call)
+    return fit(match, call) is Fit.YES and _ends_as(match, call)
 
 
-def _ended_as(match: ToolMatch, call: UsedCall) -> bool:
-    """Whether a call ended as a pattern wants it; one that never ran did not."""
+def _ends_as(match: ToolMatch, call: UsedCall) -> bool:
+    """Return true if a call ended as a pattern wants it; one that never ran did not."""
     if match.exit_code is not None and call.exit_code != match.exit_code:
         return False
     if match.outcome == "failed":
@@ -97,32 +97,32 @@ def _ended_as(match: ToolMatch, call: UsedCall) -> bool:
 
 
 def fit(match: ToolMatch, call: UsedCall) -> Fit:
-    """Whether a call matches; uncertain if its text is too long for globs."""
+    """Match a call; uncertain if its text is too long for globs."""
     if not _is_named(match, call):
         return Fit.NO
-    given = call.arguments
-    found = Fit.YES
-    for name, wanted in match.arguments.items():
-        if not isinstance(given, dict) or name not in given:
+    arguments = call.arguments
+    result = Fit.YES
+    for name, expected in match.arguments.items():
+        if not isinstance(arguments, dict) or name not in arguments:
             return Fit.NO
-        one = _fit_value(wanted, given[name])
-        if one is Fit.NO:
-            return one
-        found = one if one is Fit.UNSURE else found
-    return found
+        value_fit = _fit_value(expected, arguments[name])
+        if value_fit is Fit.NO:
+            return value_fit
+        result = value_fit if value_fit is Fit.UNSURE else result
+    return result
 
 
-def _fit_value(wanted: JsonValue, value: JsonValue) -> Fit:
+def _fit_value(expected: JsonValue, value: JsonValue) -> Fit:
     """Text by glob or exactly, anything else by equality."""
-    if same_json(wanted, value):
+    if same_json(expected, value):
         return Fit.YES
-    if not isinstance(wanted, str) or not isinstance(value, str):
+    if not isinstance(expected, str) or not isinstance(value, str):
         return Fit.NO
-    if "*" not in wanted and "?" not in wanted:
+    if "*" not in expected and "?" not in expected:
         return Fit.NO
     if len(value) > LONGEST:
         return Fit.UNSURE
-    return Fit.YES if matches_path(wanted, value) else Fit.NO
+    return Fit.YES if matches_path(expected, value) else Fit.NO
 
 
 def _is_named(match: ToolMatch, call: UsedCall) -> bool:
@@ -130,30 +130,29 @@ def _is_named(match: ToolMatch, call: UsedCall) -> bool:
     return matches_tool(match.tool, ToolName(server, name))
 
 
-def _shown_match(match: ToolMatch, subject: Subject) -> str:
-    given = f" with {short(dict(match.arguments), subject.mask)}" if match.arguments else ""
+def _format_match(match: ToolMatch, subject: Subject) -> str:
+    arguments = f" with {short(dict(match.arguments), subject.mask)}" if match.arguments else ""
     failed = " that failed" if match.outcome == "failed" else ""
     code = "" if match.exit_code is None else f" with exit code {match.exit_code}"
-    return f"`{match.tool}`{given}{failed}{code}"
+    return f"`{match.tool}`{arguments}{failed}{code}"
 
 
 def _these(calls: Sequence[UsedCall], subject: Subject) -> str:
-    shown = [
-        f"`{call.tool}` with {short(call.arguments, subject.mask)}" + _ending(call)
+    texts = [
+        f"`{call.tool}` with {short(call.arguments, subject.mask)}" + _failure_of_call(call)
         for call in calls[:_MOST_SHOWN]
     ]
-    return ", ".join(shown) + and_more(len(calls) - _MOST_SHOWN)
+    return ", ".join(texts) + and_more(len(calls) - _MOST_SHOWN)
 
 
 def _names(calls: Sequence[UsedCall]) -> str:
     if not calls:
         return "no call at all"
-    shown = [f"`{call.tool}`{_ending(call)}" for call in calls[:_MOST_SHOWN]]
-    return f"calls of {', '.join(shown)}{and_more(len(calls) - _MOST_SHOWN)}"
+    names = [f"`{call.tool}`{_failure_of_call(call)}" for call in calls[:_MOST_SHOWN]]
+    return f"calls of {', '.join(names)}{and_more(len(calls) - _MOST_SHOWN)}"
 
 
-def _ending(call: UsedCall) -> str:
-    """How a call ended, if not well."""
+def _failure_of_call(call: UsedCall) -> str:
     if call.exit_code:
         return f" (exit {call.exit_code})"
     return "" if call.kind == "ok" else f" ({call.kind})"
@@ -164,10 +163,10 @@ _MOST_NAMES = 3
 
 def contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """The text contains a text; a list contains it as an item."""
-    wanted = expectation.value
-    words = f"{about(expectation.path)} to contain {short(wanted, subject.mask)}"
+    expected = expectation.value
+    words = f"{about(expectation.path)} to contain {short(expected, subject.mask)}"
     value = subject.at(expectation.path)
-    held = _holds(value, wanted)
+    held = _holds(value, expected)
     if held is None:
         return words, _no_text(value, subject)
     return words, None if held else short(value, subject.mask)
@@ -186,16 +185,16 @@ def not_contains(expectation: Expectation, subject: Subject) -> tuple[str, str |
 
 def equals(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """A value equals another; trailing line ends of texts are ignored."""
-    wanted, value = expectation.value, subject.at(expectation.path)
-    words = f"{about(expectation.path)} to be {short(wanted, subject.mask)}"
-    if isinstance(wanted, str) and isinstance(value, str):
-        if wanted.rstrip("\r\n") == value.rstrip("\r\n"):
+    expected, value = expectation.value, subject.at(expectation.path)
+    words = f"{about(expectation.path)} to be {short(expected, subject.mask)}"
+    if isinstance(expected, str) and isinstance(value, str):
+        if expected.rstrip("\r\n") == value.rstrip("\r\n"):
             return words, None
-        return words, instead(wanted, value, subject.mask)
-    if same_json(wanted, value):
+        return words, instead(expected, value, subject.mask)
+    if same_json(expected, value):
         return words, None
-    if isinstance(wanted, list | dict) and isinstance(value, list | dict):
-        return words, instead(as_text(wanted), as_text(value), subject.mask)
+    if isinstance(expected, list | dict) and isinstance(value, list | dict):
+        return words, instead(as_text(expected), as_text(value), subject.mask)
     return words, f"{kind_of(value)}: {short(value, subject.mask)}" if isinstance(
         value, str
     ) else short(value, subject.mask)
@@ -204,13 +203,13 @@ def equals(expectation: Expectation, subject: Subject) -> tuple[str, str | None]
 async def matches(
     expectation: Expectation, subject: Subject, fits: CheckArguments
 ) -> tuple[str, str | None]:
-    """A text matches a regex, searched in a process that can be stopped (X7)."""
+    """A text matches a regex, searched in a process that can be stopped."""
     regex = str(expectation.value)
     words = f"{about(expectation.path)} to match {short(regex, subject.mask)}"
     value = subject.at(expectation.path)
     if not isinstance(value, str):
         return words, _no_text(value, subject)
-    problems = await fits({"pattern": regex}, value)
+    problems = await fits({PYTHON_PATTERN: regex}, value)
     if any(problem.keyword != "pattern" for problem in problems):
         return words, "no answer: looking for it took too long"
     return words, short(value, subject.mask) if problems else None
@@ -220,17 +219,17 @@ async def schema(
     expectation: Expectation, subject: Subject, fits: CheckArguments
 ) -> tuple[str, str | None]:
     """A value matches a JSON Schema; a text may be JSON."""
-    wanted = expectation.value
-    assert isinstance(wanted, dict)
+    document = expectation.value
+    assert isinstance(document, dict)
     words = f"{about(expectation.path, 'the output')} to fit its schema"
     value = subject.value if expectation.path is None else subject.at(expectation.path)
-    problems = await fits(wanted, value)
+    problems = await fits(document, value)
     if problems and isinstance(value, str):
         try:
             parsed = parse_whole(value)
         except ValueError:
             return words, _problems(problems)
-        problems = await fits(wanted, parsed)
+        problems = await fits(document, parsed)
     return words, _problems(problems) if problems else None
 
 
@@ -247,12 +246,12 @@ def expression(expectation: Expectation, subject: Subject) -> tuple[str, str | N
     return words, "; ".join((short(value, subject.mask), *_read(source, subject)))
 
 
-def _holds(value: JsonValue, wanted: JsonValue) -> bool | None:
-    """Whether it is contained; `None` if the value is not a container."""
+def _holds(value: JsonValue, expected: JsonValue) -> bool | None:
+    """Return true if it is contained; `None` if the value is not a container."""
     if isinstance(value, str):
-        return text_of(wanted) in value
+        return text_of(expected) in value
     if isinstance(value, list):
-        return any(same_json(item, wanted) for item in value)
+        return any(same_json(item, expected) for item in value)
     return None
 
 
@@ -274,8 +273,8 @@ def _environment(value: JsonValue, unwanted: JsonValue, mask: Mask) -> str:
         # It is inside a secret.
         return short(text, str)
     begin, end = max(at - 40, 0), at + len(word) + 40
-    shown = f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"
-    return short(shown, str)
+    excerpt = f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"
+    return short(excerpt, str)
 
 
 def _problems(problems: tuple[SchemaProblem, ...]) -> str:
@@ -284,15 +283,15 @@ def _problems(problems: tuple[SchemaProblem, ...]) -> str:
 
 def _read(source: str, subject: Subject) -> list[str]:
     """The values of the names in an expression, if they are short."""
-    said: list[str] = []
+    values: list[str] = []
     for name in sorted(references_of_expression(source)):
         try:
             value = find(tuple(name.split(".")), subject.names)
         except NotThereError:
             continue
         if not isinstance(value, dict):
-            said.append(f"`{name}` is {short(value, subject.mask)}")
-    return said[:_MOST_NAMES]
+            values.append(f"`{name}` is {short(value, subject.mask)}")
+    return values[:_MOST_NAMES]
 
 
 def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
@@ -304,13 +303,13 @@ def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str
 def max_failed_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """Failed calls, of some tools or of all; with `exit_codes` also commands that ended badly."""
     most = _number(expectation)
-    found = [
+    calls = [
         call
         for call in subject.calls
         if call.kind in FAILED_KINDS or (expectation.exit_codes and call.exit_code)
-        if not expectation.tools or any(_is_named(one, call) for one in expectation.tools)
+        if not expectation.tools or any(_is_named(tool, call) for tool in expectation.tools)
     ]
-    return _at_most(most, "failed tool call"), None if len(found) <= most else _names(found)
+    return _at_most(most, "failed tool call"), None if len(calls) <= most else _names(calls)
 
 
 def max_tokens(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
@@ -387,11 +386,8 @@ async def check_all(
 
     `mask` masks what is shown, and what is compared with a snapshot, as when it was written.
     `grade` asks the model of a `judge`.
-
-    Raises:
-        AishError: a judge could not be asked, or gave no verdict.
     """
-    return tuple([await check(one, subject, fits, mask, grade) for one in expectations])
+    return tuple([await check(entry, subject, fits, mask, grade) for entry in expectations])
 
 
 async def check(
@@ -401,28 +397,24 @@ async def check(
     mask: Mask = str,
     grade: Grade | None = None,
 ) -> Checked:
-    """Check one expectation; only a judge can raise an error.
-
-    Raises:
-        AishError: a judge could not be asked, or gave no verdict.
-    """
-    wanted, got = _UNRENDERED, None
+    """Check one expectation; only a judge can raise an error."""
+    expected, got = _UNRENDERED, None
     subject = replace(subject, mask=mask)
     try:
-        expectation = rendered(expectation, subject.names, mask)
+        expectation = render_expectation(expectation, subject.names, mask)
         if expectation.kind == "judge":
-            wanted, got = await judge(expectation, subject, grade)
+            expected, got = await judge(expectation, subject, grade)
         else:
-            wanted, got = await _outcome(expectation, subject, fits)
+            expected, got = await _outcome(expectation, subject, fits)
     except NotThereError as error:
-        wanted = f"something at `{expectation.path}`" if expectation.path else "a text"
+        expected = f"something at `{expectation.path}`" if expectation.path else "a text"
         got = str(error)
     except UnusableError as error:
         got = str(error)
     except TemplateError as error:
         said = f"this cannot be checked: {error.message}"
         return Checked(expectation.kind, ok=False, message=said, where=expectation.where)
-    message = f"expected {wanted}" + ("" if got is None else f"; got {got}")
+    message = f"expected {expected}" + ("" if got is None else f"; got {got}")
     return Checked(expectation.kind, got is None, message, expectation.where)
 
 
@@ -488,19 +480,9 @@ def path_read(expectation: Expectation) -> frozenset[str]:
         path = parse_path(expectation.path)
     except ValueError:
         return frozenset()
-    names: list[str] = []
-    for key in path:
-        if isinstance(key, int):
-            break
-        names.append(key)
-    return frozenset({".".join(names)})
+    return frozenset({join_names(path)})
 
 
 def all_names_read(expectations: Iterable[Expectation]) -> Iterator[str]:
-    """All places that several expectations read.
-
-    Raises:
-        UsageError: an expression is invalid.
-    """
     for expectation in expectations:
         yield from names_read(expectation)

@@ -1,4 +1,4 @@
-"""The templates in an expectation (F12): where they are, and their values at check time.
+"""The templates in an expectation: where they are, and their values at check time.
 
 Every text of an expectation is a template, as in a prompt, with the same context as its paths and
 expressions. Exceptions are an `expression`, the alias of a judge's model, and a schema in a file of
@@ -13,7 +13,7 @@ from pathlib import Path
 from sys import float_info
 
 from aish.config.model import Expectation, ToolMatch
-from aish.config.yaml_tree import at, join
+from aish.config.yaml_tree import at, join, texts_with_paths
 from aish.core.json import JsonValue
 from aish.engine.expectations.subject import Mask, short
 from aish.templates.render import Context, render, render_tree
@@ -35,19 +35,19 @@ def template_sources(expectation: Expectation) -> Iterator[tuple[str, str]]:
 
     For nested texts, the key is a path: `with.path`, `schema.properties.title.const`.
     """
-    found: list[tuple[str, str]] = []
+    sources: list[tuple[str, str]] = []
     if expectation.path is not None:
-        found.append(("path", expectation.path))
+        sources.append(("path", expectation.path))
     if expectation.kind != "expression" and not _is_schema_file(expectation):
-        found += _texts(expectation.value, _VALUE_KEYS.get(expectation.kind, "value"))
+        sources += texts_with_paths(expectation.value, _VALUE_KEYS.get(expectation.kind, "value"))
     for index, match in enumerate(expectation.tools):
         place = at("tools", index) if expectation.kind == "tool_sequence" else ""
-        found.append((join(place, "tool"), match.tool))
-        found += _texts(dict(match.arguments), join(place, "with"))
-    yield from ((key, source) for key, source in found if is_template(source))
+        sources.append((join(place, "tool"), match.tool))
+        sources += texts_with_paths(dict(match.arguments), join(place, "with"))
+    yield from ((key, source) for key, source in sources if is_template(source))
 
 
-def rendered(expectation: Expectation, names: Context, mask: Mask = str) -> Expectation:
+def render_expectation(expectation: Expectation, names: Context, mask: Mask = str) -> Expectation:
     """The expectation with its templates rendered; a lone `{{ … }}` keeps its type.
 
     `mask` masks the text shown in an error.
@@ -63,37 +63,33 @@ def rendered(expectation: Expectation, names: Context, mask: Mask = str) -> Expe
         changes["path"] = render(expectation.path, names)
     kind, value = expectation.kind, expectation.value
     if kind == "snapshot":
-        changes["file"] = _file(expectation, names)
+        # The snapshot's file: only the part written in the file is a template, not its folder
+        assert expectation.file is not None
+        source = str(expectation.value)
+        name = render(source, names)
+        _demand_text(name, source)
+        if "\0" in name:
+            raise UnusableError(f"`{source}`, which does not give a file name")
+        changes["file"] = replace_file_name(expectation.file, source, name)
     elif kind in _BOUNDS:
         changes["value"] = _number(render_tree(value, names), str(value))
     elif kind != "expression" and not _is_schema_file(expectation):
-        found = render_tree(value, names)
+        result = render_tree(value, names)
         if kind in _TEXTS:
             # Every text contains the empty one: the expectation would never fail.
-            _demand_text(text_of(found), str(value))
-            found = found if kind in {"contains", "not_contains"} else text_of(found)
+            _demand_text(text_of(result), str(value))
+            result = result if kind in {"contains", "not_contains"} else text_of(result)
         if kind == "matches":
-            _demand_regex(str(found), mask)
-        if kind == "schema" and not isinstance(found, Mapping):
+            _demand_regex(str(result), mask)
+        if kind == "schema" and not isinstance(result, Mapping):
             raise UnusableError("a template that gives no JSON Schema")
-        changes["value"] = found
+        changes["value"] = result
     changes["tools"] = tuple(_match(match, names) for match in expectation.tools)
     return replace(expectation, **changes)  # type: ignore[arg-type]  # the keys are those of the class
 
 
 def _is_schema_file(expectation: Expectation) -> bool:
     return expectation.kind == "schema" and expectation.file is not None
-
-
-def _texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(inner, join(path, key))
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            yield from _texts(inner, at(path, index))
 
 
 def _match(match: ToolMatch, names: Context) -> ToolMatch:
@@ -103,18 +99,7 @@ def _match(match: ToolMatch, names: Context) -> ToolMatch:
     return replace(match, tool=tool, arguments=arguments)
 
 
-def _file(expectation: Expectation, names: Context) -> Path:
-    """The snapshot's file: only the part written in the file is a template, not its folder."""
-    assert expectation.file is not None
-    source = str(expectation.value)
-    name = render(source, names)
-    _demand_text(name, source)
-    if "\0" in name:
-        raise UnusableError(f"`{source}`, which does not give a file name")
-    return renamed(expectation.file, source, name)
-
-
-def renamed(path: Path, source: str, name: str) -> Path:
+def replace_file_name(path: Path, source: str, name: str) -> Path:
     """An absolute path with its last part, `source` in the file, replaced by `name`.
 
     The preceding part is the folder of the file, and not a template: a folder may have any name.
@@ -145,8 +130,8 @@ def _demand_regex(regex: str, mask: Mask) -> None:
             warnings.simplefilter("ignore")
             re.compile(regex)
     except (re.error, RecursionError, OverflowError) as error:
-        said = f"{short(regex, mask)}, which is not a valid regular expression: {error}"
-        raise UnusableError(said) from error
+        message = f"{short(regex, mask)}, which is not a valid regular expression: {error}"
+        raise UnusableError(message) from error
 
 
 def _demand_text(text: str, source: str) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots: an expected result, stored in a file of its own (F12).
+"""Snapshots: an expected result, stored in a file of its own.
 
 The file is named by the pipeline and belongs to the project. The check reads it; it is written only
 on request (`aish test --update-snapshots`).
@@ -33,12 +33,12 @@ def snapshot(expectation: Expectation, subject: Subject) -> tuple[str, str | Non
         except UsageError as error:
             return words, error.message
     try:
-        kept = _even(read_text(file, REFERENCED_LIMIT))
+        before = _even(read_text(file, REFERENCED_LIMIT))
     except UnreadableError as error:
         return words, f"nothing there: `{file.name}` {reason(error)}; {_RENEW} writes it"
-    if kept == got:
+    if before == got:
         return words, None
-    return words, f"{instead(kept, got, subject.mask)}\n  {_RENEW} accepts it"
+    return words, f"{instead(before, got, subject.mask)}\n  {_RENEW} accepts it"
 
 
 def snapshot_text(value: JsonValue, mask: Mask = str) -> str:
@@ -53,10 +53,9 @@ def write_snapshot(
 ) -> bool:
     """Write the expectation's file; returns whether it changed.
 
-    The file is written atomically, in `project` or below it, and through no link (X9).
+    The file is written atomically, in `project` or below it, and through no link.
 
     Raises:
-        UsageError: the file is outside the project, or cannot be replaced.
         NotThereError: there is no value to store.
     """
     file = _file(expectation)

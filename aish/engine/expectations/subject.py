@@ -1,4 +1,4 @@
-"""Subjects of expectations: an ended step, or a whole run (F12); paths into a result."""
+"""Subjects of expectations: an ended step, or a whole run; paths into a result."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
-from aish.core.text_diff import hunks, shared_lines
+from aish.core.text_diff import equal_lines, hunks
 from aish.engine.records import (
     Records,
     StepRecord,
@@ -43,12 +43,12 @@ def parse_path(text: str) -> ResultPath:
     keys: list[str | int] = []
     place = 0
     while place < len(text):
-        found = _SEGMENT.match(text, place)
+        match = _SEGMENT.match(text, place)
         # Names are joined by dots: one before each but the first.
-        if found is None or (found["key"] is not None and bool(found["dot"]) != bool(keys)):
+        if match is None or (match["key"] is not None and bool(match["dot"]) != bool(keys)):
             raise ValueError(f"`{text}` is not a path at `{text[place:][:20]}`")
-        keys.append(_key(found))
-        place = found.end()
+        keys.append(_key(match))
+        place = match.end()
     if not keys or isinstance(keys[0], int):
         raise ValueError(f"`{text}` does not begin with a name")
     return tuple(keys)
@@ -81,7 +81,6 @@ def find(path: ResultPath, value: JsonValue | Mapping[str, JsonValue]) -> JsonVa
 
 
 def kind_of(value: JsonValue | Mapping[str, JsonValue]) -> str:
-    """The type of a value, in words."""
     match value:
         case None:
             return "null"
@@ -97,19 +96,19 @@ def kind_of(value: JsonValue | Mapping[str, JsonValue]) -> str:
             return "a list"
 
 
-def _key(found: re.Match[str]) -> str | int:
-    if found["index"] is not None:
-        return int(found["index"])
-    if found["quoted"] is None:
-        return found["key"]
+def _key(match: re.Match[str]) -> str | int:
+    if match["index"] is not None:
+        return int(match["index"])
+    if match["quoted"] is None:
+        return match["key"]
     try:
-        return str(json.loads(found["quoted"]))
+        return str(json.loads(match["quoted"]))
     except ValueError:
-        raise ValueError(f"`{found['quoted'][:20]}` is not a quoted key") from None
+        raise ValueError(f"`{match['quoted'][:20]}` is not a quoted key") from None
 
 
-def _no_parts(path: ResultPath, value: JsonValue | Mapping[str, JsonValue], wanted: str) -> str:
-    return f"`{spell_path(path)}`, which is {kind_of(value)} and not {wanted}"
+def _no_parts(path: ResultPath, value: JsonValue | Mapping[str, JsonValue], kinds: str) -> str:
+    return f"`{spell_path(path)}`, which is {kind_of(value)} and not {kinds}"
 
 
 Mask = Callable[[str], str]
@@ -123,7 +122,6 @@ _MOST_COMPARED = 300
 
 
 def about(path: str | None, otherwise: str = "the text") -> str:
-    """The subject of an expectation, in words."""
     return otherwise if path is None else f"`{path}`"
 
 
@@ -142,7 +140,7 @@ def as_text(value: JsonValue) -> str:
 
 
 def instead(wanted: str, got: str, mask: Mask) -> str:
-    """The actual value in place of a text: complete if short, else the lines that differ."""
+    """The actual value instead of the expected text: whole if short, or the differing lines."""
     differ_in_secret = wanted != got
     wanted, got = mask(wanted), mask(got)
     if differ_in_secret and wanted == got:
@@ -153,12 +151,12 @@ def instead(wanted: str, got: str, mask: Mask) -> str:
     return "\n".join(["another text (`-` expected, `+` got):", *lines])
 
 
-def _difference(wanted: Sequence[str], got: Sequence[str]) -> Iterator[str]:
+def _difference(expected: Sequence[str], got: Sequence[str]) -> Iterator[str]:
     # One equal line before the first difference is shown.
-    begin = max(shared_lines(wanted, got) - 1, 0)
+    begin = max(equal_lines(expected, got) - 1, 0)
     cut = slice(begin, begin + _MOST_COMPARED)
     lines: list[str] = []
-    for hunk in hunks(wanted[cut], got[cut], around=1, most=_MOST_COMPARED):
+    for hunk in hunks(expected[cut], got[cut], around=1, most=_MOST_COMPARED):
         lines.append(f"line {begin + hunk.old + 1}:")
         lines += [shorten(row, _LONGEST_LINE) for row in hunk.rows]
     if not lines:
@@ -196,13 +194,13 @@ class Subject:
 
 
 def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subject:
-    """A step that has ended; `context` is the template context before it (`Stage.context`)."""
+    """A step that has ended; `context` is the template context before it."""
     view = template_view(record)
     fields = view if isinstance(view, dict) else {}
     before = context["steps"]
     assert isinstance(before, dict)
-    told = {"seconds": record.seconds, "cost_usd": record.cost_usd}
-    own = {**fields, **told, "steps": {**before, record.id: view}}
+    meters = {"seconds": record.seconds, "cost_usd": record.cost_usd}
+    own = {**fields, **meters, "steps": {**before, record.id: view}}
     return Subject(
         names=with_names(context, own),
         text=record.text,

@@ -1,17 +1,17 @@
-"""What is known of a tool without asking its server: only for built-in tools."""
+"""Descriptions of built-in tools, known without asking their server."""
 
 from collections.abc import Iterable, Iterator
 
 from aish.config.model import Pipeline
 from aish.core.tools import Annotations, Tool, ToolName
-from aish.packs.catalogue import tools_of
+from aish.packs.catalogue import is_builtin, tools_of
 from aish.policy.rules import LOCAL_COMMAND
 
 
 def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
     """The tool as far as rules need it; `None` if only its server can describe it."""
     entry = pipeline.servers.get(name.server)
-    if name != LOCAL_COMMAND and (entry is None or not entry.pack):
+    if name != LOCAL_COMMAND and (entry is None or not is_builtin(entry.pack)):
         return None
     marks = None if entry is None else dict(tools_of(entry.pack)).get(name.name)
     return Tool(
@@ -27,6 +27,7 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
         parallel=bool(marks and marks.parallel),
         trusted=entry is None or entry.trust,
         builtin=entry is not None,
+        reach=marks.reach if marks else "",
     )
 
 

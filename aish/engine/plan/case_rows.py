@@ -1,4 +1,4 @@
-"""Tests with `foreach`: each row of a file becomes a case (C12).
+"""Tests with `foreach`: each row of a file becomes a case.
 
 tests:
   - name: answers as it should
@@ -18,10 +18,9 @@ from pathlib import Path
 
 from aish.config.inputs import fits
 from aish.config.model import Case, CaseRows, CassetteSettings, Pipeline
-from aish.config.typed_text import as_typed, takes_text
 from aish.core.errors import AishError, UsageError
 from aish.core.json import JsonObject, JsonValue
-from aish.engine.expectations.rendering import renamed
+from aish.engine.expectations.rendering import replace_file_name
 from aish.items.items import from_file
 from aish.items.keys import key_text
 from aish.items.source import ItemsError
@@ -36,20 +35,16 @@ _ONE_KEY = "a case is named by its key: use a column with unique values"
 
 
 def with_rows(pipeline: Pipeline) -> Pipeline:
-    """The same pipeline, with each `foreach` test replaced by the cases of its rows.
-
-    Raises:
-        UsageError: rows cannot be read, or do not define valid cases.
-    """
+    """The same pipeline, with each `foreach` test replaced by the cases of its rows."""
     if all(case.rows is None for case in pipeline.tests):
         return pipeline
-    cases = tuple(one for case in pipeline.tests for one in cases_of(case, pipeline))
+    cases = tuple(row for case in pipeline.tests for row in cases_of(case, pipeline))
     names: dict[str, Case] = {}
     for case in cases:
         other = names.setdefault(case.name, case)
         if other is not case:
-            said = f"two cases have the name `{case.name}`"
-            raise UsageError(said, where=f"{pipeline.file}: {case.where}", hint=_ONE_KEY)
+            message = f"two cases have the name `{case.name}`"
+            raise UsageError(message, where=f"{pipeline.file}: {case.where}", hint=_ONE_KEY)
     return replace(pipeline, tests=cases)
 
 
@@ -65,17 +60,17 @@ def cases_of(case: Case, pipeline: Pipeline) -> Iterator[Case]:
     rows, keys = case.rows, dict[str, int]()
     for number, row in enumerate(_rows(case.rows), 1):
         try:
-            found = _case(case, pipeline, row, number - 1)
+            row_case = _case(case, pipeline, row, number - 1)
         except AishError as error:
-            said = f"row {number}: {error.message}"
+            message = f"row {number}: {error.message}"
             hint = _other_delimiter(rows) or error.hint
-            raise UsageError(said, where=rows.file, hint=hint) from error
-        key = str(found.names["key"])
+            raise UsageError(message, where=rows.file, hint=hint) from error
+        key = str(row_case.names["key"])
         if key in keys:
-            said = f"rows {keys[key]} and {number} have the same key `{key}`"
-            raise UsageError(said, where=rows.file, hint=_ONE_KEY)
+            message = f"rows {keys[key]} and {number} have the same key `{key}`"
+            raise UsageError(message, where=rows.file, hint=_ONE_KEY)
         keys[key] = number
-        yield found
+        yield row_case
     if not keys:
         raise UsageError("there are no rows, so the test has no cases", where=rows.file)
 
@@ -83,7 +78,9 @@ def cases_of(case: Case, pipeline: Pipeline) -> Iterator[Case]:
 def _rows(rows: CaseRows) -> Iterator[JsonValue]:
     try:
         for item in from_file(rows.folder / rows.file, rows.delimiter):
-            _check_count(item.index, rows)
+            if item.index >= MOST_ROWS:
+                said = f"more than {MOST_ROWS:,} rows are too many for a test"
+                raise UsageError(said, where=rows.file, hint="`foreach` of a step takes any number")
             yield item.value
     except ItemsError as error:
         raise UsageError(error.message, where=error.where, hint=error.hint) from error
@@ -93,12 +90,6 @@ def _other_delimiter(rows: CaseRows) -> str | None:
     if rows.delimiter is not None:
         return None
     return from_file(rows.folder / rows.file).other_delimiter()
-
-
-def _check_count(index: int, rows: CaseRows) -> None:
-    if index >= MOST_ROWS:
-        said = f"more than {MOST_ROWS:,} rows are too many for a test"
-        raise UsageError(said, where=rows.file, hint="`foreach` of a step takes any number")
 
 
 def _case(case: Case, pipeline: Pipeline, row: JsonValue, index: int) -> Case:
@@ -134,26 +125,30 @@ def _inputs(
     case: Case, pipeline: Pipeline, row: JsonValue, names: ProjectNames
 ) -> dict[str, JsonValue]:
     """The inputs: columns with the name of an input, and those of the test itself."""
-    found: dict[str, JsonValue] = {}
+    from aish.config.typed_text import takes_text
+
+    inputs: dict[str, JsonValue] = {}
     columns = row if isinstance(row, Mapping) else {}
     for name, schema in pipeline.inputs.items():
         # An empty cell is the only way to omit a number in a table.
         empty = name in columns and columns[name] == ""  # ruff: ignore[compare-to-empty-string] - `0` and `false` are no empty cells
         if name in columns and not (empty and not takes_text(schema)):
-            found[name] = _typed(columns[name], schema)
+            inputs[name] = _convert(columns[name], schema)
     for name, value in case.inputs.items():
-        given = render_tree(value, names)
+        item = render_tree(value, names)
         computed = isinstance(value, str) and is_template(value)
         typed = computed and name in pipeline.inputs
-        found[name] = _typed(given, pipeline.inputs[name]) if typed else given
+        inputs[name] = _convert(item, pipeline.inputs[name]) if typed else item
     for name, schema in pipeline.inputs.items():
-        for problem in fits(schema, found[name]) if name in found else ():
+        for problem in fits(schema, inputs[name]) if name in inputs else ():
             place = f" at `{spell_path(problem.path)}`" if problem.path else ""
             raise UsageError(f"the input `{name}` does not fit{place}: {problem.message}")
-    return found
+    return inputs
 
 
-def _typed(value: JsonValue, schema: JsonObject) -> JsonValue:
+def _convert(value: JsonValue, schema: JsonObject) -> JsonValue:
+    from aish.config.typed_text import as_typed
+
     return as_typed(value, schema) if isinstance(value, str) else value
 
 
@@ -163,10 +158,10 @@ def _cassette(settings: CassetteSettings, names: ProjectNames) -> CassetteSettin
     name = render(settings.name, names)
     if not name or "\0" in name or name.endswith("/"):
         raise UsageError(f"`{settings.name}` does not give a file name")
-    path = renamed(settings.path, settings.name, name)
+    path = replace_file_name(settings.path, settings.name, name)
     # Rows are untrusted: they must not lead out of the folder that the file names.
     before = settings.name[: settings.name.index("{")].rpartition("/")[0]
-    folder = renamed(settings.path, settings.name, before or ".")
+    folder = replace_file_name(settings.path, settings.name, before or ".")
     if not Path(os.path.normpath(path)).is_relative_to(os.path.normpath(folder)):
         raise UsageError(f"`{name}` leads out of the folder of the cassettes")
     return replace(settings, path=path, name=name)

@@ -1,4 +1,4 @@
-"""`${VAR}`, `key_env` and `auth_env`, resolved on use and registered as secrets (F7, F15, X4)."""
+"""`${VAR}`, `key_env` and `auth_env`, resolved on use and registered as secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
@@ -10,6 +10,7 @@ from aish.config.model import ModelEntry, Pipeline, ServerEntry
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Position, Problem, UsageError
 from aish.core.frozen import frozen
+from aish.core.options import marked_options
 from aish.engine.plan.validation.tools import WEB_URL, WEB_URL_HINT
 from aish.models.headers import check_endpoint
 from aish.system.secrets.secrets import (
@@ -33,7 +34,7 @@ class ResolvedModel:
 class ResolvedServer:
     """A server entry with every `${VAR}` replaced, its token and its child's environment.
 
-    `named` are the values of variables that the options of its packs name (F15).
+    `named` are the values of variables that the options of its packs name.
     """
 
     entry: ServerEntry
@@ -44,7 +45,7 @@ class ResolvedServer:
 
 @frozen
 class Variables:
-    """The source of variables: the environment or, in replay, the recording (F7, C6).
+    """The source of variables: the environment or, in replay, the recording.
 
     In replay nothing is missing: an unset secret is `<secret:NAME>`, as in the cassette. `recorded`
     of `None` in replay means that another program made the cassette; then variables that are not
@@ -56,7 +57,6 @@ class Variables:
     recorded: Mapping[str, str] | None = None
 
     def get(self, name: str, *, secret: bool, needed: bool) -> str | None:
-        """The value of a variable; `None` if it is not set."""
         if not self.in_replay:
             return self.environ.get(name)
         plain = self.environ if self.recorded is None else self.recorded
@@ -78,7 +78,6 @@ class Missing:
 
 
 def unknown(name: str) -> str:
-    """The placeholder of an unknown secret."""
     return f"<secret:{name}>"
 
 
@@ -102,7 +101,7 @@ class Resolver:
         self.not_passed: list[Missing] = []
         self.plain: dict[str, str] = {}
 
-    def named(self, name: str | None, path: str) -> str | None:
+    def read_secret(self, name: str | None, path: str) -> str | None:
         """The value behind `key_env` or `auth_env`; a secret."""
         if name is None:
             return None
@@ -139,12 +138,14 @@ class Resolver:
 
         Of a variable that holds the host, its password and the values of its query are.
         """
+        if "${" not in text:
+            return text
         begin, end = host_span(text)
         host = self.text(text[begin:end], path, secret=False)
         for name, _ in variables(text[begin:end]):
             for value in _credentials_in(self.plain.get(name, "")):
                 self._keep(name, value)
-        before, after = (self.text(one, path, secret=True) for one in (text[:begin], text[end:]))
+        before, after = (self.text(part, path, secret=True) for part in (text[:begin], text[end:]))
         return before + host + after
 
     def headers(self, headers: Mapping[str, str], path: str) -> dict[str, str]:
@@ -154,14 +155,13 @@ class Resolver:
             for name, value in headers.items()
         }
 
-    def passed_on(self, name: str, path: str) -> None:
+    def note_if_unset(self, name: str, path: str) -> None:
         """A variable that a child receives unchanged; without it the child starts anyway."""
         if name not in self.variables.environ and not is_everywhere(name):
             position = lookup_position(self.pipeline, path)
             self.not_passed.append(Missing(name, unset(name, position, path), key=False))
 
     def refuse(self, path: str, message: str, hint: str | None) -> None:
-        """Record a problem at a place of the file."""
         self.problems.append(Problem(lookup_position(self.pipeline, path), path, message, hint))
 
     def _keep(self, name: str, value: str) -> None:
@@ -184,31 +184,26 @@ def _credentials_in(url: str) -> Iterator[str]:
 
 
 def unset(name: str, position: Position, path: str) -> Problem:
-    """The message about a variable that is not set."""
     message = f"the environment variable `{name}` is not set"
     return Problem(position, path, message, f"export {name}=… before the run")
 
 
 def finish(resolvers: Iterable[Resolver], *, offline: bool = False) -> tuple[Missing, ...]:
-    """Continue only if everything can be opened; if `offline`, only report what is missing.
-
-    Raises:
-        PipelineError: lists all variables that are not set.
-    """
+    """Continue only if everything can be opened; if `offline`, only report what is missing."""
     resolvers = tuple(resolvers)
     missing = tuple(one for resolver in resolvers for one in resolver.missing)
     problems = [problem for resolver in resolvers for problem in resolver.problems]
     if offline:
-        missing += tuple(one for resolver in resolvers for one in resolver.not_passed)
+        missing += tuple(variable for resolver in resolvers for variable in resolver.not_passed)
     else:
-        problems += [one.problem for one in missing]
+        problems += [variable.problem for variable in missing]
     if problems:
         raise PipelineError(in_file_order(problems))
     return missing
 
 
 def unset_references(pipeline: Pipeline, environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Each `${VAR}` without a default that is not set; keys are not included (F7)."""
+    """Each `${VAR}` without a default that is not set; keys are not included."""
     for path, text in _texts(pipeline):
         for name, default in variables(text):
             if default is None and name not in environ:
@@ -227,11 +222,7 @@ def needed_variables(pipeline: Pipeline, *, with_models: bool) -> tuple[str, ...
     for server in pipeline.servers.values():
         names += [name for name, value in server.env.items() if value is None]
         names += [server.auth_env] if server.auth_env else []
-        if "web" in server.pack:
-            names += [one.key_env for one in server.options.web.search if one.key_env]
-        if "rag" in server.pack and server.options.rag.embeddings.key_env:
-            names.append(server.options.rag.embeddings.key_env)
-        names += (name for _, name in _token_variables(server))
+        names += (name for _, name in _option_variables(server))
     if with_models:
         names += [model.key_env for model in pipeline.models.values() if model.key_env]
     return tuple(name for name in dict.fromkeys(names) if not is_everywhere(name))
@@ -255,7 +246,6 @@ def _texts(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
 
 
 def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
-    """`entry` ready to be opened."""
     path = f"models.{entry.alias}"
     known = len(resolver.problems) + len(resolver.missing)
     base_url = entry.base_url and resolver.url(entry.base_url, f"{path}.base_url")
@@ -267,7 +257,7 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
             headers=resolver.headers(entry.headers, f"{path}.headers"),
             proxy=entry.proxy and resolver.url(entry.proxy, f"{path}.proxy"),
         ),
-        key=resolver.named(entry.key_env, f"{path}.key_env"),
+        key=resolver.read_secret(entry.key_env, f"{path}.key_env"),
     )
     if len(resolver.problems) + len(resolver.missing) == known:
         try:
@@ -278,7 +268,6 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
 
 
 def model_name(entry: ModelEntry) -> str:
-    """The endpoint's name of the model."""
     return entry.model or entry.embedded or entry.alias
 
 
@@ -299,13 +288,12 @@ def origin(entry: ModelEntry) -> str:
 
 
 def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
-    """`entry` ready to be opened."""
     # Child processes import asyncio and anyio, and `aish validate` reads this file without starting
     # any.
     from aish.system.process.child import child_environment
 
     path = f"mcp.servers.{entry.alias}"
-    token = entry.auth_token or resolver.named(entry.auth_env, f"{path}.auth_env")
+    token = entry.auth_token or resolver.read_secret(entry.auth_env, f"{path}.auth_env")
     if entry.auth_token:
         resolver.secrets.add(f"{entry.alias}.auth_token", entry.auth_token)
     env = {
@@ -318,7 +306,7 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
     }
     for name, value in entry.env.items():
         if value is None:
-            resolver.passed_on(name, f"{path}.env.{name}")
+            resolver.note_if_unset(name, f"{path}.env.{name}")
     known = len(resolver.missing)
     url = resolver.url(entry.url or "", f"{path}.url")
     if url and len(resolver.missing) == known and not WEB_URL.match(url):
@@ -336,43 +324,27 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         ),
         token=token,
         child_env=child_environment(env, resolver.variables.environ) if entry.command else {},
-        named=_named_by_options(entry, resolver, f"{path}.options"),
+        named=_option_secrets(entry, resolver, f"{path}.options"),
     )
 
 
-def _named_by_options(entry: ServerEntry, resolver: Resolver, path: str) -> dict[str, str]:
+def _option_variables(entry: ServerEntry) -> Iterator[tuple[str, str]]:
+    """The variables that the options of an entry's packs name, each with the option."""
+    marked = marked_options(entry.options, "variable")
+    return ((path, name) for path, name in marked if path.split(".")[0] in entry.pack)
+
+
+def _option_secrets(entry: ServerEntry, resolver: Resolver, path: str) -> dict[str, str]:
     named: dict[str, str] = {}
-    for index, backend in enumerate(entry.options.web.search):
-        if backend.key_env and "web" in entry.pack:
-            value = resolver.named(backend.key_env, f"{path}.web.search[{index}]")
-            if value is not None:
-                named[backend.key_env] = value
-    key_env = entry.options.rag.embeddings.key_env
-    if key_env and "rag" in entry.pack:
-        value = resolver.named(key_env, f"{path}.rag.embeddings.key_env")
-        if value is not None:
-            named[key_env] = value
-    for place, name in _token_variables(entry):
-        value = resolver.named(name, f"{path}.{place}")
+    for place, name in _option_variables(entry):
+        value = resolver.read_secret(name, f"{path}.{place}")
         if value is not None:
             named[name] = value
     return named
 
 
-def _token_variables(entry: ServerEntry) -> Iterator[tuple[str, str]]:
-    """The variables with the tokens of packs, and where they are named."""
-    hub, bridge = entry.options.ws, entry.options.ide.bridge
-    if "ws" in entry.pack and hub.token_env:
-        yield "ws.token_env", hub.token_env
-    if "ide" in entry.pack and bridge is not None and bridge.token_env:
-        yield "ide.bridge.token_env", bridge.token_env
-    influx = entry.options.ml.influx
-    if "ml" in entry.pack and influx is not None and influx.token_env:
-        yield "ml.influx.token_env", influx.token_env
-
-
-def declared_secrets(names: Iterable[str], resolver: Resolver) -> None:
-    """Register the values of the names under `secrets:` (F15)."""
+def register_secrets(names: Iterable[str], resolver: Resolver) -> None:
+    """Register the values of the names under `secrets:`."""
     for name in names:
         value = resolver.variables.get(name, secret=True, needed=False)
         if value:

@@ -1,18 +1,18 @@
-"""Estimates items, model requests and maximum cost of a run (B8, B10).
+"""Estimates items, model requests and maximum cost of a run.
 
 As far as they can be known before the run.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from aish.config.model import Foreach, PipelineStep, Prompt, PromptStep, Step
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey
 from aish.core.frozen import slotted
-from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import Usage
+from aish.core.json import JsonValue
+from aish.core.messages import Usage, sum_costs
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.order import systems_of, texts
+from aish.engine.plan.order import systems_of, texts, with_fallbacks
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.models.pricing import Listed, Pricing, Rates, pricing_of
@@ -31,30 +31,29 @@ Surveys = Mapping[str, KeySurvey]
 
 
 @slotted
-class _Requests:
+class Requests:
     """`most` of `None` is unknown, because the number of items of `uncounted` is."""
 
     least: int = 0
     most: int | None = 0
     uncounted: str | None = None
 
-    def add(self, other: "_Requests") -> None:
+    def add(self, other: "Requests") -> None:
         self.least += other.least
         self.uncounted = self.uncounted or other.uncounted
         both = self.most is not None and other.most is not None
         self.most = (self.most or 0) + (other.most or 0) if both else None
 
 
-def requests(plan: Plan, context: Context, surveys: Surveys | None = None) -> JsonObject:
+def requests(plan: Plan, context: Context, surveys: Surveys | None = None) -> Requests:
     """The minimum and maximum number of model requests of the run, within its limits.
 
-    `surveys` belong to the steps whose keys were surveyed, by their ids in events. `uncounted` is a
-    step with an unknown number of items, if the maximum is unknown.
+    `surveys` belong to the steps whose keys were surveyed, by their ids in events.
     """
     counted = _requests(plan, context, surveys or {})
     known = [most for most in (counted.most, plan.limits.turns) if most is not None]
-    view: dict[str, JsonValue] = {"at_least": counted.least, "at_most": min(known, default=None)}
-    return view if known else {**view, "uncounted": counted.uncounted}
+    counted.most = min(known, default=None)
+    return counted
 
 
 def item_count(foreach: Foreach, context: Context, keys: KeySurvey | None = None) -> int | None:
@@ -86,54 +85,48 @@ def inner_context(step: PipelineStep, plan: Plan, context: Context) -> Context:
     """The template context of a sub-pipeline, without inputs that wait for other steps."""
     inner = plan.inner[step.id]
     schemas = inner.pipeline.inputs
-    given = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    inputs = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
     for name, value in step.inputs.items():
-        given.pop(name, None)
+        inputs.pop(name, None)
         if not any(
             one.split(".")[0] == "steps" for text in texts(value) for one in references(text)
         ):
             try:
-                given[name] = render_tree(value, context)
+                inputs[name] = render_tree(value, context)
             except AishError:
                 continue
-    return template_context(inner.pipeline, RunOptions(inputs=given), {}, inner.variables)
+    return template_context(inner.pipeline, RunOptions(inputs=inputs), {}, inner.variables)
 
 
-def _requests(plan: Plan, context: Context, surveys: Surveys, within: str = "") -> _Requests:
-    total = _Requests()
+def _requests(plan: Plan, context: Context, surveys: Surveys, within: str = "") -> Requests:
+    total = Requests()
     for step in plan.steps:
-        one = _of_step(step, plan, context, surveys, within)
-        total.add(_with_items(step, one, context, within, surveys.get(f"{within}{step.id}")))
+        counts = _of_step(step, plan, context, surveys, within)
+        keys = surveys.get(f"{within}{step.id}")
+        if counts.most is not None:
+            counts.most *= step.flow.retry.attempts
+        foreach = step.flow.foreach
+        if foreach is not None and counts.most != 0:
+            count = item_count(foreach, context, keys)
+            counts.least *= count or 0
+            counts.most = None if counts.most is None or count is None else counts.most * count
+            if count is None:
+                counts.uncounted = f"{within}{step.id}"
+        if step.flow.when is not None:
+            counts.least = 0
+        total.add(counts)
     return total
 
 
-def _with_items(
-    step: Step, one: _Requests, context: Context, within: str, keys: KeySurvey | None
-) -> _Requests:
-    """The requests of all items and attempts of a step."""
-    if one.most is not None:
-        one.most *= step.flow.retry.attempts
-    foreach = step.flow.foreach
-    if foreach is not None and one.most != 0:
-        count = item_count(foreach, context, keys)
-        one.least *= count or 0
-        one.most = None if one.most is None or count is None else one.most * count
-        if count is None:
-            one.uncounted = f"{within}{step.id}"
-    if step.flow.when is not None:
-        one.least = 0
-    return one
-
-
-def _of_step(step: Step, plan: Plan, context: Context, surveys: Surveys, within: str) -> _Requests:
+def _of_step(step: Step, plan: Plan, context: Context, surveys: Surveys, within: str) -> Requests:
     match step:
         case PromptStep():
-            return _Requests(1, _most(step, plan))
+            return Requests(1, _most(step, plan))
         case PipelineStep():
             inside = inner_context(step, plan, context)
             return _requests(plan.inner[step.id], inside, surveys, f"{within}{step.id}/")
         case _:
-            return _Requests()
+            return Requests()
 
 
 def _most(step: PromptStep, plan: Plan) -> int:
@@ -153,25 +146,21 @@ _COMPLAINT = 4096
 _BYTES_PER_TOKEN = 4
 
 
-def price_view(plan: Plan, alias: str) -> JsonValue:
-    """The price of a model: per million tokens, `listed`, or `null` if unknown."""
+def price_of(plan: Plan, alias: str) -> Rates | Listed | None:
     pricing = pricing_of(plan.models[alias].entry)
-    if isinstance(pricing, Rates):
-        return {"input": pricing.input, "output": pricing.output}
-    return "listed" if isinstance(pricing, Listed) and pricing.is_listed else None
+    if isinstance(pricing, Rates) or (isinstance(pricing, Listed) and pricing.is_listed):
+        return pricing
+    return None
 
 
-def cost_view(plan: Plan, context: Mapping[str, JsonValue]) -> JsonObject:
-    """The maximum cost of the run; `null` if neither its steps nor a limit bound it."""
+def most_cost(plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
+    """The maximum cost of the run; `None` if neither its steps nor a limit bound it."""
     bounds = [_all(plan, context), plan.limits.cost_usd]
-    return {"at_most": min((bound for bound in bounds if bound is not None), default=None)}
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _all(plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
-    """The maximum cost of all steps, if known for each."""
-    costs = [_most_paid(step, plan, context) for step in plan.steps]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    return sum_costs(_most_paid(step, plan, context) for step in plan.steps)
 
 
 def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
@@ -181,14 +170,15 @@ def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> floa
         if inner and step.flow.foreach is not None:
             return None
         return None if inner is None else inner * step.flow.retry.attempts
-    judged = any(one.kind == "judge" for one in step.expect)
+    judged = any(expectation.kind == "judge" for expectation in step.expect)
     if not isinstance(step, PromptStep):
         return None if judged else 0.0
-    models = list(_asked(plan.model_of(step), plan))
-    pricings = {alias: pricing_of(plan.models[alias].entry) for alias in models}
-    if not judged and all(one == Rates(0.0, 0.0) for one in pricings.values()):
+    entries = {alias: model.entry for alias, model in plan.models.items()}
+    models = with_fallbacks([plan.model_of(step)], entries)
+    pricings = {alias: pricing_of(entries[alias]) for alias in models}
+    if not judged and all(rates == Rates(0.0, 0.0) for rates in pricings.values()):
         return 0.0
-    size = _opening(step, context)
+    size = _first_request_size(step, context)
     # The size of tool results is unknown.
     calls = bool(plan.servers) and step.tools != ()
     if judged or size is None or step.flow.foreach is not None or calls:
@@ -214,18 +204,7 @@ def _of_model(
     return total
 
 
-def _asked(alias: str, plan: Plan) -> Iterator[str]:
-    """A model and its fallbacks."""
-    waiting, seen = [alias], set[str]()
-    while waiting:
-        one = waiting.pop(0)
-        if one not in seen and one in plan.models:
-            seen.add(one)
-            yield one
-            waiting.extend(plan.models[one].entry.fallback)
-
-
-def _opening(step: PromptStep, context: Mapping[str, JsonValue]) -> int | None:
+def _first_request_size(step: PromptStep, context: Mapping[str, JsonValue]) -> int | None:
     """The bytes of the first request, as far as they do not depend on other steps."""
     if step.attach or step.continues or step.context.files or not isinstance(step.prompt, Prompt):
         # Server content, file content, or an earlier conversation.

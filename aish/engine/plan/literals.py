@@ -1,10 +1,10 @@
-"""Keys that are written in a pipeline file itself: masked like those of the environment (X4)."""
+"""Keys that are written in a pipeline file itself: masked like those of the environment."""
 
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from aish.config.loader import spelled
+from aish.config.loader import path_text
 from aish.config.model import Pipeline, Prompt, PromptStep
 from aish.system.secrets.literal_keys import literal_keys, without_keys
 from aish.system.secrets.secrets import Secrets
@@ -19,7 +19,6 @@ def mask_literals(pipeline: Pipeline, secrets: Secrets) -> None:
 
 
 def literal_secrets(pipeline: Pipeline) -> Secrets:
-    """The keys that the file contains, and no others."""
     secrets = Secrets()
     mask_literals(pipeline, secrets)
     return secrets
@@ -28,11 +27,11 @@ def literal_secrets(pipeline: Pipeline) -> Secrets:
 def literals(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     """Each key that the file contains, after its path."""
     allow = () if pipeline.cassette is None else pipeline.cassette.allow
-    found = [(spelled(steps), key) for steps, key in literal_keys(pipeline.data)]
+    keys = [(path_text(steps), key) for steps, key in literal_keys(pipeline.data)]
     for path, prompt in _prompts(pipeline):
         texts = [prompt.user, prompt.system or ""] if prompt.file is not None else []
-        found += ((path, key) for _, key in literal_keys(texts))
-    for path, key in found:
+        keys += ((path, key) for _, key in literal_keys(texts))
+    for path, key in keys:
         # `auth_token` is the place for one, with a warning of its own.
         is_known = path.endswith(".auth_token")
         if not is_known and not any(fnmatchcase(key, glob) for glob in allow):

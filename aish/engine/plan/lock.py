@@ -1,4 +1,4 @@
-"""Lock files (P8): location, reading and writing, pins, and descriptions of differences.
+"""Lock files: location, reading and writing, pins, and descriptions of differences.
 
 Pins record what a pipeline declares and a server offers. Differences contain untrusted text, which
 must be escaped line by line when printed. Most runs have no lock, so code needed only for one is
@@ -7,6 +7,7 @@ imported lazily.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from json import JSONDecodeError
 from pathlib import Path
@@ -24,13 +25,14 @@ from aish.config.model import (
 )
 from aish.core.errors import Position, Problem, UsageError
 from aish.core.json import JsonValue, canonical
-from aish.core.pack_options import option_words
+from aish.core.options import option_words
 from aish.core.phrases import first_of, shorten
 from aish.core.text import for_line, suspicious
-from aish.core.text_diff import changed_lines
+from aish.core.text_diff import line_changes
 from aish.core.tools import Tool, ToolName, definition_of
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.literals import literal_secrets
+from aish.packs.catalogue import PACKS, is_builtin
 from aish.policy.lock import (
     Difference,
     FieldChange,
@@ -38,8 +40,8 @@ from aish.policy.lock import (
     ServerPin,
     ToolPin,
     can_be_kept,
-    locked_tool,
     pin_of,
+    tool_from_pin,
 )
 from aish.system.globs import matches_word
 from aish.system.secrets.secrets import Secrets
@@ -75,7 +77,6 @@ def lock_of(pipeline: Pipeline) -> Lock | None:
 
 
 def is_ignored(found: Difference, pipeline: Pipeline) -> bool:
-    """Whether the file says that such a difference is only reported."""
     return f"{found.kind}s" in pipeline.lock_ignore
 
 
@@ -111,11 +112,7 @@ def read_lock(path: Path, pipeline: Path) -> Lock:
 
 
 def write_lock(path: Path, lock: Lock) -> None:
-    """Write the lock atomically, replacing an older one.
-
-    Raises:
-        UsageError: it cannot be written, or would be larger than can be read.
-    """
+    """Write the lock atomically, replacing an older one."""
     from aish.policy.lock import lock_text
     from aish.system.files import atomic_write
 
@@ -140,7 +137,7 @@ def _problem(path: Path, message: str, hint: str | None) -> Problem:
     return Problem(Position(str(path), 1, 1), "", message, hint)
 
 
-def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
+def pins_of_file(pipeline: Pipeline, secrets: Secrets) -> Lock:
     """The pins of the declarations in the file; servers without their tools."""
     prompts = {step.id: _prompt(step) for step in pipeline.steps if isinstance(step, PromptStep)}
     return Lock(
@@ -153,13 +150,17 @@ def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
     )
 
 
-def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
-    """The same, with the tools that servers offer."""
+def with_tools(
+    lock: Lock, tools: Iterable[Tool], secrets: Secrets, instructions: Mapping[str, str]
+) -> Lock:
+    """The same, with the tools that servers offer, and the instructions that are used."""
     pins: dict[str, dict[str, ToolPin]] = {alias: {} for alias in lock.servers}
     for tool in tools:
         pins[tool.name.server][tool.name.name] = pin_now(tool, secrets)
     servers = {
-        alias: ServerPin(server.transport, server.address, pins[alias])
+        alias: replace(
+            server, tools=pins[alias], instructions=secrets.mask(instructions.get(alias, ""))
+        )
         for alias, server in lock.servers.items()
     }
     return Lock(servers, lock.models, lock.prompts)
@@ -178,42 +179,40 @@ def pin_now(tool: Tool, secrets: Secrets) -> ToolPin:
 
 
 def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
-    """The tools of a run if nothing changed."""
-    found: dict[ToolName, Tool] = {}
+    tools: dict[ToolName, Tool] = {}
     for alias in known_servers(pipeline, lock):
         entry = pipeline.servers[alias]
         pins = lock.servers[alias]
         for name, pin in pins.tools.items():
             named = ToolName(alias, name)
-            tool = locked_tool(named, pin, trusted=entry.trust, builtin=bool(entry.pack))
+            tool = tool_from_pin(named, pin, trusted=entry.trust, builtin=is_builtin(entry.pack))
             if tool is not None and is_wanted(entry, name):
-                found[tool.name] = tool
-    return found
+                tools[tool.name] = tool
+    return tools
 
 
 def known_servers(pipeline: Pipeline, lock: Lock) -> tuple[str, ...]:
     """The servers of the file whose pins are unchanged."""
-    now = declared(pipeline, literal_secrets(pipeline)).servers
+    now = pins_of_file(pipeline, literal_secrets(pipeline)).servers
     return tuple(
         alias for alias, pin in lock.servers.items() if alias in now and pin.is_at(now[alias])
     )
 
 
-def locked_tool_named(name: ToolName, pipeline: Pipeline, lock: Lock) -> Tool | None:
-    """One tool as it was pinned."""
+def find_locked_tool(name: ToolName, pipeline: Pipeline, lock: Lock) -> Tool | None:
     return locked_tools(pipeline, lock).get(name)
 
 
 def known_tool(name: ToolName, pipeline: Pipeline, lock: Lock | None) -> Tool | None:
     """A tool as far as it is known without asking its server: from the lock, or built in."""
-    locked = None if lock is None else locked_tool_named(name, pipeline, lock)
+    locked = None if lock is None else find_locked_tool(name, pipeline, lock)
     return locked or presumed_tool(name, pipeline)
 
 
 def is_wanted(entry: ServerEntry, name: str) -> bool:
-    """Whether the entry's `tools` and `exclude` admit a tool, as when connecting."""
-    wanted = not entry.tools or any(matches_word(glob, name) for glob in entry.tools)
-    return wanted and not any(matches_word(glob, name) for glob in entry.exclude)
+    """Return true if the entry's `tools` and `exclude` admit a tool, as when connecting."""
+    is_listed = not entry.tools or any(matches_word(glob, name) for glob in entry.tools)
+    return is_listed and not any(matches_word(glob, name) for glob in entry.exclude)
 
 
 def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
@@ -221,19 +220,28 @@ def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
         return ServerPin("http", (secrets.mask(entry.url),), {})
     if entry.command:
         return ServerPin("stdio", tuple(map(secrets.mask, entry.command)), {})
-    return ServerPin("pack", (*entry.pack, *option_words(entry.options)), {})
+    offered = (word for pack in entry.pack if pack not in PACKS for word in _requirement(pack))
+    return ServerPin("pack", (*entry.pack, *offered, *option_words(entry.options)), {})
 
 
-def _context_file(one: ContextFile) -> JsonValue:
-    lines = None if one.lines is None else list(one.lines)
-    return ["context", one.path, one.is_glob, lines, one.name, one.skeleton]
+def _requirement(pack: str) -> tuple[str, ...]:
+    """The distribution that offers a pack, with its version."""
+    from aish.system.pack_index import find_offered_pack
+
+    offer = find_offered_pack(pack)
+    return () if offer is None else (offer.requirement,)
 
 
-def _attached(one: Attachment | Retrieval) -> JsonValue:
-    if isinstance(one, Attachment):
-        return [one.ref, one.server]
-    named = [] if one.collection is None else [one.collection]
-    return ["query", one.query, one.server, one.top_k, one.threshold, *named]
+def _context_file(file: ContextFile) -> JsonValue:
+    lines = None if file.lines is None else list(file.lines)
+    return ["context", file.path, file.is_glob, lines, file.name, file.skeleton]
+
+
+def _attachment_pin(entry: Attachment | Retrieval) -> JsonValue:
+    if isinstance(entry, Attachment):
+        return [entry.ref, entry.server]
+    named = [] if entry.collection is None else [entry.collection]
+    return ["query", entry.query, entry.server, entry.top_k, entry.threshold, *named]
 
 
 def _prompt(step: PromptStep) -> str:
@@ -245,9 +253,9 @@ def _prompt(step: PromptStep) -> str:
         case ServerPrompt(server=server, name=name, arguments=arguments):
             parts = [{"server": server, "name": name, "arguments": dict(arguments)}, step.system]
     # A prompt without attachments keeps the hash that it had before `attach` existed.
-    parts += [_attached(one) for one in step.attach]
+    parts += [_attachment_pin(attachment) for attachment in step.attach]
     # The same holds for files that stay current.
-    parts += [_context_file(one) for one in step.context.files]
+    parts += [_context_file(file) for file in step.context.files]
     return sha256(canonical(parts).encode("ascii")).hexdigest()
 
 
@@ -262,16 +270,15 @@ def summary(found: Difference) -> str:
     if found.change == "removed":
         return f"{name} is pinned but missing"
     if found.change == "added":
-        said = next((f.after for f in found.fields if f.field == "description"), "")
-        return f"{name} is not in the lock" + (f": {_quoted(said)}" if said else "")
+        description = next((f.after for f in found.fields if f.field == "description"), "")
+        return f"{name} is not in the lock" + (f": {_quote(description)}" if description else "")
     if found.kind == "prompt":
         return f"{name} differs from the locked one"
     changes = "; ".join(_change(field) for field in found.fields)
     return f"{name} differs from the lock: {changes}"
 
 
-def named(found: Sequence[Difference]) -> str:
-    """The names of the differences, the first few of many."""
+def difference_names(found: Sequence[Difference]) -> str:
     return first_of([f"{_KINDS[one.kind]}`{one.name}`" for one in found], _MOST_NAMES)
 
 
@@ -284,28 +291,15 @@ def difference_lines(found: Difference) -> Iterator[str]:
         yield f"  {field.field}"
         yield from (f"    {line}" for line in _field_lines(field))
     new = [field.after for field in found.fields if field.after is not None]
-    if found.kind == "tool" and (signs := signs_of([found.name, *new])):
+    if found.kind in {"tool", "server"} and (signs := signs_of([found.name, *new])):
         yield f"  suspicious: {', '.join(signs)}"
 
 
 def signs_of(values: Sequence[JsonValue]) -> tuple[str, ...]:
-    """Suspicious features in the texts of these values (P9)."""
+    """Suspicious features in the texts of these values."""
     from aish.engine.plan.order import texts
 
     return suspicious("\n".join(text for value in values for text in texts(value)))
-
-
-def difference_row(found: Difference) -> JsonValue:
-    """A difference as JSON."""
-    return {
-        "kind": found.kind,
-        "name": found.name,
-        "change": found.change,
-        "fields": [
-            {"field": field.field, "before": field.before, "after": field.after}
-            for field in found.fields
-        ],
-    }
 
 
 def _field_lines(field: FieldChange) -> Iterator[str]:
@@ -314,10 +308,10 @@ def _field_lines(field: FieldChange) -> Iterator[str]:
         yield from (f"{sign} {for_line(line)}" for line in _text(value).split("\n"))
         return
     before, after = _text(field.before), _text(field.after)
-    lines = changed_lines(before, after)
+    lines = line_changes(before, after)
     if sorted(map(for_line, before.split("\n"))) == sorted(map(for_line, after.split("\n"))):
         # The difference is invisible even with special characters escaped.
-        lines = changed_lines(json.dumps(before), json.dumps(after))
+        lines = line_changes(json.dumps(before), json.dumps(after))
     for line in lines:
         sign = line[:1]
         yield for_line(line if sign == "@" else f"{sign} {line[1:]}")
@@ -333,11 +327,11 @@ def _text(value: JsonValue) -> str:
 
 def _change(field: FieldChange) -> str:
     if isinstance(field.before, str) and isinstance(field.after, str):
-        return f"{field.field} {_quoted(field.before)} → {_quoted(field.after)}"
+        return f"{field.field} {_quote(field.before)} → {_quote(field.after)}"
     lines = (line for line in _field_lines(field) if not line.startswith(("@", "  ")))
     changed = (f"{line[:2]}{line[2:].strip()}" for line in lines)
     return f"{field.field} {shorten(' '.join(changed), _SHORT)}"
 
 
-def _quoted(value: JsonValue) -> str:
+def _quote(value: JsonValue) -> str:
     return json.dumps(shorten(str(value), _SHORT), ensure_ascii=False)

@@ -16,11 +16,11 @@ LockMode = Literal["enforce", "warn", "none"]
 class RunOptions:
     """Everything besides the file that affects a run; `environ` is the process environment.
 
-    `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
+    `stdin` is piped text, read only if the file uses it. `timeout` in seconds overrides
     `limits.time`, `max_cost_usd` and `max_turns` the limits of those names. `allow_broad_root` lets
-    a pack have `/` or the home folder as its root (K4). `concurrency` limits the units of work in
-    flight. `servers_required` is the default for servers without `required` (M5). `force` resumes a
-    run although its fingerprint has changed (B3). `key_check` checks the keys of all items of a
+    a pack have `/` or the home folder as its root. `concurrency` limits the units of work in
+    flight. `servers_required` is the default for servers without `required`. `force` resumes a
+    run although its fingerprint has changed. `key_check` checks the keys of all items of a
     step before the first one is run; `surveys` are of the steps, by id, whose keys were already
     checked.
     """

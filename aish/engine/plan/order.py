@@ -1,6 +1,6 @@
-"""The order in which steps run: `needs`, and every `steps.X` in a template (F3).
+"""The order in which steps run: `needs`, and every `steps.X` in a template.
 
-Also which models act as judges (F12), and which models are free under a cost limit (B8).
+Also which models act as judges, and which models are free under a cost limit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,6 @@ from aish.wire.chat.encode import answer_limit
 
 
 def sources(step: Step) -> Iterator[str]:
-    """Every template source of a step."""
     match step:
         case PromptStep():
             yield from prompt_sources(step)
@@ -53,13 +52,12 @@ def prompt_sources(step: PromptStep) -> Iterator[str]:
             yield user
         case ServerPrompt(arguments=arguments):
             yield from arguments.values()
-    for one in step.attach:
-        yield one.ref if isinstance(one, Attachment) else one.query
+    for attachment in step.attach:
+        yield attachment.ref if isinstance(attachment, Attachment) else attachment.query
     yield from systems_of(step)
 
 
 def systems_of(step: PromptStep) -> tuple[str, ...]:
-    """The parts of the step's system prompt, as in the file."""
     own = step.prompt.system if isinstance(step.prompt, Prompt) else None
     return tuple(text for text in (own, step.system) if text is not None)
 
@@ -68,12 +66,12 @@ def expressions(step: Step) -> Iterator[str]:
     """Every expression of a step that decides whether and over what it runs."""
     foreach = step.flow.foreach
     of_items = (foreach.expression, foreach.key) if foreach is not None else ()
-    found = (step.flow.when, *of_items)
-    yield from (expression for expression in found if expression is not None)
+    candidates = (step.flow.when, *of_items)
+    yield from (expression for expression in candidates if expression is not None)
 
 
 def names_item(step: Step) -> bool:
-    """Whether the step's `when` is evaluated for each item, and not for the step."""
+    """Return true if the step's `when` is evaluated for each item, and not for the step."""
     foreach, when = step.flow.foreach, step.flow.when
     if foreach is None or when is None:
         return False
@@ -85,18 +83,13 @@ def steps_read(pipeline: Pipeline) -> frozenset[str]:
     """The steps whose results are read anywhere; all of them if that is unknown before running."""
     names = [name for step in pipeline.steps for name in reads(step)]
     names += [name for text in texts(pipeline.outputs or {}) for name in references(text)]
-    names += [name for one in pipeline.annotations for name in annotation_reads(one)]
+    names += [name for annotation in pipeline.annotations for name in annotation_reads(annotation)]
     if "steps" in names:
         return frozenset(step.id for step in pipeline.steps)
     return frozenset(name.split(".")[1] for name in names if name.startswith("steps."))
 
 
 def annotation_reads(annotation: Annotation) -> Iterator[str]:
-    """The places that an annotation's expression and its templates read.
-
-    Raises:
-        UsageError: a template or expression is invalid.
-    """
     if annotation.foreach is not None:
         yield from references_of_expression(annotation.foreach)
     for _, source in annotation.fields:
@@ -105,11 +98,7 @@ def annotation_reads(annotation: Annotation) -> Iterator[str]:
 
 
 def reads(step: Step) -> Iterator[str]:
-    """The places that a step's templates and its expectations read.
-
-    Raises:
-        UsageError: a template or expression is invalid.
-    """
+    """The places that a step's templates and its expectations read."""
     for source in sources(step):
         yield from references(source)
     for expression in expressions(step):
@@ -131,7 +120,6 @@ def names_expected(step: Step) -> Iterator[str]:
 
 
 def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
-    """Every text in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -146,15 +134,15 @@ def needs_of(step: Step, known: Iterable[str]) -> tuple[str, ...]:
     """The ids of the steps that `step` waits for, declared or used in a template."""
     used = {name.split(".")[1] for name in reads(step) if name.startswith("steps.")}
     continued = step.continues if isinstance(step, PromptStep) else None
-    wanted = {*step.needs, *used, continued} - {step.id}
-    return tuple(id for id in known if id in wanted)
+    needs = {*step.needs, *used, continued} - {step.id}
+    return tuple(id for id in known if id in needs)
 
 
 def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
     """The steps in an order in which each follows its needs, otherwise as in the file.
 
     Raises:
-        UsageError: there is a circular dependency (reported earlier with its place, F11).
+        UsageError: there is a circular dependency (reported earlier with its place).
     """
     waiting = {step.id: step for step in pipeline.steps}
     needs = {id: needs_of(step, waiting) for id, step in waiting.items()}
@@ -169,14 +157,14 @@ def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
 
 
 def uses_stdin(pipeline: Pipeline) -> bool:
-    """Whether a template or a step's expectation reads `stdin` (F9)."""
+    """Return true if a template or a step's expectation reads `stdin`."""
     of_outputs = (name for text in texts(pipeline.outputs or {}) for name in references(text))
     of_steps = (name for step in pipeline.steps for name in reads(step))
     return any(name.split(".")[0] == "stdin" for name in (*of_steps, *of_outputs))
 
 
 def lacks_stdin(pipeline: Pipeline, stdin: str | None) -> bool:
-    """Whether the file needs piped text and there is none; white space alone counts as none."""
+    """Return true if the file needs piped text and there is none but white space."""
     if pipeline.stdin == "optional" or (stdin and not stdin.isspace()):
         return False
     return uses_stdin(pipeline)
@@ -191,12 +179,12 @@ def require_stdin(pipeline: Pipeline, stdin: str | None, *, hint: str | None = N
     if not lacks_stdin(pipeline, stdin):
         return
     if stdin is None:
-        said, check = "nothing is piped in", "pipe text into it"
+        reason, check = "nothing is piped in", "pipe text into it"
     else:
-        said = "what is piped in is empty"
+        reason = "what is piped in is empty"
         check = "check that the command before the pipe succeeds (`set -o pipefail`)"
     raise UsageError(
-        f"the file reads `{{{{ stdin }}}}`, and {said}",
+        f"the file reads `{{{{ stdin }}}}`, and {reason}",
         where=str(pipeline.file),
         hint=hint or f"{check}; `stdin: optional` in the file accepts no text",
     )
@@ -207,7 +195,6 @@ OPENING: Final = "You judge a text by a rubric."
 
 
 def judges_of(expectations: Iterable[Expectation]) -> Iterator[str]:
-    """The model aliases of the judges among the expectations."""
     for expectation in expectations:
         if expectation.kind == "judge" and expectation.model is not None:
             yield expectation.model
@@ -216,7 +203,7 @@ def judges_of(expectations: Iterable[Expectation]) -> Iterator[str]:
 def models_of_packs(
     servers: Iterable[ServerEntry], models: Iterable[str], default: str | None
 ) -> Iterator[str]:
-    """The model aliases that packs may ask (K13), of the `models` of the file."""
+    """The model aliases that packs may ask, of the `models` of the file."""
     known = tuple(models)
     for entry in servers:
         consent = entry.model_consent
@@ -230,17 +217,37 @@ def models_of_packs(
 MAX_TOKENS = 4096
 
 
+def default_model(pipeline: Pipeline) -> str | None:
+    """The model of steps that name none: `model:`, or the only one."""
+    if pipeline.model is not None:
+        return pipeline.model
+    return next(iter(pipeline.models)) if len(pipeline.models) == 1 else None
+
+
+def with_fallbacks(
+    aliases: Iterable[str | None], models: Mapping[str, ModelEntry]
+) -> Iterator[str]:
+    """The models of these aliases and their fallbacks, each once; unknown ones are left out."""
+    waiting, aliases_done = [alias for alias in aliases if alias], set[str]()
+    while waiting:
+        alias = waiting.pop(0)
+        if alias in models and alias not in aliases_done:
+            aliases_done.add(alias)
+            yield alias
+            waiting.extend(models[alias].fallback)
+
+
 def is_free(entry: ModelEntry) -> bool:
-    """Whether it costs nothing, because the file says so or it is an embedded model."""
+    """Return true if it costs nothing, because the file says so or it is an embedded model."""
     return pricing_of(entry) == Rates(0.0, 0.0)
 
 
-def bounded(entry: ModelEntry, limits: Iterable[Limits]) -> ModelEntry:
+def cap_tokens(entry: ModelEntry, limits: Iterable[Limits]) -> ModelEntry:
     """The entry with a `max_tokens`, if a limit requires one and a free model has none."""
-    bounds = [one for one in limits if one.tokens is not None or one.cost_usd is not None]
+    bounds = [limit for limit in limits if limit.tokens is not None or limit.cost_usd is not None]
     if not bounds or answer_limit(entry.params) is not None or not is_free(entry):
         return entry
-    quarters = (max(1, one.tokens // 4) for one in bounds if one.tokens is not None)
+    quarters = (max(1, limit.tokens // 4) for limit in bounds if limit.tokens is not None)
     return replace(
         entry, params={**entry.params, "max_tokens": min(MAX_TOKENS, *quarters, MAX_TOKENS)}
     )

@@ -1,6 +1,6 @@
 """Everything known before I/O: a checked pipeline, step order, resources to open.
 
-Sub-pipelines are loaded and planned like any other file (F2).
+Sub-pipelines are loaded and planned like any other file.
 
 Also whether a run may stage calls: the rest of the package is imported only then.
 """
@@ -23,6 +23,7 @@ from aish.config.model import (
 )
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
+from aish.core.options import marked_options
 from aish.core.phrases import backticked
 from aish.core.protocols import OnAsk
 from aish.engine.plan.credentials import (
@@ -31,15 +32,22 @@ from aish.engine.plan.credentials import (
     ResolvedServer,
     Resolver,
     Variables,
-    declared_secrets,
     finish,
+    register_secrets,
     resolve_model,
     resolve_server,
 )
 from aish.engine.plan.literals import mask_literals
 from aish.engine.plan.lock import lock_of, lock_path
 from aish.engine.plan.options import LockMode, RunOptions
-from aish.engine.plan.order import bounded, in_order, judges_of, models_of_packs
+from aish.engine.plan.order import (
+    cap_tokens,
+    default_model,
+    in_order,
+    judges_of,
+    models_of_packs,
+    with_fallbacks,
+)
 from aish.engine.plan.validation.older_names import policy_of
 from aish.engine.plan.validation.validate import check_file, limit_check
 from aish.policy.lock import Lock
@@ -58,11 +66,8 @@ def inner_plans(
 ) -> dict[str, Made]:
     """The plans of all sub-pipelines, made by `make`, by the id of the step that runs them.
 
-    What the outer file denies or stages also applies in it (P10), and the limits of the whole run
-    require the same information about its models as about the others (B8).
-
-    Raises:
-        PipelineError: all problems of one.
+    What the outer file denies or stages also applies in it, and the limits of the whole run
+    require the same information about its models as about the others.
     """
     own = replace(
         options,
@@ -77,10 +82,10 @@ def inner_plans(
     plans: dict[str, Made] = {}
     for step in steps:
         if isinstance(step, PipelineStep):
-            inner, found = check_file(step.file, locked=options.lock != "none")
+            inner, problems = check_file(step.file, locked=options.lock != "none")
             if inner is not None:
-                found += limit_check(inner, limits)
-            wrong = tuple(problem for problem in found if not problem.warning)
+                problems += limit_check(inner, limits)
+            wrong = tuple(problem for problem in problems if not problem.warning)
             if inner is None or wrong:
                 raise PipelineError(wrong)
             rules = replace(
@@ -121,19 +126,18 @@ class Plan:
     unusable: Mapping[str, str] = field(default_factory=dict)
 
     def model_of(self, step: PromptStep) -> str:
-        """The alias of the model that answers `step`."""
         alias = step.model or self.default_model
         assert alias is not None, "cross_check finds a prompt without a model"
         return alias
 
     @property
     def has_keys(self) -> bool:
-        """Whether any step, including those of sub-pipelines, defines keys for its items."""
+        """True if any step, including those of sub-pipelines, defines keys for its items."""
         own = any(step.flow.foreach and step.flow.foreach.key for step in self.steps)
         return own or any(inner.has_keys for inner in self.inner.values())
 
     def answers_in_a_schema(self, step: Step) -> bool:
-        """Whether the step's answer is a JSON value, directly or in its sub-pipeline."""
+        """Return true if the step's answer is a JSON value, directly or in its sub-pipeline."""
         if isinstance(step, PipelineStep):
             inner = self.inner[step.id]
             ends = inner.steps[-1]
@@ -143,22 +147,18 @@ class Plan:
 
 
 class Played(Protocol):
-    """Properties of a replayed cassette: `recording.CassetteSession`."""
+    """Properties of a replayed cassette: `features.recording.session.CassetteSession`."""
 
     @property
     def replays_models(self) -> bool:
-        """Whether models are replayed, so that none needs a key."""
-        ...
+        """True if models are replayed, so that none needs a key."""
 
     @property
-    def replays_servers(self) -> bool:
-        """Whether servers are replayed."""
-        ...
+    def replays_servers(self) -> bool: ...
 
     @property
     def variables(self) -> Mapping[str, str] | None:
-        """The recorded variables; `None` if another program recorded the cassette (C6)."""
-        ...
+        """The recorded variables; `None` if another program recorded the cassette."""
 
 
 def load_checked(
@@ -173,13 +173,13 @@ def load_checked(
     `locked=False` ignores its lock file.
 
     Raises:
-        PipelineError: all problems, including those not covered by the schema (F10, F11).
+        PipelineError: all problems, including those not covered by the schema.
     """
-    pipeline, found = check_file(path, overrides, locked=locked)
-    if pipeline is None or any(not problem.warning for problem in found):
-        raise PipelineError(found)
+    pipeline, problems = check_file(path, overrides, locked=locked)
+    if pipeline is None or any(not problem.warning for problem in problems):
+        raise PipelineError(problems)
     if warn is not None:
-        for problem in found:
+        for problem in problems:
             warn(problem)
     return pipeline
 
@@ -203,13 +203,13 @@ def make_plan(
     `judges` are models that are asked beside those of the steps. `asking` are the servers whose
     packs may ask models; without it all of them, unless no model is asked. A sub-pipeline shares
     the `secrets` of the whole run. Resources replayed by a `session` need no key, and recorded
-    variables are visible (F7, C6).
+    variables are visible.
 
     Raises:
         PipelineError: a variable that the file needs is not set, or what a limit needs is missing.
         UsageError: an option names something missing in the file, or the lock file cannot be used.
     """
-    default, steps = _asked(pipeline, options)
+    default, steps = _apply_model(pipeline, options)
     if asking is None:
         asking = tuple(pipeline.servers.values()) if with_models else ()
     judges = (*judges, *(alias for entry in asking for alias in entry.model_consent.named))
@@ -218,7 +218,7 @@ def make_plan(
     secrets = Secrets() if secrets is None else secrets
     mask_literals(pipeline, secrets)
     of_models, of_servers = _resolvers(pipeline, options, secrets, session)
-    declared_secrets(pipeline.secrets, of_models)
+    register_secrets(pipeline.secrets, of_models)
     used = used_models(pipeline.models, steps if with_models else (), default, judges)
     models = _models(used, of_packs, of_models, _all_limits(limits, steps))
     servers = tuple(_servers(pipeline, options, of_servers))
@@ -234,10 +234,10 @@ def make_plan(
             make_plan, with_models=with_models, session=session, secrets=secrets, offline=offline
         ),
     )
-    variables = {**_named(pipeline, options, session), **of_models.plain, **of_servers.plain}
-    for one in inner.values():
-        variables |= one.variables
-        missing += one.missing
+    variables = {**_variables(pipeline, options, session), **of_models.plain, **of_servers.plain}
+    for plan in inner.values():
+        variables |= plan.variables
+        missing += plan.missing
     return Plan(
         pipeline=pipeline,
         steps=steps,
@@ -261,7 +261,7 @@ def make_plan(
 
 @frozen
 class _Models:
-    """Those that have to be there, those that only packs may ask, and why others cannot be used."""
+    """Models that are required, those that only packs may ask, and why others cannot be used."""
 
     needed: Mapping[str, ResolvedModel]
     optional: Mapping[str, ResolvedModel]
@@ -269,24 +269,21 @@ class _Models:
 
 
 def _models(
-    used: Collection[str],
-    of_packs: Collection[str],
-    resolver: Resolver,
-    bounds: tuple[Limits, ...],
+    used: Collection[str], of_packs: Collection[str], resolver: Resolver, bounds: tuple[Limits, ...]
 ) -> _Models:
     entries = resolver.pipeline.models
-    needed = {alias: resolve_model(bounded(entries[alias], bounds), resolver) for alias in used}
+    needed = {alias: resolve_model(cap_tokens(entries[alias], bounds), resolver) for alias in used}
     others = [one for one in used_models(entries, (), None, of_packs) if one not in needed]
-    found: dict[str, ResolvedModel] = {}
+    models: dict[str, ResolvedModel] = {}
     unusable: dict[str, str] = {}
     for alias in others:
         own = Resolver(resolver.pipeline, resolver.variables, resolver.secrets)
-        ready = resolve_model(bounded(entries[alias], bounds), own)
-        problems = [*own.problems, *(one.problem for one in own.missing)]
+        ready = resolve_model(cap_tokens(entries[alias], bounds), own)
+        problems = [*own.problems, *(variable.problem for variable in own.missing)]
         if problems:
             unusable[alias] = problems[0].message
         else:
-            found[alias] = ready
+            models[alias] = ready
             resolver.plain |= own.plain
     for alias in entries.keys() - needed.keys() - {*others}:
         # What it would be sent is masked, though this run does not ask it.
@@ -296,26 +293,23 @@ def _models(
         )
     while broken := {
         alias: name
-        for alias, ready in found.items()
+        for alias, ready in models.items()
         for name in ready.entry.fallback
         if name in unusable
     }:
         for alias, name in broken.items():
-            del found[alias]
+            del models[alias]
             unusable[alias] = f"its fallback `{name}` cannot be used: {unusable[name]}"
-    return _Models(needed, found, unusable)
+    return _Models(needed, models, unusable)
 
 
 def require_environment_files(pipeline: Pipeline) -> None:
-    """Refuse to begin where a file with the environment of commands is missing (K48).
+    """Refuse to begin where a file with the environment of commands is missing.
 
     What is in it was validated with the pipeline, if it was there.
-
-    Raises:
-        UsageError: there is no such file.
     """
     for entry in pipeline.servers.values():
-        for path in entry.options.environment_files.values():
+        for _, path in marked_options(entry.options, "environment_file"):
             if not path.exists():
                 where = f"mcp server `{entry.alias}`"
                 raise UsageError(f"there is no environment file `{path}`", where=where)
@@ -330,7 +324,7 @@ def _servers(
         yield resolve_server(replace(entry, required=required), resolver)
 
 
-def _asked(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:
+def _apply_model(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:
     """The default model, and the steps in order, with the command line's model in all of them."""
     if options.model is not None and options.model not in pipeline.models:
         known = backticked(pipeline.models) or "none"
@@ -360,7 +354,7 @@ def _limits(
         turns=own.turns if options.max_turns is None else options.max_turns,
     )
     bounds = _all_limits(limits, steps)
-    if any(one.tokens is not None or one.cost_usd is not None for one in bounds):
+    if any(limit.tokens is not None or limit.cost_usd is not None for limit in bounds):
         problems = limit_check(pipeline, limits, steps, default, judges)
         if problems:
             raise PipelineError(problems)
@@ -382,7 +376,7 @@ def _resolvers(
     return of_models, of_servers
 
 
-def _named(pipeline: Pipeline, options: RunOptions, session: Played | None) -> dict[str, str]:
+def _variables(pipeline: Pipeline, options: RunOptions, session: Played | None) -> dict[str, str]:
     """The variables under `env:` that are set: recorded ones in a replay."""
     environ = options.environ
     if session is not None and (session.replays_models or session.replays_servers):
@@ -391,15 +385,7 @@ def _named(pipeline: Pipeline, options: RunOptions, session: Played | None) -> d
 
 
 def _all_limits(limits: Limits, steps: Iterable[Step]) -> tuple[Limits, ...]:
-    """The limits of the run and of its steps."""
     return (limits, *(step.flow.limits for step in steps))
-
-
-def default_model(pipeline: Pipeline) -> str | None:
-    """The model of steps that name none: `model:`, or the only one."""
-    if pipeline.model is not None:
-        return pipeline.model
-    return next(iter(pipeline.models)) if len(pipeline.models) == 1 else None
 
 
 def used_models(
@@ -412,33 +398,27 @@ def used_models(
     prompts = [step for step in steps if isinstance(step, PromptStep)]
     asked = [step.model or default for step in prompts]
     asked += [step.context.summary_model for step in prompts if step.context.max_tokens]
-    asked += [*judges_of(one for step in steps for one in step.expect), *judges]
-    found: dict[str, None] = {}
-    while asked:
-        alias = asked.pop(0)
-        if alias is not None and alias not in found:
-            found[alias] = None
-            asked.extend(entries[alias].fallback)
-    return tuple(found)
+    asked += [*judges_of(expectation for step in steps for expectation in step.expect), *judges]
+    return tuple(with_fallbacks(asked, entries))
 
 
 def most_patient(plan: Plan) -> OnAsk:
-    """The `on_ask` of the plan, of its steps and its sub-pipelines, that waits the longest (A7)."""
-    found = [step.asking.on_ask for step in plan.steps if not isinstance(step, PipelineStep)]
-    found += map(most_patient, plan.inner.values())
-    return max(found, key=_PATIENCE.index, default="deny")
+    """The `on_ask` of the plan, of its steps and its sub-pipelines, that waits the longest."""
+    settings = [step.asking.on_ask for step in plan.steps if not isinstance(step, PipelineStep)]
+    settings += map(most_patient, plan.inner.values())
+    return max(settings, key=_PATIENCE.index, default="deny")
 
 
 _PATIENCE: Sequence[OnAsk] = ("deny", "wait", "pause")
 
 
 def stages_calls(plan: Plan) -> bool:
-    """Whether a rule of a pipeline, or of one of its sub-pipelines, stages calls."""
+    """Return true if a rule of a pipeline, or of one of its sub-pipelines, stages calls."""
     return bool(plan.policy.stage) or any(map(stages_calls, plan.inner.values()))
 
 
 def own_files(plan: Plan) -> frozenset[Path]:
-    """The files that a run is made of, resolved; no tool of a pack writes them (K19).
+    """The files that a run is made of, resolved; no tool of a pack writes them.
 
     Pipeline files, what they extend, prompts, schemas and rubrics, lock files, cassettes and
     environment files, also where there is none yet; those of sub-pipelines too.
@@ -449,7 +429,7 @@ def own_files(plan: Plan) -> frozenset[Path]:
     expected = [*pipeline.steps, *pipeline.tests]
     named += [one.file for owner in expected for one in owner.expect if one.file]
     for entry in pipeline.servers.values():
-        named += entry.options.environment_files.values()
-        named += [rubric] if (rubric := entry.options.ml.rubric) else []
+        named += (path for _, path in marked_options(entry.options, "environment_file"))
+        named += (path for _, path in marked_options(entry.options, "own_file"))
     own = pipeline.sources.union(Path(os.path.realpath(path)) for path in named)
     return own.union(*map(own_files, plan.inner.values()))

@@ -1,4 +1,4 @@
-"""The template context: `inputs`, `env`, `steps`, `stdin` (F6, F7, F14)."""
+"""The template context: `inputs`, `env`, `steps`, `stdin`."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,6 @@
-"""Whether an attachment is a URI or the path of a file.
+"""Tell URIs of attachments from paths of files.
 
-Also whether a URI matches a server's URI template (RFC 6570, as far as finding a server needs).
+Also match URIs with servers' URI templates (RFC 6570, as far as finding a server needs).
 
 Templates are untrusted: they are not converted to regular expressions, and each part of the URI is
 examined once for each part of the template.
@@ -16,7 +16,6 @@ _SCHEME = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def is_uri(ref: str) -> bool:
-    """Whether it begins with a scheme."""
     return _SCHEME.match(ref) is not None
 
 
@@ -27,12 +26,11 @@ class _Gap:
     slashes: bool
 
     def fits(self, text: str) -> bool:
-        """Whether `text` is a possible value."""
         return bool(text) and (self.slashes or "/" not in text)
 
 
 def matches(template: str, uri: str) -> bool:
-    """Whether `uri` is `template` with non-empty values for its expressions."""
+    """Return true if `uri` is `template` with non-empty values for its expressions."""
     parts = list(_parts(template))
     last = parts.pop() if parts and isinstance(parts[-1], str) else ""
     assert isinstance(last, str)
@@ -46,8 +44,8 @@ def matches(template: str, uri: str) -> bool:
             gap = _Gap(part.slashes or (gap is not None and gap.slashes))
             continue
         # The first match: a later one would only make the gap longer.
-        before, found, rest = rest.partition(part) if gap is None else _after_one(rest, part)
-        if not found or (before if gap is None else not gap.fits(before)):
+        before, match, rest = rest.partition(part) if gap is None else _after_one(rest, part)
+        if not match or (before if gap is None else not gap.fits(before)):
             return False
         gap = None
     return gap is not None and gap.fits(rest)
@@ -55,8 +53,8 @@ def matches(template: str, uri: str) -> bool:
 
 def _after_one(text: str, part: str) -> tuple[str, str, str]:
     """`text` split at the first `part` that has something before it."""
-    before, found, rest = text[1:].partition(part)
-    return text[:1] + before, found, rest
+    before, separator, rest = text[1:].partition(part)
+    return text[:1] + before, separator, rest
 
 
 def _parts(template: str) -> Iterator[str | _Gap]:

@@ -13,16 +13,13 @@ from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, LockDiffersError, PipelineError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
-from aish.engine.environment import Opening, RunEnvironment, masked_opening
+from aish.engine.environment import Opening
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
-from aish.engine.preview.tool_listing import look
-from aish.engine.run_folder import RunFolder
+from aish.engine.preview.tool_listing import bare_environment, look
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
-from aish.system.clock import SystemClock
-from aish.terminal.unattended import Unattended
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
 SERVE_HINT = "pip install 'aish-pipelines[serve]'"
@@ -43,17 +40,16 @@ class Finding:
 
 
 def check_machine() -> Iterator[Finding]:
-    """The interpreter and the optional parts."""
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
-    yield _embedded_model()
+    yield _check_smollm2()
     yield _serve_extra()
     for program, use in (("uvx", "Python"), ("npx", "JavaScript")):
-        found = which(program)
-        state: State = "ok" if found else "--"
-        yield Finding(program, state, found or f"not found; {use} MCP servers often need it")
+        path = which(program)
+        state: State = "ok" if path else "--"
+        yield Finding(program, state, path or f"not found; {use} MCP servers often need it")
 
 
-def _embedded_model() -> Finding:
+def _check_smollm2() -> Finding:
     subject = "embedded models"
     if find_spec("xllamacpp") is None:
         return Finding(subject, "--", "llama.cpp is not installed", f"{EXTRA_HINT} && {MODEL_HINT}")
@@ -72,19 +68,19 @@ async def check_pipeline(file: Path, opening: Opening | None = None) -> list[Fin
     except PipelineError as error:
         return [
             Finding(
-                str(one.position),
+                str(problem.position),
                 "bad",
-                f"{one.path}: {one.message}" if one.path else one.message,
-                one.hint,
+                f"{problem.path}: {problem.message}" if problem.path else problem.message,
+                problem.hint,
             )
-            for one in error.problems
+            for problem in error.problems
         ]
     except AishError as error:
         return [Finding(str(file), "bad", str(error), error.hint)]
     findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]
     findings += [await _model(alias, plan) for alias in plan.models]
     findings += await _servers(pipeline, plan, opening)
-    findings += _listening(plan)
+    findings += _check_listeners(plan)
     mask = plan.secrets.mask
     return [replace(one, text=mask(one.text), hint=one.hint and mask(one.hint)) for one in findings]
 
@@ -98,10 +94,10 @@ def _serve_extra() -> Finding:
 
 
 def _missing_serve_libraries() -> list[str]:
-    return [name for name in ("starlette", "uvicorn", "httptools") if find_spec(name) is None]
+    return [name for name in ("starlette", "httptools") if find_spec(name) is None]
 
 
-def _listening(plan: Plan) -> Iterator[Finding]:
+def _check_listeners(plan: Plan) -> Iterator[Finding]:
     """The extra `serve`, if a run of the file listens."""
     on_ask, listens = most_patient(plan), bool(plan.pipeline.control.listen)
     if on_ask == "deny" and not listens:
@@ -120,7 +116,13 @@ async def _model(alias: str, plan: Plan) -> Finding:
     subject = f"model `{alias}`"
     resolved = plan.models[alias]
     if resolved.entry.embedded is not None:
-        return _embedded_entry(subject, resolved.entry)
+        if find_spec("xllamacpp") is None:
+            return Finding(subject, "bad", "llama.cpp is not installed", EXTRA_HINT)
+        try:
+            path = model_file(resolved.entry)
+        except AishError as error:
+            return Finding(subject, "bad", error.message, error.hint)
+        return Finding(subject, "ok", f"embedded, {path.name}")
     try:
         text = await probe(resolved.entry, resolved.key, plan.secrets)
     except AishError as error:
@@ -128,39 +130,22 @@ async def _model(alias: str, plan: Plan) -> Finding:
     return Finding(subject, "ok", text)
 
 
-def _embedded_entry(subject: str, entry: ModelEntry) -> Finding:
-    if find_spec("xllamacpp") is None:
-        return Finding(subject, "bad", "llama.cpp is not installed", EXTRA_HINT)
-    try:
-        path = model_file(entry)
-    except AishError as error:
-        return Finding(subject, "bad", error.message, error.hint)
-    return Finding(subject, "ok", f"embedded, {path.name}")
-
-
 async def _servers(pipeline: Pipeline, plan: Plan, opening: Opening | None) -> list[Finding]:
-    environment = RunEnvironment(
-        emit=lambda _event: None,
-        approver=Unattended(),
-        clock=SystemClock(),
-        folder=RunFolder(id="doctor", path=None, mask=plan.secrets.mask),
-        environ=dict(os.environ),
-        opening=masked_opening(opening, plan.secrets.mask),
-    )
+    environment = bare_environment(plan, lambda _event: None, opening)
     try:
-        found = await look(plan, environment)
+        view = await look(plan, environment)
     except LockDiffersError as error:
         return [Finding("lock file", "bad", str(error), error.hint)]
     except AishError as error:
         return [Finding("tool servers", "bad", str(error), error.hint)]
-    locked = [Finding("lock file", "bad", str(error), error.hint) for error in found.locked]
+    locked = [Finding("lock file", "bad", str(error), error.hint) for error in view.locked]
     return locked + [
         Finding(
             f"mcp server `{info.alias}`",
             _server_state(info.state, required=pipeline.servers[info.alias].required is not False),
             info.error or f"{counted(info.tools, 'tool')} over {info.transport}",
         )
-        for info in found.servers
+        for info in view.servers
     ]
 
 

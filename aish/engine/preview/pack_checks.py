@@ -1,11 +1,11 @@
-"""What `aish doctor` says of packs, and of what they use on this machine (K88).
+"""Findings of `aish doctor` on packs, and on what they use on this machine.
 
 Everything is tried: libraries are imported, a sandbox is started. Only a pack that a file names is
 required, so that only that can be `bad`.
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -13,6 +13,7 @@ from shutil import which
 
 import anyio
 
+from aish.core.errors import UnavailableError, UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
 from aish.engine.preview.checkup import Finding, State
@@ -21,6 +22,7 @@ from aish.packs.catalogue import PACKS, pack_needs_root
 from aish.packs.installed_libraries import is_installed
 from aish.packs.shell import POWERSHELLS
 from aish.packs.workspace.confined_path import is_available
+from aish.system.pack_index import offered_packs
 from aish.system.process.child import child_environment, run_command
 from aish.system.process.sandbox import SandboxReport, sandbox_report
 
@@ -37,11 +39,6 @@ class _Part:
 
 
 _PARTS: Mapping[str, tuple[_Part, ...]] = {
-    "py": (
-        _Part("tree_sitter", "parses with `ast`, whole files only", "py"),
-        _Part("tree_sitter_python", "parses with `ast`, whole files only", "py"),
-        _Part("jedi", "no mode `semantic`", "semantic"),
-    ),
     "ide": (_Part("websockets", "no bridge", "ide"),),
     "web": (_Part("html_to_markdown", "plain text and no Markdown", "web"),),
     "rag": (
@@ -100,6 +97,25 @@ def _pack(name: str, absence: State) -> Finding:
     return Finding(subject, "ok", ", ".join(words), _PIP.format(extra=extras))
 
 
+def check_offered_packs(packs: Iterable[str], *, required: bool) -> Iterator[Finding]:
+    """Yield a finding for each pack that distributions offer, which is loaded."""
+    from aish.packs.framework.outside import load_pack
+
+    for name in packs:
+        subject = f"pack `{name}`"
+        offers = " and ".join(offer.requirement for offer in offered_packs()[name])
+        if name in PACKS:
+            text = f"{offers} offers a pack with the name of a built-in one, which is used"
+            yield Finding(subject, "bad", text, "rename its entry point, or uninstall it")
+            continue
+        try:
+            words = counted(len(load_pack(name).tools), "tool")
+        except (UsageError, UnavailableError) as error:
+            yield Finding(subject, "bad" if required else "--", error.message, error.hint)
+        else:
+            yield Finding(subject, "ok", f"{words}, of {offers}")
+
+
 def _not_installed(libraries: Sequence[str]) -> str:
     are = "is" if len(libraries) == 1 else "are"
     return f"{backticked(map(_distribution, libraries))} {are} not installed"
@@ -134,7 +150,7 @@ def _openat2() -> Finding:
 
 
 def _sandbox(report: SandboxReport) -> Finding:
-    """What `sandbox: auto` takes, and why it is not a better one (K53)."""
+    """Say what `sandbox: auto` takes, and why it is not a better one."""
     bubblewrap = "bubblewrap" if report.program is None else f"bubblewrap ({report.program})"
     tried = [(bubblewrap, report.bubblewrap), ("Landlock", report.landlock)]
     words = [f"{name}: {why}" if why else f"{name} works" for name, why in tried]
@@ -149,7 +165,7 @@ def _sandbox(report: SandboxReport) -> Finding:
 
 
 def _chromium(environ: Mapping[str, str]) -> Finding:
-    """The browser that the pack `browser` starts, if it runs (K69)."""
+    """The browser that the pack `browser` starts, if it runs."""
     path = find_chromium("", environ)
     if path is None:
         hint = "apt-get install chromium"
@@ -177,14 +193,14 @@ def _program(
     subject: str, names: tuple[str, ...], environ: Mapping[str, str], hint: str, without: str
 ) -> Finding:
     path = environ.get("PATH", os.defpath)
-    found = next(filter(None, (which(name, path=path) for name in names)), None)
-    if found is None:
+    program = next(filter(None, (which(name, path=path) for name in names)), None)
+    if program is None:
         return Finding(subject, "--", f"not found: {backticked(names)}; {without}", hint)
-    return Finding(subject, "ok", found)
+    return Finding(subject, "ok", program)
 
 
 def _embeddings() -> Finding:
-    """Whether the model that comes with an extra can be loaded (K61)."""
+    """Check that the model that comes with an extra can be loaded."""
     missing = [library for library in _EMBEDDINGS if not _is_importable(library)]
     if missing:
         text = f"{_not_installed(missing)}; `rag` finds passages by words, or asks an endpoint"

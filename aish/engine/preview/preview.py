@@ -1,8 +1,8 @@
-"""The resolved pipeline, as `aish plan` prints it: a JSON object of a plan and its tools."""
+"""The resolved pipeline, as `aish plan` shows it: typed, and as a JSON object."""
 
 import os
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 
 from aish.config.model import (
     Attachment,
@@ -21,22 +21,24 @@ from aish.config.model import (
 from aish.config.model import Context as Settings
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey
+from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import option_words
+from aish.core.options import option_words
 from aish.core.tools import Tool, ToolName
 from aish.engine.execution.run import bounds_of, limits_of
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.credentials import model_name, origin
-from aish.engine.plan.estimate import cost_view, inner_context, item_count, price_view, requests
+from aish.engine.plan.estimate import inner_context, item_count, most_cost, price_of, requests
 from aish.engine.plan.lock import lock_path
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import models_of_packs, needs_of, systems_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
-from aish.engine.preview.tool_listing import Look, view
+from aish.engine.preview.tool_listing import Look, ToolView, view
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
-from aish.policy.decide import decide, tool_name
+from aish.models.pricing import Rates
+from aish.policy.decide import Ruling, decide, tool_name
 from aish.policy.rules import LOCAL_COMMAND, Rule, approves_every_command
 from aish.templates.render import references, render
 from aish.templates.values import is_template
@@ -46,54 +48,133 @@ Context = Mapping[str, JsonValue]
 Row = dict[str, JsonValue]
 
 
-def step_view(
-    step: Step,
+@frozen
+class PlannedStep:
+    """A step with what is known of it before the run.
+
+    `needs` are the ids of the steps that it waits for, `keys` those of its items if they were
+    surveyed, `inner` the steps of its pipeline.
+    """
+
+    step: Step
+    plan: Plan
+    context: Context
+    tools: tuple[Tool, ...]
+    needs: tuple[str, ...]
+    keys: KeySurvey | None
+    inner: tuple["PlannedStep", ...] = ()
+
+    @property
+    def kind(self) -> str:
+        kinds = {PromptStep: "prompt", CallStep: "call", RunStep: "run", PipelineStep: "pipeline"}
+        return kinds[type(self.step)]
+
+    @property
+    def count(self) -> int | None:
+        foreach = self.step.flow.foreach
+        return None if foreach is None else item_count(foreach, self.context, self.keys)
+
+    @property
+    def over(self) -> JsonValue:
+        foreach = self.step.flow.foreach
+        assert foreach is not None
+        return foreach.expression or foreach.glob or self.render(foreach.file)
+
+    def render(self, source: JsonValue) -> JsonValue:
+        """`source` rendered, or as written if it depends on an earlier step."""
+        return _render(source, self.context)
+
+    def system(self, step: PromptStep) -> str:
+        return "\n\n".join(str(self.render(text)) for text in systems_of(step))
+
+    def views(self, step: PromptStep) -> tuple[ToolView, ...]:
+        """The tools that the model may call, with the verdict on each."""
+        return tuple(view(self.plan.policy, tool) for tool in visible_tools(step, self.tools))
+
+    def tool(self, step: CallStep) -> Tool | None:
+        name = tool_name(step.call)
+        usual = presumed_tool(name, self.plan.pipeline)
+        return next((tool for tool in self.tools if tool.name == name), usual)
+
+    def ruling(self) -> Ruling | None:
+        """The verdict on the step's call as far as its arguments are known."""
+        step = self.step
+        if isinstance(step, CallStep):
+            arguments, name = self.render(step.arguments), tool_name(step.call)
+            unknown = Tool(name=name, wire=step.call, description="", input_schema={})
+            return self._decide(self.tool(step) or unknown, arguments)
+        if isinstance(step, RunStep):
+            run = self.command(step)
+            words = [str(word) for word in run] if isinstance(run, list) else str(run)
+            return self._decide(SHELL_RUN, dict(command_arguments(words)))
+        return None
+
+    def file(self, step: PipelineStep) -> str:
+        return os.path.relpath(step.file, self.plan.pipeline.file.resolve().parent)
+
+    def command(self, step: RunStep) -> JsonValue:
+        return self.render(step.run if isinstance(step.run, str) else list(step.run))
+
+    def _decide(self, tool: Tool, arguments: JsonValue) -> Ruling:
+        known: JsonObject = arguments if isinstance(arguments, Mapping) else {}
+        ruling = decide(self.plan.policy, tool, known, mask=self.plan.secrets.mask)
+        if ruling.verdict == "ask" and any(is_template(text) for text in texts(arguments)):
+            reason = f"{ruling.reason} (what it waits for may change that)"
+            return replace(ruling, reason=reason)
+        return ruling
+
+
+def planned_steps(
     plan: Plan,
     context: Context,
     tools: tuple[Tool, ...],
-    surveys: Mapping[str, KeySurvey] = MappingProxyType({}),
+    surveys: Mapping[str, KeySurvey],
     within: str = "",
-) -> JsonValue:
-    """A step as a JSON object; parts that depend on earlier results stay as written.
+) -> Iterator[PlannedStep]:
+    """The steps of a plan; `within` precedes the ids of a sub-pipeline's steps in `surveys`."""
+    known = [step.id for step in plan.steps]
+    for step in plan.steps:
+        inner: tuple[PlannedStep, ...] = ()
+        if isinstance(step, PipelineStep):
+            # Its servers are asked at run time.
+            inside, below = inner_context(step, plan, context), f"{within}{step.id}/"
+            inner = tuple(planned_steps(plan.inner[step.id], inside, (), surveys, below))
+        keys = surveys.get(f"{within}{step.id}")
+        yield PlannedStep(step, plan, context, tools, needs_of(step, known), keys, inner)
 
-    `surveys` have the keys of surveyed items, by the ids of the steps; `within` precedes the ids of
-    a sub-pipeline's steps.
-    """
-    known = [other.id for other in plan.steps]
-    flow = _flow(step, context, surveys.get(f"{within}{step.id}"))
-    common: Row = {"id": step.id, "needs": list(needs_of(step, known)), **flow}
+
+def _step_json(planned: PlannedStep) -> JsonValue:
+    step = planned.step
+    row: Row = {"id": step.id, "needs": list(planned.needs), **_flow(planned), "kind": planned.kind}
     match step:
         case PromptStep():
-            return common | _prompt(step, plan, context, tools)
+            return row | _prompt(planned, step)
         case CallStep():
-            return common | _call(step, plan, context, tools)
+            row |= {"call": step.call, "arguments": planned.render(step.arguments)}
+            row |= {"known": planned.tool(step) is not None}
         case RunStep():
-            return common | _run(step, plan, context)
+            row |= {"run": planned.command(step), "call": str(LOCAL_COMMAND)}
         case PipelineStep():
-            inner = plan.inner[step.id]
-            file = os.path.relpath(step.file, plan.pipeline.file.resolve().parent)
-            row: Row = {"kind": "pipeline", "pipeline": file}
-            inside = inner_context(step, plan, context)
-            below = f"{within}{step.id}/"
-            # Its servers are asked at run time.
-            row["steps"] = [
-                step_view(one, inner, inside, (), surveys, below) for one in inner.steps
-            ]
-            return common | row | {"inputs": _shown(step.inputs, context)}
+            inner = [_step_json(one) for one in planned.inner]
+            row |= {"pipeline": planned.file(step), "steps": inner}
+            row |= {"inputs": planned.render(step.inputs)}
+    if (ruling := planned.ruling()) is not None:
+        row |= {"verdict": ruling.verdict, "rule": ruling.rule, "reason": ruling.reason}
+        row |= {} if ruling.hint is None else {"hint": ruling.hint}
+    return row
 
 
-def _flow(step: Step, context: Context, keys: KeySurvey | None) -> Row:
-    """When and how often the step runs, as far as the file specifies it."""
-    flow, foreach = step.flow, step.flow.foreach
+def _flow(planned: PlannedStep) -> Row:
+    """Return when and how often the step runs, as far as the file specifies it."""
+    flow, foreach, keys = planned.step.flow, planned.step.flow.foreach, planned.keys
     row: Row = {}
     if flow.when is not None:
         row["when"] = flow.when
     if foreach is not None:
-        over = foreach.expression or foreach.glob or _shown(foreach.file, context)
         most = foreach.max_failures
         row["foreach"] = {
-            "over": over,
-            "count": item_count(foreach, context, keys),
+            "over": planned.over,
+            "count": planned.count,
             "key": foreach.key,
             "on_duplicate": foreach.on_duplicate if foreach.key is not None else None,
             "repeated": None if keys is None else keys.repeated,
@@ -112,13 +193,13 @@ def _flow(step: Step, context: Context, keys: KeySurvey | None) -> Row:
     return row
 
 
-def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:
+def _prompt(planned: PlannedStep, step: PromptStep) -> Row:
     return {
-        "kind": "prompt",
-        "model": plan.model_of(step),
-        "system": "\n\n".join(str(_shown(text, context)) for text in systems_of(step)) or None,
-        "prompt": _prompt_shown(step.prompt, context),
-        **_attached(step, context),
+        "model": planned.plan.model_of(step),
+        "system": planned.system(step) or None,
+        "prompt": _prompt_json(planned, step.prompt),
+        **({} if step.continues is None else {"continues": step.continues}),
+        **({"attach": [_attachment(planned, one) for one in step.attach]} if step.attach else {}),
         "tool_choice": step.tool_choice,
         "tools": [
             {
@@ -127,43 +208,33 @@ def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, .
                 "rule": row.rule,
                 "depends_on_arguments": row.conditional,
             }
-            for row in (view(plan.policy, tool) for tool in visible_tools(step, tools))
+            for row in planned.views(step)
         ],
         "schema": step.output.schema if step.output else None,
         "attempts": step.output.attempts if step.output else 1,
-        **_kept_short(step.context),
+        **_context_json(step.context),
     }
 
 
-def _prompt_shown(prompt: Prompt | ServerPrompt, context: Context) -> JsonValue:
+def _prompt_json(planned: PlannedStep, prompt: Prompt | ServerPrompt) -> JsonValue:
     """The user prompt as far as known; for a server's prompt, its name."""
     if isinstance(prompt, Prompt):
-        return _shown(prompt.user, context)
-    arguments = _shown(dict(prompt.arguments), context)
+        return planned.render(prompt.user)
+    arguments = planned.render(dict(prompt.arguments))
     return {"server": prompt.server, "name": prompt.name, "arguments": arguments}
 
 
-def _attached(step: PromptStep, context: Context) -> Row:
-    """The attachments before the prompt, if any."""
-    row: Row = {}
-    if step.continues is not None:
-        row["continues"] = step.continues
-    if step.attach:
-        row["attach"] = [_attachment(one, context) for one in step.attach]
-    return row
+def _attachment(planned: PlannedStep, attachment: Attachment | Retrieval) -> JsonValue:
+    if isinstance(attachment, Retrieval):
+        row: Row = {"server": attachment.server, "query": planned.render(attachment.query)}
+        named: Row = {} if attachment.collection is None else {"collection": attachment.collection}
+        return {**row, "top_k": attachment.top_k, "threshold": attachment.threshold, **named}
+    ref = planned.render(attachment.ref)
+    return ref if attachment.server is None else {"server": attachment.server, "uri": ref}
 
 
-def _attachment(one: Attachment | Retrieval, context: Context) -> JsonValue:
-    if isinstance(one, Retrieval):
-        row: Row = {"server": one.server, "query": _shown(one.query, context)}
-        named: Row = {} if one.collection is None else {"collection": one.collection}
-        return {**row, "top_k": one.top_k, "threshold": one.threshold, **named}
-    ref = _shown(one.ref, context)
-    return ref if one.server is None else {"server": one.server, "uri": ref}
-
-
-def _kept_short(settings: Settings) -> Row:
-    """The limit on the conversation's length (L19), and its files (K82), if there are any."""
+def _context_json(settings: Settings) -> Row:
+    """The limit on the conversation's length, and its files, if there are any."""
     row: Row = {}
     if settings.max_tokens is not None:
         row = {
@@ -173,7 +244,7 @@ def _kept_short(settings: Settings) -> Row:
         }
     if settings.files:
         row |= {
-            "files": [_context_file(one) for one in settings.files],
+            "files": [_context_file(file) for file in settings.files],
             "refresh": settings.refresh,
             "file_limit": settings.file_limit,
             "round_limit": settings.round_limit,
@@ -182,7 +253,6 @@ def _kept_short(settings: Settings) -> Row:
 
 
 def _context_file(entry: ContextFile) -> JsonValue:
-    """An entry of `context.files` as it is written."""
     if entry.lines is not None:
         return {"path": entry.path, "lines": list(entry.lines)}
     if entry.name is not None:
@@ -190,44 +260,7 @@ def _context_file(entry: ContextFile) -> JsonValue:
     return {"path": entry.path, "show": "skeleton"} if entry.skeleton else entry.path
 
 
-def _call(step: CallStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:
-    name = tool_name(step.call)
-    known = next((tool for tool in tools if tool.name == name), presumed_tool(name, plan.pipeline))
-    arguments = _shown(step.arguments, context)
-    subject = known or Tool(name=name, wire=step.call, description="", input_schema={})
-    return {
-        "kind": "call",
-        "call": step.call,
-        "arguments": arguments,
-        "known": known is not None,
-    } | _verdict(plan, subject, arguments)
-
-
-def _run(step: RunStep, plan: Plan, context: Context) -> Row:
-    run = _shown(step.run if isinstance(step.run, str) else list(step.run), context)
-    shown = run if isinstance(run, str) else [str(word) for word in _items(run)]
-    arguments = dict(command_arguments(shown))
-    return {"kind": "run", "run": run, "call": str(LOCAL_COMMAND)} | _verdict(
-        plan, SHELL_RUN, arguments
-    )
-
-
-def _items(value: JsonValue) -> list[JsonValue]:
-    return list(value) if isinstance(value, (list, tuple)) else []
-
-
-def _verdict(plan: Plan, tool: Tool, arguments: JsonValue) -> Row:
-    """The verdict on the call as far as its arguments are known."""
-    known: JsonObject = arguments if isinstance(arguments, Mapping) else {}
-    ruling = decide(plan.policy, tool, known, mask=plan.secrets.mask)
-    waits = ruling.verdict == "ask" and any(is_template(text) for text in texts(arguments))
-    reason = f"{ruling.reason} (what it waits for may change that)" if waits else ruling.reason
-    hint = {} if ruling.hint is None else {"hint": ruling.hint}
-    return {"verdict": ruling.verdict, "rule": ruling.rule, "reason": reason, **hint}
-
-
-def _shown(source: JsonValue, context: Context) -> JsonValue:
-    """`source` rendered, or as written if it depends on an earlier step."""
+def _render(source: JsonValue, context: Context) -> JsonValue:
     if isinstance(source, str):
         if any(name.startswith("steps") for name in references(source)):
             return source
@@ -236,20 +269,52 @@ def _shown(source: JsonValue, context: Context) -> JsonValue:
         except AishError:
             return source
     if isinstance(source, Mapping):
-        return {key: _shown(value, context) for key, value in source.items()}
+        return {key: _render(value, context) for key, value in source.items()}
     if isinstance(source, (list, tuple)):
-        return [_shown(value, context) for value in source]
+        return [_render(value, context) for value in source]
     return source
 
 
-def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject:
-    """Everything a reviewer needs before the run; `found` is `None` offline.
+@frozen
+class PlannedServer:
+    """A server with its state, if it was asked; `sandbox` is that of its packs' commands.
 
-    Server states are omitted if only a lock was read.
+    `options` are those that differ from the defaults, `asks` the models that its packs may ask.
     """
-    pipeline = plan.pipeline
-    context = template_context(pipeline, options, {})
+
+    alias: str
+    where: str
+    required: bool | None
+    state: str
+    tools: int | None
+    error: str | None
+    options: tuple[str, ...]
+    asks: tuple[str, ...]
+    sandbox: str
+
+
+@frozen
+class Preview:
+    """Everything a reviewer needs before the run."""
+
+    plan: Plan
+    options: RunOptions
+    context: Context
+    servers: tuple[PlannedServer, ...]
+    steps: tuple[PlannedStep, ...]
+
+
+def preview_of(plan: Plan, options: RunOptions, found: Look | None) -> Preview:
+    """The preview of a plan; `found` is `None` offline, and without servers if a lock was read."""
+    context = template_context(plan.pipeline, options, {})
     tools = () if found is None else tuple(row.tool for row in found.tools)
+    steps = tuple(planned_steps(plan, context, tools, options.surveys))
+    return Preview(plan, options, context, tuple(_servers(plan, found)), steps)
+
+
+def preview_json(preview: Preview) -> JsonObject:
+    plan, options = preview.plan, preview.options
+    pipeline, counted = plan.pipeline, requests(plan, preview.context, options.surveys)
     return {
         "pipeline": pipeline.name,
         "file": str(pipeline.file),
@@ -262,80 +327,89 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
                 "alias": alias,
                 "model": model_name(m.entry),
                 "origin": origin(m.entry),
-                "price": price_view(plan, alias),
+                "price": _price(plan, alias),
                 "max_tokens": answer_limit(m.entry.params),
             }
             for alias, m in plan.models.items()
         ],
         "unusable": [{"alias": alias, "why": why} for alias, why in plan.unusable.items()],
-        "servers": _servers(plan, found),
+        "servers": [_server_json(server) for server in preview.servers],
         "missing": [
             {
-                "variable": one.name,
-                "path": one.problem.path,
-                "file": one.problem.position.file,
-                "line": one.problem.position.line,
-                "key": one.key,
+                "variable": variable.name,
+                "path": variable.problem.path,
+                "file": variable.problem.position.file,
+                "line": variable.problem.position.line,
+                "key": variable.key,
             }
-            for one in plan.missing
+            for variable in plan.missing
         ],
         "lock": None if plan.lock is None else str(lock_path(pipeline)),
-        "rules": [_rule(rule, pipeline) for rule in plan.policy.all()],
+        "rules": [
+            {"list": rule.list, "rule": rule.text}
+            | ({"note": _EVERY_COMMAND} if note_on(rule, pipeline) else {})
+            for rule in plan.policy.all()
+        ],
         "on_denied": pipeline.on_denied or "fail",
         "limits": limits_of(plan),
-        "steps": [step_view(step, plan, context, tools, options.surveys) for step in plan.steps],
+        "steps": [_step_json(step) for step in preview.steps],
         "outputs": pipeline.outputs,
-        "requests": requests(plan, context, options.surveys),
-        "cost_usd": cost_view(plan, context),
+        "requests": {"at_least": counted.least, "at_most": counted.most}
+        | ({"uncounted": counted.uncounted} if counted.most is None else {}),
+        "cost_usd": {"at_most": most_cost(plan, preview.context)},
     }
 
 
-def _rule(rule: Rule, pipeline: Pipeline) -> Row:
-    """A rule; with a note where it approves more than its short text says (K47)."""
-    row: Row = {"list": rule.list, "rule": rule.text}
+def _price(plan: Plan, alias: str) -> JsonValue:
+    price = price_of(plan, alias)
+    if isinstance(price, Rates):
+        return {"input": price.input, "output": price.output}
+    return None if price is None else "listed"
+
+
+_EVERY_COMMAND = "approves every command, folder, shell and variable"
+
+
+def note_on(rule: Rule, pipeline: Pipeline) -> str:
     tool = presumed_tool(ToolName(rule.server, rule.tool), pipeline)
-    if rule.list == "auto_approve" and tool is not None and approves_every_command(rule, tool):
-        row["note"] = "approves every command, folder, shell and variable"
-    return row
+    if rule.list != "auto_approve" or tool is None or not approves_every_command(rule, tool):
+        return ""
+    return _EVERY_COMMAND
 
 
-def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:
-    states = {} if found is None else {info.alias: info for info in found.servers}
-    rows: list[JsonValue] = []
-    pipeline = plan.pipeline
-    for server in plan.servers:
-        entry = server.entry
+def _server_json(server: PlannedServer) -> Row:
+    keys = {"alias", "where", "required", "state", "tools", "error"}
+    return {name: value for name, value in asdict(server).items() if name in keys or value}
+
+
+def _servers(plan: Plan, look: Look | None) -> Iterator[PlannedServer]:
+    states = {} if look is None else {info.alias: info for info in look.servers}
+    for entry in (server.entry for server in plan.servers):
         info = states.get(entry.alias)
-        more: Row = {}
-        if options := option_words(entry.options):
-            more["options"] = options
-        if asked := tuple(models_of_packs((entry,), pipeline.models, plan.default_model)):
-            more["asks"] = tuple(dict.fromkeys(asked))
-        if info is not None and info.state == "ready" and (sandbox := _sandboxes(entry)):
-            more["sandbox"] = sandbox
-        rows.append(
-            {
-                "alias": entry.alias,
-                "where": entry.url or " ".join(entry.command) or f"pack {', '.join(entry.pack)}",
-                "required": entry.required,
-                "state": "not asked" if info is None else info.state,
-                "tools": None if info is None else info.tools,
-                "error": None if info is None else info.error,
-                **more,
-            }
+        asks = models_of_packs((entry,), plan.pipeline.models, plan.default_model)
+        is_ready = info is not None and info.state == "ready"
+        yield PlannedServer(
+            alias=entry.alias,
+            where=entry.url or " ".join(entry.command) or f"pack {', '.join(entry.pack)}",
+            required=entry.required,
+            state="not asked" if info is None else info.state,
+            tools=None if info is None else info.tools,
+            error=None if info is None else info.error,
+            options=option_words(entry.options),
+            asks=tuple(dict.fromkeys(asks)),
+            sandbox=_sandboxes(entry) if is_ready else "",
         )
-    return rows
 
 
 def _sandboxes(entry: ServerEntry) -> str:
-    """What commands of a server's packs are confined by on this machine, tried (K53)."""
-    shell, proc = entry.options.shell, entry.options.proc
-    given = [(shell.sandbox, shell.network)] if "shell" in entry.pack else []
-    given += [(proc.sandbox, proc.network)] if "proc" in entry.pack else []
-    if not given:
+    """Return the sandboxes of a server's packs on this machine, tried."""
+    packs = [pack for pack in ("shell", "proc") if pack in entry.pack]
+    if not packs:
         return ""
+    from aish.packs.command_options import ShellOptions
     from aish.system.process.sandbox import choose_sandbox
 
     root = None if entry.root is None else entry.root.resolve()
-    found = {choose_sandbox(one, os.environ, root, network=network) for one, network in given}
-    return ", ".join(sorted(found))
+    options = [entry.options.get(pack) or ShellOptions() for pack in packs]
+    sandboxes = {choose_sandbox(o.sandbox, os.environ, root, network=o.network) for o in options}
+    return ", ".join(sorted(sandboxes))

@@ -1,5 +1,6 @@
 """Lists the tools of a pipeline and the rules' verdict on each, without running it."""
 
+import os
 from typing import Literal
 
 from aish.core.errors import AishError, LockDiffersError
@@ -8,12 +9,15 @@ from aish.core.frozen import frozen
 from aish.core.protocols import Emit
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool
-from aish.engine.environment import RunEnvironment
+from aish.engine.environment import Opening, RunEnvironment, mask_opening
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import lock_errors, open_toolbox
-from aish.engine.resources.toolbox import unmatched
+from aish.engine.resources.toolbox import rules_without_tool
+from aish.engine.run_folder import RunFolder
 from aish.policy.decide import decide
-from aish.policy.rules import Policy, unmatched_rules
+from aish.policy.rules import Policy, rules_without_tools
+from aish.system.clock import SystemClock
+from aish.terminal.unattended import Unattended
 
 MANY_TOOLS = 128
 """More tools in one request are refused by many endpoints."""
@@ -31,7 +35,7 @@ class ToolView:
 
 @frozen
 class Look:
-    """What the servers of a pipeline currently offer, and which rules match none of it.
+    """The tools that the servers of a pipeline offer now, and the rules that match none of them.
 
     `locked` is the verdict of an enforced lock; `kept_out` are the tools that it excludes, and how
     they differ.
@@ -44,16 +48,28 @@ class Look:
     kept_out: tuple[str, ...] = ()
 
 
+def bare_environment(plan: Plan, emit: Emit, opening: Opening | None = None) -> RunEnvironment:
+    """Keeps nothing and asks nobody: for commands that only look at servers."""
+    mask = plan.secrets.mask
+    return RunEnvironment(
+        emit=emit,
+        approver=Unattended(),
+        clock=SystemClock(),
+        folder=RunFolder(id="look", path=None, mask=mask),
+        environ=dict(os.environ),
+        opening=mask_opening(opening, mask),
+    )
+
+
 async def look(plan: Plan, environment: RunEnvironment) -> Look:
-    """Connect to the servers, list their tools, disconnect."""
     async with open_toolbox(plan, environment) as box:
         listed = box.tools.listed()
         return Look(
             tools=tuple(view(plan.policy, tool) for tool in listed),
             servers=box.servers,
-            unmatched=unmatched(plan.policy, box.tools),
+            unmatched=rules_without_tool(plan.policy, box.tools),
             locked=lock_errors(box.tools),
-            kept_out=() if box.tools.watch is None else box.tools.watch.kept_out(),
+            kept_out=() if box.tools.watch is None else box.tools.watch.exclusions(),
         )
 
 
@@ -62,11 +78,11 @@ def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
     if plan.lock is None:
         return None
     from aish.engine.plan.lock import known_servers, locked_tools
-    from aish.engine.resources.lock_watch import begun_watch
+    from aish.engine.resources.lock_watch import start_watch
 
     locked: tuple[AishError, ...] = ()
     try:
-        begun_watch(plan, plan.lock, emit)
+        start_watch(plan, plan.lock, emit)
     except LockDiffersError as error:
         locked = (error,)
 
@@ -75,13 +91,12 @@ def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
     return Look(
         tools=tuple(view(plan.policy, tool) for tool in known),
         servers=(),
-        unmatched=unmatched_rules(plan.policy, known) if complete else (),
+        unmatched=rules_without_tools(plan.policy, known) if complete else (),
         locked=locked,
     )
 
 
 def view(policy: Policy, tool: Tool) -> ToolView:
-    """The verdict on a call of `tool` with unknown arguments."""
     ruling = decide(policy, tool, {})
-    depends = any(rule.covers(tool.name) and not rule.unconditional for rule in policy.deciding())
+    depends = any(rule.covers(tool.name) and not rule.unconditional for rule in policy.deciders())
     return ToolView(tool, ruling.verdict, ruling.rule, conditional=depends)

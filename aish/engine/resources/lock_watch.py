@@ -1,4 +1,4 @@
-"""The lock of a run: admitted tools, and differences from the pins (P8).
+"""The lock of a run: admitted tools, and differences from the pins.
 
 One `LockWatch` checks everything that lists or calls tools. A difference is reported at once, and
 excluded for the rest of the run, whatever the server sends later.
@@ -11,11 +11,11 @@ from aish.core.events import NOWHERE, Level, Notice
 from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.lock import (
-    declared,
+    difference_names,
     is_ignored,
     lock_path,
-    named,
     pin_now,
+    pins_of_file,
     summary,
 )
 from aish.engine.plan.plan import Plan
@@ -23,6 +23,7 @@ from aish.policy.lock import (
     Difference,
     Lock,
     address_differences,
+    instructions_difference,
     stale_differences,
     tool_difference,
 )
@@ -36,7 +37,7 @@ class LockWatch:
 
     def __init__(self, plan: Plan, lock: Lock, emit: Emit) -> None:
         self._pinned = lock
-        self._now = declared(plan.pipeline, plan.secrets)
+        self._now = pins_of_file(plan.pipeline, plan.secrets)
         self._secrets = plan.secrets
         self._path = lock_path(plan.pipeline)
         self._pipeline = plan.pipeline
@@ -56,9 +57,9 @@ class LockWatch:
             LockDiffersError: a server, a model or a prompt differs from its pin, and that
                 is enforced.
         """
-        for found in address_differences(self._pinned, self._now):
-            self._servers[found.name] = found
-            self._say(found)
+        for difference in address_differences(self._pinned, self._now):
+            self._servers[difference.name] = difference
+            self._say(difference)
         for found in stale_differences(self._pinned, self._now):
             if not self._matters(found):
                 self._notice("info", "lock_stale", found)
@@ -72,6 +73,12 @@ class LockWatch:
     def hold(self, offering: "Registry") -> None:
         """Compare what servers offer with the pins; `look_again` repeats that."""
         self._offering = offering
+        for alias, text in offering.instructions().items():
+            pin = self._pinned.servers.get(alias)
+            difference = instructions_difference(alias, pin, self._secrets.mask(text))
+            if difference is not None and alias not in self._servers:
+                self._servers[alias] = difference
+                self._say(difference)
         offering.hold_to(self.look_again, self.offers)
         self.look_again()
         here = {ToolName(tool.name.server, tool.name.name) for tool in offering.listed()}
@@ -88,12 +95,12 @@ class LockWatch:
             self.offers(tool)
 
     def offers(self, tool: Tool) -> bool:
-        """Whether a tool matches its pin, and always did in this run."""
+        """Return true if a tool matches its pin, and always did in this run."""
         if self._good.get(tool.name) is not tool and not self._is_out(tool.name):
             self._compare(tool)
         return not self._is_out(tool.name)
 
-    def withdrawn(self, name: ToolName) -> str | None:
+    def exclusion_reason(self, name: ToolName) -> str | None:
         """Why a tool may not be called, if so, after comparing its current definition."""
         tool = self._offering.by_name(name) if self._offering else None
         if tool is not None:
@@ -109,14 +116,13 @@ class LockWatch:
 
     def error(self) -> AishError | None:
         """The error that ends the run with 7: the differences, if the lock is enforced."""
-        found = self.differences
-        if not found or not self._enforced:
+        differences = self.differences
+        if not differences or not self._enforced:
             return None
-        verb = "differs" if len(found) == 1 else "differ"
-        return self.refusal(f"{named(found)} {verb} from the lock")
+        verb = "differs" if len(differences) == 1 else "differ"
+        return self.refusal(f"{difference_names(differences)} {verb} from the lock")
 
-    def kept_out(self) -> tuple[str, ...]:
-        """The excluded servers and tools, and how they differ."""
+    def exclusions(self) -> tuple[str, ...]:
         return tuple(summary(one) for one in (*self._servers.values(), *self._tools.values()))
 
     def refusal(self, message: str) -> LockDiffersError:
@@ -144,7 +150,7 @@ class LockWatch:
         return (*self._servers.values(), *self._asked, *self._tools.values())
 
     def _matters(self, found: Difference) -> bool:
-        """Whether a model that may be asked, or a prompt, differs from its pin."""
+        """Return true if a model that may be asked, or a prompt, differs from its pin."""
         if found.change == "removed":
             return False
         return found.kind == "prompt" or (found.kind == "model" and found.name in self._models)
@@ -158,21 +164,21 @@ class LockWatch:
         now = pin_now(tool, self._secrets)
         # A server that is not in the file was connected by the user in this session.
         before = None if pinned is None else pinned.tools.get(own)
-        found = None if pinned is None else tool_difference(server, own, before, now)
-        if found is None:
+        difference = None if pinned is None else tool_difference(server, own, before, now)
+        if difference is None:
             self._good[tool.name] = tool
             return
-        self._tools[tool.name] = found
-        self._say(found)
+        self._tools[tool.name] = difference
+        self._say(difference)
 
-    def _say(self, found: Difference) -> None:
-        self._notice("error" if self._enforced else "warning", "lock_differs", found)
+    def _say(self, difference: Difference) -> None:
+        self._notice("error" if self._enforced else "warning", "lock_differs", difference)
 
-    def _notice(self, level: Level, code: str, found: Difference) -> None:
-        self._emit(Notice(NOWHERE, level, code, f"{self._path.name}: {summary(found)}"))
+    def _notice(self, level: Level, code: str, difference: Difference) -> None:
+        self._emit(Notice(NOWHERE, level, code, f"{self._path.name}: {summary(difference)}"))
 
 
-def begun_watch(plan: Plan, lock: Lock, emit: Emit) -> LockWatch:
+def start_watch(plan: Plan, lock: Lock, emit: Emit) -> LockWatch:
     """The `LockWatch` of a plan's lock.
 
     Raises:

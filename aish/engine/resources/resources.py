@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+import anyio
+
 from aish.agent.result_limit import no_spans
 from aish.agent.runtime import AgentRuntime
 from aish.config.model import LoopLimits, PromptStep, ServerEntry
@@ -61,7 +63,7 @@ class Toolbox:
 
 @frozen
 class RunFiles:
-    """What all conversations of a run share about files: the tag of their blocks, its cassette.
+    """State about files that all conversations of a run share: the tag of blocks, the cassette.
 
     `worker` parses the files of which definitions are shown, if there are any.
     """
@@ -90,7 +92,7 @@ async def open_toolbox(
     meter: Meter | None = None,
     servers: OpenServers | None = None,
 ) -> AsyncGenerator[Toolbox]:
-    """Open the servers, all at once (M5); no model.
+    """Open the servers, all at once; no model.
 
     `servers` overrides how they are opened, even if the plan has none. A server that fails to start
     is in `Toolbox.servers` with its reason; `require_servers` decides whether that is an error.
@@ -129,7 +131,7 @@ async def open_resources(
 ) -> AsyncGenerator[Resources]:
     """Open the servers and then the models; `meter` counts the requests.
 
-    Includes those of sub-pipelines: what is missing is known before anything is paid for (M5). All
+    Includes those of sub-pipelines: what is missing is known before anything is paid for. All
     share the `throttles` of their endpoints. `servers` overrides how they are opened.
 
     Raises:
@@ -154,7 +156,19 @@ async def open_resources(
         runtime = replace(box.runtime, long_texts={}, tells_cut_off=True, models=models)
         worker = _parser_of_files(plan, box.reaper, stack)
         files = RunFiles(environment.context_tag, environment.recorder, worker)
-        yield Resources(models, box.tools, runtime, box.servers, files, inner)
+        resources = Resources(models, box.tools, runtime, box.servers, files, inner)
+        if inner:
+            stack.push_async_callback(_close_servers, plan, resources)
+        yield resources
+
+
+async def _close_servers(plan: Plan, resources: Resources) -> None:
+    """Close the servers of all sub-pipelines at the same time, within one time limit."""
+    registries = [part.tools.servers for _, part in parts(plan, resources)]
+    with anyio.CancelScope(shield=True):
+        async with anyio.create_task_group() as tasks:
+            for registry in filter(None, registries):
+                tasks.start_soon(registry.close)
 
 
 def _parser_of_files(plan: Plan, reaper: Reaper, stack: AsyncExitStack) -> "ParseWorker | None":
@@ -185,13 +199,12 @@ def all_servers(resources: Resources, prefix: str = "") -> tuple[ServerInfo, ...
 
 
 def missing_server(plan: Plan, servers: tuple[ServerInfo, ...]) -> ServerInfo | None:
-    """The first required server that did not start."""
     required = {server.entry.alias for server in plan.servers if server.entry.required}
     return next((s for s in servers if s.state == "failed" and s.alias in required), None)
 
 
 def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
-    """Refuse to continue without a required server (M5).
+    """Refuse to continue without a required server.
 
     Raises:
         UnavailableError: names the first that failed, with its reason.
@@ -203,6 +216,18 @@ def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
             where=f"mcp server `{server.alias}`",
             hint=_start_hint(server, {one.entry.alias: one.entry for one in plan.servers}),
         )
+
+
+def require_live_servers(plan: Plan, resources: Resources) -> None:
+    """Refuse to begin more work once a required server is lost for good.
+
+    Raises:
+        UnavailableError: names the server, with its reason.
+    """
+    for part, opened in parts(plan, resources):
+        registry = opened.tools.servers
+        if registry is not None and registry.has_failed:
+            require_servers(part, registry.servers)
 
 
 _CERTIFICATE = lazy_pattern(
@@ -229,7 +254,7 @@ def _start_hint(server: ServerInfo, entries: Mapping[str, ServerEntry]) -> str:
 
 
 def lock_errors(tools: AllTools | None) -> tuple[AishError, ...]:
-    """The current differences by an enforced lock (P8)."""
+    """The current differences by an enforced lock."""
     error = tools.watch.error() if tools is not None and tools.watch is not None else None
     return () if error is None else (error,)
 
@@ -253,9 +278,9 @@ def watch_of(plan: Plan, emit: Emit) -> "LockWatch | None":
     """
     if plan.lock is None:
         return None
-    from aish.engine.resources.lock_watch import begun_watch
+    from aish.engine.resources.lock_watch import start_watch
 
-    return begun_watch(plan, plan.lock, emit)
+    return start_watch(plan, plan.lock, emit)
 
 
 def _runtime(
@@ -268,19 +293,19 @@ def _runtime(
     stack.push_async_callback(worker.close)
 
     async def check(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
-        problems = await check_any(schema, value, worker)
+        problems = await check_any(schema, value, worker.check)
         masked = plan.secrets.mask_json(value) if problems else value
         if masked == value:
             return problems
         # Problems show the beginning of a value, and a truncated secret would not be recognized.
-        return await check_any(schema, masked, worker) or (_UNFIT,)
+        return await check_any(schema, masked, worker.check) or (_UNFIT,)
 
     gate = Gate(
         plan.policy,
         environment.approver,
         environment.folder.id,
         check,
-        tools.withdrawn,
+        tools.denial_of,
         environment.staging,
         environment.reviewed,
         plan.secrets.mask,
@@ -318,7 +343,7 @@ async def open_models(
         ready = resolved
         if resolved.entry.embedded is not None:
             try:
-                ready = await _embedded(resolved, environment, box.reaper, stack)
+                ready = await _start_if_embedded(resolved, environment, box.reaper, stack)
             except UnavailableError as error:
                 if alias not in plan.of_packs:
                     raise
@@ -355,7 +380,7 @@ def _client(model: ResolvedModel, environment: RunEnvironment) -> MakeClient:
     return environment.recorder.make_client(model)
 
 
-async def _embedded(
+async def _start_if_embedded(
     resolved: ResolvedModel, environment: RunEnvironment, reaper: Reaper, stack: AsyncExitStack
 ) -> ResolvedModel:
     if environment.recorder is not None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from anyio import CancelScope, create_task_group
+from anyio import CancelScope
 
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Notice
@@ -20,6 +20,7 @@ from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.client.server_requests import Elicit
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
+from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 async def open_servers(
     plan: Plan, environment: RunEnvironment, reaper: Reaper
 ) -> AsyncGenerator[Registry]:
-    """Connect to the servers, all at once (M5); replayed ones are not contacted (C6).
+    """Connect to the servers, all at once; replayed ones are not contacted.
 
     Raises:
         UsageError: two tools share a name, or a pack's root is not allowed.
@@ -64,7 +65,7 @@ async def open_servers(
 
 
 def beginnings(plan: Plan, prefix: str = "") -> Iterator[str]:
-    """What is done with each server that may take long, which no pack does."""
+    """Describe the start of each server that may take long, which no pack does."""
     for server in plan.servers:
         if not server.entry.pack:
             verb = "starting" if server.entry.command else "connecting to"
@@ -87,8 +88,8 @@ class LiveServers:
         """
         return _connection(server, self.plan, self.services)
 
-    def following(self, plan: Plan, environment: RunEnvironment) -> "LiveServers":
-        """The same registry, for servers of another plan with the same secrets."""
+    def for_plan(self, plan: Plan, environment: RunEnvironment) -> "LiveServers":
+        """A copy of the registry for servers of another plan with the same secrets."""
         services = self.services
         if services is not None:
             services = replace(services, **_of_plan(plan, environment))
@@ -127,7 +128,7 @@ async def open_live_servers(
 
 
 def tool_name_limit(plan: Plan) -> int:
-    """Of all models, so that `-m` and commands without a model see the same names (M4)."""
+    """The least of all models, so that `-m` and commands without one see the same names."""
     return min((entry.max_tool_name for entry in plan.pipeline.models.values()), default=64)
 
 
@@ -135,7 +136,7 @@ def tool_name_limit(plan: Plan) -> int:
 async def pack_services(
     plan: Plan, environment: RunEnvironment, reaper: Reaper
 ) -> "AsyncGenerator[PackServices]":
-    """What the packs of a run share; they are closed before it."""
+    """Open the services of a run's packs; packs are closed before them."""
     from aish.packs.framework.pack import PackServices
     from aish.packs.parse_worker import ParseWorker
 
@@ -144,8 +145,7 @@ async def pack_services(
     def notice(code: str, text: str) -> None:
         environment.emit(Notice(NOWHERE, "warning", code, text))
 
-    problem: Exception | None = None
-    async with create_task_group() as tasks:
+    async with task_group() as tasks:
         try:
             yield PackServices(
                 tasks=tasks,
@@ -164,13 +164,9 @@ async def pack_services(
                 servers=tuple(server.entry.alias for server in plan.servers),
                 **_of_plan(plan, environment),
             )
-        except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
-            problem = error
         finally:
             with CancelScope(shield=True):
                 await worker.close()
-    if problem is not None:
-        raise problem
 
 
 class _PlanServices(TypedDict):
@@ -182,28 +178,22 @@ class _PlanServices(TypedDict):
 
 
 def _of_plan(plan: Plan, environment: RunEnvironment) -> _PlanServices:
-    """What packs are given of a plan."""
-    secrets = {name: value for one in plan.servers for name, value in one.named.items()}
-    return {
-        "secrets": secrets,
-        "own_files": _own_files(plan, environment),
-        "models": _file_models(plan),
-        "default_model": plan.default_model,
-        "runs": _runs(plan, environment),
-    }
-
-
-def _file_models(plan: Plan) -> "Mapping[str, FileModel]":
-    """The models of the file, and why some cannot be asked."""
+    secrets = {name: value for server in plan.servers for name, value in server.named.items()}
     from aish.packs.framework.pack import FileModel
 
-    found: dict[str, FileModel] = {}
+    models: dict[str, FileModel] = {}
     for alias, entry in plan.pipeline.models.items():
         resolved = plan.models.get(alias)
         own = entry if resolved is None else resolved.entry
         problem = plan.unusable.get(alias, "")
-        found[alias] = FileModel(origin(own), problem, has_proxy=own.proxy is not None)
-    return found
+        models[alias] = FileModel(origin(own), problem, has_proxy=own.proxy is not None)
+    return {
+        "secrets": secrets,
+        "own_files": own_files(plan) | environment.own_files | _recorded_files(environment),
+        "models": models,
+        "default_model": plan.default_model,
+        "runs": _runs(plan, environment),
+    }
 
 
 def _runs(plan: Plan, environment: RunEnvironment) -> Path:
@@ -217,13 +207,13 @@ def _runs(plan: Plan, environment: RunEnvironment) -> Path:
 def _connection(
     server: ResolvedServer, plan: Plan, services: "PackServices | None"
 ) -> ServerConnection:
-    found = ServerConnection(entry=server.entry, token=server.token)
+    connection = ServerConnection(entry=server.entry, token=server.token)
     if services is None and server.entry.pack:
         # A pack of a server that is only replayed would access the disk.
-        return found
-    found = replace(found, child_env=server.child_env)
+        return connection
+    connection = replace(connection, child_env=server.child_env)
     if services is None or not server.entry.pack:
-        return found
+        return connection
     from aish.packs.framework.server import open_packs
 
     try:
@@ -237,12 +227,7 @@ def _connection(
     except UsageError as error:
         error.where = error.where or f"mcp server `{server.entry.alias}`"
         raise
-    return replace(found, pack=pack, let_go=pack.shutdown)
-
-
-def _own_files(plan: Plan, environment: RunEnvironment) -> frozenset[Path]:
-    """The files that the whole run is made of (K19)."""
-    return own_files(plan) | environment.own_files | _recorded_files(environment)
+    return replace(connection, pack=pack, let_go=pack.shutdown)
 
 
 def _recorded_files(environment: RunEnvironment) -> frozenset[Path]:

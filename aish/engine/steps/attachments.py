@@ -1,7 +1,8 @@
-"""Attachments before a prompt's own text: files of the project, and server resources (M12)."""
+"""Attachments before a prompt's own text: files of the project, and server resources."""
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import can_be_attached, describe
 from aish.config.model import Attachment
@@ -11,8 +12,10 @@ from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Media, Part
 from aish.engine.plan.uris import is_uri, matches
-from aish.engine.resources.toolbox import Offers
 from aish.templates.project_file import ProjectFileError, project_file
+
+if TYPE_CHECKING:
+    from aish.mcp.client.registry import Registry
 
 _LARGEST = 20 * 1024 * 1024
 _LONGEST_NAME = 500
@@ -44,12 +47,7 @@ class Attached:
 
 
 async def attachment(
-    wanted: Attachment,
-    servers: Offers | None,
-    folder: Path,
-    limit: int,
-    *,
-    sees_images: bool,
+    wanted: Attachment, servers: "Registry | None", folder: Path, limit: int, *, sees_images: bool
 ) -> Attached:
     """A file of `folder`, or a resource, as shown to a model; `wanted.ref` is not a template here.
 
@@ -63,10 +61,10 @@ async def attachment(
     else:
         parts = await _resource(wanted, servers)
     refuse_long(f"`{wanted.ref}`", (part.text for part in parts if part.text is not None), limit)
-    return _shown(wanted, parts, sees_images=sees_images)
+    return _format_parts(wanted, parts, sees_images=sees_images)
 
 
-def joined(pieces: Iterable[Attached], text: str) -> Attached:
+def join_attachments(pieces: Iterable[Attached], text: str) -> Attached:
     """A user turn: the attachments, then its own text."""
     pieces = tuple(pieces)
     return Attached(
@@ -83,9 +81,9 @@ def refuse_long(what: str, texts: Iterable[str], limit: int) -> None:
     """
     size = sum(len(safe_utf8(text).encode()) for text in texts)
     if size > limit:
-        said = f"{what} has {size:,} bytes of text, and `result_limit` is {limit:,}"
+        message = f"{what} has {size:,} bytes of text, and `result_limit` is {limit:,}"
         hint = f"shorten it, or write `result_limit: {-(-size // 1024)}KiB`"
-        raise StepFailedError(said, hint=hint)
+        raise StepFailedError(message, hint=hint)
 
 
 def file_data(folder: Path, name: str) -> bytes:
@@ -110,8 +108,8 @@ def _file(folder: Path, name: str) -> Part:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         hint = "attachments are text, or images as PNG, JPEG, GIF or WebP"
-        said = f"the attachment `{name}` is neither UTF-8 text nor an image"
-        raise StepFailedError(said, hint=hint) from error
+        message = f"the attachment `{name}` is neither UTF-8 text nor an image"
+        raise StepFailedError(message, hint=hint) from error
     return Part(name, mime_of(name), text=text)
 
 
@@ -127,7 +125,7 @@ def _picture(data: bytes) -> str | None:
     return next((kind for start, kind in _SIGNATURES if data.startswith(start)), None)
 
 
-async def _resource(wanted: Attachment, servers: Offers | None) -> tuple[Part, ...]:
+async def _resource(wanted: Attachment, servers: "Registry | None") -> tuple[Part, ...]:
     if servers is None:
         raise StepFailedError(f"no server is declared to read `{wanted.ref}` from")
     server = wanted.server or await _server_of(wanted.ref, servers)
@@ -140,9 +138,9 @@ async def _resource(wanted: Attachment, servers: Offers | None) -> tuple[Part, .
     return parts
 
 
-async def _server_of(uri: str, servers: Offers) -> str:
+async def _server_of(uri: str, servers: "Registry") -> str:
     """The server of a resource: one that lists it, whose template it matches, or the only one."""
-    able = await servers.declaring("resources")
+    able = await servers.aliases_with("resources")
     if not able:
         raise StepFailedError(f"no server offers resources, so none has `{uri}`")
     if len(able) == 1:
@@ -150,19 +148,19 @@ async def _server_of(uri: str, servers: Offers) -> str:
     listed = await servers.resources()
     exact = [one.server for one in listed if not one.template and one.uri == uri]
     fitting = exact or [one.server for one in listed if one.template and matches(one.uri, uri)]
-    found = tuple(dict.fromkeys(fitting))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        said = f"`{uri}` is a resource of several servers: {backticked(found)}"
+    aliases = tuple(dict.fromkeys(fitting))
+    if len(aliases) == 1:
+        return aliases[0]
+    if aliases:
+        message = f"`{uri}` is a resource of several servers: {backticked(aliases)}"
     else:
         known = backticked(able)
-        said = f"`{uri}` is listed by none of the servers that have resources: {known}"
-    hint = f'name its server: `{{server: {(found or able)[0]}, uri: "{uri}"}}`'
-    raise StepFailedError(said, hint=hint)
+        message = f"`{uri}` is listed by none of the servers that have resources: {known}"
+    hint = f'name its server: `{{server: {(aliases or able)[0]}, uri: "{uri}"}}`'
+    raise StepFailedError(message, hint=hint)
 
 
-def _shown(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:
+def _format_parts(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:
     """Each part between two lines that name its source.
 
     The server's name for it is shown completely or not at all: a truncated secret in it would not
@@ -175,9 +173,9 @@ def _shown(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> A
         kind = for_line(part.mime) if len(part.mime) <= _LONGEST_MIME else ""
         body = safe_utf8(part.text or "")
         if part.media is not None:
-            seen = sees_images and can_be_attached(part.media)
-            body = describe(part.media, attached=seen)
-            media += [part.media] if seen else []
+            is_attached = sees_images and can_be_attached(part.media)
+            body = describe(part.media, attached=is_attached)
+            media += [part.media] if is_attached else []
         head = f"[attached: {name} ({kind})]" if kind else f"[attached: {name}]"
         blocks.append(f"{head}\n{body.removesuffix(chr(10))}\n[end of {name}]")
     return Attached("\n\n".join(blocks), tuple(media))

@@ -14,7 +14,7 @@ from aish.core.errors import ExitCode
 from aish.core.events import Place, StepStatus
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
-from aish.core.protocols import Asking
+from aish.core.protocols import Asking, Clock, Emit
 from aish.core.text import safe_utf8
 from aish.engine.activity import Activity
 from aish.engine.cancellation import Cancellation
@@ -25,6 +25,7 @@ from aish.engine.plan.template_context import template_context
 from aish.engine.records import ItemRecord, StepRecord
 from aish.engine.resources.resources import Resources
 from aish.engine.run_values import Concurrency, TimeLimit
+from aish.policy.questions import Questions
 
 if TYPE_CHECKING:
     from aish.engine.resume_state import ResumeState, Unfinished
@@ -88,18 +89,35 @@ class StepContext:
     anew: bool = False
     told: set[str] = field(default_factory=set)
 
+    @property
+    def agent(self) -> AgentRuntime:
+        """The tools of the run, with the gate before them; a step has it under its own settings."""
+        return self.resources.runtime
+
+    @property
+    def emit(self) -> Emit:
+        return self.agent.emit
+
+    @property
+    def clock(self) -> Clock:
+        return self.agent.clock
+
+    @property
+    def questions(self) -> Questions:
+        """The questions of the whole run about its calls."""
+        return self.agent.gate.questions
+
     def name(self, step: Step) -> str:
         """The step's id as events have it: `outer/inner` in a sub-pipeline."""
         return self.prefix + step.id
 
     def place(self, step: Step) -> Place:
-        """The place of the step's events."""
         own = None if self.item is None else self.item.key
         keys = [key for key in (self.within, own) if key is not None]
         return Place(self.prefix + step.id, "/".join(keys) or None)
 
     def tells_first(self, code: str) -> bool:
-        """Whether nothing of the run has given this notice before; from now on something has."""
+        """Return true for the first call with this notice in the run."""
         is_first = code not in self.told
         self.told.add(code)
         return is_first
@@ -111,8 +129,8 @@ class StepContext:
             self.plan.pipeline, self.options, self.records, self.plan.variables, more
         )
 
-    def unfinished(self, step: Step) -> "Unfinished | None":
-        """The conversation of an earlier part that the step or item goes on with, if any (A10).
+    def earlier_turns(self, step: Step) -> "Unfinished | None":
+        """The conversation of an earlier part that the step or item goes on with, if any.
 
         Only its first attempt in this part does.
         """
@@ -120,21 +138,21 @@ class StepContext:
             return None
         return self.resume_state.unfinished.get((self.name(step), self._own_key()))
 
-    def made_before(self, step: Step) -> UsedCall | None:
+    def earlier_call(self, step: Step) -> UsedCall | None:
         """A call of an earlier part that the step or item goes on after, and may not repeat."""
         if self.resume_state is None or self.anew:
             return None
         return self.resume_state.made.get((self.name(step), self._own_key()))
 
     def goes_on(self, step: Step) -> bool:
-        """Whether an item goes on where an earlier part of the run was."""
+        """Return true if an item continues from an earlier part of the run."""
         state, key = self.resume_state, (self.name(step), self._own_key())
         return state is not None and (key in state.unfinished or key in state.parts)
 
-    def resumed_parts(self, step: PipelineStep) -> "ResumeState | None":
-        """What an earlier part of the run has done of the sub-pipeline of a step or an item.
+    def inner_state(self, step: PipelineStep) -> "ResumeState | None":
+        """State of a step's or item's sub-pipeline from an earlier part of the run.
 
-        Completed parts of an item are repeated, unless its questions stay open (A10).
+        Completed parts of an item are repeated, unless its questions stay open.
         """
         key = self._own_key()
         if self.resume_state is None or key is None:
@@ -146,12 +164,12 @@ class StepContext:
         return None if self.item is None else safe_utf8(self.plan.secrets.mask(self.item.key))
 
     def asking(self, step: AskingStep) -> Asking:
-        """How calls of the step are asked about (A7).
+        """The way to ask about calls of the step.
 
         Where nothing is kept to go on with, or somebody is asked at the terminal, a run is not
-        paused; nor with a cassette. The gate lets no call of a replay wait (A11).
+        paused; nor with a cassette. The gate lets no call of a replay wait.
         """
-        asking, here = step.asking, self.resources.runtime.gate.attended or self.has_cassette
+        asking, here = step.asking, self.agent.gate.attended or self.has_cassette
         if asking.on_ask == "pause" and not self.resume and not here:
             return Asking()
         return Asking("wait", asking.seconds) if asking.on_ask == "pause" and here else asking
@@ -164,7 +182,7 @@ class StepContext:
             await self.activity.wait(event, asking.on_ask)
 
         return replace(
-            self.resources.runtime,
+            self.agent,
             limits=step.limits,
             on_denied=step.on_denied,
             asking=asking,
@@ -192,17 +210,15 @@ class RemoteItem:
 
 
 class Carrier(Protocol):
-    """Runs items on workers (B7): a `Dispatcher` of the cluster, imported only if used."""
+    """Runs items on workers: a `Dispatcher` of the cluster, imported only if used."""
 
     def size(self, step: Step, context: StepContext) -> int:
         """The number of items of the step to hand over together now."""
-        ...
 
     async def carry(
         self, step: Step, items: Sequence[RemoteItem], wanted: Callable[[], bool]
     ) -> None:
         """Run items one after the other on a worker, if still `wanted` when it is free."""
-        ...
 
 
 CALLS_REPEATED = "calls_repeated"
@@ -213,7 +229,7 @@ ITEM_UNFINISHED = "item_unfinished"
 """The code of an item's notice: it came back without an end, and all of its calls are told."""
 
 RAG_DEGRADED = "rag_degraded"
-"""The code of the notice that a search for passages attached nothing (K64)."""
+"""The code of the notice that a search for passages attached nothing."""
 RAG_REDUCED = "rag_reduced"
 """The code of the notice that such a search was less than it could be: without vectors."""
 ONCE_A_RUN = frozenset({RAG_DEGRADED, RAG_REDUCED})
@@ -224,7 +240,7 @@ OpenCarrier = Callable[[StepContext], AbstractAsyncContextManager[Carrier]]
 
 
 def has_items(plan: Plan) -> bool:
-    """Whether a step of it, or of a sub-pipeline, has items."""
+    """Return true if a step of it, or of a sub-pipeline, has items."""
     own = any(step.flow.foreach is not None for step in plan.steps)
     return own or any(map(has_items, plan.inner.values()))
 

@@ -1,4 +1,4 @@
-"""Expectations of a step (F4, F12): checked on success; the step fails if one is not met.
+"""Expectations of a step: checked on success; the step fails if one is not met.
 
 A model may judge the result by a rubric.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from aish.agent.conversation import Heard, add_system, add_user
+from aish.agent.conversation import TurnObserver, add_system, add_user
 from aish.agent.converse import Ask
 from aish.agent.turn_recorder import request_recorder
 from aish.config.model import Expectation, LoopLimits, Step
@@ -36,15 +36,12 @@ from aish.engine.steps.context import StepContext
 from aish.engine.steps.structured_output import answer
 
 
-async def held_to(step: Step, record: StepRecord, context: StepContext) -> StepRecord:
-    """The record of a successful step, changed to failed if an expectation is not met.
+async def check_expectations(step: Step, record: StepRecord, context: StepContext) -> StepRecord:
+    """Check a successful step; the record changes to failed if an expectation is not met.
 
     All are checked, so that one run shows every violation.
-
-    Raises:
-        AishError: a judge could not be asked, or gave no verdict.
     """
-    runtime, place = context.resources.runtime, context.place(step)
+    runtime, place = context.agent, context.place(step)
     subject = step_subject(context.template_values(), record)
     unmet: list[Checked] = []
     fits, mask, ask = runtime.check_arguments, context.plan.secrets.mask, grader(context, place)
@@ -54,7 +51,7 @@ async def held_to(step: Step, record: StepRecord, context: StepContext) -> StepR
         unmet += () if checked.ok else (checked,)
     if not unmet:
         return record
-    failure = Failure("expectation", _said(unmet))
+    failure = Failure("expectation", _summary_of(unmet))
     return replace(record, status="failed", failure=failure, exit_code=ExitCode.FAILED)
 
 
@@ -68,7 +65,7 @@ def grader(context: StepContext, place: Place) -> Grade:
     return ask
 
 
-def _said(unmet: Sequence[Checked]) -> str:
+def _summary_of(unmet: Sequence[Checked]) -> str:
     """The first of them in one line, and the number of others."""
     first = unmet[0].message.splitlines()[0].removesuffix(":")
     return first if len(unmet) == 1 else f"{first} (and {len(unmet) - 1} more)"
@@ -97,7 +94,7 @@ Say first why, and then whether it passes."""
 async def grade(
     expectation: Expectation, text: str, context: StepContext, place: Place
 ) -> tuple[bool, str]:
-    """Whether a text passes with the judge of an expectation, and why, on one line.
+    """Ask an expectation's judge if a text passes, and why, on one line.
 
     Raises:
         BudgetError: a limit does not allow for its request.
@@ -107,28 +104,28 @@ async def grade(
     alias = expectation.model or ""
     model = context.resources.models[alias]
     schema = AnswerSchema("verdict", _SCHEMA)
-    runtime = replace(context.resources.runtime, limits=LoopLimits(), on_denied="fail")
+    runtime = replace(context.agent, limits=LoopLimits(), on_denied="fail")
     heard = request_recorder(runtime, place, "judge")
     ask = Ask(
-        history=_opening(str(expectation.value), text, model, heard),
+        history=_judge_history(str(expectation.value), text, model, heard),
         model=model,
         schema=schema,
         place=replace(place, turn=None),
         heard=heard,
     )
     runtime = replace(runtime, emit=_aside(runtime.emit))
-    found = await answer(ask, schema, _ATTEMPTS, runtime)
-    failure = found.failure or found.outcome.failure
-    if found.outcome.status == "budget" and failure is not None:
+    result = await answer(ask, schema, _ATTEMPTS, runtime)
+    failure = result.failure or result.outcome.failure
+    if result.outcome.status == "budget" and failure is not None:
         raise BudgetError(failure.message, hint=failure.hint)
-    if failure is not None or not isinstance(found.output, dict):
+    if failure is not None or not isinstance(result.output, dict):
         why = failure.message if failure is not None else "no verdict"
         raise StepFailedError(f"the judge `{alias}` gives no verdict: {why}")
-    reason = for_line(runtime.mask(str(found.output["reason"]))).strip()[:_LONGEST_REASON]
-    return found.output["pass"] is True, reason
+    reason = for_line(runtime.mask(str(result.output["reason"]))).strip()[:_LONGEST_REASON]
+    return result.output["pass"] is True, reason
 
 
-def _opening(rubric: str, text: str, model: Model, heard: Heard | None) -> History:
+def _judge_history(rubric: str, text: str, model: Model, heard: TurnObserver | None) -> History:
     text = safe_utf8(text)
     # A text cannot contain its own hash, so it cannot forge the end marker.
     mark = sha256(text.encode()).hexdigest()[:16]

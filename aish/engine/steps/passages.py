@@ -1,4 +1,4 @@
-"""Passages that the pack `rag` finds, before a prompt's own text (K64).
+"""Passages that the pack `rag` finds, before a prompt's own text.
 
 The file asks for them, not a model, so no rule has to approve the search; one under `deny` still
 forbids it. A search that fails attaches nothing and is told once a run.
@@ -16,7 +16,7 @@ from aish.core.text import safe_utf8
 from aish.core.tools import ToolName
 from aish.engine.steps.attachments import Attached
 from aish.engine.steps.context import RAG_DEGRADED, RAG_REDUCED, StepContext
-from aish.packs.tool_results import enclosed
+from aish.packs.tool_results import enclose
 from aish.policy.decide import forbidden
 
 _QUERY_LIMIT = 500
@@ -36,7 +36,7 @@ class _NothingFoundError(Exception):
     """The search failed: the message says why."""
 
 
-async def retrieved(
+async def retrieve(
     wanted: Retrieval, query: str, step: PromptStep, context: StepContext
 ) -> Attached:
     """The passages found for `query`, each between marks; nothing where the search fails.
@@ -49,52 +49,52 @@ async def retrieved(
         CassetteMissError: a replay met a search that the cassette does not hold.
     """
     try:
-        return Attached(_shown(await _found(wanted, query, step, context), step))
+        return Attached(_format_passages(await _search(wanted, query, step, context), step))
     except _NothingFoundError as error:
         why = f"nothing is attached from the server `{wanted.server}`: {error}"
         _tell(RAG_DEGRADED, why, step, context)
         return Attached("")
 
 
-async def _found(
-    wanted: Retrieval, query: str, step: PromptStep, context: StepContext
+async def _search(
+    retrieval: Retrieval, query: str, step: PromptStep, context: StepContext
 ) -> tuple[_Passage, ...]:
     tools, runtime = context.resources.tools, context.runtime(step)
-    name = ToolName(wanted.server, RETRIEVAL_TOOL)
+    name = ToolName(retrieval.server, RETRIEVAL_TOOL)
     tool = tools.by_name(name)
     if tool is None:
         tools.require(name)
-        failure = None if tools.servers is None else tools.servers.failure(wanted.server)
+        failure = None if tools.servers is None else tools.servers.failure(retrieval.server)
         raise _NothingFoundError(failure or f"it does not offer the tool `{RETRIEVAL_TOOL}`")
     question = safe_utf8(query).strip()[:_QUERY_LIMIT]
     if not question:
         raise _NothingFoundError("the query is empty")
     arguments: JsonObject = {
         "question": question,
-        "top_k": wanted.top_k,
-        "threshold": wanted.threshold,
-        **({} if wanted.collection is None else {"collection": wanted.collection}),
+        "top_k": retrieval.top_k,
+        "threshold": retrieval.threshold,
+        **({} if retrieval.collection is None else {"collection": retrieval.collection}),
     }
     ruling = forbidden(runtime.gate.policy, tool, arguments)
     if ruling is not None:
-        said = f"the passages of the server `{wanted.server}` are forbidden: {ruling.reason}"
-        raise StepFailedError(said, hint="take the entry out of `attach`, or narrow the rule")
+        message = f"the passages of the server `{retrieval.server}` are forbidden: {ruling.reason}"
+        raise StepFailedError(message, hint="take the entry out of `attach`, or narrow the rule")
     result = await tools.call(tool, arguments, lambda _progress: None, limit=_SECONDS)
     data = result.structured if isinstance(result.structured, Mapping) else {}
     if result.kind == "denied":
         raise StepFailedError(result.content.removeprefix("[aish] "))
     if result.kind != "ok":
         # Masked before it is cut: a cut secret would not be recognized.
-        said = runtime.mask(result.content).removeprefix("[aish] ").removeprefix("ERROR: ")
-        raise _NothingFoundError(shorten(said, _LONGEST_REASON))
+        message = runtime.mask(result.content).removeprefix("[aish] ").removeprefix("ERROR: ")
+        raise _NothingFoundError(shorten(message, _LONGEST_REASON))
     rows = data.get("results")
     if isinstance(rows, str) or not isinstance(rows, Sequence):
         raise _NothingFoundError(f"the answer of `{RETRIEVAL_TOOL}` has no `results`")
     degraded = data.get("degraded")
     if isinstance(degraded, str) and degraded:
         why = shorten(runtime.mask(degraded), _LONGEST_REASON)
-        said = f"the search of the server `{wanted.server}` is reduced: {why}"
-        _tell(RAG_REDUCED, said, step, context)
+        message = f"the search of the server `{retrieval.server}` is reduced: {why}"
+        _tell(RAG_REDUCED, message, step, context)
     return tuple(_passages(rows))
 
 
@@ -109,12 +109,12 @@ def _passages(rows: Sequence[JsonValue]) -> Iterator[_Passage]:
             yield _Passage(f"{source}, {section}" if section else source, text)
 
 
-def _shown(passages: Sequence[_Passage], step: PromptStep) -> str:
+def _format_passages(passages: Sequence[_Passage], step: PromptStep) -> str:
     """The best passages that fit, in their order, and how many there are beside."""
     blocks: list[str] = []
     left = step.limits.result_limit
     for passage in passages:
-        block = enclosed(passage.source, passage.text.rstrip("\n"))
+        block = enclose(passage.source, passage.text.rstrip("\n"))
         left -= len(safe_utf8(block).encode()) + 2
         if left < 0:
             more = len(passages) - len(blocks)
@@ -125,7 +125,6 @@ def _shown(passages: Sequence[_Passage], step: PromptStep) -> str:
 
 
 def _tell(code: str, text: str, step: PromptStep, context: StepContext) -> None:
-    """Say it, unless the run has said that of another search."""
+    """Emit the notice, unless another search of the run has."""
     if context.tells_first(code):
-        notice = Notice(context.place(step), "warning", code, text)
-        context.resources.runtime.emit(notice)
+        context.emit(Notice(context.place(step), "warning", code, text))

@@ -1,39 +1,24 @@
 """A `prompt` step: a model with the tool loop; `continues` resumes an earlier conversation."""
 
-from collections.abc import (
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import TYPE_CHECKING
 
-from aish.agent.conversation import Conversation, Heard, add_system
+from aish.agent.conversation import Conversation, TurnObserver, add_system
 from aish.agent.converse import Ask, converse
 from aish.agent.runtime import Mask, UsedCall
 from aish.agent.turn_recorder import TurnRecorder, request_recorder
+from aish.agent.wording import server_instructions
 from aish.config.model import Prompt, PromptStep, Step
-from aish.core.errors import (
-    ExitCode,
-    StepFailedError,
-)
-from aish.core.events import (
-    Failure,
-    Notice,
-)
-from aish.core.json import (
-    JsonObject,
-    json_text,
-)
+from aish.core.errors import ExitCode, StepFailedError
+from aish.core.events import Failure, Notice
+from aish.core.json import JsonObject, json_text
 from aish.core.messages import History, Turn, UserTurn
 from aish.core.phrases import and_more, shorten
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.text import for_line
-from aish.core.tools import (
-    FAILED_KINDS,
-    Tool,
-    ToolName,
-)
+from aish.core.tools import FAILED_KINDS, Tool, ToolName
 from aish.engine.answer_schema import instruction
 from aish.engine.plan.order import systems_of
 from aish.engine.records import StepRecord
@@ -48,27 +33,27 @@ if TYPE_CHECKING:
     from aish.engine.steps.context_files.conversation_files import ConversationFiles
 
 
-def continued(step: Step) -> str | None:
+def step_to_continue(step: Step) -> str | None:
     """The step whose conversation this one continues, if any."""
     return step.continues if isinstance(step, PromptStep) else None
 
 
 def is_continued(step: Step, steps: Iterable[Step]) -> bool:
-    """Whether another step continues the conversation of this one."""
-    return any(isinstance(one, PromptStep) and one.continues == step.id for one in steps)
+    """Return true if another step continues the conversation of this one."""
+    return any(isinstance(other, PromptStep) and other.continues == step.id for other in steps)
 
 
-def nothing_to_continue(step: Step, records: Mapping[str, StepRecord]) -> Failure | None:
-    """Why the step cannot continue a conversation, if it is to; its needs have ended."""
-    wanted = continued(step)
-    if wanted is None or records[wanted].status == "ok":
+def continuation_failure(step: Step, records: Mapping[str, StepRecord]) -> Failure | None:
+    """The reason why the step cannot continue a conversation, if any; its needs have ended."""
+    step_id = step_to_continue(step)
+    if step_id is None or records[step_id].status == "ok":
         return None
-    if records[wanted].status == "skipped":
-        return Failure("need_skipped", f"it continues `{wanted}`, which was skipped")
-    return Failure("need_failed", f"it continues `{wanted}`, which failed")
+    if records[step_id].status == "skipped":
+        return Failure("need_skipped", f"it continues `{step_id}`, which was skipped")
+    return Failure("need_failed", f"it continues `{step_id}`, which failed")
 
 
-def beginning(step: PromptStep, context: StepContext) -> History:
+def initial_history(step: PromptStep, context: StepContext) -> History:
     """The initial turns of the step's conversation: a copy for each attempt.
 
     Raises:
@@ -78,18 +63,18 @@ def beginning(step: PromptStep, context: StepContext) -> History:
         return History()
     turns = context.records[step.continues].history
     if turns is None:
-        said = f"the conversation of the step `{step.continues}` was not stored"
-        raise StepFailedError(said, hint="start a new run, without `--resume`")
+        message = f"the conversation of the step `{step.continues}` was not stored"
+        raise StepFailedError(message, hint="start a new run, without `--resume`")
     return History(list(turns))
 
 
-def conversation_recorder(step: PromptStep, context: StepContext) -> Heard | None:
+def conversation_recorder(step: PromptStep, context: StepContext) -> TurnObserver | None:
     """The recorder of the conversation: all of it if a resumed run may have to continue it.
 
-    Or if it may have to go on within it, after an answer to a question. Other conversations within
-    an item are repeated with it.
+    The same holds if it may have to continue after an answer to a question. Other conversations
+    within an item are repeated with the item.
     """
-    runtime, place = context.resources.runtime, context.place(step)
+    runtime, place = context.agent, context.place(step)
     continued = place.item is None and is_continued(step, context.plan.steps)
     if not continued and not context.asking(step).waits:
         return request_recorder(runtime, place, "answer")
@@ -127,12 +112,12 @@ async def _run_prompt(
     context: StepContext,
     model: Model,
     schema: AnswerSchema | None,
-    heard: Heard | None,
+    heard: TurnObserver | None,
     files: "ConversationFiles | None",
 ) -> StepRecord:
-    unfinished = context.unfinished(step)
+    unfinished = context.earlier_turns(step)
     if unfinished is None:
-        history = await opening(step, context, model, heard, files)
+        history = await prepare_history(step, context, model, heard, files)
     else:
         history = History(list(unfinished.turns))
         if files is not None:
@@ -145,7 +130,7 @@ async def _run_prompt(
         params=step.params,
         schema=schema,
         place=replace(context.place(step), turn=context.turn or None),
-        bound=_bound(step, context),
+        bound=_window(step, context),
         heard=heard,
         files=files,
         earlier=None if unfinished is None else unfinished.earlier,
@@ -167,7 +152,7 @@ async def _run_prompt(
 
 
 def _files(step: PromptStep, context: StepContext) -> "ConversationFiles | None":
-    """The files that stay current in the step's conversation, if the file names any (K82)."""
+    """The files that stay current in the step's conversation, if the file names any."""
     if not step.context.files:
         return None
     from aish.engine.steps.context_files.conversation_files import ConversationFiles
@@ -177,7 +162,7 @@ def _files(step: PromptStep, context: StepContext) -> "ConversationFiles | None"
         step.context,
         context.plan.pipeline.file.parent,
         context.resources.files,
-        context.resources.runtime,
+        context.agent,
         place,
         allow_broad_root=context.plan.allow_broad_root,
         earlier=_earlier_files(step, context),
@@ -185,15 +170,15 @@ def _files(step: PromptStep, context: StepContext) -> "ConversationFiles | None"
 
 
 def _earlier_files(step: PromptStep, context: StepContext) -> JsonObject | None:
-    """What the conversation has of its files already."""
-    unfinished = context.unfinished(step)
+    """The files that the conversation has already."""
+    unfinished = context.earlier_turns(step)
     if unfinished is not None:
         return unfinished.files
     return None if step.continues is None else context.records[step.continues].files
 
 
-def _bound(step: PromptStep, context: StepContext) -> "Window | None":
-    """The limit on the conversation's length, if the file sets one (L19)."""
+def _window(step: PromptStep, context: StepContext) -> "Window | None":
+    """The limit on the conversation's length, if the file sets one."""
     if step.context.max_tokens is None:
         return None
     from aish.agent.compaction import Window
@@ -203,19 +188,23 @@ def _bound(step: PromptStep, context: StepContext) -> "Window | None":
     return Window(step.context, summarizer, context.resources.files.tag)
 
 
-async def opening(
+async def prepare_history(
     step: PromptStep,
     context: StepContext,
     model: Model,
-    heard: Heard | None = None,
+    heard: TurnObserver | None = None,
     files: "ConversationFiles | None" = None,
 ) -> History:
     """The conversation up to the first request."""
     values = context.template_values()
-    history = beginning(step, context)
-    systems = systems_of(step)
+    history = initial_history(step, context)
+    systems = [render(text, values) for text in systems_of(step)]
+    if not history.turns:
+        tools = context.resources.tools
+        instructions = tools.instructions(visible_tools(step, tools.listed()))
+        systems += starmap(server_instructions, instructions.items())
     if systems:
-        add_system(history, "\n\n".join(render(text, values) for text in systems), heard)
+        add_system(history, "\n\n".join(systems), heard)
     before: tuple[Turn, ...] = ()
     if isinstance(step.prompt, Prompt) and not step.attach:
         asked = UserTurn(render(step.prompt.user, values))
@@ -223,9 +212,9 @@ async def opening(
         from aish.engine.steps.prompt_inputs import opening_turns
 
         before, asked = await opening_turns(step, context, sees_images=model.sees_images)
-    shown = "" if files is None else await files.opening()
-    if shown:
-        asked = replace(asked, text=f"{shown}\n\n{asked.text}")
+    opening = "" if files is None else await files.opening()
+    if opening:
+        asked = replace(asked, text=f"{opening}\n\n{asked.text}")
     if step.output is not None and not model.enforces_schema:
         asked = replace(asked, text=f"{asked.text}\n\n{instruction(step.output.schema)}")
     conversation = Conversation(history, heard)
@@ -251,7 +240,7 @@ def _require_named(step: PromptStep, tools: AllTools) -> None:
     for glob in step.tools or ():
         server, _, name = glob.partition("__")
         named = ToolName(server, name)
-        if tools.servers is not None and tools.servers.left_out(named) is not None:
+        if tools.servers is not None and tools.servers.omission_reason(named) is not None:
             tools.require(named)
 
 
@@ -306,22 +295,22 @@ def _check_calls(step: PromptStep, record: StepRecord, context: StepContext) -> 
         bad = [call for call in changing[-1:] if call in failed]
     else:
         bad = []
-    runtime, place = context.resources.runtime, context.place(step)
+    runtime, place = context.agent, context.place(step)
     if not bad:
         if failed:
             mended = changing[-1] not in failed
-            said = _ended_badly(failed, runtime.mask)
-            said += "; a later call mended it" if mended else ", and the file accepts that"
-            runtime.emit(Notice(place, "warning", "tool_failed", said))
+            message = _describe_failures(failed, runtime.mask)
+            message += "; a later call mended it" if mended else ", and the file accepts that"
+            runtime.emit(Notice(place, "warning", "tool_failed", message))
         return record
     answer = for_line(runtime.mask((record.text or "").strip()).partition("\n")[0])
-    said = f"{_ended_badly(bad, runtime.mask)}; the model answered: "
-    said += f"`{shorten(answer, _LONGEST_SHOWN)}`" if answer else "nothing"
-    failure = Failure("tool_failed", said, _ACCEPT)
+    message = f"{_describe_failures(bad, runtime.mask)}; the model answered: "
+    message += f"`{shorten(answer, _LONGEST_SHOWN)}`" if answer else "nothing"
+    failure = Failure("tool_failed", message, _ACCEPT)
     return replace(record, status="failed", failure=failure, exit_code=ExitCode.FAILED)
 
 
-def _ended_badly(calls: Sequence[UsedCall], mask: Mask) -> str:
+def _describe_failures(calls: Sequence[UsedCall], mask: Mask) -> str:
     """The last of some calls that failed, its error, and the number of others."""
     call = calls[-1]
     arguments = shorten(for_line(mask(json_text(call.arguments, spaced=True))), _LONGEST_SHOWN)
@@ -333,7 +322,7 @@ def _ended_badly(calls: Sequence[UsedCall], mask: Mask) -> str:
 
 
 def _changes(call: UsedCall, tools: AllTools) -> bool:
-    """Whether a tool changes something, by the mark of its pack or the word of its server.
+    """Return true if a tool changes something, by the mark of its pack or server.
 
     A server is believed, because a lie could only hide a failure of its own.
     """

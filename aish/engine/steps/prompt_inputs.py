@@ -1,7 +1,8 @@
-"""The opening turns of a prompt step, if they use servers or files (M12)."""
+"""The opening turns of a prompt step, if they use servers or files."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import can_be_attached, describe
 from aish.config.model import Prompt, PromptStep, Retrieval, ServerPrompt
@@ -9,16 +10,18 @@ from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.text import safe_utf8
 from aish.core.tools import PromptMessage
-from aish.engine.resources.toolbox import Offers
-from aish.engine.steps.attachments import Attached, attachment, joined, refuse_long
+from aish.engine.steps.attachments import Attached, attachment, join_attachments, refuse_long
 from aish.engine.steps.context import StepContext
 from aish.templates.render import render
+
+if TYPE_CHECKING:
+    from aish.mcp.client.registry import Registry
 
 Turns = tuple[UserTurn | AssistantTurn, ...]
 
 
 async def prompt_turns(
-    prompt: ServerPrompt, servers: Offers | None, limit: int, *, sees_images: bool
+    prompt: ServerPrompt, servers: "Registry | None", limit: int, *, sees_images: bool
 ) -> Turns:
     """The turns of a prompt, a user's first and last; its arguments are no templates here.
 
@@ -36,42 +39,42 @@ async def prompt_turns(
         raise StepFailedError(error.message, where=error.where, hint=error.hint) from error
     name = f"prompt `{prompt.name}` of the server `{prompt.server}`"
     refuse_long(f"the {name}", (message.text for message in messages), limit)
-    turns = _joined(_turn(message, sees_images=sees_images) for message in messages)
+    turns = _join_turns(_turn(message, sees_images=sees_images) for message in messages)
     if not turns:
         raise StepFailedError(f"the prompt `{prompt.name}` is empty", where=where)
     for turn, end in ((turns[0], "begins"), (turns[-1], "ends")):
         if isinstance(turn, AssistantTurn):
-            said = f"the prompt `{prompt.name}` {end} with what a model is to have said"
-            raise StepFailedError(said, where=where)
+            message = f"the prompt `{prompt.name}` {end} with what a model is to have said"
+            raise StepFailedError(message, where=where)
     return turns
 
 
 def _turn(message: PromptMessage, *, sees_images: bool) -> UserTurn | AssistantTurn:
     """A message as a turn; images that are not sent are named."""
     user = message.role == "user"
-    media = [one for one in message.media if user and sees_images and can_be_attached(one)]
+    media = [item for item in message.media if user and sees_images and can_be_attached(item)]
     lines = [safe_utf8(message.text)]
-    lines += [describe(one, attached=one in media) for one in message.media]
+    lines += [describe(item, attached=item in media) for item in message.media]
     text = "\n".join(line for line in lines if line.strip())
     return UserTurn(text, tuple(media)) if user else AssistantTurn(text)
 
 
-def _joined(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
+def _join_turns(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
     """Consecutive turns of one role merged, and empty ones removed."""
-    found: list[UserTurn | AssistantTurn] = []
+    result: list[UserTurn | AssistantTurn] = []
     for turn in turns:
         if not turn.text:
             continue
-        last = found[-1] if found else None
+        last = result[-1] if result else None
         match last, turn:
             case (UserTurn(), UserTurn()):
                 text = f"{last.text}\n\n{turn.text}"
-                found[-1] = replace(last, text=text, media=last.media + turn.media)
+                result[-1] = replace(last, text=text, media=last.media + turn.media)
             case (AssistantTurn(), AssistantTurn()):
-                found[-1] = replace(last, text=f"{last.text}\n\n{turn.text}")
+                result[-1] = replace(last, text=f"{last.text}\n\n{turn.text}")
             case _:
-                found.append(turn)
-    return tuple(found)
+                result.append(turn)
+    return tuple(result)
 
 
 async def opening_turns(
@@ -91,20 +94,20 @@ async def opening_turns(
             turns = (UserTurn(render(user, values)),)
         case ServerPrompt(arguments=arguments):
             filled = {name: render(text, values) for name, text in arguments.items()}
-            kept = replace(step.prompt, arguments=filled)
-            turns = await prompt_turns(kept, servers, limit, sees_images=sees_images)
+            prompt = replace(step.prompt, arguments=filled)
+            turns = await prompt_turns(prompt, servers, limit, sees_images=sees_images)
     # Sequentially, so that a recording has them in the order of the file.
     pieces: list[Attached] = []
-    for one in step.attach:
-        if isinstance(one, Retrieval):
-            from aish.engine.steps.passages import retrieved
+    for source in step.attach:
+        if isinstance(source, Retrieval):
+            from aish.engine.steps.passages import retrieve
 
-            pieces.append(await retrieved(one, render(one.query, values), step, context))
+            pieces.append(await retrieve(source, render(source.query, values), step, context))
             continue
-        read = replace(one, ref=render(one.ref, values))
+        read = replace(source, ref=render(source.ref, values))
         folder = context.plan.pipeline.file.parent
         pieces.append(await attachment(read, servers, folder, limit, sees_images=sees_images))
     *before, last = turns
     assert isinstance(last, UserTurn)
-    opened = joined(pieces, last.text)
+    opened = join_attachments(pieces, last.text)
     return tuple(before), UserTurn(opened.text, opened.media + last.media)

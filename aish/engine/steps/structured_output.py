@@ -1,4 +1,4 @@
-"""Structured answers: requested, validated, and requested again until valid (B9).
+"""Structured answers: requested, validated, and requested again until valid.
 
 One conversation throughout: problems are reported in a user turn, and the limits of the tool loop
 apply to all of it.
@@ -41,41 +41,41 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
         StepFailedError: the endpoint refused the request, or its answer is unusable.
     """
     first = ask.place.turn or 0
-    said: Outcome | None = None
+    outcome: Outcome | None = None
     attempt = 1 if ask.earlier is None else ask.earlier.corrections + 1
     while True:
         now = await converse(ask, runtime)
-        said = now if said is None else _together(said, now)
-        if said.status != "ok":
-            return Answered(said)
+        outcome = now if outcome is None else _together(outcome, now)
+        if outcome.status != "ok":
+            return Answered(outcome)
         judged = await judge(now.text, schema.schema, runtime.check_arguments, runtime.mask)
         if not judged.why:
-            return Answered(said, judged.value)
-        here = replace(ask.place, turn=first + said.turns)
+            return Answered(outcome, judged.value)
+        here = replace(ask.place, turn=first + outcome.turns)
         # Every turn but the last had tool calls.
         over = 0 if ask.earlier is None else ask.earlier.corrections
         ask = replace(ask, place=here, rounds=ask.rounds + now.turns - 1 - over, earlier=None)
         if _is_apart(ask):
             runtime.emit(Notice(here, "info", "schema_asked", _NOW_ALONE))
-            ask = _asked_again(replace(ask, tools=()), last_turn(schema.schema))
+            ask = _ask_again(replace(ask, tools=()), last_turn(schema.schema))
         elif judged.mendable and attempt < attempts:
             text = f"answer {attempt} of {attempts}: {judged.why[:_LONGEST]}; retrying"
             runtime.emit(Notice(here, "warning", "answer_rejected", text))
-            ask = _asked_again(ask, correction_request(judged))
+            ask = _ask_again(ask, correction_request(judged))
             attempt += 1
         else:
             # A rejected answer is not output: it is only in the text.
-            return Answered(said, None, _failure(judged, attempt))
+            return Answered(outcome, None, _failure(judged, attempt))
 
 
 def _is_apart(ask: Ask) -> bool:
-    """Whether the schema was not sent because of tools; known only after the first request."""
+    """Return true if the schema was left out because of tools; known after the first request."""
     model = ask.model
     return bool(ask.tools) and model.enforces_schema and not model.schema_with_tools
 
 
-def _asked_again(ask: Ask, text: str) -> Ask:
-    """The same conversation with one more user turn; a required tool applied only to its start."""
+def _ask_again(ask: Ask, text: str) -> Ask:
+    """Ask again with one more user turn; a required tool applied only to the start."""
     add_user(ask.history, text, heard=ask.heard)
     return replace(ask, tool_choice="none" if ask.tool_choice == "none" else "auto")
 

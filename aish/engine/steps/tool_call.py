@@ -1,18 +1,17 @@
-"""`call` and `run` steps, and `aish call`: one tool call through the gate, no model (P10)."""
+"""`call` and `run` steps, and `aish call`: one tool call through the gate, no model."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from sys import maxsize
 
-from aish.agent.dispatch import call_tool
+from aish.agent.dispatch import call_tool, tool_problems
 from aish.agent.restore import TAKEN_OVER
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.sampling import Sampling
 from aish.agent.turn_recorder import request_recorder
 from aish.config.documents import parse_json
 from aish.config.model import CallStep, OnToolError, RunStep
-from aish.config.typed_text import argument_schema, as_typed
 from aish.core.errors import ExitCode, StepFailedError, UsageError, did_you_mean
 from aish.core.events import Failure, Notice, Place, StepKind, StepStatus
 from aish.core.json import JsonObject, JsonValue, json_text
@@ -61,15 +60,14 @@ async def run_call(step: CallStep, context: StepContext) -> StepRecord:
     if tool is None:
         context.resources.tools.require(ToolName(server, name))
         raise StepFailedError(
-            f"no server offers the tool `{step.call}`",
-            hint="`aish tools FILE` lists what there is",
+            f"no server offers the tool `{step.call}`", hint="`aish tools FILE` lists what there is"
         )
     arguments = render_tree(step.arguments, context.template_values())
     assert isinstance(arguments, dict)
     runtime = context.runtime(step)
     place = replace(context.place(step), call=f"{step.id}-1")
     sampler = pack_sampler(context.plan, server, runtime, place)
-    used = _made_before(step, context, str(tool.name), arguments)
+    used = _earlier_result(step, context, str(tool.name), arguments)
     used = used or await call_tool(tool, arguments, runtime, place, sampler)
     output = output_of(used)
     record = tool_record(
@@ -108,35 +106,34 @@ async def run_command_step(step: RunStep, context: StepContext) -> StepRecord:
     )
     arguments: JsonObject = command_arguments(run)
     runtime = replace(
-        context.runtime(step),
-        tools=context.resources.tools.of_step(context.name(step)),
+        context.runtime(step), tools=context.resources.tools.of_step(context.name(step))
     )
     place = replace(context.place(step), call=f"{step.id}-1")
-    used = _made_before(step, context, str(SHELL_RUN.name), arguments)
+    used = _earlier_result(step, context, str(SHELL_RUN.name), arguments)
     used = used or await call_tool(SHELL_RUN, arguments, runtime, place)
     return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)
 
 
-def _made_before(
+def _earlier_result(
     step: CallStep | RunStep, context: StepContext, tool: str, arguments: JsonObject
 ) -> UsedCall | None:
-    """The result of this very call, if an earlier part of the run has made it (B3).
+    """The result of this very call, if an earlier part of the run has made it.
 
     If that made another one, as the file is a different one now, it is told before the call.
     """
-    unfinished = context.unfinished(step)
+    unfinished = context.earlier_turns(step)
     if unfinished is None:
         return None
     (used,) = unfinished.earlier.calls
-    place, emit = context.place(step), context.resources.runtime.emit
+    place, emit = context.place(step), context.emit
     if (used.tool, used.arguments) == (tool, context.plan.secrets.mask_json(arguments)):
-        said = "its call was made before this part of the run, which takes over the result"
-        emit(Notice(place, "info", TAKEN_OVER, said))
+        message = "its call was made before this part of the run, which takes over the result"
+        emit(Notice(place, "info", TAKEN_OVER, message))
         return used
     before = shorten(for_line(json_text(used.arguments, spaced=True)), _LONGEST_SHOWN)
-    said = f"`{used.tool}` was called before this part of the run with {before}"
-    said += "; the call of this step is a different one now, and is made"
-    emit(Notice(place, "warning", CALLS_REPEATED, said))
+    message = f"`{used.tool}` was called before this part of the run with {before}"
+    message += "; the call of this step is a different one now, and is made"
+    emit(Notice(place, "warning", CALLS_REPEATED, message))
     return None
 
 
@@ -149,7 +146,6 @@ def tool_record(
     output: JsonValue,
     on_tool_error: OnToolError = "fail",
 ) -> StepRecord:
-    """The step record of a single tool call."""
     status, code = MEANING[used.kind]
     if used.exit_code and on_tool_error != "continue":
         status, code = "failed", ExitCode.FAILED
@@ -175,7 +171,7 @@ def tool_record(
 
 
 def output_of(used: UsedCall) -> JsonValue:
-    """The structured content, else the text, parsed if it is JSON (F14)."""
+    """The structured content, else the text, parsed if it is JSON."""
     if used.structured is not None:
         return used.structured
     try:
@@ -185,7 +181,7 @@ def output_of(used: UsedCall) -> JsonValue:
 
 
 def _text(used: UsedCall) -> str | None:
-    """A command's text is its output (F14), empty if it could not be started."""
+    """A command's text is its output, empty if it could not be started."""
     if used.tool != str(SHELL_RUN.name):
         return used.whole
     return str(used.structured["stdout"]) if isinstance(used.structured, dict) else None
@@ -211,7 +207,6 @@ async def direct_call(
     `key=value` is typed by the tool's input schema, `key:=value` is JSON.
 
     Raises:
-        UsageError: no such tool, or the arguments do not fit its schema.
         UnavailableError: a required server is missing.
         LockDiffersError: something differs from the lock.
         UnavailableError: an embedded model that the tool may ask could not be started.
@@ -219,9 +214,10 @@ async def direct_call(
     async with open_toolbox(plan, environment) as box, AsyncExitStack() as stack:
         require_servers(plan, box.servers)
         require_lock(box.tools)
-        tool = _known(name, box)
+        tool = _require_tool(name, box)
         arguments = _own(name, tool, {**(given or {}), **_arguments(tool, assignments)})
-        problems = await box.runtime.check_arguments(tool.input_schema, arguments)
+        place = Place(step="call", call="call-1")
+        problems = await tool_problems(tool, tool.input_schema, arguments, box.runtime, place)
         if problems:
             raise UsageError(
                 "; ".join(str(problem) for problem in problems[:3]),
@@ -233,12 +229,11 @@ async def direct_call(
         if plan.models:
             models = await open_models(plan, environment, box, Throttles(), stack)
             whole = replace(whole, models=models)
-        place = Place(step="call", call="call-1")
         sampler = pack_sampler(plan, tool.name.server, whole, place)
         return await call_tool(tool, arguments, whole, place, sampler)
 
 
-def _known(name: str, box: Toolbox) -> Tool:
+def _require_tool(name: str, box: Toolbox) -> Tool:
     tool = box.tools.by_name(tool_name(name))
     if tool is None:
         box.tools.require(tool_name(name))
@@ -249,7 +244,7 @@ def _known(name: str, box: Toolbox) -> Tool:
 
 
 def _own(name: str, tool: Tool, arguments: JsonObject) -> JsonObject:
-    """The arguments of a built-in tool as rules and the tool see them (K10)."""
+    """The arguments of a built-in tool as rules and the tool see them."""
     if not tool.builtin:
         return arguments
     from aish.packs.catalogue import call_arguments
@@ -261,6 +256,8 @@ def _own(name: str, tool: Tool, arguments: JsonObject) -> JsonObject:
 
 
 def _arguments(tool: Tool, assignments: Sequence[str]) -> JsonObject:
+    from aish.config.typed_text import argument_schema, as_typed
+
     schema = tool.input_schema
     arguments: dict[str, JsonValue] = {}
     for assignment in assignments:

@@ -1,1 +1,1 @@
-"""Tool calls that wait for an approval: the questions of runs, and their answers (A6, A9)."""
+"""Tool calls that wait for an approval: the questions of runs, and their answers."""

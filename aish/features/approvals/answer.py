@@ -1,4 +1,4 @@
-"""The answer to a question, recorded in the journal of its run (A6, A9).
+"""The answer to a question, recorded in the journal of its run.
 
 The journal is locked, and the question read again under the lock: of several answers the first one
 counts, and each of the others is an error that names it. Nothing is executed.
@@ -22,7 +22,7 @@ from aish.features.history.run_store import RunStore
 from aish.features.history.summary import events
 from aish.journal.questions import EVENTS, Question, Questions
 from aish.journal.reader import read_journal
-from aish.journal.writer import HeldJournal, hold_journal
+from aish.journal.writer import HeldJournal, hold_journal, user_key
 from aish.system.file_lock import BeingWrittenError, take
 
 LEAST_DIGITS = 8
@@ -77,20 +77,20 @@ def find_question(questions: Sequence[ApprovalQuestion], call: str, run: str) ->
         UsageError: there is none, or more than one, or too few digits were given.
     """
     name = call.lower()
-    waiting = [one.id for one in questions if one.is_open]
+    waiting = [question.id for question in questions if question.is_open]
     if LEAST_DIGITS <= len(name) <= _ID_LENGTH and _HEX.match(name):
-        fitting = [one for one in questions if one.id.startswith(name)]
+        fitting = [question for question in questions if question.id.startswith(name)]
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            said = f"`{name}` matches {counted(len(fitting), 'question')}"
-            raise UsageError(said, where=run, hint="give more digits")
-        said = f"unknown question `{name}`"
+            message = f"`{name}` matches {counted(len(fitting), 'question')}"
+            raise UsageError(message, where=run, hint="give more digits")
+        message = f"unknown question `{name}`"
     else:
-        said = f"`{call}` is not the id of a question: {LEAST_DIGITS} to {_ID_LENGTH} hex digits"
+        message = f"`{call}` is not the id of a question: {LEAST_DIGITS} to {_ID_LENGTH} hex digits"
     names = first_of([f"`{id}`" for id in waiting], _SHOWN)
     hint = did_you_mean(name, waiting) or (f"open questions: {names}" if waiting else _PENDING)
-    raise UsageError(said, where=run, hint=hint)
+    raise UsageError(message, where=run, hint=hint)
 
 
 def require_open(question: ApprovalQuestion) -> None:
@@ -101,13 +101,13 @@ def require_open(question: ApprovalQuestion) -> None:
     """
     if question.is_open:
         return
-    given = question.answer
-    if given is not None and question.state in {"approved", "denied"}:
-        note = f": {for_line(given.note)}" if given.note else ""
-        by = f"{for_line(given.by)} ({for_line(given.way)})"
-        ended = f"is already {question.state}, by {by} at {given.time}{note}"
+    answer = question.answer
+    if answer is not None and question.state in {"approved", "denied"}:
+        note = f": {for_line(answer.note)}" if answer.note else ""
+        by = f"{for_line(answer.by)} ({for_line(answer.way)})"
+        ended = f"is already {question.state}, by {by} at {answer.time}{note}"
     elif question.state == "expired":
-        until = question.expires or (given.time if given is not None else question.asked)
+        until = question.expires or (answer.time if answer is not None else question.asked)
         ended = f"has expired: it was open until {until}, and nobody answered"
     else:
         ended = "was withdrawn: its call was cancelled, or its run has ended"
@@ -120,14 +120,14 @@ def require_digest(question: ApprovalQuestion, digest: str) -> None:
     Raises:
         UsageError: these are too few digits, or those of another call.
     """
-    given = digest.lower()
-    if not LEAST_DIGEST <= len(given) <= _DIGEST_LENGTH or not _HEX.match(given):
-        said = f"`{digest}` is not {LEAST_DIGEST} to {_DIGEST_LENGTH} hex digits of a digest"
-        raise UsageError(said, where="--digest")
-    if not question.digest.startswith(given):
-        said = f"the digest of question `{question.id}` does not begin with `{given}`"
+    beginning = digest.lower()
+    if not LEAST_DIGEST <= len(beginning) <= _DIGEST_LENGTH or not _HEX.match(beginning):
+        message = f"`{digest}` is not {LEAST_DIGEST} to {_DIGEST_LENGTH} hex digits of a digest"
+        raise UsageError(message, where="--digest")
+    if not question.digest.startswith(beginning):
+        message = f"the digest of question `{question.id}` does not begin with `{beginning}`"
         hint = "read the call again: `aish runs pending --format json` has its arguments and digest"
-        raise UsageError(said, where="--digest", hint=hint)
+        raise UsageError(message, where="--digest", hint=hint)
 
 
 def record_answer(
@@ -139,7 +139,7 @@ def record_answer(
         NotAnsweredError: the question has ended.
         RunIsLiveError: another process executes the run: only that can answer.
         UsageError: the journal is damaged or cannot be locked.
-        OSError: the answer could not be written; then it is not in the journal.
+        OSError: the answer could not be written or signed; then it is not in the journal.
     """
     if HUB_ID.match(shown.run):
         return _answer_hub(store, shown, given, now)
@@ -149,38 +149,41 @@ def record_answer(
         try:
             held = stack.enter_context(hold_journal(folder))
         except BeingWrittenError as error:
-            said = f"the run is live: {error.writer} writes its journal"
-            raise RunIsLiveError(said, where=shown.run, hint=_STOP, pid=error.pid) from error
+            message = f"the run is live: {error.writer} writes its journal"
+            raise RunIsLiveError(message, where=shown.run, hint=_STOP, pid=error.pid) from error
         return _append(held, shown, given, now)
 
 
 def _answer_hub(
-    store: RunStore, shown: ApprovalQuestion, given: GivenAnswer, now: float
+    store: RunStore, question: ApprovalQuestion, given: GivenAnswer, now: float
 ) -> Sequence[ApprovalQuestion]:
     """Record the answer in the state of a server, which may be alive: it looks there."""
-    folder = open_hub_folder(store, shown.run)
+    folder = open_hub_folder(store, question.run)
     folder.look()
-    held = folder.get(shown.id)
+    held = folder.get(question.id)
     if held is not None:
-        _require_same(held.question, shown)
-    place = Place(step=shown.step, client=shown.step)
+        _require_same(held.question, question)
+    place = Place(step=question.step, client=question.step)
     by, note = safe_utf8(given.by), safe_utf8(given.note)
-    event = ApprovalAnswered(place, shown.id, given.answer, by, given.way, note)
+    event = ApprovalAnswered(place, question.id, given.answer, by, given.way, note, question.digest)
     try:
         ended = folder.answer(event, now)
     except FileNotFoundError as error:
-        said = f"question `{shown.id}` is gone"
-        raise NotAnsweredError(said, where=shown.run, hint=_PENDING) from error
+        message = f"question `{question.id}` is gone"
+        raise NotAnsweredError(message, where=question.run, hint=_PENDING) from error
     if ended is not None:
-        require_open(approval_question(shown.run, ended.question))
-    left = (one.question.at(now) for one in folder.all())
-    return [approval_question(shown.run, one) for one in left if one.is_open]
+        require_open(approval_question(question.run, ended.question))
+    left = (entry.question.at(now) for entry in folder.all())
+    return [approval_question(question.run, one) for one in left if one.is_open]
 
 
-def _require_same(question: Question, shown: ApprovalQuestion) -> None:
-    if (question.asked.digest, question.asked.arguments) != (shown.digest, shown.arguments):
-        said = f"question `{shown.id}` has changed since it was shown"
-        raise NotAnsweredError(said, where=shown.run, hint="answer it again")
+def _require_same(question: Question | None, view: ApprovalQuestion) -> Question:
+    asked = None if question is None else question.asked
+    if asked is None or (asked.digest, asked.arguments) != (view.digest, view.arguments):
+        message = f"question `{view.id}` has changed since it was shown"
+        raise NotAnsweredError(message, where=view.run, hint="answer it again")
+    assert question is not None
+    return question
 
 
 def _take_turn(folder: Path, stack: ExitStack) -> None:
@@ -193,16 +196,17 @@ def _take_turn(folder: Path, stack: ExitStack) -> None:
     try:
         take(descriptor, folder, _PATIENCE)
     except BeingWrittenError as error:
-        said = f"{error.writer} is answering a question of this run and does not end"
-        raise NotAnsweredError(said, where=folder.name) from error
+        message = f"{error.writer} is answering a question of this run and does not end"
+        raise NotAnsweredError(message, where=folder.name) from error
     except UsageError:
         # Some file systems do not lock folders; the lock of the journal is the one that matters.
         return
 
 
 def _append(
-    held: HeldJournal, shown: ApprovalQuestion, given: GivenAnswer, now: float
+    held: HeldJournal, question: ApprovalQuestion, answer: GivenAnswer, now: float
 ) -> Sequence[ApprovalQuestion]:
+    user_key()
     fold = Questions()
     with read_journal(held.path) as reading:
         for stamped in events(reading, EVENTS):
@@ -210,15 +214,12 @@ def _append(
         seq = reading.last_seq + 1
     # Its journal is locked by this process.
     fold.without_process()
-    found = {one.id: one for one in fold.all(now)}
-    current = found.get(shown.id)
-    if current is None:
-        said = f"question `{shown.id}` has changed since it was shown"
-        raise NotAnsweredError(said, where=shown.run, hint="answer it again")
-    _require_same(current, shown)
-    require_open(approval_question(shown.run, current))
-    by, note = safe_utf8(given.by), safe_utf8(given.note)
-    event = ApprovalAnswered(current.asked.place, shown.id, given.answer, by, given.way, note)
+    questions = {one.id: one for one in fold.all(now)}
+    current = _require_same(questions.get(question.id), question)
+    require_open(approval_question(question.run, current))
+    by, note = safe_utf8(answer.by), safe_utf8(answer.note)
+    place, digest = current.asked.place, question.digest
+    event = ApprovalAnswered(place, question.id, answer.answer, by, answer.way, note, digest)
     held.append(Stamped(seq, now, event))
-    rest = (one for one in found.values() if one.is_open and one.id != shown.id)
-    return [approval_question(shown.run, one) for one in rest]
+    rest = (one for one in questions.values() if one.is_open and one.id != question.id)
+    return [approval_question(question.run, one) for one in rest]

@@ -1,4 +1,4 @@
-"""The questions of an MCP server about calls of its clients, a file for each (H10, H11, H28).
+"""The questions of an MCP server about calls of its clients, a file for each.
 
 They are in its state folder, which several processes may share, and in which `aish approve` answers
 too. So each change is made under one lock, checked against what is on disk, and synced before it
@@ -14,21 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from aish.core.errors import UsageError
-from aish.core.events import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    Event,
-    Stamped,
-    ToolDecided,
-    to_line,
-)
+from aish.core.events import ApprovalAnswered, ApprovalAsked, Event, Stamped, ToolDecided, to_line
 from aish.core.frozen import frozen
 from aish.features.approvals.questions import HUB_ID
 from aish.features.history.run_store import RunStore
 from aish.journal.questions import Question, Questions
 from aish.journal.reader import JournalReading, event_of
-from aish.journal.writer import cut_torn_tail, sealed
-from aish.system.file_lock import take
+from aish.journal.writer import cut_torn_tail, seal
+from aish.system.file_lock import hold_lock
 from aish.system.files import open_append, open_own
 
 KEPT_SECONDS = 7 * 86_400.0
@@ -45,92 +38,53 @@ class HubQuestion:
     """A question of a client's call, as its file has it; `given` once a call had its answer."""
 
     question: Question
-    given: bool = False
-    events: tuple[Stamped, ...] = ()
+    given: bool
+    events: tuple[Stamped, ...]
 
     @property
     def id(self) -> str:
-        """The question's id."""
         return self.question.id
 
     @property
-    def client(self) -> str:
-        """Who called."""
-        return self.question.asked.place.step or ""
-
-    @property
     def usable_until(self) -> float:
-        """Until when the end may be given to a call: for as long again as it was waited for."""
+        """The time until which a call may use the answer: as long again as it was waited for."""
         question = self.question
         expires = question.expires_at
         ended = expires if question.answer is None else question.answered_at
         return ended + max(0.0, expires - question.began)
 
 
-def read_question(descriptor: int, name: str) -> HubQuestion | None:
-    """The question in an open file; `None` if nothing whole is in it.
-
-    Raises:
-        JournalError: it is damaged.
-    """
-    fold, given, found = Questions(), False, []
-    with os.fdopen(descriptor, "rb") as file, JournalReading(file, name) as reading:
-        for record in reading:
-            stamped = event_of(record)
-            if stamped is None:
-                continue
-            found.append(stamped)
-            fold.take(stamped)
-            given = given or isinstance(stamped.event, ToolDecided)
+def _fold(events: Sequence[Stamped]) -> HubQuestion | None:
+    """The question of these events; `None` if there is none."""
+    fold = Questions()
+    for event in events:
+        fold.take(event)
+    is_decided = any(isinstance(one.event, ToolDecided) for one in events)
     questions = fold.all(0.0)
-    return HubQuestion(questions[0], given, tuple(found)) if questions else None
+    return HubQuestion(questions[0], is_decided, tuple(events)) if questions else None
 
 
 def hub_ids(store: RunStore) -> list[str]:
-    """The servers whose questions are in a state folder."""
     return sorted(name for name in store.names() if HUB_ID.match(name))
 
 
-@frozen
-class HeldQuestions:
-    """The questions of a server in the order of their beginnings, and what could not be read."""
-
-    questions: Sequence[HubQuestion]
-    problem: str | None
-
-
-def read_questions(store: RunStore, hub: str) -> HeldQuestions:
-    """All questions of a server; no link is followed.
+def read_questions(store: RunStore, hub: str) -> tuple[Sequence[HubQuestion], str | None]:
+    """All questions of a server in the order of their beginnings, and what could not be read.
 
     Raises:
         UsageError: its folder is a link.
         OSError: it cannot be read.
     """
-    questions, problem = [], None
-    with ExitStack() as stack:
-        folder = store.open_folder(hub, stack)
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries)
-        for name in names:
-            if not _FILE.match(name):
-                continue
-            try:
-                descriptor = open_own(Path(name), folder)
-                found = read_question(descriptor, str(store.path / hub / name))
-            except FileNotFoundError:
-                continue  # it has just been deleted
-            except UsageError as error:
-                problem = str(error)
-                continue
-            if found is not None:
-                questions.append(found)
-    return HeldQuestions(sorted(questions, key=lambda one: one.question.began), problem)
+    folder, problems = open_hub_folder(store, hub), list[str]()
+    folder.on_problem = problems.append
+    folder.look()
+    return sorted(folder.all(), key=lambda entry: entry.question.began), max(problems, default=None)
 
 
 class QuestionFolder:
     """The questions in the folder at `path`, which is private to the user.
 
-    `on_event` gets what other processes have written, once it is seen here, and `on_problem` why a
+    `on_event` gets each event that this process or another one has written, and `on_problem` why a
     file cannot be read, once.
     """
 
@@ -142,11 +96,9 @@ class QuestionFolder:
         self._sizes: dict[str, int] = {}
 
     def all(self) -> Sequence[HubQuestion]:
-        """All that are known, as of the last look."""
         return tuple(self._known.values())
 
     def get(self, id: str) -> HubQuestion | None:
-        """The question of this id, as of the last look."""
         return self._known.get(id)
 
     def look(self) -> None:
@@ -179,22 +131,14 @@ class QuestionFolder:
             self._read(id, size)
         return self._known.get(id)
 
-    def ask(self, asked: ApprovalAsked, now: float) -> HubQuestion:
-        """Write a new question down, synced.
-
-        Raises:
-            OSError: it could not be written, and nothing of it is left.
-        """
-        return self.note(asked.id, asked, now)
-
-    def note(self, id: str, event: Event, now: float) -> HubQuestion:
+    def note(self, id: str, event: Event, now: float) -> None:
         """Write down, synced, that a question was asked, or how that of another program ended.
 
         Raises:
             OSError: it could not be written, and nothing of it is left.
         """
-        with self._locked():
-            return self._append(id, event, now)
+        with self._lock():
+            self._append(id, event, now)
 
     def answer(self, answered: ApprovalAnswered, now: float) -> HubQuestion | None:
         """Write an answer down, synced, if the question is open; `None`, or how it is instead.
@@ -203,7 +147,7 @@ class QuestionFolder:
             FileNotFoundError: there is none.
             OSError: it could not be written, and nothing of it is left.
         """
-        with self._locked():
+        with self._lock():
             known = self.look_at(answered.id)
             if known is None:
                 raise FileNotFoundError(errno.ENOENT, "the question is gone")
@@ -214,15 +158,32 @@ class QuestionFolder:
             self._append(answered.id, answered, now)
             return None
 
-    def give(self, id: str, decided: ToolDecided, now: float) -> bool:
-        """Write down that the answer is given to a call, synced; `False` if it was before.
+    def ask_again(self, asked: ApprovalAsked, now: float) -> bool:
+        """Write down, synced, that a later call waits for the answer; `False` if there is one.
 
         Raises:
             OSError: it could not be written, and nothing of it is left.
         """
-        with self._locked():
+        with self._lock():
+            known = self.look_at(asked.id)
+            if known is None or not known.question.is_open:
+                return False
+            self._append(asked.id, replace(asked, expires=known.question.asked.expires), now)
+            return True
+
+    def give(self, id: str, decided: ToolDecided, now: float, *, waited: bool) -> bool:
+        """Write down that the answer is given to a call, synced.
+
+        `False` if another call has it, or if it is for a later one than this, which has `waited`.
+
+        Raises:
+            OSError: it could not be written, and nothing of it is left.
+        """
+        with self._lock():
             known = self.look_at(id)
             if known is None or known.given:
+                return False
+            if waited and known.question.asked.place != decided.place:
                 return False
             self._append(id, decided, now)
             return True
@@ -233,16 +194,16 @@ class QuestionFolder:
         Raises:
             OSError: one of them cannot be deleted.
         """
-        with self._locked():
+        with self._lock():
             self.look()
-            ended = [one for one in self._known.values() if not one.question.at(now).is_open]
-            ended.sort(key=lambda one: one.question.answered_at or one.question.began)
-            for number, one in enumerate(ended):
-                question = one.question
+            ended = [entry for entry in self._known.values() if not entry.question.at(now).is_open]
+            ended.sort(key=lambda entry: entry.question.answered_at or entry.question.began)
+            for number, entry in enumerate(ended):
+                question = entry.question
                 since = question.answered_at or min(question.expires_at, now)
                 if len(ended) - number > most or now - since > KEPT_SECONDS:
-                    self._path(one.id).unlink(missing_ok=True)
-                    self._forget(one.id)
+                    self._path(entry.id).unlink(missing_ok=True)
+                    self._forget(entry.id)
 
     def _path(self, id: str) -> Path:
         return self.path / f"{id}.jsonl"
@@ -252,7 +213,9 @@ class QuestionFolder:
             return
         path = self._path(id)
         try:
-            found = read_question(open_own(path), str(path))
+            descriptor = open_own(path)
+            with os.fdopen(descriptor, "rb") as file, JournalReading(file, str(path)) as reading:
+                events = [event for event in map(event_of, reading) if event is not None]
         except FileNotFoundError:
             return
         except UsageError as error:
@@ -260,46 +223,41 @@ class QuestionFolder:
             self._sizes[id] = size
             self.on_problem(str(error))
             return
-        before = self._known.get(id)
         self._sizes[id] = size
-        if found is None:
+        self._learn(id, events)
+
+    def _learn(self, id: str, events: Sequence[Stamped]) -> None:
+        question, before = _fold(events), self._known.get(id)
+        if question is None:
             return  # it is being written
-        self._known[id] = found
-        for stamped in found.events[0 if before is None else len(before.events) :]:
+        self._known[id] = question
+        for stamped in question.events[0 if before is None else len(before.events) :]:
             self.on_event(stamped)
 
     def _forget(self, id: str) -> None:
         self._known.pop(id, None)
         self._sizes.pop(id, None)
 
-    def _append(self, id: str, event: Event, now: float) -> HubQuestion:
-        known = self._known.get(id)
-        seq = 1 if known is None else len(known.events) + 1
-        stamped = Stamped(seq, now, event)
-        path = self._path(id)
+    def _append(self, id: str, event: Event, now: float) -> None:
+        known, path = self._known.get(id), self._path(id)
+        before = () if known is None else known.events
+        stamped = Stamped(len(before) + 1, now, event)
         if known is not None:
             cut_torn_tail(path)
         descriptor = open_append(path, readable=True)
         try:
             size = os.fstat(descriptor).st_size
             try:
-                self._write(descriptor, sealed(to_line(stamped)), is_new=known is None)
+                self._write(descriptor, seal(to_line(stamped)), is_new=known is None)
             except OSError:
                 os.ftruncate(descriptor, size)
                 if known is None:
                     path.unlink(missing_ok=True)
                 raise
-            size = os.fstat(descriptor).st_size
+            self._sizes[id] = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
-        fold = Questions()
-        events = (*(() if known is None else known.events), stamped)
-        for one in events:
-            fold.take(one)
-        given = isinstance(event, ToolDecided) or (known is not None and known.given)
-        found = HubQuestion(fold.all(0.0)[0], given, events)
-        self._known[id], self._sizes[id] = found, size
-        return found
+        self._learn(id, (*before, stamped))
 
     def _write(self, descriptor: int, record: bytes, *, is_new: bool) -> None:
         if os.write(descriptor, record) < len(record):
@@ -314,16 +272,12 @@ class QuestionFolder:
                 os.close(folder)
 
     @contextmanager
-    def _locked(self) -> Generator[None]:
-        path = self.path / _LOCK
-        descriptor = open_append(path)
+    def _lock(self) -> Generator[None]:
         try:
-            take(descriptor, path, _PATIENCE)
-            yield
+            with hold_lock(self.path / _LOCK, _PATIENCE):
+                yield
         except UsageError as error:
             raise OSError(errno.EIO, str(error)) from error
-        finally:
-            os.close(descriptor)
 
 
 def open_hub_folder(store: RunStore, hub: str) -> QuestionFolder:

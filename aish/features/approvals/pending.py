@@ -1,4 +1,4 @@
-"""The questions of the runs in a run store, read from their journals, and of servers (A9, H11).
+"""The questions of the runs in a run store, read from their journals, and of servers.
 
 Most runs of a store have finished and asked nothing. Such a journal costs the reading of its last
 record; of the others only those with a question are read record by record.
@@ -6,8 +6,8 @@ record; of the others only those with a question are read record by record.
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from aish.features.history.summary import events, open_past
 from aish.journal.questions import EVENTS, Questions, ends_questions
 from aish.journal.reader import event_of
 from aish.journal.writer import last_record
-from aish.system.files import served_state
+from aish.system.files import state_of_servers
 
 _ASKED = tuple(f'"type":"{EVENT_TYPES[one]}"'.encode() for one in (ApprovalAsked, AskReceived))
 _BLOCK = 1 << 20
@@ -54,7 +54,7 @@ def open_hub_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]
     if wanted is not None:
         return [stack.enter_context(open_store(wanted, wanted))]
     # A missing folder is not an error: nothing was served there yet.
-    there = [path for path in map(served_state, PROJECTS) if path.exists()]
+    there = [path for path in map(state_of_servers, PROJECTS) if path.exists()]
     return [stack.enter_context(open_store(path, path)) for path in there]
 
 
@@ -64,19 +64,19 @@ def find_asking(wanted: Path | None, name: str, stack: ExitStack) -> tuple[RunSt
     Raises:
         UsageError: there is none, or more than one.
     """
-    found = {id: store for store in open_hub_stores(wanted, stack) for id in hub_ids(store)}
-    known = found.get(name)
+    stores = {id: store for store in open_hub_stores(wanted, stack) for id in hub_ids(store)}
+    known = stores.get(name)
     if known is not None:
         return known, name
     try:
         return find_run(open_stores(wanted, stack), name)
     except UsageError as error:
-        id = find_id(found, name, "server")
+        id = find_id(stores, name, "server")
         if id is not None:
-            return found[id], id
-        if not found:
+            return stores[id], id
+        if not stores:
             raise
-        hint = did_you_mean(name, found) or "`aish runs pending` lists the open questions"
+        hint = did_you_mean(name, stores) or "`aish runs pending` lists the open questions"
         raise UsageError(error.message, where=error.where, hint=hint) from error
 
 
@@ -97,52 +97,53 @@ def questions_of(store: RunStore, id: str, now: float) -> Sequence[ApprovalQuest
             fold.take(stamped)
         if not journal.written:
             fold.without_process()
-        return [approval_question(id, one) for one in fold.all(now)]
+        return [approval_question(id, question) for question in fold.all(now)]
 
 
-def pending_runs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:
+def runs_with_questions(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:
     """The runs with questions that have not finished for good, and those that cannot be read."""
-    for id, store in newest_first(stores):
-        try:
-            if not _may_be_asking(store, id):
-                continue
-            found = RunQuestions(store, id, questions_of(store, id, now))
-        except FileNotFoundError:
-            # It was killed before it began, or has just been deleted.
-            continue
-        except UsageError as error:
-            found = RunQuestions(store, id, problem=str(error))
-        except OSError as error:
-            where = store.path / id
-            found = RunQuestions(store, id, problem=f"{where}: {error.strerror}")
-        if found.questions or found.problem is not None:
-            yield found
+    return _with_questions(newest_first(stores), _run_questions, now)
 
 
-def pending_hubs(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:
+def hubs_with_questions(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:
     """The servers with questions, and those whose questions cannot be read."""
-    for store in stores:
-        for id in hub_ids(store):
-            try:
-                found = _hub_questions(store, id, now)
-            except UsageError as error:
-                found = RunQuestions(store, id, problem=str(error))
-            except OSError as error:
-                where = store.path / id
-                found = RunQuestions(store, id, problem=f"{where}: {error.strerror}")
-            if found.questions or found.problem is not None:
-                yield found
+    ids = ((id, store) for store in stores for id in hub_ids(store))
+    return _with_questions(ids, _hub_questions, now)
+
+
+def _with_questions(
+    ids: Iterable[tuple[str, RunStore]],
+    read: Callable[[RunStore, str, float], RunQuestions],
+    now: float,
+) -> Iterator[RunQuestions]:
+    for id, store in ids:
+        try:
+            result = read(store, id, now)
+        except UsageError as error:
+            result = RunQuestions(store, id, problem=str(error))
+        except OSError as error:
+            result = RunQuestions(store, id, problem=f"{store.path / id}: {error.strerror}")
+        if result.questions or result.problem is not None:
+            yield result
+
+
+def _run_questions(store: RunStore, id: str, now: float) -> RunQuestions:
+    # A run without a journal was killed before it began, or has just been deleted.
+    with suppress(FileNotFoundError):
+        if _may_be_asking(store, id):
+            return RunQuestions(store, id, questions_of(store, id, now))
+    return RunQuestions(store, id)
 
 
 def _hub_questions(store: RunStore, id: str, now: float) -> RunQuestions:
-    held = read_questions(store, id)
+    questions, problem = read_questions(store, id)
     # Whether a client still waits is known to the server alone.
-    found = (replace(one.question.at(now), caller_waiting=False) for one in held.questions)
-    return RunQuestions(store, id, [approval_question(id, one) for one in found], held.problem)
+    states = (replace(entry.question.at(now), caller_waiting=False) for entry in questions)
+    return RunQuestions(store, id, [approval_question(id, one) for one in states], problem)
 
 
 def _may_be_asking(store: RunStore, id: str) -> bool:
-    """Whether the journal of a run has to be read: it has a question, and no end for good."""
+    """Tell whether a run has a question and has not finished for good."""
     descriptor = store.open_journal(id)
     try:
         return not _has_finished(descriptor) and _mentions_question(descriptor)
@@ -164,7 +165,7 @@ def _has_finished(descriptor: int) -> bool:
 
 
 def _mentions_question(descriptor: int) -> bool:
-    """Whether the bytes of a record that asks occur; they may also be a part of another record."""
+    """Tell whether the bytes of a record that asks occur, be it as a part of another record."""
     offset, before = 0, b""
     while block := os.pread(descriptor, _BLOCK, offset):
         if any(asked in before + block for asked in _ASKED):

@@ -1,4 +1,4 @@
-"""A question about a tool call, as commands and the control API show it (A6)."""
+"""A question about a tool call, as commands and the control API show it."""
 
 import re
 
@@ -18,7 +18,7 @@ _TAG = re.compile(r"<secret:[^>]*>")
 
 @frozen
 class QuestionAnswer:
-    """Who ended a question, from where (`terminal`, `command`, …), and what they wrote about it."""
+    """The end of a question: by whom, from where (`terminal`, `command`, …), and their note."""
 
     by: str
     way: str
@@ -53,16 +53,15 @@ class ApprovalQuestion:
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer would count."""
         return self.state == "open"
 
 
 def approval_question(run: str, question: Question) -> ApprovalQuestion:
     """A question of a run, as it is shown."""
-    asked, given = question.asked, question.answer
+    asked, end = question.asked, question.answer
     answer = None
-    if given is not None:
-        answer = QuestionAnswer(given.by, given.way, given.note, rfc3339(question.answered_at))
+    if end is not None:
+        answer = QuestionAnswer(end.by, end.way, end.note, rfc3339(question.answered_at))
     return ApprovalQuestion(
         id=asked.id,
         run=run,
@@ -99,8 +98,8 @@ def as_asked(question: ApprovalQuestion) -> protocols.Question:
     )
 
 
-def masked_tags(question: ApprovalQuestion) -> tuple[str, ...]:
-    """What stands in its arguments for secrets.
+def tags_of_secrets(question: ApprovalQuestion) -> tuple[str, ...]:
+    """The tags that stand for secrets in its arguments.
 
     Raises:
         RecursionError: the arguments are nested too deeply.

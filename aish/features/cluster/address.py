@@ -1,4 +1,4 @@
-"""`--cluster`: address of the workers, and whether the connection is secure enough (B7)."""
+"""`--cluster`: address of the workers, and whether the connection is secure enough."""
 
 import re
 from ipaddress import ip_address
@@ -20,8 +20,6 @@ _CA, _CERT, _KEY = "--cluster-ca", "--cluster-cert", "--cluster-key"
 
 @frozen
 class Certificates:
-    """The certificate files for mutual authentication."""
-
     ca: Path
     cert: Path
     key: Path
@@ -37,44 +35,35 @@ class ClusterAddress:
 
     @property
     def is_local(self) -> bool:
-        """Whether the workers are started by this run."""
+        """True if this run starts the workers."""
         return not self.scheduler
 
 
 def cluster_address(
     text: str, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
 ) -> ClusterAddress:
-    """The address given by `--cluster` and related options.
-
-    Raises:
-        UsageError: the address is invalid, or the connection would be unencrypted.
-    """
     files = {_CA: ca, _CERT: cert, _KEY: key}
     if text.startswith("local:"):
-        return _local(text, files)
-    found = _ADDRESS.match(text)
-    if found is None or found["scheme"] not in {"tls", "tcp"} or int(found["port"]) > _LAST_PORT:
+        count = text.removeprefix("local:")
+        if not re.fullmatch(r"[1-9]\d{0,2}", count) or int(count) > MOST_WORKERS:
+            message = f"`--cluster {text}` has to name a number of workers from 1 to {MOST_WORKERS}"
+            raise UsageError(message, hint="write `--cluster local:4`")
+        _refuse_files(files, "`tls://host:8786`")
+        return ClusterAddress(workers=int(count))
+    match = _ADDRESS.match(text)
+    if match is None or match["scheme"] not in {"tls", "tcp"} or int(match["port"]) > _LAST_PORT:
         raise UsageError(f"`--cluster {text}` is not a cluster", hint=f"write {_EXAMPLES}")
     scheduler = text.rstrip("/")
-    if found["scheme"] == "tls":
+    if match["scheme"] == "tls":
         return ClusterAddress(scheduler=scheduler, certificates=_certificates(files))
     _refuse_files(files, "a `tls://` address")
-    if not _is_here(found["host"]):
+    if not _is_here(match["host"]):
         raise UsageError(
             f"`--cluster {text}` is refused: items, keys and code would be sent unencrypted, "
             "and anyone who can reach the port could run programs on the workers",
-            hint=f"`tls://{found['host']}:{found['port']}` with `{_CA}`, `{_CERT}` and `{_KEY}`",
+            hint=f"`tls://{match['host']}:{match['port']}` with `{_CA}`, `{_CERT}` and `{_KEY}`",
         )
     return ClusterAddress(scheduler=scheduler)
-
-
-def _local(text: str, files: dict[str, Path | None]) -> ClusterAddress:
-    count = text.removeprefix("local:")
-    if not re.fullmatch(r"[1-9]\d{0,2}", count) or int(count) > MOST_WORKERS:
-        said = f"`--cluster {text}` has to name a number of workers from 1 to {MOST_WORKERS}"
-        raise UsageError(said, hint="write `--cluster local:4`")
-    _refuse_files(files, "`tls://host:8786`")
-    return ClusterAddress(workers=int(count))
 
 
 def _refuse_files(files: dict[str, Path | None], of: str) -> None:
@@ -87,8 +76,8 @@ def _certificates(files: dict[str, Path | None]) -> Certificates:
     missing = [flag for flag, path in files.items() if path is None]
     if missing:
         named = backticked(missing, by=" and ")
-        said = f"`tls://` needs {named}"
-        raise UsageError(said, hint="both ends authenticate with certificates")
+        message = f"`tls://` needs {named}"
+        raise UsageError(message, hint="both ends authenticate with certificates")
     ca, cert, key = starmap(_there, files.items())
     return Certificates(ca, cert, key)
 

@@ -16,11 +16,6 @@ INSTALL = "pip install 'aish-pipelines[dask]'"
 
 
 def require_dask() -> None:
-    """Check that Dask is installed, before anything is begun.
-
-    Raises:
-        UsageError: it is not; says how it is installed.
-    """
     missing = [name for name in ("distributed", "cryptography") if find_spec(name) is None]
     if missing:
         named = backticked(missing, by=" and ")
@@ -39,7 +34,7 @@ def quiet() -> None:
 
 
 @asynccontextmanager
-async def ended_in_order(thing: AbstractAsyncContextManager[object]) -> AsyncGenerator[None]:
+async def close_in_order(thing: AbstractAsyncContextManager[object]) -> AsyncGenerator[None]:
     """An open Dask object, which is closed properly even on cancellation."""
     await thing.__aenter__()  # ruff: ignore[unnecessary-dunder-call] - its exit is shielded, its enter is not
     try:

@@ -1,4 +1,4 @@
-"""The run's side of a cluster: sends slices of items as tasks, collects their results (B7).
+"""The run's side of a cluster: sends slices of items as tasks, collects their results.
 
 Only the run writes: the journal, the files of its folder, staged calls. A task is bound to one
 session of one worker, so Dask never runs it again elsewhere; what happens to the items of a lost
@@ -22,7 +22,7 @@ from aish.config.model import Step
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError, UnavailableError
 from aish.core.events import NOWHERE, Event, Failure, Notice, Retry, ToolDecided
 from aish.core.phrases import backticked
-from aish.engine.execution.step import failed
+from aish.engine.execution.step import fail
 from aish.engine.limits import Lease, RunMeter
 from aish.engine.records import StepRecord, without_histories
 from aish.engine.run_folder import RunFolder
@@ -35,7 +35,7 @@ from aish.engine.steps.context import (
     StepContext,
 )
 from aish.features.cluster.address import ClusterAddress
-from aish.features.cluster.connection import ended_in_order, quiet
+from aish.features.cluster.connection import close_in_order, quiet
 from aish.features.cluster.failure_policy import LOST, ToolRules, after_loss, unrepeatable
 from aish.features.cluster.local_workers import local_cluster
 from aish.features.cluster.protocol import Opening, Packed, Renewal, Scene, Slice, SliceResult
@@ -132,7 +132,6 @@ class Dispatcher:
 
     @property
     def slots(self) -> int:
-        """The number of items that may be in flight."""
         return int(self.context.concurrency.slots.total_tokens)
 
     def size(self, step: Step, context: StepContext) -> int:
@@ -164,7 +163,7 @@ class Dispatcher:
                 failure = after_loss(remote.tools, lost, retry_unknown=self.rules.retry_unknown)
                 if failure is not None:
                     for item in items:
-                        end = failed(step, item.context, failure, ExitCode.FAILED, retryable=False)
+                        end = fail(step, item.context, failure, ExitCode.FAILED, retryable=False)
                         _end(item, end)
                     return
         finally:
@@ -187,22 +186,25 @@ class Dispatcher:
         )
         absent = 0.0
         while True:
-            found = await self._addresses()
+            try:
+                identity = await self.client.scheduler.identity(n_workers=-1)
+            except OSError as error:
+                raise unavailable(error) from error
+            addresses = frozenset(identity["workers"])
             for worker in tuple(self._workers.values()):
-                if worker.address not in found:
+                if worker.address not in addresses:
                     self._lose(worker)
-            for address in found - self._workers.keys():
+            for address in addresses - self._workers.keys():
                 worker = self._workers[address] = _Worker(address)
                 tasks.start_soon(self._attend, worker, opening)
-            self._places = max(1, math.ceil(self.slots / max(1, len(found), self.living())))
-            absent = 0.0 if found else absent + _LOOK_SECONDS
+            self._places = max(1, math.ceil(self.slots / max(1, len(addresses), self.living())))
+            absent = 0.0 if addresses else absent + _LOOK_SECONDS
             if not self.living() or (self._carrying and absent >= _PATIENCE):
                 said = "the cluster has no workers left"
                 raise UnavailableError(said, where="--cluster", hint="`--resume` continues the run")
             await anyio.sleep(_LOOK_SECONDS)
 
     async def close(self) -> None:
-        """Close everything opened for the run on the workers."""
         with anyio.move_on_after(_CLOSING, shield=True):
             async with anyio.create_task_group() as tasks:
                 for worker in self._workers.values():
@@ -214,11 +216,7 @@ class Dispatcher:
             await self._call(worker, close_session)
 
     async def _attend(self, worker: _Worker, opening: Packed) -> None:
-        """Open a session, and send heartbeats to it until it is lost.
-
-        Raises:
-            AishError: a resource of the run cannot be opened there.
-        """
+        """Open a session, and send heartbeats to it until it is lost."""
         with suppress(_LostError):
             error = await self._call(worker, open_session, opening, version=__version__)
             if error is not None:
@@ -238,21 +236,14 @@ class Dispatcher:
     async def _call(self, worker: _Worker, function: Any, *given: object, **more: object) -> Any:
         """Call a function of `worker_session` on the worker, outside of all tasks."""
         try:
-            found = await self.client.run(
+            results = await self.client.run(
                 function, self.folder.id, worker.token, *given, workers=[worker.address], **more
             )
         except OSError as error:
             raise _LostError from error
         except (AttributeError, ImportError, TypeError) as error:
             raise unavailable(error) from error
-        return found[worker.address]
-
-    async def _addresses(self) -> frozenset[str]:
-        try:
-            told = await self.client.scheduler.identity(n_workers=-1)
-        except OSError as error:
-            raise unavailable(error) from error
-        return frozenset(told["workers"])
+        return results[worker.address]
 
     @asynccontextmanager
     async def _place(self) -> AsyncGenerator[_Worker]:
@@ -271,7 +262,6 @@ class Dispatcher:
             self._stir()
 
     def _lose(self, worker: _Worker) -> None:
-        """A session is lost: its results are discarded."""
         worker.lost = True
         if self._workers.get(worker.address) is worker:
             del self._workers[worker.address]
@@ -307,7 +297,7 @@ class Dispatcher:
         if remote.tools and not remote.notified:
             remote.notified = True
             place = replace(items[0].context, item=None).place(step)
-            self._emit(Notice(place, "info", CALLS_UNTRACKED, _untracked(remote.tools)))
+            self._emit(Notice(place, "info", CALLS_UNTRACKED, _unknown_calls_text(remote.tools)))
         for item in items:
             if not item.begun:
                 item.begun = True
@@ -319,7 +309,7 @@ class Dispatcher:
     async def _ran(
         self, worker: _Worker, remote: _RemoteStep, step: Step, items: Sequence[RemoteItem]
     ) -> bool:
-        """Whether a slice was completed by its worker, with the end of each ended item."""
+        """Run a slice on its worker; return false if the worker was lost before its end."""
         sent = _Handover(next(self._numbers), worker, remote, items)
         try:
             await self._exchange(sent, step)
@@ -341,9 +331,14 @@ class Dispatcher:
         """Send a slice, and again with each further lease, until it is done."""
         name, parts = sent.items[0].context.name(step), _PARTS * self.slots
         sent.lease = await self._meter.lend(name, parts)
-        await self._show(sent.worker, sent.remote.scene)
+        async with sent.worker.telling:
+            if sent.remote.scene.number not in sent.worker.scenes:
+                if not await self._call(sent.worker, add_scene, Packed(sent.remote.scene)):
+                    self._lose(sent.worker)
+                    raise _LostError
+                sent.worker.scenes.add(sent.remote.scene.number)
         self._submit(sent, self._order(sent, step))
-        while (demand := (await self._taken(sent, step)).demand) is not None:
+        while (demand := (await self._take_result(sent, step)).demand) is not None:
             sent.paused = True
             refusal: AishError | None = None
             try:
@@ -362,15 +357,7 @@ class Dispatcher:
             await self._call(sent.worker, cancel_slice, sent.number)
             if sent.paused:
                 self._submit(sent, Renewal(sent.number))
-            await self._taken(sent, step)
-
-    async def _show(self, worker: _Worker, scene: Scene) -> None:
-        async with worker.telling:
-            if scene.number not in worker.scenes:
-                if not await self._call(worker, add_scene, Packed(scene)):
-                    self._lose(worker)
-                    raise _LostError
-                worker.scenes.add(scene.number)
+            await self._take_result(sent, step)
 
     def _order(self, sent: _Handover, step: Step) -> Slice:
         time = self.context.time
@@ -403,7 +390,7 @@ class Dispatcher:
             pure=False,
         )
 
-    async def _taken(self, sent: _Handover, step: Step) -> SliceResult:
+    async def _take_result(self, sent: _Handover, step: Step) -> SliceResult:
         """The result of a slice so far, after it was recorded."""
         result = await self._result(sent)
         if sent.lease is not None:
@@ -431,11 +418,10 @@ class Dispatcher:
         if scope.cancelled_caught or packed is None:
             self._lose(worker)
             raise _LostError
-        found: SliceResult = packed.value()
-        return found
+        result: SliceResult = packed.value()
+        return result
 
     async def _take(self, sent: _Handover, step: Step, result: SliceResult) -> None:
-        """Record the results of a slice."""
         for name, data in result.files:
             self._keep(name, data)
         for event in result.notices:
@@ -452,25 +438,25 @@ class Dispatcher:
             if came.record is None or item.ended:
                 continue
             if number in sent.not_staged:
-                _end(item, failed(step, item.context, _NOT_STAGED, ExitCode.FAILED))
+                _end(item, fail(step, item.context, _NOT_STAGED, ExitCode.FAILED))
             else:
                 _end(item, came.record)
         self.errors = self.errors or list(result.errors)
         if result.broken is not None:
-            raise InternalError(f"on a worker: {_last_line(result.broken)}")
+            raise InternalError(f"on a worker: {result.broken.strip().splitlines()[-1]}")
 
     def _is_new(self, event: Event) -> bool:
-        """Whether it is no notice that is given once a run, and another worker has given."""
+        """Return false for a once-a-run notice that another worker has given."""
         if not isinstance(event, Notice) or event.code not in ONCE_A_RUN:
             return True
         return self.context.tells_first(event.code)
 
     async def _is_put_down(self, event: Event) -> bool:
-        """Whether a staged call has reached the review file, as its model was told."""
+        """Return false if a staged call has not reached the review file."""
         if not isinstance(event, ToolDecided) or event.verdict != "staged":
             return True
         decision = Decision(event.verdict, event.rule, event.digest, None, by_person=False)
-        return await self.context.resources.runtime.gate.is_put_down(decision)
+        return await self.context.agent.gate.is_put_down(decision)
 
     def _keep(self, name: str, data: bytes) -> None:
         """Store a file of a worker in the run's folder; a full disk loses the file, not the run."""
@@ -480,23 +466,23 @@ class Dispatcher:
             # Named by its content: another item has sent the same.
             return
         except OSError as error:
-            said = f"{name} could not be kept: {error.strerror or error}"
-            self._emit(Notice(NOWHERE, "warning", "not_kept", said))
+            message = f"{name} could not be kept: {error.strerror or error}"
+            self._emit(Notice(NOWHERE, "warning", "not_kept", message))
 
     def _tell_unfinished(self, sent: _Handover, step: Step) -> None:
         """Emit the end of requests and calls of items without an end, where that matters."""
         for item in sent.items if sent.remote.tools else ():
             if not item.ended:
-                said = "it came back from its worker unfinished, and all of its calls are known"
+                message = "it came back from its worker unfinished, and all of its calls are known"
                 place = item.context.place(step)
-                self._emit(Notice(place, "info", ITEM_UNFINISHED, said))
+                self._emit(Notice(place, "info", ITEM_UNFINISHED, message))
 
     def _emit(self, event: Event) -> None:
-        self.context.resources.runtime.emit(event)
+        self.context.emit(event)
 
     @property
     def _meter(self) -> RunMeter:
-        meter = self.context.resources.runtime.meter
+        meter = self.context.agent.meter
         assert isinstance(meter, RunMeter), "a run has a meter of its own"
         return meter
 
@@ -508,17 +494,16 @@ _NOT_STAGED = Failure(
 
 
 async def _value(task: "Future[Any]") -> Packed | None:
-    """The value of a task; `None` if its worker was lost."""
     error = await task.exception()
     if error is None and task.status != "cancelled":
-        found: Packed | None = await task.result()
-        return found
+        value: Packed | None = await task.result()
+        return value
     if isinstance(error, KilledWorker):
         return None
     raise unavailable(error or RuntimeError("the scheduler has dropped a task"))
 
 
-def _untracked(tools: tuple[str, ...]) -> str:
+def _unknown_calls_text(tools: tuple[str, ...]) -> str:
     """The message about a step whose calls on a lost worker are unknown."""
     named = backticked(tools, 3)
     return f"items run on workers: calls of {named} are recorded when an item ends"
@@ -529,15 +514,10 @@ def _end(item: RemoteItem, record: StepRecord) -> None:
     item.end(record)
 
 
-def _last_line(traceback: str) -> str:
-    return traceback.strip().splitlines()[-1]
-
-
 def unavailable(error: BaseException) -> UnavailableError:
-    """The message about a failure of Dask."""
-    said = str(error).strip() or type(error).__name__
+    text = str(error).strip() or type(error).__name__
     return UnavailableError(
-        f"the cluster failed: {said.splitlines()[0]}",
+        f"the cluster failed: {text.splitlines()[0]}",
         where="--cluster",
         hint="workers need the same aish, Python and distributed as this machine",
     )
@@ -559,10 +539,10 @@ async def open_carrier(
         options: Any = {"security": security, "asynchronous": True, "timeout": _CONNECTING}
         client = Client(where, set_as_default=False, **options)
         try:
-            await stack.enter_async_context(ended_in_order(client))
+            await stack.enter_async_context(close_in_order(client))
         except (OSError, TimeoutError) as error:
-            said = f"the scheduler at {where} cannot be reached: {error}"
-            raise UnavailableError(said, where="--cluster") from error
+            message = f"the scheduler at {where} cannot be reached: {error}"
+            raise UnavailableError(message, where="--cluster") from error
         dispatcher = Dispatcher(client, context, folder, rules, living)
         tasks = await stack.enter_async_context(task_group())
         tasks.start_soon(dispatcher.serve, tasks)

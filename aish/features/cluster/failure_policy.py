@@ -1,4 +1,4 @@
-"""Which items of a lost worker may be run again, depending on their calls (B3, B7)."""
+"""Which items of a lost worker may be run again, depending on their calls."""
 
 from collections.abc import Callable, Iterator
 
@@ -43,8 +43,8 @@ def unrepeatable(
     own = [str(name) for name in names if not may_repeat(str(name))]
     if isinstance(step, PipelineStep):
         inner, opened = plan.inner[step.id], resources.inner[step.id]
-        for one in inner.steps:
-            own += unrepeatable(one, inner, opened, repeatable)
+        for inner_step in inner.steps:
+            own += unrepeatable(inner_step, inner, opened, repeatable)
     return tuple(dict.fromkeys(own))
 
 

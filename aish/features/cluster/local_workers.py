@@ -1,4 +1,4 @@
-"""`--cluster local:N`: a scheduler in this process, and N worker processes (B7, M10).
+"""`--cluster local:N`: a scheduler in this process, and N worker processes.
 
 All connections use TLS with a certificate made for this run: other users of the machine can reach
 the port, and a scheduler executes any code that it receives. A worker is a process of this module:
@@ -20,7 +20,7 @@ import dask
 from distributed import Scheduler, Security, Worker
 
 from aish.core.errors import UnavailableError
-from aish.features.cluster.connection import ended_in_order, quiet
+from aish.features.cluster.connection import close_in_order, quiet
 from aish.system.process.child import Process, start_process
 from aish.system.process.reaper import Reaper
 from aish.system.task_group import task_group
@@ -60,7 +60,7 @@ async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCl
         stack.callback(reaper.close)
         with dask.config.set(_NO_ROUTES):
             scheduler = Scheduler(protocol="tls://", **options)
-        async with ended_in_order(scheduler), task_group() as tasks:
+        async with close_in_order(scheduler), task_group() as tasks:
             cluster = LocalCluster(scheduler.address, security, count)
             for number in range(1, count + 1):
                 tasks.start_soon(_keep, cluster, number, logs, reaper)
@@ -80,8 +80,8 @@ async def _keep(cluster: LocalCluster, number: int, logs: Path | None, reaper: R
             try:
                 process = _start(cluster, number, logs, reaper)
             except OSError as error:
-                said = f"a worker cannot be started: {error.strerror or error}"
-                raise UnavailableError(said, where="--cluster") from error
+                message = f"a worker cannot be started: {error.strerror or error}"
+                raise UnavailableError(message, where="--cluster") from error
             try:
                 await process.wait()
             finally:

@@ -29,7 +29,6 @@ class Packed:
         self._data = pickle.dumps(value)
 
     def value(self) -> Any:
-        """The unpacked value."""
         return pickle.loads(self._data)  # ruff: ignore[suspicious-pickle-usage] - see above: the data is trusted
 
 

@@ -1,6 +1,6 @@
-"""A worker's side of a run: opens its resources and runs slices of items (B7).
+"""A worker's side of a run: opens its resources and runs slices of items.
 
-Each slice has a meter of its own, within its lease (B8). `run_slice` is the function of a task. The
+Each slice has a meter of its own, within its lease. `run_slice` is the function of a task. The
 other functions at the end are called by the run outside of its tasks, by `Client.run`.
 """
 
@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
@@ -32,7 +32,7 @@ from aish.core.events import (
     TextWithdrawn,
     ToolOutput,
 )
-from aish.core.frozen import frozen, slotted
+from aish.core.frozen import slotted
 from aish.core.messages import Spent
 from aish.engine.cancellation import Cancellation, CutOffError
 from aish.engine.environment import RunEnvironment
@@ -42,8 +42,8 @@ from aish.engine.limits import (
     Budget,
     Demand,
     Lease,
+    ModelsMeter,
     Over,
-    RequestHold,
     Reserved,
     RunMeter,
     Spending,
@@ -72,7 +72,6 @@ from aish.features.cluster.protocol import (
     Slice,
     SliceResult,
 )
-from aish.models.pricing import Pricing
 from aish.system.clock import SystemClock
 from aish.system.process.child import CHILD_ENV_NAMES
 from aish.terminal.unattended import Unattended
@@ -109,7 +108,7 @@ class LeasedMeter(RunMeter):
     def give_back(self) -> Mapping[str | None, Amount]:
         """End the lease; returns its usage. Nothing more fits until it is renewed."""
         spent = self.budget.all_spent
-        self.budget = _budget({step: _nothing(own) for step, own in self._lease.limits.items()})
+        self.budget = _budget({step: _zero_limits(own) for step, own in self._lease.limits.items()})
         return spent
 
     def renew(self, lease: Lease, refusal: AishError | None) -> None:
@@ -138,46 +137,15 @@ class LeasedMeter(RunMeter):
         if waiting.refusal is not None:
             raise waiting.refusal
 
-    async def reserved(self, step: str | None, need: Amount) -> Reserved:
-        """See `RunMeter`; counted until it is settled."""
-        found = await super().reserved(step, need)
+    async def reserve_when_free(self, step: str | None, need: Amount) -> Reserved:
+        result = await super().reserve_when_free(step, need)
         self._requests += 1
-        return found
+        return result
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
-        """See `RunMeter`."""
         super().settle(reserved, used)
         self._requests -= 1
         self._changed()
-
-
-@frozen
-class SliceMeters:
-    """The meter for the models of a plan: each request is counted by its slice."""
-
-    prices: Mapping[str, Pricing | None]
-    meters: Callable[[], Iterable[LeasedMeter]]
-
-    def inner(self, plan: Plan) -> "SliceMeters":
-        """The meter for a sub-pipeline."""
-        return SliceMeters(prices_of(plan), self.meters)
-
-    async def reserve(
-        self, place: Place, alias: str, size: int, max_tokens: int | None
-    ) -> RequestHold:
-        """See `RunMeter.reserve`, for the slice."""
-        return await self._of(place).reserve_at(self.prices.get(alias), place, size, max_tokens)
-
-    async def count_call(self, place: Place) -> None:
-        """See `RunMeter.count_call`, for the slice."""
-        await self._of(place).count_call(place)
-
-    def _of(self, place: Place) -> LeasedMeter:
-        meters = tuple(self.meters())
-        if not meters:
-            raise InternalError(f"nothing is under way that could be {place}")
-        # Requests of no item are counted anyway.
-        return next((meter for meter in meters if meter.owns(place)), meters[0])
 
 
 def _budget(limits: Mapping[str | None, Limits]) -> Budget:
@@ -185,7 +153,7 @@ def _budget(limits: Mapping[str | None, Limits]) -> Budget:
     return Budget(limits.get(None, Limits()), steps)
 
 
-def _nothing(limits: Limits) -> Limits:
+def _zero_limits(limits: Limits) -> Limits:
     bounded = (one.name for one in fields(Limits) if getattr(limits, one.name) is not None)
     return replace(limits, **dict.fromkeys(bounded, 0))
 
@@ -201,7 +169,7 @@ _PIECES = (TextDelta, ReasoningDelta, TextWithdrawn, ToolOutput)
 
 
 class WorkerSession(threading.Thread):
-    """One run on one worker, in a thread and an event loop of its own.
+    """A run on one worker, in a thread and an event loop of its own.
 
     `ready` has the error if it could not be opened. It ends when the run says so, or after a time
     without heartbeats.
@@ -230,7 +198,6 @@ class WorkerSession(threading.Thread):
         self._over: anyio.Event
 
     def run(self) -> None:
-        """Keep the session open until the run is over."""
         try:
             anyio.run(self._live)
         except Exception as error:  # ruff: ignore[blind-except] - a bug: the run reports it and ends
@@ -245,20 +212,18 @@ class WorkerSession(threading.Thread):
     def work(self, order: Packed) -> Packed | None:
         """The result of a slice so far, for another thread; `None` if the session is over."""
         if self.closed.done():
-            return self._gone()
+            return self._loss_result()
         working = self._result(order)
         try:
-            found = asyncio.run_coroutine_threadsafe(working, self._loop.result())
+            future = asyncio.run_coroutine_threadsafe(working, self._loop.result())
         except RuntimeError:
             working.close()
-            return self._gone()
-        ends: tuple[Future[Any], ...] = (found, self.closed)
+            return self._loss_result()
+        ends: tuple[Future[Any], ...] = (future, self.closed)
         wait(ends, return_when=FIRST_COMPLETED)
-        return found.result() if found.done() and not found.cancelled() else self._gone()
+        return future.result() if future.done() and not future.cancelled() else self._loss_result()
 
     def tell(self, function: Callable[[], object]) -> None:
-        """Run a function in the session's loop, if the loop still exists."""
-
         def call(loop: Future[asyncio.AbstractEventLoop]) -> None:
             # Closed meanwhile: there is no receiver.
             with suppress(RuntimeError):
@@ -279,14 +244,12 @@ class WorkerSession(threading.Thread):
             self.slices[number].cancel()
 
     def close(self) -> None:
-        """The run is over."""
         self._over.set()
         self._heard.set()
 
     def notices(self) -> tuple[Event, ...]:
-        """The notices since the last call."""
-        found, self._notices = tuple(self._notices), []
-        return found
+        notices, self._notices = tuple(self._notices), []
+        return notices
 
     async def _live(self) -> None:
         self._heard, self._over = anyio.Event(), anyio.Event()
@@ -303,17 +266,22 @@ class WorkerSession(threading.Thread):
             staging=staging,
             tag=opening.tag,
         )
-        meter = SliceMeters(
-            prices_of(self.plan), lambda: (running.meter for running in self.slices.values())
-        )
         try:
-            await self._open(around, meter)
+            await self._open(around, ModelsMeter(prices_of(self.plan), self._meter_of))
         except AishError as error:
             if self.ready.done():
                 raise
             self.ready.set_result(error)
 
-    async def _open(self, around: RunEnvironment, meter: SliceMeters) -> None:
+    def _meter_of(self, place: Place) -> LeasedMeter:
+        """The meter of the slice with a request or a call."""
+        meters = [running.meter for running in self.slices.values()]
+        if not meters:
+            raise InternalError(f"nothing is under way that could be {place}")
+        # Requests of no item are counted anyway.
+        return next((meter for meter in meters if meter.owns(place)), meters[0])
+
+    async def _open(self, around: RunEnvironment, meter: ModelsMeter) -> None:
         """Keep the run's resources open until it is over."""
         async with open_resources(self.plan, around, meter) as self.resources:
             for part, opened in parts(self.plan, self.resources):
@@ -338,7 +306,7 @@ class WorkerSession(threading.Thread):
         if isinstance(event, Notice):
             self._notices.append(event)
 
-    def _gone(self) -> Packed | None:
+    def _loss_result(self) -> Packed | None:
         """The result of a slice that is lost; includes a traceback if that is caused by a bug."""
         if self._broken is None:
             return None
@@ -383,7 +351,6 @@ class _ItemLog:
     record: StepRecord | None = None
 
     def result(self) -> ItemResult:
-        """All of it, once."""
         events, self.events = tuple(self.events), []
         return ItemResult(events, self.record)
 
@@ -423,7 +390,6 @@ class RunningSlice:
             self._stir()
 
     def cancel(self) -> None:
-        """End it now, with partial results."""
         self._scope.cancel()
 
     async def until_back(self) -> None:
@@ -433,7 +399,6 @@ class RunningSlice:
             await self._changed.wait()
 
     def result(self) -> SliceResult:
-        """Its results since the last call."""
         demand = None if self.ended else self.meter.demand
         files, self._files = tuple(self._files), []
         opened = parts(self._session.plan, self._session.resources)
@@ -443,7 +408,7 @@ class RunningSlice:
             demand=demand,
             files=files,
             notices=self._session.notices(),
-            errors=tuple(error for _, one in opened for error in lock_errors(one.tools)),
+            errors=tuple(error for _, part in opened for error in lock_errors(part.tools)),
             broken=self._broken,
         )
 
@@ -451,7 +416,7 @@ class RunningSlice:
         self._changed.set()
 
     def _has(self, place: Place) -> bool:
-        """Whether a request or a call belongs to the current item."""
+        """Return true if a request or a call belongs to the current item."""
         own = self._place
         if own is None:
             return False
@@ -506,7 +471,7 @@ class RunningSlice:
     def _of_item(self, resources: Resources, emit: Callable[[Event], None]) -> Resources:
         """The open resources for one item: its events and files are returned with the slice."""
         runtime = replace(resources.runtime, emit=emit, keep=self._keep, long_texts=self.long_texts)
-        inner = {id: self._of_item(one, emit) for id, one in resources.inner.items()}
+        inner = {id: self._of_item(resources_, emit) for id, resources_ in resources.inner.items()}
         return replace(resources, runtime=runtime, inner=inner)
 
     def _keep(self, name: str, content: bytes) -> str | None:
@@ -540,14 +505,12 @@ _sessions: dict[str, WorkerSession] = {}
 
 
 def forget(session: WorkerSession) -> None:
-    """Remove a closed session."""
-    for run, one in tuple(_sessions.items()):
-        if one is session:
+    for run, other in tuple(_sessions.items()):
+        if other is session:
             del _sessions[run]
 
 
 def _session(run: str, token: str) -> WorkerSession | None:
-    """The session, if it exists and has this token."""
     found = _sessions.get(run)
     return found if found is not None and found.token == token and found.is_alive() else None
 
@@ -555,48 +518,45 @@ def _session(run: str, token: str) -> WorkerSession | None:
 async def open_session(run: str, token: str, opening: Packed, version: str) -> AishError | None:
     """Open the session that `token` names; returns the error, if any."""
     if version != __version__:
-        said = f"a worker has aish {__version__}, and this is {version}"
-        return UnavailableError(said, hint="install the same on both")
+        message = f"a worker has aish {__version__}, and this is {version}"
+        return UnavailableError(message, hint="install the same on both")
     before = _sessions.get(run)
     if before is not None:
         await _close(before)
-    found = _sessions[run] = WorkerSession(token, opening)
-    found.start()
+    session = _sessions[run] = WorkerSession(token, opening)
+    session.start()
     try:
-        return await asyncio.wrap_future(found.ready)
+        return await asyncio.wrap_future(session.ready)
     except Exception as error:  # ruff: ignore[blind-except] - a bug: the run reports it and ends
         return InternalError(f"{type(error).__name__}: {error}")
 
 
 def attend(run: str, token: str, stopped: bool) -> bool:  # ruff: ignore[boolean-type-hint-positional-argument] - what `Client.run` sends
     """Receive a heartbeat of the run, and whether it begins nothing new."""
-    found = _session(run, token)
-    if found is not None:
-        found.tell(lambda: found.hear(stopped=stopped))
-    return found is not None
+    session = _session(run, token)
+    if session is not None:
+        session.tell(lambda: session.hear(stopped=stopped))
+    return session is not None
 
 
 def add_scene(run: str, token: str, scene: Packed) -> bool:
-    """Store the data shared by the items of a step."""
-    found = _session(run, token)
-    if found is not None:
-        shown: Scene = scene.value()
-        found.scenes[shown.number] = shown
-    return found is not None
+    session = _session(run, token)
+    if session is not None:
+        opened: Scene = scene.value()
+        session.scenes[opened.number] = opened
+    return session is not None
 
 
 def cancel_slice(run: str, token: str, number: int) -> None:
-    """End a slice, with partial results."""
-    found = _session(run, token)
-    if found is not None:
-        found.tell(lambda: found.cancel(number))
+    session = _session(run, token)
+    if session is not None:
+        session.tell(lambda: session.cancel(number))
 
 
 async def close_session(run: str, token: str) -> None:
-    """Close the session of a run."""
-    found = _session(run, token)
-    if found is not None:
-        await _close(found)
+    session = _session(run, token)
+    if session is not None:
+        await _close(session)
 
 
 async def _close(session: WorkerSession) -> None:
@@ -611,5 +571,5 @@ def run_slice(run: str, token: str, order: Packed) -> Packed | None:
     It releases its thread to Dask, since it only waits.
     """
     secede()
-    found = _sessions.get(run)
-    return None if found is None or found.token != token else found.work(order)
+    session = _sessions.get(run)
+    return None if session is None or session.token != token else session.work(order)

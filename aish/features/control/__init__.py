@@ -1,1 +1,1 @@
-"""The control API: what a run tells over a socket, and the answers that it takes (A1 to A3)."""
+"""The control API: what a run tells over a socket, and the answers that it takes."""

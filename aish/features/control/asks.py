@@ -1,7 +1,8 @@
-"""Questions of other programs, to which a person or another one of them responds (A3).
+"""Questions of other programs, to which a person or another one of them responds.
 
-They are not about tool calls, and decide nothing of the run: it goes on meanwhile. A person answers
-them as others; the response is then `{"approved": …}`, with the person's `note` if there is one.
+They are not about tool calls, and do not affect the run, which continues meanwhile. A person
+answers them like other questions; the response is then `{"approved": …}`, with the person's `note`
+if there is one.
 """
 
 import math
@@ -21,8 +22,8 @@ from aish.core.protocols import Approver, Clock
 from aish.engine.environment import RunHandle
 from aish.features.approvals.questions import approval_question, as_asked
 from aish.features.control.run_state import RunState
-from aish.journal.questions import Question, answer_to_program, asked_by_program
-from aish.net.listen.http_error import HttpError
+from aish.journal.questions import Question, answer_to_program, program_question_as_call
+from aish.net.listen.http_error import HttpError, body_error
 from aish.net.listen.routes import ConnectionState
 from aish.policy.gate import THE_USER
 from aish.policy.questions import QuestionEnd
@@ -42,8 +43,6 @@ _KEYS = ("title", "text", "data", "timeout")
 
 @frozen
 class AskedQuestion:
-    """The body of a question."""
-
     title: str
     text: str
     data: JsonValue
@@ -52,18 +51,16 @@ class AskedQuestion:
 
 @slotted
 class _Ask:
-    """A question: open until it has `ended`."""
-
     over: anyio.Event
     ended: AskEnded | None = None
 
     @property
     def said(self) -> str | None:
-        """How it ended, in words for a person who was asked too."""
+        """The end in words, for a person who was asked too."""
         if self.ended is None:
             return None
-        given = answer_to_program(self.ended)
-        return QuestionEnd(given.answer, given.by, given.way, given.note).said
+        end = answer_to_program(self.ended)
+        return QuestionEnd(end.answer, end.by, end.way, end.note).said
 
 
 class Asks:
@@ -91,7 +88,10 @@ class Asks:
             raise HttpError(503, "busy", message, headers={"retry-after": "5"})
         id, ask = token_hex(_ID_BYTES), _Ask(anyio.Event())
         self._asks[id] = ask
-        self._forget_old()
+        if len(self._asks) > _MOST_PAST:
+            old = next((id for id, ask in self._asks.items() if ask.ended is not None), None)
+            if old is not None:
+                del self._asks[old]
         expires = rfc3339(self._clock.now() + asked.seconds)
         received = AskReceived(id, asked.title, asked.text, asked.data, by, expires)
         try:
@@ -114,19 +114,16 @@ class Asks:
         raise HttpError(409, "finished", "the run has ended, and nobody responded")
 
     async def _ask_at(self, terminal: Approver, received: AskReceived, ask: _Ask) -> None:
-        """Ask at the terminal of the run too, as about a call."""
-
         async def is_open() -> bool:  # ruff: ignore[unused-async] - the type of those that wait
             return ask.ended is None
 
-        shown = approval_question("", Question(0.0, asked_by_program(received)))
-        question = replace(as_asked(shown), is_open=is_open, answered=lambda: ask.said)
+        view = approval_question("", Question(0.0, program_question_as_call(received)))
+        question = replace(as_asked(view), is_open=is_open, answered=lambda: ask.said)
         answer = await terminal.ask(question)
         if ask.ended is None:
             self.answer(received.request_id, "deny" if answer == "no" else "approve", THE_USER)
 
     def is_open(self, id: str) -> bool:
-        """Whether this is the id of a question that waits for a response."""
         ask = self._asks.get(id)
         return ask is not None and ask.ended is None
 
@@ -138,9 +135,9 @@ class Asks:
         way: str = "terminal",
         note: str = "",
     ) -> None:
-        """Answer an open question as a person answers one about a call."""
-        said: dict[str, JsonValue] = {"approved": answer == "approve"}
-        self.respond(id, {**said, "note": note} if note else said, by, way)
+        """Answer an open question with yes or no, as a question about a call is answered."""
+        fields: dict[str, JsonValue] = {"approved": answer == "approve"}
+        self.respond(id, {**fields, "note": note} if note else fields, by, way)
 
     def respond(self, id: str, response: JsonValue, by: str, way: str = "api") -> None:
         """Respond to a question; of several responses the first one counts.
@@ -177,50 +174,43 @@ class Asks:
         if not self._state.is_finished:
             self._emit(ask.ended)
 
-    def _forget_old(self) -> None:
-        if len(self._asks) <= _MOST_PAST:
-            return
-        old = next((id for id, ask in self._asks.items() if ask.ended is not None), None)
-        if old is not None:
-            del self._asks[old]
 
-
-def asked_question(body: JsonValue) -> AskedQuestion:
+def parse_question(body: JsonValue) -> AskedQuestion:
     """The question in a body.
 
     Raises:
         HttpError: it is not one.
     """
     if not isinstance(body, Mapping):
-        raise _invalid("the body is not an object")
+        raise body_error("the body is not an object")
     if unknown := [key for key in body if key not in _KEYS]:
-        raise _invalid(f"a question has {backticked(_KEYS)}, and not {backticked(unknown[:5])}")
+        raise body_error(f"a question has {backticked(_KEYS)}, and not {backticked(unknown[:5])}")
     title, text = body.get("title", ""), body.get("text", "")
     if not isinstance(title, str) or len(title) > LONGEST_TITLE:
-        raise _invalid(f"`title` is not a text of at most {LONGEST_TITLE} characters")
+        raise body_error(f"`title` is not a text of at most {LONGEST_TITLE} characters")
     if not isinstance(text, str) or len(text) > LONGEST_TEXT:
-        raise _invalid(f"`text` is not a text of at most {LONGEST_TEXT:,} characters")
+        raise body_error(f"`text` is not a text of at most {LONGEST_TEXT:,} characters")
     if not (title or text):
-        raise _invalid("a question needs a `title` or a `text`")
+        raise body_error("a question needs a `title` or a `text`")
     seconds = body.get("timeout", SECONDS)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise _invalid("`timeout` is not a number of seconds")
+        raise body_error("`timeout` is not a number of seconds")
     if not 0 < seconds <= _MOST_SECONDS or math.isnan(seconds):
-        raise _invalid(f"`timeout` is not above 0 and at most {_MOST_SECONDS:,} seconds")
+        raise body_error(f"`timeout` is not above 0 and at most {_MOST_SECONDS:,} seconds")
     return AskedQuestion(title, text, body.get("data"), float(seconds))
 
 
-def given_response(body: JsonValue) -> tuple[str, JsonValue]:
+def parse_response(body: JsonValue) -> tuple[str, JsonValue]:
     """The id of a question and the response to it, in a body.
 
     Raises:
         HttpError: it has not just these.
     """
     if not isinstance(body, Mapping) or set(body) != {"request_id", "response"}:
-        raise _invalid("the body is not an object with `request_id` and `response`")
+        raise body_error("the body is not an object with `request_id` and `response`")
     id = body["request_id"]
     if not isinstance(id, str):
-        raise _invalid("`request_id` is not a text")
+        raise body_error("`request_id` is not a text")
     return id, body["response"]
 
 
@@ -233,7 +223,3 @@ async def _first_of(*events: anyio.Event) -> None:
 
         for event in events:
             tasks.start_soon(until, event)
-
-
-def _invalid(message: str) -> HttpError:
-    return HttpError(422, "invalid_body", message)

@@ -1,4 +1,4 @@
-"""The commands of the control API: which there are, what they take, and for what they are (A3).
+"""The commands of the control API: which there are, what they take, and for what they are.
 
 `say` is text for the model and nothing else: no command line, whatever it begins with.
 """
@@ -13,22 +13,15 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import backticked
 from aish.engine.environment import RunHandle
-from aish.net.listen.http_error import HttpError
+from aish.net.listen.http_error import HttpError, body_error
 
 _ArgumentKind = Literal["text", "texts", "word", "any"]
 _Subject = Literal["run", "shell", "serve"]
 
 _LONGEST_WORD = 100
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*\Z", re.ASCII)
-_ENDS: Final[Mapping[str, ExitCode]] = {
-    "stop": ExitCode.INTERRUPTED,
-    "cancel": ExitCode.TERMINATED,
-}
-_A: Final[Mapping[_Subject, str]] = {
-    "run": "a run",
-    "shell": "a shell",
-    "serve": "a server",
-}
+_ENDS: Final[Mapping[str, ExitCode]] = {"stop": ExitCode.INTERRUPTED, "cancel": ExitCode.TERMINATED}
+_A: Final[Mapping[_Subject, str]] = {"run": "a run", "shell": "a shell", "serve": "a server"}
 
 
 @frozen
@@ -70,7 +63,7 @@ async def obey(body: JsonValue, handle: RunHandle, by: str) -> JsonObject:
     Raises:
         HttpError: it is no command, it does not fit, or it cannot be done.
     """
-    command, arguments = _parsed(body, handle)
+    command, arguments = _parse_command(body, handle)
     name = command.name
     if name in _ENDS:
         handle.interrupt(_ENDS[name])
@@ -89,34 +82,29 @@ async def obey(body: JsonValue, handle: RunHandle, by: str) -> JsonObject:
     return {"command": name, **answer}
 
 
-def _parsed(body: JsonValue, handle: RunHandle) -> tuple[Command, JsonObject]:
-    """The command in a body, and its arguments."""
+def _parse_command(body: JsonValue, handle: RunHandle) -> tuple[Command, JsonObject]:
     if not isinstance(body, Mapping) or not isinstance(body.get("command"), str):
-        raise _invalid("the body is not an object with the name of a `command`")
+        raise body_error("the body is not an object with the name of a `command`")
     command = COMMANDS.get(str(body["command"]))
     if command is None:
-        raise _invalid(f"`command` is one of {backticked(COMMANDS)}")
+        raise body_error(f"`command` is one of {backticked(COMMANDS)}")
     if handle.subject not in command.subjects:
-        needed = " or ".join(_A[one] for one in command.subjects)
+        needed = " or ".join(_A[subject] for subject in command.subjects)
         message = f"`{command.name}` is for {needed}, and this is {_A[handle.subject]}"
         raise HttpError(422, "wrong_subject", message)
     arguments = {key: value for key, value in body.items() if key != "command"}
-    _check(command, arguments)
-    return command, arguments
-
-
-def _check(command: Command, arguments: JsonObject) -> None:
     kinds = {**command.required, **command.optional}
     if unknown := [key for key in arguments if key not in kinds]:
         takes = f"takes {backticked(kinds)}" if kinds else "takes no arguments"
-        raise _invalid(f"`{command.name}` {takes}, and not {backticked(unknown[:5])}")
+        raise body_error(f"`{command.name}` {takes}, and not {backticked(unknown[:5])}")
     if missing := [key for key in command.required if key not in arguments]:
-        raise _invalid(f"`{command.name}` needs {backticked(missing)}")
+        raise body_error(f"`{command.name}` needs {backticked(missing)}")
     for key, value in arguments.items():
         if problem := _problem(kinds[key], value):
-            raise _invalid(f"`{key}` {problem}")
+            raise body_error(f"`{key}` {problem}")
     if command.one_of and sum(key in arguments for key in command.one_of) != 1:
-        raise _invalid(f"`{command.name}` needs exactly one of {backticked(command.one_of)}")
+        raise body_error(f"`{command.name}` needs exactly one of {backticked(command.one_of)}")
+    return command, arguments
 
 
 def _problem(kind: _ArgumentKind, value: JsonValue) -> str | None:
@@ -124,8 +112,8 @@ def _problem(kind: _ArgumentKind, value: JsonValue) -> str | None:
         case "text":
             return None if isinstance(value, str) and value else "is not a text"
         case "texts":
-            found = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
-            if found and all(isinstance(one, str) and one for one in found):
+            items = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+            if items and all(isinstance(item, str) and item for item in items):
                 return None
             return "is not a list of texts"
         case "word":
@@ -134,7 +122,3 @@ def _problem(kind: _ArgumentKind, value: JsonValue) -> str | None:
             return f"is not a name: letters, digits and `_.:-`, at most {_LONGEST_WORD}"
         case "any":
             return None
-
-
-def _invalid(message: str) -> HttpError:
-    return HttpError(422, "invalid_body", message)

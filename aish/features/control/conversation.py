@@ -1,7 +1,4 @@
-"""What is said in a run, and what is under way in it: the conversation, and text as it streams.
-
-Folded from the events of a run, in bounded memory.
-"""
+"""The conversation of a run and its text in flight, from its events in bounded memory."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -39,7 +36,7 @@ _SPOKEN = frozenset({"conversation", "answer"})
 
 @frozen
 class Entry:
-    """What somebody said: a role of the conversation, and the calls that a model asked for.
+    """A message: its role in the conversation, and the calls that a model asked for.
 
     `characters` is the length of the whole text, of which the end may be left out.
     """
@@ -53,7 +50,6 @@ class Entry:
     characters: int
 
     def plain(self) -> JsonObject:
-        """The entry as JSON."""
         return {
             "role": self.role,
             "text": self.text,
@@ -67,7 +63,6 @@ class Entry:
 
     @property
     def weight(self) -> int:
-        """About how many characters it has."""
         return 100 + len(self.text) + sum(len(str(call)) for call in self.calls)
 
 
@@ -104,12 +99,21 @@ class Conversation:
                 self._add(_of_turn(event.turn, event.place, stamped))
             case HistoryReplaced() as event if event.purpose == "conversation":
                 self._recorded.add(event.place.step)
-                self._replace(event, stamped)
+                here = (event.place.step, event.place.item)
+                entries = [
+                    (entry, weight)
+                    for entry, weight in self._entries
+                    if not self.is_one and (entry.place.step, entry.place.item) != here
+                ]
+                self._entries = deque(entries)
+                self._text = sum(weight for _, weight in entries)
+                for turn in event.turns:
+                    self._add(_of_turn(turn, event.place, stamped))
             case TurnFinished() as event if event.purpose == "answer":
                 if event.place.step not in self._recorded:
                     calls: tuple[JsonObject, ...] = tuple(
-                        {"id": one.id, "name": one.name, "arguments": one.arguments}
-                        for one in event.calls
+                        {"id": call.id, "name": call.name, "arguments": call.arguments}
+                        for call in event.calls
                     )
                     self._add(_entry("assistant", event.text, event.place, stamped, calls))
             case ToolFinished() as event if event.place.turn is not None:
@@ -117,18 +121,6 @@ class Conversation:
                     self._add(_entry("tool", event.content, event.place, stamped, tool=event.tool))
             case _:
                 pass
-
-    def _replace(self, event: HistoryReplaced, stamped: Stamped) -> None:
-        here = (event.place.step, event.place.item)
-        kept = [
-            (entry, weight)
-            for entry, weight in self._entries
-            if not self.is_one and (entry.place.step, entry.place.item) != here
-        ]
-        self._entries = deque(kept)
-        self._text = sum(weight for _, weight in kept)
-        for turn in event.turns:
-            self._add(_of_turn(turn, event.place, stamped))
 
     def _add(self, entry: Entry) -> None:
         weight = entry.weight
@@ -147,23 +139,23 @@ def _of_turn(turn: JsonObject, place: Place, stamped: Stamped) -> Entry:
     role, said = str(turn.get("role", "")), turn.get("content" if "content" in turn else "text", "")
     calls, length = turn.get("calls", ()), turn.get("characters")
     tool = turn.get("tool")
-    found = _entry(
+    entry = _entry(
         role,
         str(said),
         place,
         stamped,
-        tuple(_call(one) for one in calls if isinstance(one, Mapping))
+        tuple(_call(call) for call in calls if isinstance(call, Mapping))
         if isinstance(calls, (list, tuple))
         else (),
         tool=None if tool is None else str(tool),
     )
     if not isinstance(length, int):
-        return found
-    return Entry(found.role, found.text, found.calls, found.time, found.place, found.tool, length)
+        return entry
+    return Entry(entry.role, entry.text, entry.calls, entry.time, entry.place, entry.tool, length)
 
 
-def _call(told: Mapping[str, JsonValue]) -> JsonObject:
-    return {key: told.get(key) for key in ("id", "name", "arguments")}
+def _call(call: Mapping[str, JsonValue]) -> JsonObject:
+    return {key: call.get(key) for key in ("id", "name", "arguments")}
 
 
 def _entry(
@@ -191,16 +183,13 @@ class UnderWay:
 
     @property
     def thinks(self) -> bool:
-        """Whether a model answers now."""
         return bool(self._turns)
 
     @property
     def calls(self) -> bool:
-        """Whether a tool runs now."""
         return bool(self._calls)
 
     def streams(self) -> JsonObject:
-        """What the models of steps and items in flight say, by step or `step/item`."""
         return {
             (unit[0] or "") if unit[1] is None else f"{unit[0]}/{unit[1]}": text
             for unit, text in self._streams.items()
@@ -212,9 +201,15 @@ class UnderWay:
         unit = (place.step, place.item)
         match event:
             case TextDelta() | TextWithdrawn():
-                self._hear(unit, event)
+                is_piece = isinstance(event, TextDelta)
+                self._say(unit, self._streams.get(unit, "") + event.text if is_piece else "")
             case TurnStarted() | TurnFinished():
-                self._turn(unit, event)
+                if isinstance(event, TurnStarted):
+                    self._turns.add(unit)
+                else:
+                    self._turns.discard(unit)
+                if event.purpose == "answer":
+                    self._say(unit, event.text if isinstance(event, TurnFinished) else "")
             case ToolStarted():
                 self._calls.add((*unit, place.call))
             case ToolFinished():
@@ -228,18 +223,6 @@ class UnderWay:
             case _:
                 pass
 
-    def _hear(self, unit: _Unit, event: TextDelta | TextWithdrawn) -> None:
-        is_piece = isinstance(event, TextDelta)
-        self._say(unit, self._streams.get(unit, "") + event.text if is_piece else "")
-
-    def _turn(self, unit: _Unit, event: TurnStarted | TurnFinished) -> None:
-        if isinstance(event, TurnStarted):
-            self._turns.add(unit)
-        else:
-            self._turns.discard(unit)
-        if event.purpose == "answer":
-            self._say(unit, event.text if isinstance(event, TurnFinished) else "")
-
     def _say(self, unit: _Unit, text: str) -> None:
         # The end of a long text: what follows it is added there.
         self._streams[unit] = text[-LONGEST_TEXT:]
@@ -250,9 +233,9 @@ class UnderWay:
         """A step with all of its items has ended, or one item."""
         of_step = unit[1] is None
 
-        def ended(step: str | None, item: str | None) -> bool:
+        def covers(step: str | None, item: str | None) -> bool:
             return step == unit[0] and (of_step or item == unit[1])
 
-        self._turns = {one for one in self._turns if not ended(*one)}
-        self._calls = {one for one in self._calls if not ended(*one[:2])}
-        self._streams = {one: text for one, text in self._streams.items() if not ended(*one)}
+        self._turns = {turn for turn in self._turns if not covers(*turn)}
+        self._calls = {call for call in self._calls if not covers(*call[:2])}
+        self._streams = {key: text for key, text in self._streams.items() if not covers(*key)}

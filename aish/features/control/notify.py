@@ -1,4 +1,4 @@
-"""Tells somebody outside of the open questions of a run: a command, or an HTTP request (A12).
+"""Tells somebody outside of the open questions of a run: a command, or an HTTP request.
 
 Told are the run, the tools, and how and where to answer: never arguments, and never a token. What
 cannot be told is a notice, and decides nothing.
@@ -28,6 +28,7 @@ from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
 from aish.engine.environment import RunHandle
 from aish.journal.questions import ASK
+from aish.output.event_log import Sink
 from aish.output.status import approve_command
 from aish.system.process.child import child_environment, run_command
 from aish.system.process.reaper import Reaper
@@ -48,7 +49,7 @@ _SUCCESS = range(200, 300)
 
 @frozen
 class ToldQuestion:
-    """What is told of a question; without a `command` no other process can answer it.
+    """A question as notified; without a `command` no other process can answer it.
 
     `link` is the page of the run with this question, without a credential; none if it has no page.
     """
@@ -68,16 +69,16 @@ class Notification:
 
     @property
     def variables(self) -> dict[str, str | None]:
-        """The same for a command: one question a line, in the same order in each variable."""
-        commands = [one.command for one in self.questions if one.command is not None]
-        links = [one.link for one in self.questions if one.link is not None]
+        """The variables for a command: one question per line, in the same order in each."""
+        commands = [question.command for question in self.questions if question.command is not None]
+        links = [question.link for question in self.questions if question.link is not None]
         named = {
             "AISH_RUN": self.run,
-            "AISH_TOOL": "\n".join(one.tool for one in self.questions),
-            "AISH_APPROVAL": "\n".join(one.id for one in self.questions),
+            "AISH_TOOL": "\n".join(question.tool for question in self.questions),
+            "AISH_APPROVAL": "\n".join(question.id for question in self.questions),
         }
         lists = {"AISH_COMMAND": commands, "AISH_LINK": links}
-        return {**named, **{name: "\n".join(found) for name, found in lists.items() if found}}
+        return {**named, **{name: "\n".join(values) for name, values in lists.items() if values}}
 
     @property
     def body(self) -> JsonObject:
@@ -86,30 +87,29 @@ class Notification:
             "v": 1,
             "run": self.run,
             "questions": [
-                {"approval": one.id, "tool": one.tool}
-                | ({} if one.command is None else {"command": one.command})
-                | ({} if one.link is None else {"link": one.link})
-                for one in self.questions
+                {"approval": question.id, "tool": question.tool}
+                | ({} if question.command is None else {"command": question.command})
+                | ({} if question.link is None else {"link": question.link})
+                for question in self.questions
             ],
         }
 
 
 class NotifyError(Exception):
-    """Nobody could be told; the message says why."""
+    """The notification failed; the message says why."""
 
 
 Send = Callable[[Notification], Awaitable[None]]
 """Tells somebody; raises `NotifyError`."""
 
 
-class Notifier:
-    """A sink of the events of a run: it waits for nobody, and sends beside the run.
+class Notifier(Sink):
+    """A sink of events that sends notifications in the background.
 
     `page` is the address of its page, if it has one.
     """
 
     name = "notifications"
-    deltas = False
 
     def __init__(self, run: str, send: Send, page: str | None = None) -> None:
         self._run = run
@@ -123,7 +123,6 @@ class Notifier:
         self._idle = anyio.Event()
 
     def attach(self, handle: RunHandle) -> None:
-        """The run has begun."""
         self._handle = handle
 
     def __call__(self, stamped: Stamped) -> None:
@@ -143,11 +142,8 @@ class Notifier:
             case _:
                 pass
 
-    def close(self) -> None:
-        """Nothing is open after the run."""
-
     @asynccontextmanager
-    async def serving(self) -> AsyncGenerator[None]:
+    async def serve(self) -> AsyncGenerator[None]:
         """Send in the block; what is being sent at its end is given up."""
         self._asked, self._ending, self._idle = anyio.Event(), anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as tasks:
@@ -176,16 +172,16 @@ class Notifier:
 
     async def _tell(self, ids: Sequence[str]) -> None:
         # Others may have ended while the ones before them were told.
-        told = {id: self._untold.pop(id) for id in ids if id in self._untold}
-        if not told:
+        tools = {id: self._untold.pop(id) for id in ids if id in self._untold}
+        if not tools:
             return
         questions = tuple(
-            ToldQuestion(id, tool, self._command(id), self._link(id)) for id, tool in told.items()
+            ToldQuestion(id, tool, self._command(id), self._link(id)) for id, tool in tools.items()
         )
         try:
             await self._send(Notification(self._run, questions))
         except NotifyError as error:
-            text = f"nobody was notified of {counted(len(told), 'question')}: {error}"
+            text = f"nobody was notified of {counted(len(tools), 'question')}: {error}"
             assert self._handle is not None, "it asks, so it has begun"
             self._handle.emit(Notice(NOWHERE, "warning", "notify_failed", text))
 
@@ -205,7 +201,7 @@ def make_notifier(
     secrets: Secrets,
     page: str | None = None,
 ) -> Notifier:
-    """What tells of the questions of a run, by the file; the URL is a secret from here on.
+    """Make the notifier that the file configures; its URL is a secret from here on.
 
     `page` is the address of the run's page.
 
@@ -225,7 +221,7 @@ def _by_command(
     argv: Sequence[str], cwd: Path, environ: Mapping[str, str], secrets: Secrets
 ) -> Send:
     async def send(notification: Notification) -> None:
-        shown = f"`{argv[0]}`"
+        program = f"`{argv[0]}`"
         reaper = Reaper()
         try:
             result = await run_command(
@@ -238,35 +234,35 @@ def _by_command(
             )
         except (OSError, ValueError) as error:
             why = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise NotifyError(f"cannot start {shown}: {why}") from error
+            raise NotifyError(f"cannot start {program}: {why}") from error
         finally:
             reaper.close()
         if result.timed_out:
-            raise NotifyError(f"{shown} took longer than {SEND_SECONDS:g} s")
+            raise NotifyError(f"{program} took longer than {SEND_SECONDS:g} s")
         if result.exit_code:
             # Masked before it is cut.
-            said = secrets.mask(result.stderr.decode("utf-8", "replace")).strip()
-            first = said.partition("\n")[0]
+            stderr = secrets.mask(result.stderr.decode("utf-8", "replace")).strip()
+            first = stderr.partition("\n")[0]
             why = f": {shorten(first, _LONGEST_SAID)}" if first else ""
-            raise NotifyError(f"{shown} ended with exit code {result.exit_code}{why}")
+            raise NotifyError(f"{program} ended with exit code {result.exit_code}{why}")
 
     return send
 
 
 def _by_request(url: str, variable: str) -> Send:
     async def send(notification: Notification) -> None:
-        from aish.net.http import PostError, post_json
+        from aish.net.post_request import PostError, post_json
 
-        shown = f"the URL in `{variable}`"
+        target = f"the URL in `{variable}`"
         try:
             status = await post_json(url, json_text(notification.body).encode(), SEND_SECONDS)
         except TimeoutError as error:
-            raise NotifyError(f"{shown} took longer than {SEND_SECONDS:g} s") from error
+            raise NotifyError(f"{target} took longer than {SEND_SECONDS:g} s") from error
         except PostError as error:
-            raise NotifyError(f"{shown} cannot be reached: {error}") from error
+            raise NotifyError(f"{target} cannot be reached: {error}") from error
         if status not in _SUCCESS:
             why = ", and redirects are not followed" if status in _REDIRECTS else ""
-            raise NotifyError(f"{shown} answered with status {status}{why}")
+            raise NotifyError(f"{target} answered with status {status}{why}")
 
     return send
 

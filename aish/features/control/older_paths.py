@@ -1,4 +1,4 @@
-"""Paths under which older programs ask: the same run, in the words and shapes that they know (A4).
+"""Paths under which older programs ask: the same run, in the words and shapes that they know.
 
 They have the guards and scopes of the other paths, and can do no more. Imported at the first
 connection.
@@ -19,11 +19,11 @@ from aish.features.control.asks import (
     LONGEST_TITLE,
     SECONDS,
     AskedQuestion,
-    given_response,
+    parse_response,
 )
 from aish.features.control.routes import Api, is_same, name_of
 from aish.net.listen.access import Peer
-from aish.net.listen.http_error import HttpError
+from aish.net.listen.http_error import HttpError, body_error
 from aish.net.listen.routes import Route, connection_of, json_body, json_response
 
 _MOST_READERS: Final = 1000
@@ -56,35 +56,33 @@ def older_routes(api: Api) -> Sequence[Route]:
 
 
 class _OlderPaths:
-    """What answers them."""
+    """The handlers of the older paths."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._state = api.state
         self._cursors: OrderedDict[tuple[str, str], int | None] = OrderedDict()
 
-    async def project(self, request: Request, peer: Peer) -> Response:
+    async def project(self, _request: Request, _peer: Peer) -> Response:
         """`GET /api/project`: the resolved file, with the values that were changed."""
-        del request, peer
-        return self._masked({"project": self._project()})
+        return self._mask_response({"project": self._project()})
 
     async def set_project(self, request: Request, peer: Peer) -> Response:
         """`POST /api/project`: change what differs, if all of that can be changed."""
         body = await json_body(request)
         project = body.get("project") if isinstance(body, Mapping) and len(body) == 1 else None
         if not isinstance(project, Mapping):
-            raise _invalid("the body is not an object with `project` alone, an object too")
-        wanted = dict(_differences(project, self._project()))
-        if other := [path for path in wanted if path not in self._api.handle.values]:
-            shown = [self._api.secrets.mask(path) for path in other[:5]]
+            raise body_error("the body is not an object with `project` alone, an object too")
+        values = dict(_differences(project, self._project()))
+        if other := [path for path in values if path not in self._api.handle.values]:
+            paths = [self._api.secrets.mask(path) for path in other[:5]]
             hint = f"what can be changed: {backticked(self._api.handle.values)}"
-            raise _invalid(f"{backticked(shown)} cannot be changed while the run goes on", hint)
-        self._api.set_values(wanted, name_of(peer))
+            raise body_error(f"{backticked(paths)} cannot be changed while the run goes on", hint)
+        self._api.set_values(values, name_of(peer))
         return json_response(_UPDATED)
 
-    async def session(self, request: Request, peer: Peer) -> Response:
+    async def session(self, _request: Request, _peer: Peer) -> Response:
         """`GET /api/session`: the conversation."""
-        del request, peer
         return json_response({"session": self._state.conversation.plain()})
 
     async def set_session(self, request: Request, peer: Peer) -> Response:
@@ -101,46 +99,42 @@ class _OlderPaths:
             raise HttpError(422, "refused", error.message, hint=error.hint) from error
         return json_response(_UPDATED)
 
-    async def performance(self, request: Request, peer: Peer) -> Response:
+    async def performance(self, _request: Request, _peer: Peer) -> Response:
         """`GET /api/performance`: figures of the run and its process."""
-        del request, peer
         return json_response({"performance": await self._api.figures()})
 
-    async def events(self, request: Request, peer: Peer) -> Response:
+    async def events(self, _request: Request, peer: Peer) -> Response:
         """`GET /api/events`: what has happened since the last call with this token."""
-        del request
         reader = (peer.transport, peer.key if peer.uid is None else str(peer.uid))
         try:
-            found = await self._api.past.page(self._cursors.get(reader))
+            page = await self._api.past.page(self._cursors.get(reader))
         except HttpError as error:
             if error.code != "events_gone":
                 raise
             # Its number is kept here, so it could never ask with another one.
-            found = await self._api.past.page(None)
-        self._cursors[reader] = found.next
+            page = await self._api.past.page(None)
+        self._cursors[reader] = page.next
         self._cursors.move_to_end(reader)
         if len(self._cursors) > _MOST_READERS:
             self._cursors.popitem(last=False)
-        return json_response({"events": found.events})
+        return json_response({"events": page.events})
 
-    async def value(self, request: Request, peer: Peer) -> Response:
+    async def value(self, request: Request, _peer: Peer) -> Response:
         """`GET /api/gui/value`, `/api/gui/value/TAG`: all values, or one."""
-        del peer
         tag = request.path_params.get("tag")
         if tag is None:
             query = request.query_params
             tag = next((query[name] for name in _TAGS if name in query), None)
         values = self._api.handle.values
         if tag is None:
-            return json_response({"value": {path: one.get() for path, one in values.items()}})
+            return json_response({"value": {path: value.get() for path, value in values.items()}})
         if tag not in values:
             hint = f"values: {backticked(values)}"
             raise HttpError(404, "unknown_value", "there is no such value", hint=hint)
         return json_response({"value": values[tag].get()})
 
-    async def mma_status(self, request: Request, peer: Peer) -> Response:
+    async def mma_status(self, _request: Request, _peer: Peer) -> Response:
         """`GET /api/gui/mma_status`: the steps of the run, and what they wait for."""
-        del request, peer
         state = self._state
         running = [step for step in state.steps if step.status == "running"]
         # A tool call is all that a run asks about.
@@ -177,9 +171,8 @@ class _OlderPaths:
             return "running a tool"
         return "waiting for an answer" if state.phase == "waiting" else "idle"
 
-    async def diagnostics(self, request: Request, peer: Peer) -> Response:
+    async def diagnostics(self, _request: Request, _peer: Peer) -> Response:
         """`GET /api/gui/diagnostics`: whether a model answers, and whether a tool runs."""
-        del request, peer
         under_way = self._state.under_way
         return json_response(
             {"thinking": under_way.thinks, "live": under_way.calls, "prior": False}
@@ -189,15 +182,15 @@ class _OlderPaths:
         """`POST /api/gui`: `set_value`, `push_event`, or `click` on the reset of a session."""
         body, by = await json_body(request), name_of(peer)
         if not isinstance(body, Mapping) or not set(body) <= {"action", "item", "value"}:
-            raise _invalid("the body is not an object with `action`, `item` and `value`")
+            raise body_error("the body is not an object with `action`, `item` and `value`")
         action, item = body.get("action"), body.get("item")
         if not isinstance(item, str):
-            raise _invalid("`item` is not a text")
+            raise body_error("`item` is not a text")
         match action:
             case "set_value":
                 if item not in self._api.handle.values:
                     hint = f"values: {backticked(self._api.handle.values)}"
-                    raise _invalid("`item` is not a value that can be changed", hint)
+                    raise body_error("`item` is not a value that can be changed", hint)
                 self._api.set_values({item: body.get("value")}, by)
             case "push_event":
                 event = {"command": "event", "name": item, "data": body.get("value")}
@@ -205,9 +198,9 @@ class _OlderPaths:
             case "click" if item == _RESET:
                 await self._api.obey({"command": "reset"}, by)
             case "click":
-                raise _invalid(f"`item` is not `{_RESET}`, the only one that can be clicked")
+                raise body_error(f"`item` is not `{_RESET}`, the only one that can be clicked")
             case _:
-                raise _invalid("`action` is one of `set_value`, `push_event`, `click`")
+                raise body_error("`action` is one of `set_value`, `push_event`, `click`")
         return json_response(_QUEUED)
 
     async def ask(self, request: Request, peer: Peer) -> Response:
@@ -218,31 +211,28 @@ class _OlderPaths:
         asked = AskedQuestion(title, text, body, SECONDS)
         by, connection = name_of(peer), connection_of(request.scope)
         _, response = await self._api.asks.ask(asked, by, connection)
-        return self._masked({"status": "ok", "response": response})
+        return self._mask_response({"status": "ok", "response": response})
 
     async def respond(self, request: Request, peer: Peer) -> Response:
         """`POST /api/ask/respond`: respond to an open question."""
-        id, response = given_response(await json_body(request))
+        id, response = parse_response(await json_body(request))
         try:
             self._api.asks.respond(id, response, name_of(peer))
         except HttpError as error:
             raise HttpError(404, error.code, error.message) from error
         return json_response({"status": "ok"})
 
-    def _masked(self, value: JsonValue) -> Response:
+    def _mask_response(self, value: JsonValue) -> Response:
         return json_response(self._api.secrets.mask_json(value))
 
     def _project(self) -> JsonObject:
-        """The resolved file; what was changed since has its value now."""
         project: JsonObject = self._api.run.project
         for path in self._api.changed:
             project = _with(project, path.split("."), self._api.handle.values[path].get())
         return project
 
 
-async def _status(request: Request, peer: Peer) -> Response:  # ruff: ignore[unused-async] - awaited
-    """`GET /status`: that somebody listens."""
-    del request, peer
+async def _status(_request: Request, _peer: Peer) -> Response:  # ruff: ignore[unused-async] - awaited
     return json_response({"status": "ok"})
 
 
@@ -256,14 +246,14 @@ def _with(project: JsonObject, path: Sequence[str], value: JsonValue) -> JsonObj
 
 
 def _differences(
-    wanted: JsonObject, project: JsonObject, prefix: str = "", depth: int = 0
+    given_values: JsonObject, project: JsonObject, prefix: str = "", depth: int = 0
 ) -> Iterator[tuple[str, JsonValue]]:
     """The paths at which a project is to be another one, each with what it is to be."""
-    for key, value in wanted.items():
+    for key, value in given_values.items():
         path, now = f"{prefix}{key}", project.get(key)
         if isinstance(value, Mapping) and (now is None or isinstance(now, Mapping)) and value:
             if depth == _DEEPEST:
-                raise _invalid("`project` is nested too deeply")
+                raise body_error("`project` is nested too deeply")
             yield from _differences(value, now or {}, f"{path}.", depth + 1)
         elif key not in project or not _is_equal(value, now):
             yield path, value
@@ -286,14 +276,14 @@ def _entries(body: JsonValue) -> Sequence[JsonObject]:
     session = body.get("session", body) if isinstance(body, Mapping) else None
     entries = session.get("entries") if isinstance(session, Mapping) else None
     if not isinstance(entries, list | tuple):
-        raise _invalid("the body is not an object with `session`, and a list of `entries` in it")
+        raise body_error("the body is not an object with `session`, and a list of `entries` in it")
     found: list[JsonObject] = []
     for entry in entries:
         has_texts = isinstance(entry, Mapping) and all(
             isinstance(entry.get(key), str) for key in ("role", "text")
         )
         if not isinstance(entry, Mapping) or not has_texts:
-            raise _invalid("an entry is not an object with the texts `role` and `text`")
+            raise body_error("an entry is not an object with the texts `role` and `text`")
         found.append(entry)
     return found
 
@@ -302,7 +292,3 @@ def _text(body: JsonObject, key: str, longest: int) -> str:
     """A text of a question, if it has a usable one; the whole body is its `data` anyway."""
     value = body.get(key)
     return value if isinstance(value, str) and len(value) <= longest else ""
-
-
-def _invalid(message: str, hint: str | None = None) -> HttpError:
-    return HttpError(422, "invalid_body", message, hint=hint)

@@ -58,12 +58,12 @@ class PastEvents:
         """
         while True:
             try:
-                found = self._state.after(after, MOST_EVENTS)
+                events, next_ = self._state.after(after, MOST_EVENTS)
             except EventsGoneError as error:
                 assert after is not None, "the oldest are there"
-                page = await self._written(after, error)
+                page = await self._read_journal_page(after, error)
             else:
-                return EventPage([to_object(one) for one in found.events], found.next)
+                return EventPage([to_object(event) for event in events], next_)
             if page.events:
                 return page
             after = page.next
@@ -76,30 +76,29 @@ class PastEvents:
         Raises:
             HttpError: they are not kept any more.
         """
-        found = PastAndLive(self, self._state, after)
+        stream = PastAndLive(self, self._state, after)
         self.streams += 1
         try:
-            await found.begin()
+            await stream.begin()
         except BaseException:
-            found.stop()
+            stream.stop()
             raise
-        return found
+        return stream
 
-    def encoded(self, stamped: Stamped) -> ServerEvent:
+    def encode(self, stamped: Stamped) -> ServerEvent:
         """An event for a stream; all readers that follow hold the same one."""
         if self._latest is None or self._latest[0] is not stamped:
             line = to_line(stamped).decode().rstrip("\n")
             self._latest = stamped, ServerEvent(line, id=str(stamped.seq))
         return self._latest[1]
 
-    async def _written(self, after: int, gone: EventsGoneError) -> EventPage:
-        """Events of the journal, up to those that memory keeps."""
+    async def _read_journal_page(self, after: int, gone: EventsGoneError) -> EventPage:
         if self._journal is None:
-            raise _gone(gone)
+            raise _events_gone_error(gone)
         try:
             return await to_thread.run_sync(read_page, self._journal, after, gone.first)
         except (OSError, AishError) as error:
-            raise _gone(gone) from error
+            raise _events_gone_error(gone) from error
 
 
 class PastAndLive(EventQueue):
@@ -144,33 +143,33 @@ class PastAndLive(EventQueue):
         """
         try:
             # Nothing comes between what is there and what follows: nobody else runs here.
-            found = self._state.after(self._after, MOST_EVENTS)
+            events, _ = self._state.after(self._after, MOST_EVENTS)
         except EventsGoneError:
             page = await self._past.page(self._after)
             self._after = page.next
             self._events.extend(
-                ServerEvent(json_text(one), id=str(one["seq"])) for one in page.events
+                ServerEvent(json_text(record), id=str(record["seq"])) for record in page.events
             )
             return
         text = 0
-        for stamped in found.events:
-            event = self._past.encoded(stamped)
+        for stamped in events:
+            event = self._past.encode(stamped)
             self._events.append(event)
             self._after = stamped.seq
             text += len(event.data)
             if text > _MOST_BYTES:
                 return
-        if len(found.events) == MOST_EVENTS:
+        if len(events) == MOST_EVENTS:
             return
         self._most = len(self._events) + _MOST_BEHIND
         self._is_live = True
         if self._state.is_finished:
             self.close()
         else:
-            self._stop = self._state.follow(lambda one: self.put(self._past.encoded(one)))
+            self._stop = self._state.follow(lambda one: self.put(self._past.encode(one)))
 
 
-def _gone(error: EventsGoneError) -> HttpError:
+def _events_gone_error(error: EventsGoneError) -> HttpError:
     message = f"events up to number {error.first} are not kept any more"
     hint = f"`after={error.first}` gives all that follow them"
     return HttpError(410, "events_gone", message, hint=hint)
@@ -183,7 +182,7 @@ def read_page(path: Path, after: int, last: int) -> EventPage:
         OSError: it cannot be read.
         AishError: it is damaged, or it is not a file of this user.
     """
-    found: list[JsonObject] = []
+    records: list[JsonObject] = []
     file = os.fdopen(open_own(path), "rb")
     with JournalReading(file, str(path)) as reading:
         begin = file.seek(_place_after(file, after))
@@ -191,17 +190,17 @@ def read_page(path: Path, after: int, last: int) -> EventPage:
             number = record["seq"]
             assert isinstance(number, int), "each record has one"
             if number > last:
-                return EventPage(found, last)
+                return EventPage(records, last)
             if number > after:
-                found.append(record)
+                records.append(record)
                 after = number
-            if len(found) == MOST_EVENTS or (found and file.tell() - begin > _MOST_BYTES):
+            if len(records) == MOST_EVENTS or (records and file.tell() - begin > _MOST_BYTES):
                 break
         else:
             # Memory keeps what follows, so that the journal would have it too.
-            if not found:
+            if not records:
                 raise JournalError("the journal does not have all events", where=str(path))
-    return EventPage(found, after)
+    return EventPage(records, after)
 
 
 def _place_after(file: BinaryIO, number: int) -> int:

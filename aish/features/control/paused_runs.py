@@ -1,4 +1,4 @@
-"""Serves the open questions of runs that no process executes, until they are answered (A3).
+"""Serves the open questions of runs that no process executes, until they are answered.
 
 The API and the page are those of a run; an answer is recorded in the journal of the run that asked.
 """
@@ -14,15 +14,15 @@ import anyio
 
 from aish import __version__
 from aish.core.errors import ExitCode, JournalLostError
-from aish.core.events import ApprovalAnswered, ApprovalAsked, RunStarted
+from aish.core.events import ApprovalAsked, RunStarted
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock, Emit
 from aish.engine.environment import RunHandle
 from aish.engine.run_folder import RunFolder
 from aish.features.approvals.answer import GivenAnswer, NotAnsweredError, record_answer
-from aish.features.approvals.pending import pending_runs, questions_of
+from aish.features.approvals.pending import questions_of, runs_with_questions
 from aish.features.approvals.questions import ApprovalQuestion, as_asked
-from aish.features.control.live_run import live_process
+from aish.features.control.live_process import live_process
 from aish.features.control.run_state import ControlledRun, RunState
 from aish.features.control.server import ListenRequest, open_control
 from aish.features.history.run_store import RunStore
@@ -43,10 +43,10 @@ class PausedQuestion:
     question: ApprovalQuestion
 
 
-def paused_questions(stores: Sequence[RunStore]) -> Sequence[PausedQuestion]:
+def find_questions(stores: Sequence[RunStore]) -> Sequence[PausedQuestion]:
     """The open questions of runs that no process executes; of each run in their order."""
     found: list[PausedQuestion] = []
-    for run in pending_runs(stores, time.time()):
+    for run in runs_with_questions(stores, time.time()):
         with suppress(FileNotFoundError):
             if not live_process(run.store, run.id)[0]:
                 found += (PausedQuestion(run.store, one) for one in run.questions if one.is_open)
@@ -58,10 +58,10 @@ class _PausedQuestions(Questions):
 
     def __init__(self, emit: Emit, clock: Clock, paused: Sequence[PausedQuestion]) -> None:
         super().__init__(emit, clock)
-        self._paused = {one.question.id: one for one in paused}
+        self._paused = {entry.question.id: entry for entry in paused}
         self._tell = emit
-        for one in paused:
-            asked, question = as_asked(one.question), one.question
+        for entry in paused:
+            asked, question = as_asked(entry.question), entry.question
             expires = None
             if question.expires is not None:
                 expires = datetime.fromisoformat(question.expires).timestamp()
@@ -70,59 +70,57 @@ class _PausedQuestions(Questions):
             self._all[question.id] = opened
 
     def settle(self, id: str, end: QuestionEnd) -> QuestionEnd | None:
-        """End a question, if it is open; `None`, or how it ended before, here or elsewhere (A6).
+        """End a question, if it is open; `None`, or how it ended before, here or elsewhere.
 
         Raises:
             KeyError: there is none of this id.
             JournalLostError: the answer could not be written down, and does not count.
         """
-        one, paused = self._all[id], self._paused[id]
-        if one.end is not None:
-            return one.end
+        entry, paused = self._all[id], self._paused[id]
+        if entry.end is not None:
+            return entry.end
         before = None
         if end.answer in {"approve", "always", "deny"}:
-            given = GivenAnswer(end.answer, end.by, end.way, end.note)
+            answer = GivenAnswer(end.answer, end.by, end.way, end.note)
             try:
-                record_answer(paused.store, paused.question, given, time.time())
+                record_answer(paused.store, paused.question, answer, time.time())
             except NotAnsweredError:
                 before = end = _end_elsewhere(paused) or WITHDRAWN
             except OSError as error:
-                said = f"the answer cannot be written down: {error.strerror or error}"
-                raise JournalLostError(said) from error
-        self._end(one, end)
+                message = f"the answer cannot be written down: {error.strerror or error}"
+                raise JournalLostError(message) from error
+        self._end(entry, end)
         return before
 
     def look(self) -> None:
         """End the questions that were answered elsewhere, or have expired."""
-        for one in self.still_open():
+        for question in self.still_open():
             with suppress(OSError):
-                end = _end_elsewhere(self._paused[one.id])
+                end = _end_elsewhere(self._paused[question.id])
                 if end is not None:
-                    self._end(one, end)
+                    self._end(question, end)
 
-    def _end(self, one: OpenQuestion, end: QuestionEnd) -> None:
-        one.end = end
-        self._tell(
-            ApprovalAnswered(one.question.place, one.id, end.answer, end.by, end.way, end.note)
-        )
-        one.ended.set()
+    def _end(self, question: OpenQuestion, end: QuestionEnd) -> None:
+        question.end = end
+        self._tell(end.event(question.question.place, question.id, question.digest))
+        question.ended.set()
 
 
 def _end_elsewhere(paused: PausedQuestion) -> QuestionEnd | None:
-    """How a question ended by what the journal says; `None` if it is open."""
+    """The end of a question by the journal; `None` if it is open."""
     now = questions_of(paused.store, paused.question.run, time.time())
-    found = next((one for one in now if one.id == paused.question.id), None)
-    if found is not None and found.is_open and live_process(paused.store, found.run)[0]:
+    question = next((one for one in now if one.id == paused.question.id), None)
+    if question is not None and question.is_open and live_process(paused.store, question.run)[0]:
         return WITHDRAWN  # the run goes on, and asks for itself
-    if found is None or found.state == "withdrawn":
+    if question is None or question.state == "withdrawn":
         return WITHDRAWN
-    if found.state == "expired":
+    if question.state == "expired":
         return EXPIRED
-    if found.answer is None:
+    if question.answer is None:
         return None
-    answer = found.answer
-    said = "deny" if found.state == "denied" else "approve"
-    return QuestionEnd(said, answer.by, answer.way, answer.note)  # type: ignore[arg-type]  # one of both
+    answer = question.answer
+    answer_text = "deny" if question.state == "denied" else "approve"
+    return QuestionEnd(answer_text, answer.by, answer.way, answer.note)  # type: ignore[arg-type]  # one of both
 
 
 async def serve_questions(
@@ -150,16 +148,16 @@ async def serve_questions(
         questions = _PausedQuestions(log.emit, clock, paused)
         async with task_group() as tasks:
 
-            def stop(wanted: ExitCode) -> None:
+            def stop(exit_code: ExitCode) -> None:
                 nonlocal code
-                code = wanted
+                code = exit_code
                 tasks.cancel_scope.cancel()
 
             control.attach(RunHandle(questions, log.emit, stop))
             log.emit(RunStarted(__version__, "paused runs", "", (), (), (), {}, {}))
-            for one in paused:
-                log.emit(_asked(one.question))
-            async with control.serving():
+            for question in paused:
+                log.emit(_approval_event(question.question))
+            async with control.serve():
                 announce(", ".join(map(str, control.addresses)), control.link())
                 while any(True for _ in questions.still_open()):
                     with anyio.move_on_after(_LOOK_SECONDS):
@@ -170,7 +168,7 @@ async def serve_questions(
     return code
 
 
-def _asked(question: ApprovalQuestion) -> ApprovalAsked:
+def _approval_event(question: ApprovalQuestion) -> ApprovalAsked:
     """The question as an event of this server; its place names the run."""
     asked = as_asked(question)
     where = " ".join(part for part in (question.run, question.step) if part)

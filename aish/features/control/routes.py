@@ -1,4 +1,4 @@
-"""The paths of the control API, below `/api/v1` (A3).
+"""The paths of the control API, below `/api/v1`.
 
 Imported at the first connection. Every answer is read from the state of the run, which holds masked
 values only; what can be done is what the handle of the run offers.
@@ -13,12 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aish.core.errors import JournalLostError
-from aish.core.events import (
-    ApprovalAnswer,
-    ValueSet,
-    plain,
-    rfc3339,
-)
+from aish.core.events import ApprovalAnswer, ValueSet, plain, rfc3339
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked
@@ -26,12 +21,12 @@ from aish.core.text import for_line, safe_utf8
 from aish.engine.environment import RunHandle
 from aish.engine.run_values import RunValue
 from aish.features.approvals.questions import LONGEST_NOTE, ApprovalQuestion
-from aish.features.control.asks import Asks, asked_question, given_response
+from aish.features.control.asks import Asks, parse_question, parse_response
 from aish.features.control.commands import obey
 from aish.features.control.past_events import PastEvents
 from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
-from aish.net.listen.http_error import HttpError
+from aish.net.listen.http_error import HttpError, body_error
 from aish.net.listen.routes import EventStream, Route, connection_of, json_body, json_response
 from aish.policy.questions import OpenQuestion, PastQuestion, QuestionEnd
 from aish.system.user import name_of_user
@@ -55,7 +50,7 @@ _DECIDED: Final[Mapping[ApprovalAnswer, str]] = {
 
 
 class Api:
-    """What answers the requests of a run."""
+    """The handlers of a run."""
 
     def __init__(self, run: ControlledRun, handle: RunHandle) -> None:
         self.run = run
@@ -87,28 +82,23 @@ class Api:
             Route(f"{_PREFIX}/ask/respond", ("POST",), "answer", self.respond),
         ]
 
-    async def status(self, request: Request, peer: Peer) -> Response:
+    async def status(self, _request: Request, _peer: Peer) -> Response:
         """`GET /status`: the whole run in short."""
-        del request, peer
         return json_response(self.state.status())
 
-    async def session(self, request: Request, peer: Peer) -> Response:
+    async def session(self, _request: Request, _peer: Peer) -> Response:
         """`GET /session`: the conversation."""
-        del request, peer
         return json_response(self.state.conversation.plain())
 
-    async def performance(self, request: Request, peer: Peer) -> Response:
+    async def performance(self, _request: Request, _peer: Peer) -> Response:
         """`GET /performance`: figures of the run and its process."""
-        del request, peer
         return json_response(await self.figures())
 
     async def figures(self) -> JsonObject:
-        """The figures of the run and its process."""
         return await self.state.statistics.figures(self.state.seconds)
 
-    async def events(self, request: Request, peer: Peer) -> Response:
-        """`GET /events`: events after a number, once as JSON or for good as a stream."""
-        del peer
+    async def events(self, request: Request, _peer: Peer) -> Response:
+        """`GET /events`: events after a number, as JSON or as an open stream."""
         is_stream = _STREAM in request.headers.get("accept", "")
         since = request.query_params.get("after")
         if is_stream:
@@ -124,40 +114,38 @@ class Api:
                 raise HttpError(503, "busy", message, headers={"retry-after": "5"})
             stream = await self.past.stream(after)
             return EventStream(stream, stream.stop)
-        found = await self.past.page(after)
-        return json_response({"events": found.events, "next": found.next})
+        page = await self.past.page(after)
+        return json_response({"events": page.events, "next": page.next})
 
-    async def approvals(self, request: Request, peer: Peer) -> Response:
+    async def approvals(self, _request: Request, _peer: Peer) -> Response:
         """`GET /approvals`: open questions and those that have ended."""
-        del request, peer
         return json_response(self.state.questions())
 
-    async def approval(self, request: Request, peer: Peer) -> Response:
+    async def approval(self, request: Request, _peer: Peer) -> Response:
         """`GET /approvals/ID`: one question, with all of its arguments."""
-        del peer
         return json_response(self._question(request.path_params["id"]))
 
     async def answer(self, request: Request, peer: Peer) -> Response:
         """`POST /approvals/ID`: answer a question; of several answers the first one counts."""
         id = request.path_params["id"]
-        given = given_answer(await json_body(request))
+        answer = parse_answer(await json_body(request))
         # Found after all that waits: from here on nobody else answers.
         asked = self._questions.get(id) or self._questions.past(id)
         if asked is None and self.asks.is_open(id) and (of_program := self.state.question(id)):
-            _require_digest(of_program, given)
-            if given.answer == "always":
+            _require_digest(of_program, answer)
+            if answer.answer == "always":
                 raise _no_always()
-            note = safe_utf8(given.note)
-            self.asks.answer(id, given.answer, name_of(peer), given.way, note)
+            note = safe_utf8(answer.note)
+            self.asks.answer(id, answer.answer, name_of(peer), answer.way, note)
             return json_response(self._question(id))
         if asked is None:
             raise self._not_asked(id)
         self._require_open(asked, asked.end)
-        _require_digest(asked, given)
+        _require_digest(asked, answer)
         always = asked.question.always if isinstance(asked, OpenQuestion) else None
-        if given.answer == "always" and always is None:
+        if answer.answer == "always" and always is None:
             raise _no_always()
-        end = QuestionEnd(given.answer, name_of(peer), given.way, safe_utf8(given.note))
+        end = QuestionEnd(answer.answer, name_of(peer), answer.way, safe_utf8(answer.note))
         try:
             self._require_open(asked, self._questions.settle(id, end))
         except JournalLostError as error:
@@ -166,31 +154,29 @@ class Api:
             raise HttpError(507, "not_written", message, hint=hint) from error
         return json_response(self._question(id))
 
-    async def values(self, request: Request, peer: Peer) -> Response:
+    async def values(self, _request: Request, _peer: Peer) -> Response:
         """`GET /values`: what may be changed, with its values now."""
-        del request, peer
-        shown = {path: {"value": one.get(), "type": one.type} for path, one in self._values.items()}
-        return json_response({"values": shown})
+        rows = {path: {"value": one.get(), "type": one.type} for path, one in self._values.items()}
+        return json_response({"values": rows})
 
-    async def value(self, request: Request, peer: Peer) -> Response:
+    async def value(self, request: Request, _peer: Peer) -> Response:
         """`GET /values/PATH`: one of them."""
-        del peer
-        return json_response(self._shown(request.path_params["path"]))
+        return json_response(self._value_to_json(request.path_params["path"]))
 
     async def put_value(self, request: Request, peer: Peer) -> Response:
         """`PUT /values/PATH`: change one, if it is what the sender takes it for."""
         path = request.path_params["path"]
-        value = self._listed_value(path)
+        value = self._find_value(path)
         body = await json_body(request)
         if not isinstance(body, Mapping) or set(body) != {"value", "was"}:
-            raise _invalid("the body is not an object with `value` and `was`")
+            raise body_error("the body is not an object with `value` and `was`")
         # Nothing waits from here on: `was` is compared with what is changed.
         was = value.get()
         if not is_same(was, body["was"]):
             message = f"the value is {json_text(was)} now"
             raise HttpError(409, "changed", self.secrets.mask(message))
         self.set_values({path: body["value"]}, name_of(peer))
-        return json_response(self._shown(path))
+        return json_response(self._value_to_json(path))
 
     def set_values(self, wanted: Mapping[str, JsonValue], by: str) -> None:
         """Change these values: all of them, or none.
@@ -199,33 +185,33 @@ class Api:
             HttpError: one of them cannot be that, or there is no such value.
         """
         self.require_live()
-        found = {path: self._listed_value(path) for path in wanted}
-        was = {path: value.get() for path, value in found.items()}
+        values = {path: self._find_value(path) for path in wanted}
+        was = {path: value.get() for path, value in values.items()}
         path = ""
         try:
             for path, value in wanted.items():
-                found[path].check(value)
+                values[path].check(value)
             for path, value in wanted.items():
-                found[path].set(value)
+                values[path].set(value)
         except ValueError as error:
-            for other in takewhile(lambda one: one != path, wanted):
-                found[other].set(was[other])
+            for other in takewhile(lambda other_path: other_path != path, wanted):
+                values[other].set(was[other])
             message = f"`{path}` cannot be set: {error}"
             raise HttpError(422, "invalid_value", self.secrets.mask(message)) from error
-        self.changed.update(found)
-        for changed, now in found.items():
+        self.changed.update(values)
+        for changed, now in values.items():
             self.handle.emit(ValueSet(changed, now.get(), was[changed], by))
 
-    def _listed_value(self, path: str) -> RunValue:
-        found = self._values.get(path)
-        if found is None:
+    def _find_value(self, path: str) -> RunValue:
+        value = self._values.get(path)
+        if value is None:
             hint = f"values: {backticked(self._values)}"
             raise HttpError(404, "unknown_value", "there is no such value", hint=hint)
-        return found
+        return value
 
-    def _shown(self, path: str) -> JsonValue:
-        found = self._listed_value(path)
-        return {"path": path, "value": found.get(), "type": found.type}
+    def _value_to_json(self, path: str) -> JsonValue:
+        value = self._find_value(path)
+        return {"path": path, "value": value.get(), "type": value.type}
 
     async def command(self, request: Request, peer: Peer) -> Response:
         """`POST /commands`: one of the table of commands."""
@@ -243,14 +229,14 @@ class Api:
 
     async def ask(self, request: Request, peer: Peer) -> Response:
         """`POST /ask`: ask a question, and wait for the response."""
-        asked = asked_question(await json_body(request))
+        asked = parse_question(await json_body(request))
         by, connection = name_of(peer), connection_of(request.scope)
         id, response = await self.asks.ask(asked, by, connection)
         return json_response({"request_id": id, "response": self.secrets.mask_json(response)})
 
     async def respond(self, request: Request, peer: Peer) -> Response:
         """`POST /ask/respond`: respond to a question."""
-        id, response = given_response(await json_body(request))
+        id, response = parse_response(await json_body(request))
         self.asks.respond(id, response, name_of(peer))
         return json_response({"request_id": id})
 
@@ -264,36 +250,36 @@ class Api:
             raise HttpError(409, "finished", "the run has ended")
 
     def _question(self, id: str) -> JsonValue:
-        found = self.state.question(id)
-        if found is None:
+        question = self.state.question(id)
+        if question is None:
             raise _unknown()
-        return plain(found)
+        return plain(question)
 
     def _not_asked(self, id: str) -> HttpError:
         """Why a question that nobody waits for takes no answer; the run may have seen it end."""
-        found = self.state.question(id)
-        if found is None:
+        question = self.state.question(id)
+        if question is None:
             return _unknown()
-        given = found.answer
-        if given is not None and found.state in {"approved", "denied"}:
-            return self._decided(found.state, given.by, given.way, given.note)
-        if found.state == "expired":
+        answer = question.answer
+        if answer is not None and question.state in {"approved", "denied"}:
+            return self._question_decided_error(question.state, answer.by, answer.way, answer.note)
+        if question.state == "expired":
             return HttpError(410, "expired", "the question has expired: nobody answered")
-        return _withdrawn()
+        return _question_gone_error()
 
-    def _decided(self, done: str, by: str, way: str, note: str) -> HttpError:
-        said = f": {for_line(note)}" if note else ""
-        message = f"the question is already {done}, by {for_line(by)} ({for_line(way)}){said}"
+    def _question_decided_error(self, done: str, by: str, way: str, note: str) -> HttpError:
+        note_text = f": {for_line(note)}" if note else ""
+        message = f"the question is already {done}, by {for_line(by)} ({for_line(way)}){note_text}"
         return HttpError(409, "decided", self.secrets.mask(message))
 
     def _require_open(self, asked: OpenQuestion | PastQuestion, end: QuestionEnd | None) -> None:
-        left = self._questions.left(asked)
+        left = self._questions.seconds_left(asked)
         if end is None and (left is None or left > 0):
             return
         if end is not None and end.answer in _DECIDED:
-            raise self._decided(_DECIDED[end.answer], end.by, end.way, end.note)
+            raise self._question_decided_error(_DECIDED[end.answer], end.by, end.way, end.note)
         if end is not None and end.answer == "withdrawn":
-            raise _withdrawn()
+            raise _question_gone_error()
         until = "" if asked.expires is None else f" it was open until {rfc3339(asked.expires)}, and"
         raise HttpError(410, "expired", f"the question has expired:{until} nobody answered")
 
@@ -308,55 +294,51 @@ class PersonsAnswer:
     way: Way
 
 
-def given_answer(body: JsonValue) -> PersonsAnswer:
+def parse_answer(body: JsonValue) -> PersonsAnswer:
     """The answer in a body.
 
     Raises:
         HttpError: it is not one.
     """
     if not isinstance(body, Mapping):
-        raise _invalid("the body is not an object")
+        raise body_error("the body is not an object")
     if unknown := [key for key in body if key not in {"answer", "digest", "note", "way"}]:
-        raise _invalid(f"the body has unknown keys: {backticked(unknown[:5])}")
+        raise body_error(f"the body has unknown keys: {backticked(unknown[:5])}")
     answer, digest = body.get("answer"), body.get("digest")
     note, way = body.get("note"), body.get("way", "api")
     if answer not in get_args(PersonAnswer):
-        raise _invalid(f"`answer` is one of {backticked(get_args(PersonAnswer))}")
+        raise body_error(f"`answer` is one of {backticked(get_args(PersonAnswer))}")
     if way not in get_args(Way):
-        raise _invalid(f"`way` is one of {backticked(get_args(Way))}")
+        raise body_error(f"`way` is one of {backticked(get_args(Way))}")
     if note is not None and not isinstance(note, str):
-        raise _invalid("`note` is not a text")
+        raise body_error("`note` is not a text")
     if note is not None and len(note) > LONGEST_NOTE:
-        raise _invalid(f"`note` has more than {LONGEST_NOTE:,} characters")
+        raise body_error(f"`note` has more than {LONGEST_NOTE:,} characters")
     if digest is None and answer != "deny":
-        raise _invalid("`digest` is missing: an approval is for the call of one digest")
+        raise body_error("`digest` is missing: an approval is for the call of one digest")
     if digest is not None and not (isinstance(digest, str) and _DIGEST.match(digest.lower())):
-        raise _invalid(f"`digest` is not {_LEAST_DIGEST} to 64 hex digits")
+        raise body_error(f"`digest` is not {_LEAST_DIGEST} to 64 hex digits")
     begins = "" if digest is None else digest.lower()
     return PersonsAnswer(cast("PersonAnswer", answer), begins, note or "", cast("Way", way))
 
 
 def name_of(peer: Peer) -> str:
-    """Who sent a request: the name of the token, or of the user of the socket."""
+    """The sender of a request: the name of its token, or of the user of the socket."""
     return peer.name if peer.uid is None else name_of_user(peer.uid)
 
 
 def is_same(value: JsonValue, other: JsonValue) -> bool:
-    """Whether two plain values are equal: 1 and 1.0 are, 1 and `true` are not."""
+    """Compare two plain values: 1 and 1.0 are equal, 1 and `true` are not."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _require_digest(
-    asked: OpenQuestion | PastQuestion | ApprovalQuestion, given: PersonsAnswer
+    asked: OpenQuestion | PastQuestion | ApprovalQuestion, answer: PersonsAnswer
 ) -> None:
-    if not asked.digest.startswith(given.digest):
-        message = f"the call has another digest than `{given.digest}`"
+    if not asked.digest.startswith(answer.digest):
+        message = f"the call has another digest than `{answer.digest}`"
         hint = "read the call again before it is answered"
         raise HttpError(422, "other_digest", message, hint=hint)
-
-
-def _invalid(message: str) -> HttpError:
-    return HttpError(422, "invalid_body", message)
 
 
 def _no_always() -> HttpError:
@@ -368,6 +350,6 @@ def _unknown() -> HttpError:
     return HttpError(404, "unknown_question", "this run has no question with this id")
 
 
-def _withdrawn() -> HttpError:
+def _question_gone_error() -> HttpError:
     message = "the question was withdrawn: its call was cancelled, or its run has finished"
     return HttpError(410, "withdrawn", message)

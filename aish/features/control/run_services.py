@@ -1,4 +1,4 @@
-"""What serves a run from outside while it lasts: its sockets, and what tells of its questions.
+"""The sockets and notifiers of a run.
 
 `aish run` and `aish shell` both open these, and import this module only for a run that has any.
 """
@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 @frozen
 class ControlRequest:
-    """Where a run is to listen, as the command line says; the file says what this leaves open."""
+    """The addresses and exposure of the command line; the file provides the rest."""
 
     addresses: tuple[str, ...] = ()
     exposure: Exposure = Exposure()
 
 
 class RunServices:
-    """What a run is in touch with while it lasts: its sockets, and who is told of questions."""
+    """The sockets and notifiers that are open during a run."""
 
     def __init__(self, control: "ControlServer | None", notifier: "Notifier | None") -> None:
         self._control = control
@@ -43,17 +43,15 @@ class RunServices:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What is to be told at the start of the run."""
         return () if self._control is None else self._control.notices
 
     @property
     def before_pause(self) -> Callable[[], Awaitable[None]] | None:
-        """What comes before the end of a run that waits for answers."""
+        """A callback for the end of a run that waits for answers."""
         return None if self._notifier is None else self._notifier.tell_the_rest
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """What takes the events of the run."""
         sinks = (None if self._control is None else self._control.state, self._notifier)
         return tuple(sink for sink in sinks if sink is not None)
 
@@ -70,19 +68,18 @@ class RunServices:
             self._control.state.begin_after(events(BEFORE, last), last)
 
     def attach(self, handle: RunHandle) -> None:
-        """The run has begun."""
-        for one in (self._control, self._notifier):
-            if one is not None:
-                one.attach(handle)
+        for service in (self._control, self._notifier):
+            if service is not None:
+                service.attach(handle)
 
     async def during(self, run: Callable[[], Awaitable[T]]) -> T:
-        """The run, while these are served; its own errors stay what they are."""
+        """Run while the services run; errors of the run are raised unchanged."""
         failure: Exception | None = None
         ends: list[T] = []
         async with AsyncExitStack() as stack:
-            for one in (self._control, self._notifier):
-                if one is not None:
-                    await stack.enter_async_context(one.serving())
+            for service in (self._control, self._notifier):
+                if service is not None:
+                    await stack.enter_async_context(service.serve())
             try:
                 ends.append(await run())
             except Exception as error:  # ruff: ignore[blind-except] - raised below, not in a group
@@ -101,7 +98,7 @@ def open_services(
     spent: Spent | None,
     stack: ExitStack,
 ) -> RunServices:
-    """Open the sockets of a run, if it is to have any, and what the file names to be told.
+    """Open the sockets of a run, if it has any, and its notifier.
 
     `spent` is what earlier parts of the run have used.
 
@@ -150,7 +147,6 @@ def _control(
 def _notifier(
     plan: Plan, options: RunOptions, folder: RunFolder, page: str | None
 ) -> "Notifier | None":
-    """What tells of open questions, if the file names it (A12)."""
     pipeline = plan.pipeline
     settings = pipeline.control.notify
     if settings is None:
@@ -165,11 +161,11 @@ def _tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":
     """The tokens that the file names; each is a secret of the run from here on."""
     from aish.net.listen.tokens import token_from_env, token_from_file
 
-    for one in plan.pipeline.control.tokens:
-        if one.env is not None:
-            token = token_from_env(one.name, one.env, one.scopes, options.environ)
+    for entry in plan.pipeline.control.tokens:
+        if entry.env is not None:
+            token = token_from_env(entry.name, entry.env, entry.scopes, options.environ)
         else:
-            assert one.path is not None, "the schema requires one of both"
-            token = token_from_file(one.name, one.path, one.scopes)
-        plan.secrets.add(one.env or f"control.{one.name}", token.value)
+            assert entry.path is not None, "the schema requires one of both"
+            token = token_from_file(entry.name, entry.path, entry.scopes)
+        plan.secrets.add(entry.env or f"control.{entry.name}", token.value)
         yield token

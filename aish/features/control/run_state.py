@@ -1,4 +1,4 @@
-"""The state of a run, folded from its events, for those who ask for it over a socket (A3).
+"""The state of a run, folded from its events, for those who ask for it over a socket.
 
 A sink among others: whoever asks waits for nothing. Memory is bounded, however long the run: the
 figures, the steps, the questions, and the most recent events.
@@ -30,7 +30,7 @@ from aish.core.events import (
     plain,
 )
 from aish.core.frozen import frozen, slotted
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject
 from aish.core.messages import Spent
 from aish.core.protocols import Clock
 from aish.engine.run_folder import RunFolder
@@ -57,7 +57,7 @@ BEFORE = frozenset({"step.started", "step.finished", "approval.asked", "approval
 
 @slotted
 class StepState:
-    """How far a step is; `total` is `None` while the number of its items is not known.
+    """The progress of a step; `total` is `None` while the number of its items is not known.
 
     `kind` is empty until it has begun.
     """
@@ -73,14 +73,6 @@ Reader = Callable[[Stamped], None]
 """Gets every event as it comes; never waits."""
 
 
-@frozen
-class KeptEvents:
-    """Events after a number, in order; `next` is the number to ask for what follows them."""
-
-    events: Sequence[Stamped]
-    next: int
-
-
 class EventsGoneError(Exception):
     """Events that were asked for are not kept any more; `first` is the number before the oldest."""
 
@@ -90,7 +82,7 @@ class EventsGoneError(Exception):
 
 
 class RunState:
-    """What can be asked of a run.
+    """The state of a run as clients read it.
 
     `steps` are those of its plan, each with the number of its units of work if that is known, and
     `spent` is what earlier parts of the run have used.
@@ -140,7 +132,13 @@ class RunState:
         self.under_way.take(stamped.event)
         if not isinstance(stamped.event, _PIECES):
             self._fold(stamped)
-            self._keep(stamped)
+            weight = _weight(stamped.event)
+            self._kept.append((stamped, weight))
+            self._text += weight
+            while len(self._kept) > MOST_EVENTS or (self._text > MOST_TEXT and len(self._kept) > 1):
+                gone, lighter = self._kept.popleft()
+                self._text -= lighter
+                self._dropped = gone.seq
             self.conversation.take(stamped)
             self.statistics.take(stamped.event)
         for reader in tuple(self._readers.values()):
@@ -151,19 +149,16 @@ class RunState:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run, or this part of it, has ended."""
         return self._finished is not None
 
     @property
     def phase(self) -> RunPhase:
-        """What the run does; it is `waiting` while a question is open."""
         if self._finished is not None:
             return "paused" if self._finished.status == "paused" else "finished"
         return "waiting" if self._open() else "running"
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, with its earlier parts."""
         seconds = self._spent.seconds
         if self._finished is not None:
             return seconds + self._finished.seconds
@@ -171,22 +166,19 @@ class RunState:
 
     @property
     def pipeline(self) -> str:
-        """The name of the pipeline."""
         return self._pipeline
 
     @property
     def steps(self) -> Sequence[StepState]:
-        """How far each step is."""
         return tuple(self._steps.values())
 
     @property
     def end(self) -> Exit | None:
-        """How the run has ended; `None` while it goes on."""
         return None if self._finished is None else self._finished.exit
 
     @property
     def first(self) -> int:
-        """The number before that of the oldest event that is kept."""
+        """The number before the oldest kept event."""
         return self._dropped
 
     def status(self) -> JsonObject:
@@ -196,7 +188,7 @@ class RunState:
         usage = spent.usage
         waiting = self._open()
         # A step that has paused waits for the run to be resumed.
-        asking = {one.asked.place.step for one in waiting}
+        asking = {question.asked.place.step for question in waiting}
         return {
             "v": VERSION,
             "run": self._run,
@@ -208,41 +200,40 @@ class RunState:
             "cost_usd": spent.cost_usd,
             "steps": [
                 {
-                    "id": one.id,
+                    "id": step.id,
                     "status": "waiting"
-                    if one.id in asking and one.status == "running"
-                    else one.status,
-                    "done": one.done,
-                    "total": one.total,
+                    if step.id in asking and step.status == "running"
+                    else step.status,
+                    "done": step.done,
+                    "total": step.total,
                 }
-                for one in self._steps.values()
+                for step in self._steps.values()
             ],
-            "pending": [one.id for one in waiting],
+            "pending": [question.id for question in waiting],
         }
 
     def questions(self) -> JsonObject:
         """All open questions, and the latest that have ended."""
         now = self._clock.now()
-        found = [self._shown(one) for one in self._questions.all(now)]
+        questions = [self._question_for_client(question) for question in self._questions.all(now)]
         return {
             "v": VERSION,
-            "pending": [question_json(one) for one in found if one.is_open],
-            "decided": [question_json(one) for one in found if not one.is_open],
+            "pending": [plain(question) for question in questions if question.is_open],
+            "decided": [plain(question) for question in questions if not question.is_open],
         }
 
     def question(self, id: str) -> ApprovalQuestion | None:
-        """The question of this id, with all of its arguments."""
         found = self._questions.get(id)
-        return None if found is None else self._shown(found.at(self._clock.now()))
+        return None if found is None else self._question_for_client(found.at(self._clock.now()))
 
-    def _shown(self, question: Question) -> ApprovalQuestion:
-        found = approval_question(self._run, question)
-        if self.caller_waits is None or not found.server:
-            return found
-        return replace(found, caller_waiting=found.is_open and self.caller_waits(found.id))
+    def _question_for_client(self, question: Question) -> ApprovalQuestion:
+        result = approval_question(self._run, question)
+        if self.caller_waits is None or not result.server:
+            return result
+        return replace(result, caller_waiting=result.is_open and self.caller_waits(result.id))
 
-    def after(self, number: int | None, most: int) -> KeptEvents:
-        """At most so many events after a number, or the oldest that are kept.
+    def after(self, number: int | None, most: int) -> tuple[Sequence[Stamped], int]:
+        """At most so many events after a number, or the oldest; and where those after them begin.
 
         Raises:
             EventsGoneError: events after that number were there, and are kept no more.
@@ -250,17 +241,17 @@ class RunState:
         if number is not None and number < self._dropped:
             raise EventsGoneError(self._dropped)
         since = self._dropped if number is None else number
-        found: list[Stamped] = []
+        events: list[Stamped] = []
         # From the end: who follows a run asks for the latest.
         for stamped, _ in reversed(self._kept):
             if stamped.seq <= since:
                 break
-            found.append(stamped)
-        found = found[::-1][:most]
-        return KeptEvents(found, found[-1].seq if found else since)
+            events.append(stamped)
+        events = events[::-1][:most]
+        return events, events[-1].seq if events else since
 
     def follow(self, reader: Reader) -> Callable[[], None]:
-        """Tell a reader every event from now on; call the result to end that."""
+        """Pass every future event to a reader; call the result to stop."""
         self._number += 1
         number = self._number
         self._readers[number] = reader
@@ -271,16 +262,7 @@ class RunState:
         return stop
 
     def _open(self) -> list[Question]:
-        return [one for one in self._questions.all(self._clock.now()) if one.is_open]
-
-    def _keep(self, stamped: Stamped) -> None:
-        weight = _weight(stamped.event)
-        self._kept.append((stamped, weight))
-        self._text += weight
-        while len(self._kept) > MOST_EVENTS or (self._text > MOST_TEXT and len(self._kept) > 1):
-            gone, lighter = self._kept.popleft()
-            self._text -= lighter
-            self._dropped = gone.seq
+        return [question for question in self._questions.all(self._clock.now()) if question.is_open]
 
     def _fold(self, stamped: Stamped) -> None:
         event = stamped.event
@@ -311,9 +293,9 @@ class RunState:
                 pass
 
     def _take_question(self, stamped: Stamped) -> None:
-        for one in self._questions.take(stamped):
-            if not one.is_open:
-                self._decided.append(one.id)
+        for question in self._questions.take(stamped):
+            if not question.is_open:
+                self._decided.append(question.id)
         while len(self._decided) > MOST_DECIDED:
             self._questions.forget(self._decided.popleft())
 
@@ -337,21 +319,14 @@ class ControlledRun:
 
     @property
     def journal(self) -> Path | None:
-        """The file with its events, if it has one."""
         return None if self.folder.path is None else self.folder.path / JOURNAL
 
 
-def question_json(question: ApprovalQuestion) -> JsonValue:
-    """A question as it is told over a socket."""
-    return plain(question)
-
-
 def _weight(value: Any) -> int:
-    """About how many characters a value has; exact for what is large."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
-        return 8 + sum(_weight(key) + _weight(one) for key, one in value.items())
+        return 8 + sum(_weight(key) + _weight(item) for key, item in value.items())
     if isinstance(value, (tuple, list)):
         return 8 + sum(map(_weight, value))
     fields = getattr(type(value), "__dataclass_fields__", None)

@@ -1,4 +1,4 @@
-"""The sockets of a run's control API: where it listens, and the file that names it (A1, A7).
+"""The sockets of a run's control API: where it listens, and the file that names it.
 
 That file and the token are in the user's runtime folder, out of reach of tools and commands.
 
@@ -23,8 +23,8 @@ from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Access, Call
 from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_address
 from aish.net.listen.server import require_serve, serve, tls_context
-from aish.net.listen.sockets import Listener, default_address, listening, remove_dead_sockets
-from aish.net.listen.tokens import Token, Tokens, made_token
+from aish.net.listen.sockets import Listener, default_address, listen_on, remove_dead_sockets
+from aish.net.listen.tokens import Token, Tokens, ensure_token
 from aish.system.files import private_folder, runtime_folder, runtime_folders
 from aish.system.process.ancestry import adopt_orphans, is_own_process
 from aish.system.process.live_entries import live_entries, own_entry
@@ -52,7 +52,7 @@ _MOST_REFUSED = 100
 
 @frozen
 class ListenRequest:
-    """Where a run is to listen; without addresses it opens a socket of its own if it can.
+    """Options of a listener; without addresses a run opens its own socket if it can.
 
     `where` names the option or key. Without `tokens` one is made for a port. `hosts` and `origins`
     are allowed beside the own ones. `page` is the origin under which browsers reach the page, if it
@@ -102,14 +102,13 @@ class ControlServer:
         return f"{self.page}#code={self._access.tokens.issue_code(name, _OWN_SCOPES - {_LINK})}"
 
     def attach(self, handle: RunHandle) -> None:
-        """The run has begun."""
         self._handle = handle
         self.state.conversation.is_one = handle.subject == "shell"
         handle.questions.answered_elsewhere = bool(self._listeners)
         self.state.caller_waits = handle.caller_waits
 
     @asynccontextmanager
-    async def serving(self) -> AsyncGenerator[None]:
+    async def serve(self) -> AsyncGenerator[None]:
         """Answer requests in the block."""
         async with AsyncExitStack() as stack:
             if self._listeners:
@@ -133,19 +132,14 @@ class ControlServer:
         assert self._handle is not None, "the run has begun before anybody is heard"
         links = PageLinks(self._access.tokens, self.page)
         api = Api(self._run, self._handle)
-        return [
-            *api.routes(),
-            *older_routes(api),
-            *page_routes(self._run, self._handle, links),
-        ]
+        return [*api.routes(), *older_routes(api), *page_routes(self._run, self._handle, links)]
 
     def _report(self, error: Exception) -> None:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        text = f"the control API failed: {type(error).__name__}: {said}"
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        text = f"the control API failed: {type(error).__name__}: {reason}"
         self._emit(Notice(NOWHERE, "warning", _FAILED, text))
 
     def _note(self, call: Call) -> None:
-        """Write down who changed something, and who was not allowed to."""
         if call.status not in _REFUSALS and call.scope not in _CHANGING:
             return
         is_refused = call.status >= _BAD_REQUEST and call.status != _UNANSWERED
@@ -172,7 +166,7 @@ def open_control(asked: ListenRequest, run: ControlledRun) -> Generator[ControlS
     """
     with ExitStack() as stack:
         try:
-            control = _opened(asked, run, stack)
+            control = _open_server(asked, run, stack)
         except AishError as error:
             if asked.addresses:
                 raise
@@ -184,7 +178,7 @@ def open_control(asked: ListenRequest, run: ControlledRun) -> Generator[ControlS
         yield control
 
 
-def _opened(asked: ListenRequest, run: ControlledRun, stack: ExitStack) -> ControlServer:
+def _open_server(asked: ListenRequest, run: ControlledRun, stack: ExitStack) -> ControlServer:
     require_serve()
     folder = run.folder
     addresses, is_asked_for = _addresses(asked, folder), bool(asked.addresses)
@@ -192,33 +186,32 @@ def _opened(asked: ListenRequest, run: ControlledRun, stack: ExitStack) -> Contr
     tls = tls_context(asked.exposure)
     tokens = Tokens(asked.tokens, run.clock)
     with ExitStack() as opened:
-        listeners = opened.enter_context(listening(addresses))
+        listeners = opened.enter_context(listen_on(addresses))
         at = [listener.address for listener in listeners]
         try:
-            made = _named(at, folder, opened, asked, is_tls=tls is not None)
+            entries = _write_entry(at, folder, opened, asked, is_tls=tls is not None)
         except OSError as error:
-            said = f"cannot write into `{runtime_folder()}`: {error.strerror}"
-            raise UsageError(said, where=asked.where if is_asked_for else None) from error
+            message = f"cannot write into `{runtime_folder()}`: {error.strerror}"
+            raise UsageError(message, where=asked.where if is_asked_for else None) from error
         stack.push(opened.pop_all())
     notices = []
     if is_asked_for or folder.path is None:
         # Without a folder no file names it.
         for address in at:
             text = f"listening on {address}"
-            if made and address.path is None:
+            if entries and address.path is None:
                 text += f", token in `{_token_path(folder)}`"
             notices.append(Notice(NOWHERE, "info", "control_listening", text))
     named = [replace(token, scopes=token.scopes | {_LINK}) for token in asked.tokens]
-    for token in made:
+    for token in entries:
         run.secrets.add(TOKEN_FILE, token.value)
-    tokens.configure((*named, *made))
+    tokens.configure((*named, *entries))
     access = Access(tokens, _OWN_SCOPES, is_own_process, asked.hosts, asked.origins)
     page = _page_address(asked, at, is_tls=tls is not None)
     return ControlServer(run, listeners, access, tls, notices, page)
 
 
 def _page_address(asked: ListenRequest, at: Sequence[Address], *, is_tls: bool) -> str | None:
-    """Where browsers find the page: on a port, or where something in front of it listens."""
     if asked.page is not None:
         return f"{asked.page}/"
     port = next((address for address in at if address.path is None), None)
@@ -227,7 +220,7 @@ def _page_address(asked: ListenRequest, at: Sequence[Address], *, is_tls: bool) 
     return f"{'https' if is_tls else 'http'}://{port.reached.netloc}/"
 
 
-def _named(
+def _write_entry(
     addresses: Sequence[Address],
     folder: RunFolder,
     opened: ExitStack,
@@ -241,11 +234,11 @@ def _named(
         OSError: it cannot be written.
     """
     tokens: list[Token] = []
-    shown = [str(address) for address in addresses]
+    texts = [str(address) for address in addresses]
     named: dict[str, JsonValue] = {"run": folder.id, "folder": None}
     if folder.path is not None:
         named["folder"] = str(folder.path.absolute())
-    named |= {"address": shown[0], "addresses": shown}
+    named |= {"address": texts[0], "addresses": texts}
     has_port = any(address.path is None for address in addresses)
     if has_port:
         named["tls"] = is_tls
@@ -254,9 +247,9 @@ def _named(
         path.unlink(missing_ok=True)  # of an earlier process with this number
         opened.callback(path.unlink, missing_ok=True)
         # Who has it is the user of the run, as over a socket file.
-        tokens.append(made_token(name_of_user(os.geteuid()), path, _OWN_SCOPES))
+        tokens.append(ensure_token(name_of_user(os.geteuid()), path, _OWN_SCOPES))
         named["token_file"] = str(path)
-    elif has_port and (token := _answering(asked.tokens)) is not None:
+    elif has_port and (token := _answer_token(asked.tokens)) is not None:
         in_file = {} if token.path is None else {"file": str(token.path.absolute())}
         named["answer_token"] = in_file if token.env is None else {"env": token.env}
     private_folder(runtime_folder())
@@ -267,28 +260,28 @@ def _named(
     return tokens
 
 
-def _answering(tokens: Sequence[Token]) -> Token | None:
+def _answer_token(tokens: Sequence[Token]) -> Token | None:
     """The token for answers, best one that reads too: `aish approve` looks where it is kept."""
     able = [token for token in tokens if "answer" in token.scopes]
     return next((token for token in able if "read" in token.scopes), able[0] if able else None)
 
 
 def _addresses(asked: ListenRequest, folder: RunFolder) -> Sequence[Address]:
-    found: list[Address] = []
+    addresses: list[Address] = []
     for text in asked.addresses or (OWN_SOCKET,):
         if text == OWN_SOCKET:
             address = default_address(_own_name(folder))
         else:
             address = parse_address(text, asked.where)
         # Port 0 is another one each time.
-        if address in found and (address.path is not None or address.port != 0):
+        if address in addresses and (address.path is not None or address.port != 0):
             raise UsageError(f"`{address}` is given twice", where=asked.where)
-        found.append(address)
-    return found
+        addresses.append(address)
+    return addresses
 
 
 def control_entries(run: str = "*") -> Sequence[JsonObject]:
-    """Where the live processes of a run or a server listen, or all of this user.
+    """Read where the processes of a run or a server listen, or all of this user.
 
     Raises:
         OSError, UsageError, ValueError: what is written of that cannot be used.
@@ -308,7 +301,6 @@ def _forget(entry: JsonObject) -> None:
 
 
 def _own_name(folder: RunFolder) -> str:
-    """A name of this process; short, as a socket's path must be."""
     return f"{folder.id[-4:]}-{os.getpid()}"
 
 

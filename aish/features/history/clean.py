@@ -34,10 +34,10 @@ def to_clean(
     stores: Sequence[RunStore], *, keep: int | None, before: float | None
 ) -> list[tuple[str, RunStore]]:
     """The runs to delete, newest first: all but `keep`, or those that began before a time."""
-    found = newest_first(stores)
+    runs = newest_first(stores)
     if keep is not None:
-        return found[keep:]
-    return [pair for pair in found if before is not None and began(pair[0]) < before]
+        return runs[keep:]
+    return [pair for pair in runs if before is not None and began(pair[0]) < before]
 
 
 def clean(
@@ -67,8 +67,11 @@ def _clean(id: str, store: RunStore, now: float, *, dry_run: bool) -> Cleaned:
         else:
             # Held until the folder is removed, so that no process begins to write it.
             stack.callback(os.close, journal)
-            _take(journal)
-            if waiting := _pending(journal, str(store.path / id), now):
+            try:
+                fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(f"it is running ({writer(journal)})") from error
+            if waiting := _count_open_calls(journal, str(store.path / id), now):
                 noun = "call waits" if waiting == 1 else "calls wait"
                 raise UsageError(f"{waiting} {noun} for an answer: `aish runs pending` lists them")
         size = store.size(id)
@@ -77,8 +80,8 @@ def _clean(id: str, store: RunStore, now: float, *, dry_run: bool) -> Cleaned:
         return Cleaned(id, store, size)
 
 
-def _pending(journal: int, name: str, now: float) -> int:
-    """How many calls of the run can still be answered.
+def _count_open_calls(journal: int, name: str, now: float) -> int:
+    """The number of calls of the run that can still be answered.
 
     None of a damaged journal: such a run is not resumed.
     """
@@ -91,11 +94,4 @@ def _pending(journal: int, name: str, now: float) -> int:
         with suppress(JournalError):
             for stamped in events(JournalReading(file, name), EVENTS):
                 questions.take(stamped)
-    return sum(one.outlives_process(now) for one in questions.pending)
-
-
-def _take(journal: int) -> None:
-    try:
-        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise UsageError(f"it is running ({writer(journal)})") from error
+    return sum(call.outlives_process(now) for call in questions.pending)

@@ -1,11 +1,11 @@
-"""Exports a past run: views of its journal, as files in a new folder (A13).
+"""Exports a past run: views of its journal, as files in a new folder.
 
-The journal is read once, from the first record on, and what is written depends on it and on the
-files of the run's folder alone: the same run gives the same bytes. Memory grows with the open
+The journal is read once, from the first record on. The output depends only on it and on the files
+of the run's folder: the same run gives the same bytes. Memory grows with the open
 conversations, not with the length of the run.
 
-The secrets of a run are masked in its journal, so they are in the views. Names of files are made
-here, and never of what a model or a server said (X9).
+The secrets of a run are masked in its journal, so they are in the views. Names of files
+never contain text of a model or a server.
 """
 
 import os
@@ -50,16 +50,19 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import shorten
 from aish.core.text import for_ci_log, for_line, markdown_block, markdown_code
-from aish.engine.run_folder import kept_file
+from aish.engine.run_folder import read_kept
 from aish.features.history.messages import ReadFile, whole_message
 from aish.features.history.run_store import RunStore, open_subfolder
 from aish.features.history.summary import State, records, require_past
-from aish.journal.history import Call, Ended, History, Key, Request, Unit
+from aish.journal.history import Call, Ended, History, Key, Unit
 from aish.journal.writer import JournalError
 from aish.output.status import call_status, control_text, retry_text
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.files import open_new, private_folder
 
+_COMMS, _TOOL_CALLS = "comms.jsonl", "toolcalls.md"
+_CONTROL, _COMMANDS = "control.log", "commands.jsonl"
+_FILES = (_COMMS, _TOOL_CALLS, _CONTROL, _COMMANDS)
 SCRIPTS = "scripts"
 _BUFFER = 1 << 16
 _LONGEST = 200
@@ -105,7 +108,7 @@ def export_run(store: RunStore, id: str, wanted: Path) -> Exported:
     with ExitStack() as stack:
         journal = require_past(store, id, stack)
         folder = stack.enter_context(_new_folder(wanted))
-        views = _Views(id, folder, lambda name: kept_file(run_folder, name))
+        views = _Views(id, folder, lambda name: read_kept(run_folder, name))
         problem = end = None
         try:
             for record, stamped in records(journal.reading):
@@ -127,22 +130,20 @@ class _File:
 
     def __init__(self, name: str, folder: int, shown: Path) -> None:
         self._shown = str(shown)
-        with _written(self._shown):
+        with _write_errors(self._shown):
             self._file = os.fdopen(open_new(Path(name), folder), "wb", buffering=_BUFFER)
 
     def write(self, text: str) -> None:
-        """Append a text."""
-        with _written(self._shown):
+        with _write_errors(self._shown):
             self._file.write(text.encode("utf-8", "replace"))
 
     def close(self) -> None:
-        """Write what is still buffered."""
-        with _written(self._shown):
+        with _write_errors(self._shown):
             self._file.close()
 
 
 @contextmanager
-def _written(shown: str) -> Generator[None]:
+def _write_errors(shown: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
@@ -158,11 +159,9 @@ class _Folder:
     scripts: int
 
     def file(self, name: str) -> _File:
-        """A new file."""
         return _File(name, self.descriptor, self.path / name)
 
     def write_script(self, name: str, text: str) -> None:
-        """A new file in the folder of scripts."""
         file = _File(name, self.scripts, self.path / SCRIPTS / name)
         try:
             file.write(text)
@@ -179,39 +178,39 @@ def _new_folder(wanted: Path) -> Generator[_Folder]:
     """
     path = wanted.absolute()
     path = path.resolve() if path.name == ".." else path.parent.resolve() / path.name
-    made = not os.path.lexists(path)
+    is_new = not os.path.lexists(path)
     with ExitStack() as stack:
-        held = _open_empty(path, wanted, stack, made=made)
-        stack.enter_context(_emptied_on_error(path, held, made=made))
-        with _written(str(wanted / SCRIPTS)):
+        held = _open_empty(path, wanted, stack, made=is_new)
+        stack.enter_context(_empty_on_error(path, held, made=is_new))
+        with _write_errors(str(wanted / SCRIPTS)):
             os.mkdir(SCRIPTS, 0o700, dir_fd=held)
             scripts = open_subfolder(held, SCRIPTS, wanted / SCRIPTS)
         stack.callback(os.close, scripts)
         yield _Folder(wanted, held, scripts)
 
 
-def _open_empty(path: Path, wanted: Path, stack: ExitStack, *, made: bool) -> int:
+def _open_empty(path: Path, shown_path: Path, stack: ExitStack, *, made: bool) -> int:
     try:
         if made:
             private_folder(path)
         above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, above)
-        held = open_subfolder(above, path.name or ".", wanted)
+        held = open_subfolder(above, path.name or ".", shown_path)
     except OSError as error:
         why = f"cannot make or open the folder: {error.strerror}"
-        raise UsageError(why, where=str(wanted)) from error
+        raise UsageError(why, where=str(shown_path)) from error
     stack.callback(os.close, held)
     with os.scandir(held) as entries:
         if next(entries, None) is not None:
             hint = "name a new folder, or an empty one"
-            raise UsageError("the folder is not empty", where=str(wanted), hint=hint)
+            raise UsageError("the folder is not empty", where=str(shown_path), hint=hint)
     if not made:
         os.fchmod(held, 0o700)
     return held
 
 
 @contextmanager
-def _emptied_on_error(path: Path, held: int, *, made: bool) -> Generator[None]:
+def _empty_on_error(path: Path, held: int, *, made: bool) -> Generator[None]:
     try:
         yield
     except BaseException:
@@ -243,70 +242,56 @@ class _Views:
     """All views of one run, written as its records come; `counts` has the entries of each file."""
 
     def __init__(self, id: str, folder: _Folder, read_file: ReadFile) -> None:
-        self.counts: dict[str, int] = {}
+        self.counts = dict.fromkeys((*_FILES, SCRIPTS), 0)
         self._history = History()
-        self._comms = folder.file("comms.jsonl")
-        self._tool_calls = folder.file("toolcalls.md")
-        self._control = folder.file("control.log")
-        self._commands_file = folder.file("commands.jsonl")
+        self._files = {name: folder.file(name) for name in _FILES}
         self._commands = _Commands(self._history, folder.write_script, read_file)
         self._read_file = read_file
         self._who = ""
-        self._tool_calls.write(f"# Tool calls of the run {markdown_code(id)}\n")
-        for name in ("comms.jsonl", "toolcalls.md", "control.log", "commands.jsonl", SCRIPTS):
-            self.counts[name] = 0
+        self._files[_TOOL_CALLS].write(f"# Tool calls of the run {markdown_code(id)}\n")
 
     def take(self, data: JsonObject, stamped: Stamped | None) -> None:
-        """One more record; `stamped` is `None` for a type that is not known."""
         if stamped is None:
             return
         record = _Record(data, stamped, self._history.take(stamped))
         self._write_calls(record.ended)
         for line in _comms_lines(record, self._history, self._read_file):
-            self._add("comms.jsonl", self._comms, f"{line}\n")
+            self._add(_COMMS, f"{line}\n")
         for line in self._commands.lines(record):
-            self._add("commands.jsonl", self._commands_file, f"{line}\n")
+            self._add(_COMMANDS, f"{line}\n")
         event = stamped.event
         if isinstance(event, RunStarted):
-            self._who = _who(event)
-        time_ = rfc3339(stamped.time)
-        self._log(_control_lines(stamped, self._who), time_, event.place)
+            uid = "an unknown user" if event.uid is None else f"uid {event.uid}"
+            self._who = uid if event.user is None else f"user {event.user} (uid {event.uid})"
+        parts = (part for part in (event.place.step, event.place.item) if part is not None)
+        place = " · ".join(parts)
+        head = f"{rfc3339(stamped.time)} {place}{': ' if place else ''}"
+        for line in _control_lines(stamped, self._who):
+            self._add(_CONTROL, f"{for_ci_log(for_line(head + line))}\n")
 
     def close(self) -> None:
-        """Write what has no end, and what is still buffered."""
+        """Write units that never ended, and buffered lines."""
         rest = self._history.rest()
         self._write_calls(rest)
         for line in self._commands.ended(rest, {}):
-            self._add("commands.jsonl", self._commands_file, f"{line}\n")
+            self._add(_COMMANDS, f"{line}\n")
         self.counts[SCRIPTS] = self._commands.scripts
-        for file in (self._comms, self._tool_calls, self._control, self._commands_file):
+        for file in self._files.values():
             file.close()
 
-    def _add(self, name: str, file: _File, text: str) -> None:
+    def _add(self, name: str, text: str) -> None:
         self.counts[name] += 1
-        file.write(text)
+        self._files[name].write(text)
 
     def _write_calls(self, ended: Sequence[Ended]) -> None:
-        for one in ended:
-            if isinstance(one, Call):
-                number = self.counts["toolcalls.md"] + 1
-                text = _call_section(one, number, self._read_file)
-                self._add("toolcalls.md", self._tool_calls, text)
-
-    def _log(self, lines: Iterator[str], time_: str, place: Place) -> None:
-        at = "".join(f"{part}: " for part in (_unit_text(place),) if part)
-        for line in lines:
-            self._add(
-                "control.log", self._control, f"{for_ci_log(for_line(f'{time_} {at}{line}'))}\n"
-            )
+        for record in ended:
+            if isinstance(record, Call):
+                number = self.counts[_TOOL_CALLS] + 1
+                self._add(_TOOL_CALLS, _call_section(record, number, self._read_file))
 
 
 def _place_object(place: Place) -> dict[str, JsonValue]:
     return {"step": place.step, "item": place.item, "turn": place.turn, "call": place.call}
-
-
-def _unit_text(place: Place) -> str:
-    return " · ".join(part for part in (place.step, place.item) if part is not None)
 
 
 def _content(finished: ToolFinished, read_file: ReadFile) -> tuple[str, bool]:
@@ -329,19 +314,30 @@ def _comms_lines(record: _Record, history: History, read_file: ReadFile) -> Iter
         case TurnStarted():
             request = history.open_request(event.place, event.purpose)
             if request is not None:
-                yield _comms_line(record, "out", "request", _request_object(request, read_file))
+                payload = _fields(request, *_OF_REQUEST)
+                messages = [whole_message(message, read_file) for message in request.messages]
+                yield _comms_line(record, "out", "request", {**payload, "messages": messages})
         case TurnFinished():
-            yield _comms_line(record, "in", "response", _response_object(event))
+            yield _comms_line(record, "in", "response", _fields(event, *_OF_RESPONSE))
         case ToolStarted():
             call = history.open_call(event.place)
             if call is not None:
                 payload = {"tool": call.tool, "arguments": call.arguments}
                 yield _comms_line(record, "out", "tool_call", payload)
         case ToolFinished():
-            for one in record.ended:
+            for entry in record.ended:
                 # A call that was refused has reached no tool.
-                if isinstance(one, Call) and one.sent is not None:
-                    payload = _result_object(event, record.data, read_file)
+                if isinstance(entry, Call) and entry.sent is not None:
+                    content, truncated = _content(event, read_file)
+                    payload = {
+                        "tool": event.tool,
+                        "kind": event.kind,
+                        "exit_code": event.exit_code,
+                        "content": content,
+                        "truncated": truncated,
+                        "structured": structured_from_event(record.data, None, read_file),
+                        "seconds": event.seconds,
+                    }
                     yield _comms_line(record, "in", "tool_result", payload)
         case _:
             pass
@@ -361,43 +357,15 @@ def _comms_line(record: _Record, direction: str, kind: str, payload: JsonObject)
     )
 
 
-def _request_object(request: Request, read_file: ReadFile) -> JsonObject:
-    return {
-        "model": request.model,
-        "purpose": request.purpose,
-        "attempt": request.attempt,
-        "count": request.count,
-        "earlier": request.earlier,
-        "rewritten": request.rewritten,
-        "messages": [whole_message(message, read_file) for message in request.messages],
-    }
+_OF_REQUEST = ("model", "purpose", "attempt", "count", "earlier", "rewritten")
+_OF_RESPONSE = (
+    *("model", "purpose", "finish", "text", "calls", "usage"),
+    *("cost_usd", "first_token_seconds", "seconds"),
+)
 
 
-def _response_object(event: TurnFinished) -> JsonObject:
-    return {
-        "model": event.model,
-        "purpose": event.purpose,
-        "finish": event.finish,
-        "text": event.text,
-        "calls": plain(event.calls),
-        "usage": plain(event.usage),
-        "cost_usd": event.cost_usd,
-        "first_token_seconds": event.first_token_seconds,
-        "seconds": event.seconds,
-    }
-
-
-def _result_object(event: ToolFinished, data: JsonObject, read_file: ReadFile) -> JsonObject:
-    content, truncated = _content(event, read_file)
-    return {
-        "tool": event.tool,
-        "kind": event.kind,
-        "exit_code": event.exit_code,
-        "content": content,
-        "truncated": truncated,
-        "structured": structured_from_event(data, None, read_file),
-        "seconds": event.seconds,
-    }
+def _fields(of: object, *names: str) -> JsonObject:
+    return {name: plain(getattr(of, name)) for name in names}
 
 
 # --- toolcalls.md: each tool call for people --------------------------------------------------
@@ -436,13 +404,6 @@ def _block(title: str, text: str) -> Iterator[str]:
 # --- control.log: who decided what, and when --------------------------------------------------
 
 
-def _who(event: RunStarted) -> str:
-    """The user who runs it."""
-    if event.user is not None:
-        return f"user {event.user} (uid {event.uid})"
-    return "an unknown user" if event.uid is None else f"uid {event.uid}"
-
-
 def _control_lines(stamped: Stamped, who: str) -> Iterator[str]:  # ruff: ignore[complex-structure, too-many-branches] - a table of events
     event = stamped.event
     match event:
@@ -460,9 +421,9 @@ def _control_lines(stamped: Stamped, who: str) -> Iterator[str]:  # ruff: ignore
             asked = f"approval {event.id} asked for {event.tool} {arguments}"
             yield f"{asked}: expires {event.expires}, digest {event.digest}"
         case ApprovalAnswered():
-            said = f": {event.note}" if event.note else ""
+            note = f": {event.note}" if event.note else ""
             who_said = f"{event.answer} by {event.by} ({event.way})"
-            yield f"approval {event.id} answered: {who_said}{said}"
+            yield f"approval {event.id} answered: {who_said}{note}"
         case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
             if done := control_text(event):
                 yield done
@@ -496,7 +457,7 @@ def _control_lines(stamped: Stamped, who: str) -> Iterator[str]:  # ruff: ignore
 
 @frozen
 class _Program:
-    """What a call runs: its words, its text as a script, and its folder."""
+    """The program that a call runs: its words, its text as a script, and its folder."""
 
     argv: tuple[str, ...]
     text: str
@@ -505,7 +466,6 @@ class _Program:
 
 
 def _of_step(arguments: JsonObject) -> _Program:
-    """The command of a `run` step."""
     line = arguments.get("command")
     if isinstance(line, str):
         return _Program((*_SHELLS["sh"], line), line)
@@ -514,7 +474,6 @@ def _of_step(arguments: JsonObject) -> _Program:
 
 
 def _of_shell(arguments: JsonObject) -> _Program:
-    """The command line of `shell_run`."""
     line, shell = str(arguments.get("command")), str(arguments.get("shell") or "sh")
     suffix = "ps1" if shell == "pwsh" else "sh"
     argv = (*_SHELLS.get(shell, (shell,)), line)
@@ -522,14 +481,13 @@ def _of_shell(arguments: JsonObject) -> _Program:
 
 
 def _of_process(arguments: JsonObject) -> _Program:
-    """The process of `process_start`."""
     argv = (str(arguments.get("command")), *_words(arguments.get("args")))
     return _Program(argv, shlex.join(argv), cwd=str(arguments.get("cwd") or "."))
 
 
 @frozen
 class _Command:
-    """What is known of a command before its result.
+    """A command before its result.
 
     `script` is the file of the call that made it, `process` the id of a process that keeps running
     between calls, in calls about it.
@@ -566,12 +524,11 @@ class _Commands:
         self._processes = _Processes()
 
     def lines(self, record: _Record) -> Iterator[str]:
-        """The lines of the commands that ended with a record."""
         event = record.stamped.event
         yield from self.ended(record.ended, record.data)
         if isinstance(event, RunStarted):
             self._servers = {server.alias for server in event.servers}
-            self._packs = {one.alias for one in event.servers if one.transport == _PACK}
+            self._packs = {server.alias for server in event.servers if server.transport == _PACK}
             self._processes = _Processes()
         elif isinstance(event, ToolStarted):
             call = self._history.open_call(event.place)
@@ -600,7 +557,7 @@ class _Commands:
                 self._processes.forget(one.key)
 
     def _command(self, call: Call) -> _Command | None:
-        """What a sent call has to do with commands; `None` if nothing."""
+        """The command of a sent call; `None` if it has none."""
         decided, arguments = call.decided, call.arguments
         if decided is None or not isinstance(arguments, Mapping):
             return None
@@ -608,10 +565,10 @@ class _Commands:
         is_step = (decided.server, name) == (LOCAL_COMMAND.server, LOCAL_COMMAND.name)
         if server not in self._packs:
             is_step = is_step and server not in self._servers
-            return self._made(call, _of_step(arguments)) if is_step else None
+            return self._new_command(call, _of_step(arguments)) if is_step else None
         if name in {_SHELL, _START}:
-            made = _of_shell if name == _SHELL else _of_process
-            return self._made(call, made(arguments))
+            maker = _of_shell if name == _SHELL else _of_process
+            return self._new_command(call, maker(arguments))
         if name not in _ABOUT_PROCESSES:
             return None
         process = str(arguments.get("id"))
@@ -619,7 +576,7 @@ class _Commands:
         stdin = arguments.get("input")
         return _Command(argv, None, stdin if isinstance(stdin, str) else None, None, process)
 
-    def _made(self, call: Call, program: _Program) -> _Command:
+    def _new_command(self, call: Call, program: _Program) -> _Command:
         """A call that makes a command: its script is written."""
         self.scripts += 1
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(call.began))
@@ -630,19 +587,19 @@ class _Commands:
 
     def _line(self, command: _Command, call: Call, data: JsonObject, output: JsonValue) -> str:
         finished = call.finished
-        found: JsonObject = {}
+        streams: JsonObject = {}
         text: str | None = None
         if finished is not None:
-            found = _streams(structured_from_event(data, output, self._read_file))
+            streams = _streams(structured_from_event(data, output, self._read_file))
             text, _ = _content(finished, self._read_file)
         process = command.process
-        started = found.get("id") if command.script is not None else None
+        started = streams.get("id") if command.script is not None else None
         if isinstance(started, str) and command.argv is not None:
             process = started
             key = _server_of(call), process
             self._processes.add(_unit_key(call.place), key, command.argv)
         # Where the streams are not known one by one.
-        mixed = found.get("output", None if "stdout" in found or "id" in found else text)
+        mixed = streams.get("output", None if "stdout" in streams or "id" in streams else text)
         return json_text(
             {
                 "seq": call.sent,
@@ -654,11 +611,11 @@ class _Commands:
                 "argv": None if command.argv is None else list(command.argv),
                 "cwd": command.cwd,
                 "stdin": command.stdin,
-                "stdout": found.get("stdout"),
-                "stderr": found.get("stderr"),
+                "stdout": streams.get("stdout"),
+                "stderr": streams.get("stderr"),
                 "output": mixed,
-                "exit_code": found.get("exit_code"),
-                "signal": found.get("signal"),
+                "exit_code": streams.get("exit_code"),
+                "signal": streams.get("signal"),
                 "kind": None if finished is None else finished.kind,
                 "seconds": None if finished is None else finished.seconds,
             }
@@ -677,7 +634,6 @@ class _Processes:
         self._of_run: dict[_ProcessKey, tuple[str, ...] | None] = {}
 
     def add(self, unit: Key, process: _ProcessKey, argv: tuple[str, ...]) -> None:
-        """A process was started."""
         self._of_unit.setdefault(unit, {})[process] = argv
         self._of_run[process] = None if process in self._of_run else argv
         if len(self._of_run) > _MOST_PROCESSES:
@@ -688,7 +644,6 @@ class _Processes:
         return self._of_unit.get(unit, {}).get(process) or self._of_run.get(process)
 
     def forget(self, unit: Key) -> None:
-        """A step or item has ended."""
         self._of_unit.pop(unit, None)
 
 
@@ -713,7 +668,7 @@ def _words(value: JsonValue) -> tuple[str, ...]:
 
 
 def _streams(structured: JsonValue) -> JsonObject:
-    """What a command's result says: its own keys, or those of its failure."""
+    """The keys of a command's result, or those of its failure."""
     if not isinstance(structured, Mapping):
         return {}
     error: Any = structured.get("error")

@@ -1,4 +1,4 @@
-"""Merges the shards of one run, after checking that they belong together (B6).
+"""Merges the shards of one run, after checking that they belong together.
 
 Based on their journals alone, so the machines on which they ran do not matter.
 """
@@ -40,7 +40,7 @@ class MergeError(UsageError):
 
 @frozen
 class Part:
-    """One of the runs: its location and its shard."""
+    """A run: its location and its shard."""
 
     store: RunStore
     id: str
@@ -50,7 +50,6 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The run's name for display."""
         return str(self.store.path / self.id)
 
 
@@ -64,14 +63,24 @@ def merge(runs: Sequence[tuple[RunStore, str]], step: str | None, into: ItemsFil
         OSError: the file cannot be written.
     """
     parts = [_take(store, id, into) for store, id in runs]
-    _check_one_run(parts)
+    first = parts[0]
+    for part in parts[1:]:
+        if part.shard.of != first.shard.of:
+            message = f"it is one of {counted(part.shard.of, 'shard')}, not of {first.shard.of}"
+            raise MergeError(f"{message} as `{first.name}`", where=part.name)
+        different = sorted(_different(first, part))
+        if different:
+            message = (
+                f"it is not the same run as `{first.name}`: {backticked(different, _SHOWN)} differ"
+            )
+            raise MergeError(message, where=part.name)
     _check_shards(parts)
     try:
-        found = step_of(into.steps(), step)
+        step_id = step_of(into.steps(), step)
     except UsageError as error:
         raise MergeError(error.message, where=error.where, hint=error.hint) from error
-    _check_rows(into, found)
-    return found
+    _check_rows(into, step_id)
+    return step_id
 
 
 def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
@@ -112,15 +121,15 @@ def _check_item(
     event: ItemFinished | ItemMoved, shard: Shard | None, into: ItemsFile, name: str
 ) -> None:
     if shard is not None and not holds(shard, event.key):
-        said = f"the item `{event.key}` is not of the shard {shard.index}/{shard.of}"
-        raise MergeError(said, where=name)
+        message = f"the item `{event.key}` is not of the shard {shard.index}/{shard.of}"
+        raise MergeError(message, where=name)
     # A key belongs to one shard only, so the same key is a retry of the same item; and what one of
     # the same shard has displaced may have moved.
     other = into.row(event.place.step or "", event.index)
     moves = other is not None and shard is not None and holds(shard, other["key"])
     if other is not None and other["key"] != event.key and not moves:
-        said = f"the item {event.index} appears twice: as `{other['key']}` and as `{event.key}`"
-        raise MergeError(said, where=name, hint="was a shard run on other items?")
+        message = f"the item {event.index} appears twice: as `{other['key']}` and as `{event.key}`"
+        raise MergeError(message, where=name, hint="was a shard run on other items?")
 
 
 def _events(store: RunStore, id: str) -> Iterator[object]:
@@ -128,8 +137,8 @@ def _events(store: RunStore, id: str) -> Iterator[object]:
         try:
             journal = open_past(store, id, stack)
         except FileNotFoundError as error:
-            said = "there is no journal of a run"
-            raise MergeError(said, where=str(store.path / id)) from error
+            message = "there is no journal of a run"
+            raise MergeError(message, where=str(store.path / id)) from error
         for stamped in events(journal.reading):
             yield stamped.event
 
@@ -150,25 +159,11 @@ def _check_ended(name: str, finished: RunFinished | None, ends: Mapping[str, Ste
         raise MergeError(said, where=name, hint=_GO_ON)
 
 
-def _check_one_run(parts: Sequence[Part]) -> None:
-    first = parts[0]
-    for part in parts[1:]:
-        if part.shard.of != first.shard.of:
-            said = f"it is one of {counted(part.shard.of, 'shard')}, not of {first.shard.of}"
-            raise MergeError(f"{said} as `{first.name}`", where=part.name)
-        different = sorted(_different(first, part))
-        if different:
-            said = (
-                f"it is not the same run as `{first.name}`: {backticked(different, _SHOWN)} differ"
-            )
-            raise MergeError(said, where=part.name)
-
-
-def _different(one: Part, other: Part) -> Iterator[str]:
-    if one.pipeline != other.pipeline:
+def _different(part: Part, other: Part) -> Iterator[str]:
+    if part.pipeline != other.pipeline:
         yield "name"
-    for name in one.fingerprint.keys() | other.fingerprint.keys():
-        if name != _SHARD and one.fingerprint.get(name) != other.fingerprint.get(name):
+    for name in part.fingerprint.keys() | other.fingerprint.keys():
+        if name != _SHARD and part.fingerprint.get(name) != other.fingerprint.get(name):
             yield name
 
 
@@ -178,31 +173,23 @@ def _check_shards(parts: Sequence[Part]) -> None:
     for part in parts:
         twice = there.setdefault(part.shard.index, part)
         if twice is not part:
-            said = f"the shard {part.shard.index}/{of} appears twice: also in `{twice.name}`"
-            raise MergeError(said, where=part.name)
+            message = f"the shard {part.shard.index}/{of} appears twice: also in `{twice.name}`"
+            raise MergeError(message, where=part.name)
     missing = [index for index in range(1, of + 1) if index not in there]
     if missing:
-        shown = first_of([f"{index}/{of}" for index in missing], _SHOWN)
+        names = first_of([f"{index}/{of}" for index in missing], _SHOWN)
         noun, verb = ("shards", "are") if len(missing) > 1 else ("shard", "is")
         hint = f"`aish run FILE --shard {missing[0]}/{of}` runs it, with what the others were given"
-        raise MergeError(f"the {noun} {shown} {verb} missing", hint=hint)
+        raise MergeError(f"the {noun} {names} {verb} missing", hint=hint)
 
 
 def _check_rows(into: ItemsFile, step: str) -> None:
-    """Check that each item up to the last one exists."""
     hint = "was a shard run on other items?"
     for expected, row in enumerate(into.rows(step)):
         if row["index"] > expected:
-            raise MergeError(_gap(expected, row["index"]), hint=hint)
+            last = row["index"] - 1
+            gap = f"item {expected} is" if last == expected else f"items {expected} to {last} are"
+            raise MergeError(f"the {gap} missing", hint=hint)
         if row["index"] < expected:
-            said = f"the item {row['index']} appears twice: once as `{row['key']}`"
-            raise MergeError(said, hint=hint)
-
-
-def _gap(first: int, then: int) -> str:
-    last = then - 1
-    return (
-        f"the item {first} is missing"
-        if first == last
-        else f"the items {first} to {last} are missing"
-    )
+            message = f"the item {row['index']} appears twice: once as `{row['key']}`"
+            raise MergeError(message, hint=hint)

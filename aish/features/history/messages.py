@@ -23,7 +23,6 @@ class RequestFilter:
     item: str | None = None
 
     def has(self, step: str, item: str | None) -> bool:
-        """Whether a unit is selected."""
         inside = self.step is None or step == self.step or step.startswith(f"{self.step}/")
         if self.item is None or not inside:
             return inside
@@ -47,18 +46,18 @@ def requests(
         else:
             is_wanted = wanted.has(place.step, place.item)
         if is_wanted:
-            yield from _answered(history.take(stamped), read_file)
-    yield from _answered(history.rest(), read_file)
+            yield from _answers(history.take(stamped), read_file)
+    yield from _answers(history.rest(), read_file)
 
 
-def _answered(ended: Iterable[Ended], read_file: ReadFile) -> Iterator[Answered]:
-    for one in ended:
-        if isinstance(one, Turn | Unanswered) and one.request is not None:
+def _answers(ended: Iterable[Ended], read_file: ReadFile) -> Iterator[Answered]:
+    for entry in ended:
+        if isinstance(entry, Turn | Unanswered) and entry.request is not None:
             messages = tuple(
-                [whole_message(message, read_file) for message in one.request.messages]
+                [whole_message(message, read_file) for message in entry.request.messages]
             )
-            answer = one.said if isinstance(one, Turn) else None
-            yield replace(one.request, messages=messages), answer
+            answer = entry.said if isinstance(entry, Turn) else None
+            yield replace(entry.request, messages=messages), answer
 
 
 def whole_message(message: JsonObject, read_file: ReadFile) -> JsonObject:

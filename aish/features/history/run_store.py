@@ -1,4 +1,4 @@
-"""The folder of runs and the run folders in it (B1); no link is followed (X9)."""
+"""The folder of runs and the run folders in it; no link is followed."""
 
 import errno
 import os
@@ -21,11 +21,11 @@ LATEST = "latest"
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
 PROJECTS = (Path(), Path("pipelines"))
-"""Where a project's pipelines are."""
+"""The folders of a project's pipelines."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Any other file in a run's folder was put there by the user.
 _OURS = re.compile(
-    r"(?:events\.jsonl(?:\.torn|\.altered)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
+    r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
     r"|staged\.json(?:\.applied\.jsonl(?:\.torn)?)?"
     r"|recording-[0-9]+\.yaml(?:\.partial)?"
     r"|\.results\.jsonl\.[0-9a-f]{16}|control\.(?:json|token)|files|servers|scripts|\.gitignore"
@@ -47,14 +47,9 @@ class RunStore:
         os.close(self._descriptor)
 
     def ids(self) -> Iterator[str]:
-        """The ids of its runs, unordered."""
-        with os.scandir(self._descriptor) as entries:
-            for entry in entries:
-                if _ID.match(entry.name) and entry.is_dir(follow_symlinks=False):
-                    yield entry.name
+        return filter(_ID.match, self.names())
 
     def names(self) -> Iterator[str]:
-        """The names of all folders in it, unordered."""
         with os.scandir(self._descriptor) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -70,14 +65,8 @@ class RunStore:
         return stamp, plan.st_mtime_ns, id
 
     def open_journal(self, id: str) -> int:
-        """A descriptor that reads the journal of a run.
-
-        Raises:
-            UsageError: it is not a regular file owned by the user, or the run's folder is a link.
-            FileNotFoundError: there is none.
-        """
-        with ExitStack() as stack:
-            return open_own(JOURNAL, self.open_folder(id, stack))
+        """A descriptor that reads the journal of a run; raises like `open_file`."""
+        return self.open_file(id, JOURNAL.name)
 
     def open_file(self, id: str, name: str) -> int:
         """A descriptor that reads a file of ours in the folder of a run.
@@ -90,12 +79,10 @@ class RunStore:
             return open_own(Path(name), self.open_folder(id, stack))
 
     def strangers(self, id: str) -> Sequence[str]:
-        """Files in the run's folder that are not part of a run."""
         with ExitStack() as stack, os.scandir(self.open_folder(id, stack)) as entries:
             return sorted(entry.name for entry in entries if not _OURS.match(entry.name))
 
     def size(self, id: str) -> int:
-        """The total size of all files in the run's folder."""
         with ExitStack() as stack:
             folder = self.open_folder(id, stack)
             return sum(
@@ -173,8 +160,8 @@ def open_store(folder: Path, shown: Path) -> RunStore:
 
 def newest_first(stores: Sequence[RunStore]) -> list[tuple[str, RunStore]]:
     """Every run and the store that has it."""
-    found = [(store.order(id), id, store) for store in stores for id in store.ids()]
-    return [(id, store) for _, id, store in sorted(found, key=itemgetter(0), reverse=True)]
+    rows = [(store.order(id), id, store) for store in stores for id in store.ids()]
+    return [(id, store) for _, id, store in sorted(rows, key=itemgetter(0), reverse=True)]
 
 
 def find_run(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
@@ -183,14 +170,14 @@ def find_run(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
     Raises:
         UsageError: there is none, or more than one.
     """
-    found = dict(newest_first(stores))
-    if not found:
+    stores_by_id = dict(newest_first(stores))
+    if not stores_by_id:
         hint = sessions_elsewhere(stores) or "`--run-dir DIR` uses another folder"
         raise UsageError("there are no runs", where=places_of(stores), hint=hint)
-    id = next(iter(found)) if name == LATEST else find_id(found, name, "run")
+    id = next(iter(stores_by_id)) if name == LATEST else find_id(stores_by_id, name, "run")
     if id is not None:
-        return found[id], id
-    near = sessions_elsewhere(stores, name) or did_you_mean(name, found)
+        return stores_by_id[id], id
+    near = sessions_elsewhere(stores, name) or did_you_mean(name, stores_by_id)
     hint = near or "`aish runs list` lists them"
     raise UsageError(f"unknown run `{name}`", where=places_of(stores), hint=hint)
 
@@ -203,8 +190,8 @@ def find_id(ids: Collection[str], name: str, noun: str) -> str | None:
     """
     fitting = [name] if name in ids else [id for id in ids if name and id.endswith(name)]
     if len(fitting) > 1:
-        said = f"`{name}` matches {len(fitting)} {noun}s"
-        raise UsageError(said, hint="give the whole id")
+        message = f"`{name}` matches {len(fitting)} {noun}s"
+        raise UsageError(message, hint="give the whole id")
     return fitting[0] if fitting else None
 
 
@@ -219,7 +206,6 @@ def newest_of(stores: Sequence[RunStore], pipeline: str) -> list[tuple[str, RunS
 
 
 def places_of(stores: Sequence[RunStore]) -> str | None:
-    """The folders for display."""
     return ", ".join(str(store.path) for store in stores) or None
 
 
@@ -254,8 +240,8 @@ def open_subfolder(held: int, part: str, path: Path) -> int:
         descriptor = os.open(part, _FOLDER, dir_fd=held)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            said = f"`{path}` is a link or not a folder, and links are not followed here"
-            raise UsageError(said) from error
+            message = f"`{path}` is a link or not a folder, and links are not followed here"
+            raise UsageError(message) from error
         raise
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):

@@ -23,10 +23,9 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.features.history.run_store import JOURNAL, RunStore, newest_first
-from aish.journal.history import Call, ended
+from aish.journal.history import Call, fold_records
 from aish.journal.questions import Question, Questions
-from aish.journal.reader import JournalReading, event_of
-from aish.journal.writer import JournalError
+from aish.journal.reader import JournalReading, parse_event
 from aish.system.file_lock import is_written, writer
 
 State = Literal["ended", "running", "no_end", "unreadable"]
@@ -50,12 +49,10 @@ class PastRun:
 
     @property
     def began(self) -> float:
-        """Start in seconds since the epoch; from its id."""
         return began(self.id)
 
 
 def began(id: str) -> float:
-    """When a run began, from its id."""
     stamp, _, _ = id.partition("-")
     try:
         return float(timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ")))
@@ -65,20 +62,18 @@ def began(id: str) -> float:
 
 
 def past_runs(stores: Sequence[RunStore]) -> Iterator[PastRun]:
-    """Every run of the stores, newest first."""
     for id, store in newest_first(stores):
         yield tell(store, id)
 
 
 def tell(store: RunStore, id: str) -> PastRun:
-    """One run, from its complete journal."""
     folder = store.path / id
     try:
         with ExitStack() as stack:
             journal = open_past(store, id, stack)
-            told = _fold(events(journal.reading))
-            end = told[2]
-            return PastRun(id, folder, journal.state(end), *told, journal.writer(end))
+            parts = _fold(events(journal.reading))
+            end = parts[2]
+            return PastRun(id, folder, journal.state(end), *parts, journal.writer(end))
     except FileNotFoundError:
         return PastRun(id, folder, "no_end")
     except UsageError as error:
@@ -99,7 +94,6 @@ class PastJournal:
     written: bool
 
     def state(self, finished: RunFinished | None) -> State:
-        """The state of the run, after its journal was read."""
         if finished is not None:
             return "ended"
         return "running" if self.written else "no_end"
@@ -157,21 +151,16 @@ def records(
         JournalError: it is damaged.
     """
     for record in reading if types is None else reading.of_types(types):
-        try:
-            event = event_of(record)
-        except ValueError as error:
-            said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
-            raise JournalError(said, where=reading.where) from error
-        yield record, event
+        yield record, parse_event(record, reading.where)
 
 
 def calls_of_level(
     stream: Iterator[Stamped], level: DecisionLevel
 ) -> Iterator[tuple[Call, ToolDecided]]:
     """The decided calls of one level, in order of their ends; those without an end come last."""
-    for one in ended(stream):
-        if isinstance(one, Call) and one.decided is not None and one.decided.level == level:
-            yield one, one.decided
+    for entry in fold_records(stream):
+        if isinstance(entry, Call) and entry.decided is not None and entry.decided.level == level:
+            yield entry, entry.decided
 
 
 def _fold(

@@ -1,4 +1,4 @@
-"""Answers to the questions of a run, through a cassette (A11): a replay asks nobody.
+"""Answers to the questions of a run, through a cassette: a replay asks nobody.
 
 Imported only by runs that have a cassette.
 """
@@ -26,8 +26,8 @@ _ENDS: Sequence[ApprovalAnswer] = ("approve", "deny", "always", "expired")
 class RecordedApprovals:
     """The answers in a cassette, each to the question with the same digest and number.
 
-    Recorded answers count only where no call is made that is not recorded: in a replay of the
-    tools. Elsewhere somebody is asked, and the answer is recorded anew.
+    Recorded answers count only if all calls are recorded, that is in a replay of the tools.
+    Otherwise somebody is asked, and the new answer is recorded.
     """
 
     def __init__(self, recorder: CassetteRecorder) -> None:
@@ -36,7 +36,6 @@ class RecordedApprovals:
 
     @property
     def replays(self) -> bool:
-        """See `AnswerRecording`."""
         return self._recorder.way("approval") == "replay"
 
     def recorded(self, place: Place, tool: Tool, arguments: JsonObject) -> RecordedAnswer | None:
@@ -56,7 +55,6 @@ class RecordedApprovals:
         return None
 
     def begin(self, question: Question) -> Callable[[QuestionEnd], None]:
-        """See `AnswerRecording`."""
         way = self._recorder.way("approval")
         if way in {"live", "replay"}:
             return lambda _: None
@@ -69,11 +67,11 @@ class RecordedApprovals:
         take = self._recorder.begin("approval", request)
         assert take is not None, "it is recorded"
 
-        def end(found: QuestionEnd) -> None:
-            if found.answer == "withdrawn":
+        def end(answer: QuestionEnd) -> None:
+            if answer.answer == "withdrawn":
                 take.end(broken=LEFT)
                 return
-            fields = {one: getattr(found, one) for one in _FIELDS}
+            fields = {name: getattr(answer, name) for name in _FIELDS}
             take.chunk(json_bytes(fields))
             take.end()
 
@@ -84,8 +82,8 @@ class RecordedApprovals:
     ) -> tuple[str, Request]:
         """The digest of a question, and what stands for it in the cassette.
 
-        The digest is that of P6 but for the run, which a replay is another of; the arguments are
-        where `cassette.ignore` finds those of a call.
+        The digest is that of an approval without the run, which differs in a replay; the arguments
+        are where `cassette.ignore` finds those of a call.
         """
         subject: JsonObject = {
             "step": place.step,
@@ -99,8 +97,8 @@ class RecordedApprovals:
         uri = f"{_SCHEME}{place.step or ''}"
         if place.item is not None:
             # Folders and secrets are not found in quoted text.
-            shown = self._recorder.shown(place.item, is_masked=is_masked)
-            uri += "/" + quote(shown, safe="/", errors="surrogatepass")
+            name = self._recorder.cassette_uri(place.item, is_masked=is_masked)
+            uri += "/" + quote(name, safe="/", errors="surrogatepass")
         body: JsonObject = {
             "tool": str(tool.name),
             "digest": digest,
@@ -111,18 +109,18 @@ class RecordedApprovals:
 
 def _end_in(held: Response) -> QuestionEnd:
     try:
-        found = strict_json(held.body.decode())
+        body = strict_json(held.body.decode())
     except ValueError as error:
-        raise _broken() from error
-    if not isinstance(found, Mapping):
-        raise _broken()
-    answer, by, way, note = (found.get(name) for name in _FIELDS)
+        raise _approval_error() from error
+    if not isinstance(body, Mapping):
+        raise _approval_error()
+    answer, by, way, note = (body.get(name) for name in _FIELDS)
     for one in _ENDS:
         if one == answer and isinstance(by, str) and isinstance(way, str) and isinstance(note, str):
             return QuestionEnd(one, by, way, note)
-    raise _broken()
+    raise _approval_error()
 
 
-def _broken() -> StepFailedError:
-    said = "the cassette does not say how a question about a tool call was answered"
-    return StepFailedError(said, hint="record it again")
+def _approval_error() -> StepFailedError:
+    message = "the cassette does not say how a question about a tool call was answered"
+    return StepFailedError(message, hint="record it again")

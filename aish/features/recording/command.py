@@ -1,4 +1,4 @@
-"""Local commands through a cassette: the command and its result (C1, C6).
+"""Local commands through a cassette: the command and its result.
 
 Imported only by runs that have a cassette.
 """
@@ -14,7 +14,7 @@ from aish.cassettes.format.interaction import CassetteMissError, Request, Respon
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.json import JsonObject
 from aish.core.tools import ToolResult
-from aish.engine.resources.toolbox import ended, not_started
+from aish.engine.resources.toolbox import exit_result, not_started
 from aish.system.process.child import CUT_OFF, CommandResult
 
 _VERB = "EXEC"
@@ -47,21 +47,21 @@ async def record_or_replay(
         result = await run(arguments)
     except BaseException:
         for cut_off in CUT_OFF.get() or ():
-            take.chunk(json_bytes(_printed(cut_off)))
+            take.chunk(json_bytes(_output_so_far(cut_off)))
         take.end(broken=LEFT)
         raise
-    take.chunk(json_bytes(_ending(result)))
+    take.chunk(json_bytes(_result_to_json(result)))
     take.end()
     return result
 
 
-def _printed(result: CommandResult) -> JsonObject:
+def _output_so_far(result: CommandResult) -> JsonObject:
     """The output of a command until it was ended."""
     out, err = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
     return {"exit_code": result.exit_code, "stdout": out, "stderr": err}
 
 
-def _ending(result: ToolResult) -> JsonObject:
+def _result_to_json(result: ToolResult) -> JsonObject:
     """All parts of a result."""
     if isinstance(result.structured, Mapping):
         return result.structured
@@ -74,10 +74,10 @@ async def _play(held: Response, *, paced: bool) -> ToolResult:
     if paced and held.chunks:
         await anyio.sleep(held.chunks[-1].seconds)
     try:
-        found = json.loads(held.body)
-        if "error" in found:
-            return not_started(str(found["error"]))
-        return ended(int(found["exit_code"]), str(found["stdout"]), str(found["stderr"]))
+        body = json.loads(held.body)
+        if "error" in body:
+            return not_started(str(body["error"]))
+        return exit_result(int(body["exit_code"]), str(body["stdout"]), str(body["stderr"]))
     except (ValueError, TypeError, LookupError):
         return not_started("the cassette has no answer to this")
 

@@ -1,4 +1,4 @@
-"""The `Trajectory` of a run, from a cassette or from its events (C7, C10).
+"""The `Trajectory` of a run, from a cassette or from its events.
 
 asked_for(interactions) -> Trajectory          # of a recording: what its models asked for
 Following().take(event), .trajectory           # the same of a run, from its events
@@ -36,7 +36,7 @@ _OWN_KEYS: Final = frozenset({"model", "messages", "tools"})
 _ASIDE: Final = frozenset({"sampling", "judge"})
 
 
-def asked_for(
+def trajectory_of_models(
     interactions: Iterable[Interaction], entries: Iterable[ModelEntry] = ()
 ) -> Trajectory:
     """Requests and answers of the models in a recording; results are not compared.
@@ -47,17 +47,17 @@ def asked_for(
     parts = conversation(interactions, read_answer)
     turns = (part for part in parts if isinstance(part, ModelTurn) and not part.sampled)
     models = [turn for turn in _but_judges(turns) if _is_answered(turn)]
-    calls = tuple(_asked(call) for turn in models for call in turn.answer.calls)
+    calls = tuple(_call_of_turn(call) for turn in models for call in turn.answer.calls)
     totals = replace(_totals(models, len(calls)), cost_usd=_cost(models, entries))
     return Trajectory(calls, _answers(models), totals=totals)
 
 
-def sent(interactions: Iterable[Interaction]) -> Trajectory:
+def trajectory_of(interactions: Iterable[Interaction]) -> Trajectory:
     """Content of a recording: calls with results, prompts and answers, model requests."""
     held = tuple(interactions)
     parts = conversation(held, read_answer)
-    models = [one for one in parts if isinstance(one, ModelTurn) and _is_answered(one)]
-    calls = tuple(call for part in parts for call in _sent(part))
+    models = [part for part in parts if isinstance(part, ModelTurn) and _is_answered(part)]
+    calls = tuple(call for part in parts for call in _calls_of_part(part))
     prompts = tuple(
         (message.role, message.text)
         for part in parts
@@ -94,7 +94,6 @@ class Following:
         self._turns: list[TurnFinished] = []
 
     def take(self, event: Event) -> None:
-        """Process the next event."""
         if isinstance(event, TurnFinished) and event.purpose not in _ASIDE:
             self._turns.append(event)
 
@@ -102,9 +101,9 @@ class Following:
     def trajectory(self) -> Trajectory:
         """The models' requests and answers so far."""
         calls = tuple(
-            Call(one.name, json_or_text(one.arguments))
+            Call(call.name, json_or_text(call.arguments))
             for turn in self._turns
-            for one in turn.calls
+            for call in turn.calls
         )
         spent = Spent()
         for turn in self._turns:
@@ -159,11 +158,11 @@ def _answers(turns: Iterable[ModelTurn]) -> tuple[str, ...]:
     return tuple(turn.answer.text for turn in turns if not turn.answer.calls)
 
 
-def _asked(call: AskedCall) -> Call:
+def _call_of_turn(call: AskedCall) -> Call:
     return Call(call.name, json_or_text(call.arguments))
 
 
-def _sent(part: Part) -> Iterable[Call]:
+def _calls_of_part(part: Part) -> Iterable[Call]:
     if isinstance(part, ServerExchange) and part.method == "tools/call":
         yield Call(f"{part.server} · {part.name}", part.arguments, part.trouble or part.text)
     elif isinstance(part, LocalCommand):

@@ -1,4 +1,4 @@
-"""What a model is shown of files, through a cassette (K86): a replay reads no file.
+"""Record and replay the files shown to a model: a replay reads no file.
 
 Imported only by runs that have a cassette.
 """
@@ -21,7 +21,7 @@ async def record_or_replay_files(
     asked: JsonObject,
     read: Callable[[], Awaitable[JsonObject | None]],
 ) -> JsonObject | None:
-    """What was found, recorded or replayed; `read` looks at the files.
+    """Return the files found, recorded or replayed; `read` looks at them.
 
     Rounds after which nothing had changed are not recorded.
 
@@ -34,39 +34,39 @@ async def record_or_replay_files(
             return None
         held = recorder.recorded("context", request)
         assert held is not None, "what is replayed is recorded, or missed"
-        return _found_in(held)
-    found = await read()
-    if found is None:
+        return _files_of(held)
+    files = await read()
+    if files is None:
         return None
     if recorder.way("context") == "extend":
         # Recorded anew in its place: what is on disk counts.
         recorder.recorded("context", request, fresh=True)
     take = recorder.begin("context", request)
     if take is not None:
-        take.chunk(json_bytes(found))
+        take.chunk(json_bytes(files))
         take.end()
-    return found
+    return files
 
 
-def recorded_tag(interactions: Iterable[Interaction]) -> str | None:
+def tag_of_recording(interactions: Iterable[Interaction]) -> str | None:
     """The tag of a recorded run, if it has shown any files."""
-    for one in interactions:
-        if kind_of(one.request) == "context":
-            tag = _found_in(one.response).get("tag")
+    for interaction in interactions:
+        if kind_of(interaction.request) == "context":
+            tag = _files_of(interaction.response).get("tag")
             return tag if isinstance(tag, str) else None
     return None
 
 
-def _found_in(held: Response) -> JsonObject:
+def _files_of(held: Response) -> JsonObject:
     try:
-        found = strict_json(held.body.decode())
+        body = strict_json(held.body.decode())
     except ValueError as error:
-        raise _broken() from error
-    if not isinstance(found, Mapping):
-        raise _broken()
-    return found
+        raise _files_error() from error
+    if not isinstance(body, Mapping):
+        raise _files_error()
+    return body
 
 
-def _broken() -> StepFailedError:
-    said = "the cassette does not say what was found in the files of `context.files`"
-    return StepFailedError(said, hint="record it again")
+def _files_error() -> StepFailedError:
+    message = "the cassette does not say what was found in the files of `context.files`"
+    return StepFailedError(message, hint="record it again")

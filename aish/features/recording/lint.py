@@ -1,4 +1,4 @@
-"""Checks the cassettes of a repository (C8).
+"""Checks the cassettes of a repository.
 
 Which cassettes are selected, whether they can be read, possible secrets in them, and compatibility
 with other readers of the format. Whether one matches its pipeline is checked by a replay.
@@ -33,28 +33,23 @@ class Checked:
     unreadable: AishError | None = None
 
 
-def named_in(pipeline: Pipeline) -> tuple[CassetteSettings, ...]:
-    """The cassettes that a pipeline and its tests name, without duplicates.
-
-    Raises:
-        UsageError: the rows of a test cannot be read.
-    """
+def settings_of(pipeline: Pipeline) -> tuple[CassetteSettings, ...]:
+    """The cassettes that a pipeline and its tests name, without duplicates."""
     named = (pipeline.cassette, *(case.cassette for case in with_rows(pipeline).tests))
-    return _once(one for one in named if one is not None)
+    return _once(settings for settings in named if settings is not None)
 
 
 def _once(named: Iterable[CassetteSettings]) -> tuple[CassetteSettings, ...]:
     """Each cassette once, with everything that is allowed in it."""
-    found: dict[Path, CassetteSettings] = {}
-    for one in named:
-        known = found.setdefault(one.path.resolve(), one)
-        allow = tuple(dict.fromkeys((*known.allow, *one.allow)))
-        found[one.path.resolve()] = replace(known, allow=allow)
-    return tuple(found.values())
+    settings: dict[Path, CassetteSettings] = {}
+    for entry in named:
+        known = settings.setdefault(entry.path.resolve(), entry)
+        allow = tuple(dict.fromkeys((*known.allow, *entry.allow)))
+        settings[entry.path.resolve()] = replace(known, allow=allow)
+    return tuple(settings.values())
 
 
 def check(subject: CassetteSettings, allow: Sequence[str] = ()) -> Checked:
-    """Check one cassette."""
     path = subject.path
     if path.name.endswith(PARTIAL) and path.exists():
         return Checked(path, findings=("this recording was interrupted and cannot be replayed",))
@@ -68,20 +63,16 @@ def check(subject: CassetteSettings, allow: Sequence[str] = ()) -> Checked:
     return Checked(
         path,
         len(cassette.interactions),
-        (
-            *(f"may be a secret: {text}" for text in secrets),
-            *_for_others(path, cassette),
-            *left,
-        ),
+        (*(f"may be a secret: {text}" for text in secrets), *_for_others(path, cassette), *left),
     )
 
 
 def _for_others(path: Path, cassette: Cassette) -> Iterator[str]:
-    """Compatibility problems with other readers of the format (C1)."""
+    """Compatibility problems with other readers of the format."""
     from aish.cassettes.format.vcrpy import difference
 
-    if (said := difference(path, cassette)) is not None:
-        yield said
+    if (text := difference(path, cassette)) is not None:
+        yield text
 
 
 def _secrets(cassette: Cassette, allow: Sequence[str]) -> Iterator[str]:
@@ -109,19 +100,15 @@ def subjects(paths: Sequence[Path], pipeline: Pipeline | None) -> tuple[Cassette
     """The cassettes that the paths name: directly, in a folder, or in a pipeline file.
 
     What `pipeline` allows in its own cassettes counts too.
-
-    Raises:
-        PipelineError: a pipeline file cannot be read.
-        UsageError: a pipeline names no cassette, or there is none in a folder.
     """
-    found = _once(_named(paths))
-    own = {} if pipeline is None else {one.path.resolve(): one for one in named_in(pipeline)}
+    settings = _once(_cassettes_at(paths))
+    own = {} if pipeline is None else {one.path.resolve(): one for one in settings_of(pipeline)}
     return _once(
-        one for subject in found for one in (subject, own.get(subject.path.resolve(), subject))
+        one for subject in settings for one in (subject, own.get(subject.path.resolve(), subject))
     )
 
 
-def _named(paths: Sequence[Path]) -> Iterator[CassetteSettings]:
+def _cassettes_at(paths: Sequence[Path]) -> Iterator[CassetteSettings]:
     for path in paths:
         if path.is_file() and is_pipeline(path):
             yield from _of_pipeline(path)
@@ -133,16 +120,16 @@ def _named(paths: Sequence[Path]) -> Iterator[CassetteSettings]:
 
 def _of_folder(folder: Path) -> Iterator[CassetteSettings]:
     """Its cassettes, and those that its pipelines name."""
-    found = False
+    has_cassette = False
     for path in _within(folder):
         if is_pipeline(path):
-            named = named_in(load_checked(path, (), locked=False))
+            named = settings_of(load_checked(path, (), locked=False))
             yield from named
-            found = found or bool(named)
+            has_cassette = has_cassette or bool(named)
         else:
             yield CassetteSettings(path)
-            found = True
-    if not found:
+            has_cassette = True
+    if not has_cassette:
         raise UsageError(
             f"there are no cassettes in `{folder}`, and no pipelines that name some",
             hint="give files, or folders of cassettes or pipelines",
@@ -150,13 +137,12 @@ def _of_folder(folder: Path) -> Iterator[CassetteSettings]:
 
 
 def _of_pipeline(path: Path) -> Iterator[CassetteSettings]:
-    found = named_in(load_checked(path, (), locked=False))
-    if not found:
+    settings = settings_of(load_checked(path, (), locked=False))
+    if not settings:
         raise UsageError(
-            f"`{path}` has no cassette",
-            hint="`cassette: FILE` at its top, or in one of its tests",
+            f"`{path}` has no cassette", hint="`cassette: FILE` at its top, or in one of its tests"
         )
-    yield from found
+    yield from settings
 
 
 def _within(folder: Path) -> Iterator[Path]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from aish.cassettes.format.edits import text_of
 from aish.cassettes.format.interaction import Response
-from aish.cassettes.inspect.conversation import Answer, AskedCall, left_or_broken, tool_names
+from aish.cassettes.inspect.conversation import Answer, AskedCall, break_text, tool_names
 from aish.cassettes.record.recorder import LEFT
 from aish.core.events import NOWHERE
 from aish.core.json import JsonObject
@@ -31,7 +31,7 @@ def read_answer(request: JsonObject, response: Response) -> Answer:
         if response.broken is None or (response.broken == LEFT and decoder.complete):
             deltas += decoder.close()
         else:
-            trouble = left_or_broken(response.broken)
+            trouble = break_text(response.broken)
     except StreamError as error:
         trouble = error.message
     return _answer(deltas, trouble)
@@ -39,11 +39,11 @@ def read_answer(request: JsonObject, response: Response) -> Answer:
 
 def _answer(deltas: Iterable[Delta], trouble: str | None) -> Answer:
     said = list(deltas)
-    finish = next((one for one in said if isinstance(one, Finish)), None)
-    text = "".join(one.text for one in said if isinstance(one, TextPiece))
+    finish = next((delta for delta in said if isinstance(delta, Finish)), None)
+    text = "".join(delta.text for delta in said if isinstance(delta, TextPiece))
     return Answer(
         text=text or (finish.refusal if finish and finish.refusal else ""),
-        thoughts="".join(one.text for one in said if isinstance(one, ReasoningPiece)),
+        thoughts="".join(delta.text for delta in said if isinstance(delta, ReasoningPiece)),
         calls=tuple(
             AskedCall(one.id, one.name, one.arguments) for one in said if isinstance(one, ToolCall)
         ),
@@ -58,10 +58,10 @@ def _refusal(response: Response) -> str:
     from aish.cassettes.format.json_body import at, json_object, word
 
     body = text_of(response.body[: 64 * 1024])
-    found = json_object(body)
-    error = found.get("error", found) if isinstance(found, Mapping) else None
+    data = json_object(body)
+    error = data.get("error", data) if isinstance(data, Mapping) else None
     message = word(at(error, "message")) if isinstance(error, Mapping) else word(error)
-    told = (message or body.strip())[:_SHOWN]
-    broken = left_or_broken(response.broken) if response.broken is not None else ""
+    text = (message or body.strip())[:_SHOWN]
+    broken = break_text(response.broken) if response.broken is not None else ""
     status = f"HTTP {response.status} {response.reason}".rstrip() if response.status != _OK else ""
-    return ": ".join(part for part in (status, told, broken) if part)
+    return ": ".join(part for part in (status, text, broken) if part)

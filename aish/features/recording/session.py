@@ -1,4 +1,4 @@
-"""A run's cassette: file, replayed and recorded interactions, end (C1 to C9).
+"""A run's cassette: file, replayed and recorded interactions, end.
 
 Imported only by runs that have one: a plain run does not import `aish.cassettes`.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from anyio.lowlevel import checkpoint
 
-from aish.cassettes.format.file import failed, load, partial, shown
+from aish.cassettes.format.file import failed, load, partial, show_path
 from aish.cassettes.format.interaction import (
     Cassette,
     CassetteFileError,
@@ -58,7 +58,7 @@ from aish.system.clock import SystemClock
 
 Mode = CassetteMode
 """`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records
-what the cassette does not hold; `all` records everything (vcrpy's names, C7)."""
+what the cassette does not hold; `all` records everything (vcrpy's names)."""
 
 COMPLETE = frozenset(
     {ExitCode.OK, ExitCode.FAILED, ExitCode.DENIED, ExitCode.BUDGET, ExitCode.LOCK}
@@ -72,7 +72,7 @@ _NO_CONVERSATION = b'{"messages":[]}'
 class CassetteChoice:
     """The settings of the file and the command line for a run's cassette.
 
-    `strict` makes unused interactions of a replay an error (C5). `live_tools` replays the models
+    `strict` makes unused interactions of a replay an error. `live_tools` replays the models
     and runs the tools; `live_model` is the alias that answers every prompt while the tools are
     replayed. `paced` replays with the recorded times. `answers_only` records requests to models
     without their conversation, which a long session would otherwise store with each request.
@@ -123,31 +123,30 @@ class CassetteSession:
 
     @property
     def records(self) -> bool:
-        """Whether a cassette is written."""
+        """True if a cassette is written."""
         return bool({"record", "extend"} & set(self.ways.values()))
 
     @property
     def replays(self) -> bool:
-        """Whether anything is answered from the cassette alone."""
+        """True if anything is answered from the cassette alone."""
         return "replay" in self.ways.values()
 
     @property
     def replays_models(self) -> bool:
-        """Whether models are replayed, so that none needs a key."""
+        """True if models are replayed, so that none needs a key."""
         return self.ways["model"] == "replay"
 
     @property
     def replays_servers(self) -> bool:
-        """Whether servers are replayed."""
         return self.ways["mcp"] == "replay"
 
     @property
     def variables(self) -> Mapping[str, str] | None:
-        """The recorded variables; `None` if another program recorded the cassette (C6)."""
+        """The recorded variables; `None` if another program recorded the cassette."""
         head = self.cassette.head if self.cassette is not None else None
         return head.env if head is not None else None
 
-    def opened(
+    def open_recorder(
         self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
     ) -> AbstractContextManager["RunRecorder"]:
         """`open_recorder` for this session."""
@@ -156,7 +155,7 @@ class CassetteSession:
     @property
     def shown(self) -> str:
         """The cassette's path for display."""
-        return shown(self.choice.path)
+        return show_path(self.choice.path)
 
 
 class RunRecorder(CassetteRecorder):
@@ -167,7 +166,7 @@ class RunRecorder(CassetteRecorder):
     entries: tuple[ModelEntry, ...] = ()
     """The models of the file, whose prices a comparison wants."""
     following: object | None = None
-    """A `trajectories.Following`, which only these runs import: it takes milliseconds."""
+    """A `compare.Following`, which only these runs import: it takes milliseconds."""
     is_of_server: bool = False
     """Whether it is that of a server, in which runs begin and end."""
     _approvals: AnswerRecording | None = None
@@ -179,12 +178,11 @@ class RunRecorder(CassetteRecorder):
 
     @property
     def replays_all(self) -> bool:
-        """Whether everything but clients comes from the cassette."""
+        """True if everything but clients comes from the cassette."""
         return super().offline
 
     @property
     def info(self) -> CassetteInfo:
-        """For `run.started`."""
         return CassetteInfo(self.session.shown, self.session.mode)
 
     @property
@@ -194,7 +192,6 @@ class RunRecorder(CassetteRecorder):
         return frozenset(Path(os.path.realpath(one)) for one in (path, partial(path), failed(path)))
 
     def begin(self, kind: Kind, request: Request) -> Exchange | None:
-        """See `CassetteRecorder`."""
         if kind == "model" and self.session.choice.answers_only:
             request = replace(request, body=_NO_CONVERSATION)
         return super().begin(kind, request)
@@ -206,15 +203,15 @@ class RunRecorder(CassetteRecorder):
         other answers in progress are not included.
         """
         self.settle()
-        return in_order([self._known(one) for one in self._kept])
+        return in_order([self._known_part(part) for part in self._kept])
 
-    def _known(self, one: Interaction | Exchange | None) -> Interaction | None:
-        if not isinstance(one, Exchange):
-            return one
-        if one.ended:
-            return one.interaction
-        if one.answered or one.interaction.request.method == "GET":
-            return self.clean(one.so_far(None if one.answered else LEFT))
+    def _known_part(self, part: Interaction | Exchange | None) -> Interaction | None:
+        if not isinstance(part, Exchange):
+            return part
+        if part.ended:
+            return part.interaction
+        if part.answered or part.interaction.request.method == "GET":
+            return self.clean(part.so_far(None if part.answered else LEFT))
         return None
 
     def followed(self, emit: Emit) -> Emit:
@@ -232,13 +229,11 @@ class RunRecorder(CassetteRecorder):
         return both
 
     def unstarted(self, model: ResolvedModel) -> ResolvedModel | None:
-        """See `CassetteRecorder`."""
         if self.way("model") != "replay":
             return None
         return replace(model, entry=replace(model.entry, base_url=f"{_place(model)}/v1"))
 
     def make_client(self, model: ResolvedModel) -> MakeClient:
-        """See `CassetteRecorder`."""
         # The port of a model in a child process differs between runs.
         origin = None if model.entry.embedded is None else _place(model)
         return lambda entry: cassette_transport(
@@ -254,7 +249,6 @@ class RunRecorder(CassetteRecorder):
         return RetryTiming(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
 
     def server_adapter(self) -> CassetteAdapter | None:
-        """See `CassetteRecorder`."""
         if self.way("mcp") == "live":
             return None
         from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
@@ -264,30 +258,26 @@ class RunRecorder(CassetteRecorder):
     async def command(
         self, step: str, arguments: JsonObject, run: Callable[[JsonObject], Awaitable[ToolResult]]
     ) -> ToolResult:
-        """See `CassetteRecorder`."""
         from aish.features.recording.command import record_or_replay
 
         return await record_or_replay(self, step, arguments, run)
 
     @property
     def context_tag(self) -> str | None:
-        """See `Recorder`."""
-        from aish.features.recording.context_files import recorded_tag
+        from aish.features.recording.context_files import tag_of_recording
 
         cassette = self.session.cassette
-        return None if cassette is None else recorded_tag(cassette.interactions)
+        return None if cassette is None else tag_of_recording(cassette.interactions)
 
     async def context_files(
         self, step: str, asked: JsonObject, read: Callable[[], Awaitable[JsonObject | None]]
     ) -> JsonObject | None:
-        """See `Recorder`."""
         from aish.features.recording.context_files import record_or_replay_files
 
         return await record_or_replay_files(self, step, asked, read)
 
     @property
     def approvals(self) -> AnswerRecording:
-        """See `Recorder`."""
         from aish.features.recording.approvals import RecordedApprovals
 
         if self._approvals is None:
@@ -316,7 +306,6 @@ class Hasty:
         return self._clock.now() + self._skipped
 
     def monotonic(self) -> float:
-        """Seconds of a monotonic clock."""
         return self._clock.monotonic() + self._skipped
 
     async def sleep(self, seconds: float) -> None:
@@ -364,24 +353,24 @@ def load_session(choice: CassetteChoice) -> CassetteSession:
 def renewal(pipeline: Pipeline, path: Path) -> str:
     """The command that records the cassette at `path` again."""
     played = {(case.cassette or pipeline.cassette) for case in pipeline.tests}
-    if any(one is not None and _names(one.path, path) for one in played):
+    if any(settings is not None and _names(settings.path, path) for settings in played):
         return test_renewal(pipeline)
     own = pipeline.cassette is not None and pipeline.cassette.path.resolve() == path.resolve()
-    return f"aish record {_quoted(pipeline.file)}" + ("" if own else f" -o {_quoted(path)}")
+    return f"aish record {_quote_path(pipeline.file)}" + ("" if own else f" -o {_quote_path(path)}")
 
 
 def test_renewal(pipeline: Pipeline) -> str:
     """The command that records the cassettes of a file's tests again."""
-    return f"aish test {_quoted(pipeline.file)} --record"
+    return f"aish test {_quote_path(pipeline.file)} --record"
 
 
 def serve_renewal(pipeline: Pipeline, path: Path) -> str:
     """The command that records a cassette of a server again."""
-    return f"aish serve {_quoted(pipeline.file)} --record {_quoted(path)}"
+    return f"aish serve {_quote_path(pipeline.file)} --record {_quote_path(path)}"
 
 
 def _names(named: Path, path: Path) -> bool:
-    """Whether a test replays a cassette; if its rows name theirs, by the prefix of the name."""
+    """Return true if a test replays a cassette; names that depend on rows match by prefix."""
     begins, is_template, _ = str(named).partition("{{")
     if is_template:
         folder, name = os.path.split(begins)
@@ -389,9 +378,9 @@ def _names(named: Path, path: Path) -> bool:
     return named.resolve() == path.resolve()
 
 
-def _quoted(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     """A path with shell quotes; `shlex` would be imported by every recording."""
-    text = shown(path)
+    text = show_path(path)
     if all(letter.isalnum() or letter in "/._-+=:,@%" for letter in text):
         return text
     return "'" + text.replace("'", "'\\''") + "'"
@@ -453,7 +442,7 @@ _SHOWN = 5
 
 
 class LeftoverError(AishError):
-    """A replay under `strict` did not use all of its cassette (C5)."""
+    """A replay under `strict` did not use all of its cassette."""
 
     exit_code = ExitCode.CASSETTE
     code = "cassette_leftovers"
@@ -467,16 +456,16 @@ class NotRecordedError(AishError):
 
 def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> RecordingEnd:
     """Write the cassette, or report how well the replayed one matches."""
-    missed = _missed(found)
+    missed = _first_miss(found)
     code = ExitCode(decide_exit(replace(state, others=(*state.others, *missed))).code)
     if found.session.records:
-        return _recorded(found, code, emit)
+        return _end_recording(found, code, emit)
     played = [one for one in _interactions(found) if found.way(kind_of(one.request)) == "replay"]
     left = found.leftovers()
     use = CassetteUse(found.session.shown, "replayed", len(played) - len(left))
     if found.following is not None:
         if code not in _CUT_OFF:
-            emit(_notice("info", "comparison", _compared(found)))
+            emit(_notice("info", "comparison", _comparison_text(found)))
         return RecordingEnd(missed, use)
     if missed or not left or code in _CUT_OFF:
         return RecordingEnd(missed, use)
@@ -487,15 +476,15 @@ def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> Reco
     return RecordingEnd((), use)
 
 
-def _compared(recorder: RunRecorder) -> str:
-    """How the live model deviated from the recorded one (C7)."""
+def _comparison_text(recorder: RunRecorder) -> str:
+    """Describe how the live model deviated from the recorded one."""
     # Imported late: takes milliseconds, and few runs compare.
     from aish.cassettes.inspect.trajectory import compare, comparison_lines
-    from aish.features.recording.compare import Following, asked_for
+    from aish.features.recording.compare import Following, trajectory_of_models
 
     following = recorder.following
-    assert isinstance(following, Following), "`RunTape.followed` makes them"
-    recorded = asked_for(_interactions(recorder), recorder.entries)
+    assert isinstance(following, Following), "`followed` makes them"
+    recorded = trajectory_of_models(_interactions(recorder), recorder.entries)
     title = f"`{recorder.session.choice.live_model}` compared with {recorder.session.shown}"
     return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
 
@@ -505,7 +494,7 @@ def _interactions(recorder: RunRecorder) -> tuple[Interaction, ...]:
     return cassette.interactions if cassette is not None else ()
 
 
-def _missed(recorder: RunRecorder) -> tuple[AishError, ...]:
+def _first_miss(recorder: RunRecorder) -> tuple[AishError, ...]:
     """The first miss; the others usually follow from it."""
     if not recorder.missed:
         return ()
@@ -514,11 +503,11 @@ def _missed(recorder: RunRecorder) -> tuple[AishError, ...]:
 
 
 def _with_more(miss: AishError, more: int) -> AishError:
-    said = "1 more request was missed" if more == 1 else f"{more} more requests were missed"
-    return type(miss)(f"{miss.message}\n{said} after it", where=miss.where, hint=miss.hint)
+    message = "1 more request was missed" if more == 1 else f"{more} more requests were missed"
+    return type(miss)(f"{miss.message}\n{message} after it", where=miss.where, hint=miss.hint)
 
 
-def _recorded(recorder: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
+def _end_recording(recorder: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
     choice = recorder.session.choice
     place = choice.path
     if code not in choice.accepted:
@@ -531,49 +520,49 @@ def _recorded(recorder: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd
     except CassetteFileError as error:
         # In full, whatever else failed; the first line is the reason of the run's end.
         emit(_notice("error", NotRecordedError.code, str(error)))
-        said = error.message.partition("\n")[0]
-        return RecordingEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
+        message = error.message.partition("\n")[0]
+        return RecordingEnd((NotRecordedError(message, where=error.where, hint=error.hint),), None)
     if left:
         emit(_notice("warning", "unused_interactions", str(_leftover(recorder, left))))
-    return RecordingEnd((), CassetteUse(shown(place), "recorded", len(done)))
+    return RecordingEnd((), CassetteUse(show_path(place), "recorded", len(done)))
 
 
 def _not_kept(recorder: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
-    """The older cassette is kept; the recording only if the run was interrupted (C9)."""
+    """The older cassette is kept; the recording only if the run was interrupted."""
     path, there = recorder.session.choice.path, partial(recorder.session.choice.path)
     kept = f"`{recorder.session.shown}` is unchanged" if path.exists() else "no cassette is written"
-    said = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
+    message = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
     if code not in _CUT_OFF:
         recorder.discard()
-        said += f"; `--keep-failed` writes the recording to `{shown(failed(path))}`"
+        message += f"; `--keep-failed` writes the recording to `{show_path(failed(path))}`"
     elif there.exists():
-        said += f"; what was recorded is in `{shown(there)}`"
-    emit(_notice("warning", "recording_incomplete", said))
+        message += f"; what was recorded is in `{show_path(there)}`"
+    emit(_notice("warning", "recording_incomplete", message))
     return RecordingEnd((), None)
 
 
 def _leftover(recorder: RunRecorder, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
-    one, many = "interaction of {} was not used", "interactions of {} were not used"
-    said = (one if len(left) == 1 else many).format(recorder.session.shown)
-    listed = [f"{number}: {_named(other)}" for number, other in left]
-    lines = [f"{len(left)} {said}", *first_lines(listed, _SHOWN)]
+    single, many = "interaction of {} was not used", "interactions of {} were not used"
+    what = (single if len(left) == 1 else many).format(recorder.session.shown)
+    listed = [f"{number}: {_interaction_text(other)}" for number, other in left]
+    lines = [f"{len(left)} {what}", *first_lines(listed, _SHOWN)]
     hint = f"if the change is meant, `{recorder.session.choice.renewal}` records it again"
     return LeftoverError("\n".join(lines), hint=hint)
 
 
-def _named(one: Interaction) -> str:
+def _interaction_text(interaction: Interaction) -> str:
     """An interaction for display: its destination and purpose."""
-    request = one.request
-    said = ""
+    request = interaction.request
+    target = ""
     if kind_of(request) == "mcp":
         try:
             message = json.loads(request.body)
-            said = f" {message['method']}"
-            said += f" {message['params']['name']}"
+            target = f" {message['method']}"
+            target += f" {message['params']['name']}"
         except (ValueError, RecursionError, KeyError, TypeError):
             # Only the parts that it has are shown.
             pass
-    return f"{request.method} {request.uri}{said}"
+    return f"{request.method} {request.uri}{target}"
 
 
 def _notice(level: Level, code: str, text: str) -> Event:

@@ -1,4 +1,4 @@
-"""Comparison of two fingerprints, in words (B3)."""
+"""Comparison of two fingerprints, in words."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ def differences(
     before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
 ) -> tuple[str, ...]:
     """The differences, one line each: `p.yaml:4:5: steps[0].prompt changed`."""
-    return tuple(_told(before, now, pipeline))
+    return tuple(_lines(before, now, pipeline))
 
 
 def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline) -> None:
@@ -34,7 +34,7 @@ def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline
         raise ResumeRefusedError(f"the run would differ:{lines}", hint=hint)
 
 
-def forced(
+def notices_of_differences(
     before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
 ) -> tuple[Notice, ...]:
     """The notices of a run that is resumed despite differences."""
@@ -48,10 +48,10 @@ def forced(
 _FORCE = "`--force` continues with the existing results"
 
 
-def _told(
+def _lines(
     before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
 ) -> Iterator[str]:
-    steps = _numbered(pipeline)
+    steps = {step.id: number for number, step in enumerate(pipeline.steps)}
     told: set[str] = set()
     for path in (*now, *(path for path in before if path not in now)):
         if before.get(path) == now.get(path):
@@ -60,31 +60,21 @@ def _told(
         if step is not None and _all_or_nothing(step, before, now):
             if step not in told:
                 told.add(step)
-                yield _step(step, steps, pipeline)
+                position = lookup_position(pipeline, f"steps[{steps.get(step)}]")
+                is_new = f"{position}: the step `{step}` is new"
+                yield is_new if step in steps else f"the step `{step}` is gone"
             continue
-        what = "changed" if path in before and path in now else _came(path in now)
-        yield _line(path, what, steps, pipeline)
-
-
-def _came(new: bool) -> str:  # ruff: ignore[boolean-type-hint-positional-argument] - one of two words
-    return "is new" if new else "is gone"
+        what = "changed" if path in before else "is new"
+        yield _line(path, what if path in now else "is gone", steps, pipeline)
 
 
 def _all_or_nothing(step: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Whether one of the two has nothing of the step."""
+    """True if one of the two has nothing of the step."""
     start = f"steps.{step}."
     return any(not any(path.startswith(start) for path in side) for side in (before, now))
 
 
-def _step(step: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
-    if step not in steps:
-        return f"the step `{step}` is gone"
-    position = lookup_position(pipeline, f"steps[{steps[step]}]")
-    return f"{position}: the step `{step}` is new"
-
-
 def _line(path: str, what: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
-    """One difference."""
     first, _, rest = path.partition(" ")
     if first in _OUTSIDE:
         return f"{_OUTSIDE[first].format(rest)} {what}"
@@ -108,8 +98,3 @@ _OUTSIDE: Mapping[str, str] = {
     "stdin": "what is piped in",
     "lock": "the lock file",
 }
-
-
-def _numbered(pipeline: Pipeline) -> Mapping[str, int]:
-    """The steps of the file by id, each with its number there."""
-    return {step.id: number for number, step in enumerate(pipeline.steps)}

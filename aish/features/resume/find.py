@@ -1,22 +1,23 @@
-"""The run to be resumed: found by the beginning of its journal, and locked (B3).
+"""The run to be resumed: found by the beginning of its journal, and locked.
 
 No other process may resume it meanwhile.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Shard
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, json_text
 from aish.engine.resume_state import ResumeRefusedError
-from aish.engine.run_folder import STDIN, RunsPlace, kept_file
+from aish.engine.run_folder import STDIN, RunsPlace, read_kept
 from aish.features.history.run_store import (
     LATEST,
     RunStore,
@@ -26,13 +27,15 @@ from aish.features.history.run_store import (
     open_stores,
     places_of,
 )
+from aish.features.resume.scan import tags
 from aish.journal.reader import JournalReading, read_journal
-from aish.journal.writer import HeldJournal, JournalError, hold_journal, opened
+from aish.journal.writer import HeldJournal, JournalError, hold_journal, open_record
 from aish.system.files import open_own
 
 # `v`, `seq` and `time` precede it.
 _TYPE = b'"type":"run.started"'
 _HEAD = 120
+_BLOCK = 1 << 18
 
 
 def starts(path: Path) -> list[JsonObject]:
@@ -42,22 +45,36 @@ def starts(path: Path) -> list[JsonObject]:
 
     Raises:
         JournalError: this is no journal of a run.
-        UsageError: what stands there is not a regular file of our own.
+        UsageError: it is not a regular file of our own.
     """
     try:
         descriptor = open_own(path)
     except FileNotFoundError:
         return []
     found = []
-    with os.fdopen(descriptor, "rb", buffering=1 << 18) as file:
-        for number, line in enumerate(file):
+    with os.fdopen(descriptor, "rb", buffering=_BLOCK) as file:
+        first = file.readline()
+        for line in chain([first], _lines_near(file, _TYPE)):
             if _TYPE in line[:_HEAD]:
-                body = opened(line.rstrip(b"\r\n"))
+                body = open_record(line.rstrip(b"\r\n"))
                 if body is not None:
                     found.append(json.loads(body))
-            if number == 0 and not found and line.endswith(b"\n"):
+            if line is first and not found and line.endswith(b"\n"):
                 raise _no_journal(path)
     return found
+
+
+def _lines_near(file: BinaryIO, text: bytes) -> Iterator[bytes]:
+    """All lines with `text`, and those around them: most blocks of a long journal have none."""
+    rest: list[bytes] = []
+    while block := file.read(_BLOCK):
+        lines, end, tail = block.rpartition(b"\n")
+        if end:
+            lines = b"".join((*rest, lines))
+            yield from lines.split(b"\n") if text in lines else ()
+            rest = []
+        rest.append(tail)
+    yield b"".join(rest)
 
 
 def _no_journal(path: Path) -> JournalError:
@@ -91,22 +108,25 @@ class PastPart:
         return dict(inputs) if isinstance(inputs, dict) else {}
 
     @property
+    def masked_inputs(self) -> list[str]:
+        """The names of the inputs that had a secret in them, which is not stored."""
+        return [name for name, value in self.inputs.items() if tags([json_text(value)])]
+
+    @property
     def shard(self) -> Shard | None:
         """The part of the items that it processes."""
         return _shard_of(self.started)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """Its fingerprint."""
         found: Any = self.started.get("fingerprint")
         return dict(found) if isinstance(found, dict) else {}
 
     def kept(self, name: str) -> bytes | None:
         """A file stored in its folder under this name, if present."""
-        return kept_file(self.path, name)
+        return read_kept(self.path, name)
 
     def stdin(self) -> str | None:
-        """The piped input, if stored."""
         try:
             descriptor = open_own(self.path / "files" / STDIN)
         except FileNotFoundError:

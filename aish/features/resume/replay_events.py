@@ -6,13 +6,27 @@ from typing import Any
 from aish.core.events import Stamped
 from aish.core.json import JsonObject
 from aish.engine.resume_state import ResumeState
+from aish.features.launch import EarlierPart
+from aish.features.resume.find import PastPart
 from aish.features.resume.scan import owners
-from aish.journal.reader import event_of
-from aish.journal.writer import JournalError
+from aish.journal.reader import parse_event
 
 _OF_THE_RUN = frozenset({"run.started", "run.finished"})
 # A later part uses the answers to questions of an earlier one.
 _QUESTIONS = frozenset({"approval.asked", "approval.answered"})
+
+
+def earlier_part(past: PastPart, state: ResumeState) -> EarlierPart:
+    """The part of a run that was done before, for what goes on with it or shows it again."""
+
+    def events(kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
+        with past.read() as reading:
+            if state.ended:
+                yield from retold_whole(reading, state)
+            else:
+                yield from retold(reading, state, kinds, known)
+
+    return EarlierPart(state, events, None if state.ended else past.journal.go_on)
 
 
 def retold(
@@ -33,7 +47,7 @@ def retold(
         kind = record.get("type")
         wanted = kind not in _OF_THE_RUN if kinds is None else kind in kinds
         if wanted and (kind in _QUESTIONS or _stays(record, resume_state, known)):
-            yield from _event(record)
+            yield from filter(None, (parse_event(record),))
 
 
 def retold_whole(records: Iterable[JsonObject], resume_state: ResumeState) -> Iterator[Stamped]:
@@ -42,7 +56,7 @@ def retold_whole(records: Iterable[JsonObject], resume_state: ResumeState) -> It
         seq: Any = record.get("seq")
         stays = record.get("type") in _QUESTIONS or _stays(record, resume_state, 0)
         if seq >= resume_state.part_seq or stays:
-            yield from _event(record)
+            yield from filter(None, (parse_event(record),))
 
 
 def _stays(record: Any, resume_state: ResumeState, known: int) -> bool:
@@ -58,13 +72,3 @@ def _stays(record: Any, resume_state: ResumeState, known: int) -> bool:
         if between is not None:
             return bool(between[0] <= seq and between[1] > known)
     return False
-
-
-def _event(record: JsonObject) -> Iterator[Stamped]:
-    try:
-        stamped = event_of(record)
-    except ValueError as error:
-        said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
-        raise JournalError(said, where=f"record {record.get('seq')}") from error
-    if stamped is not None:
-        yield stamped

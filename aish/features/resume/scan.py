@@ -1,11 +1,11 @@
-"""Folds a journal into the state of a resumed run (B3): calls, owners of events, usage."""
+"""Folds a journal into the state of a resumed run: calls, owners of events, usage."""
 
-from calendar import timegm
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from datetime import datetime
+from functools import reduce
 from sys import intern
-from time import strptime
 from typing import Any
 
 from aish.agent.dispatch import CALL_LOST
@@ -20,28 +20,27 @@ from aish.agent.restore import (
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
 from aish.core.errors import ExitCode
-from aish.core.events import REFUSED, CallCounts
-from aish.core.frozen import frozen, slotted
+from aish.core.events import REFUSED, ApprovalAnswered, ApprovalAsked
+from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, json_text
-from aish.core.messages import Spent, Usage
+from aish.core.messages import Spent, SpentSum, Usage
 from aish.core.tools import NOT_MADE_KINDS
-from aish.engine.limits import scopes
+from aish.engine.limits import Spending, answer_usage
 from aish.engine.records import STOPPED, StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
+from aish.features.resume.rules import Repeatable, Rules
 from aish.journal.questions import Question, Questions
-from aish.journal.reader import event_of
-from aish.journal.writer import JournalError
+from aish.journal.reader import parse_event
 from aish.policy.questions import PastQuestion, QuestionEnd
-
-Repeatable = Callable[[str], bool]
-"""Whether a tool, `alias__name`, may be called again without asking anybody."""
 
 CONTEXT_FILES = "context.files"
 MEDIA_KEPT = "media_kept"
 """The code of a notice: the result of a call has more than its text, in a file."""
 # Kinds of results that are the end of their call, whatever it led to.
 _RESULTS = frozenset({"ok", "handler_error", "rpc_error"})
+
+_ONE_CALL = Spent(tool_calls=1)
 
 _Key = tuple[Any, ...]
 
@@ -60,14 +59,14 @@ class Call:
 
     @property
     def unknown(self) -> bool:
-        """Whether it may have been made, with an unknown outcome."""
+        """True if it may have been made, with an unknown outcome."""
         if self.began is None:
             return False
         return self.is_lost or self.finished is None or self.finished.get("kind") == "unknown"
 
     @property
     def was_made(self) -> bool:
-        """Whether it may have taken effect, as nothing says that it was not made."""
+        """True if it may have taken effect: nothing says that it was not made."""
         if self.began is None or self.finished is None or self.is_lost:
             return self.began is not None
         return self.finished.get("kind") not in NOT_MADE_KINDS
@@ -88,18 +87,17 @@ class Calls:
         self.has_media = False
         self._asked: dict[_Key, JsonValue] = {}
 
-    def emptied(self) -> "Calls":
-        """Those of another attempt at the same step or item: none so far."""
+    def empty_copy(self) -> "Calls":
+        """The calls of another attempt at the same step or item: none so far."""
         return Calls(self._repeatable, self._read_file, whole=self._whole)
 
-    def asked(self, turn: JsonObject) -> None:
+    def add_requests(self, turn: JsonObject) -> None:
         """`turn.finished`: calls requested by a model, in its order."""
         calls: Any = turn.get("calls") or ()
         for call in calls if self._whole else ():
             self._asked[_place_of({**turn, "call": call.get("id")})] = call.get("arguments")
 
-    def decided(self, record: JsonObject) -> None:
-        """`tool.decided`."""
+    def add_decision(self, record: JsonObject) -> None:
         tool = str(record.get("tool"))
         if self._whole or not self._repeatable(tool):
             key = _place_of(record)
@@ -111,37 +109,33 @@ class Calls:
             call.arguments = record.get("arguments")
             call.verdict, call.rule = record.get("verdict"), str(record.get("rule"))
 
-    def started(self, record: JsonObject) -> None:
-        """`tool.started`."""
+    def mark_started(self, record: JsonObject) -> None:
         call = self._of(record)
         if call is not None:
             call.began = str(record.get("time"))
             self._replaced.pop(_place_of(record), None)
 
-    def lost(self, record: JsonObject) -> None:
+    def mark_lost(self, record: JsonObject) -> None:
         """The notice that no answer came to a call."""
         call = self._of(record)
         if call is not None:
             call.is_lost = True
 
-    def finished(self, record: JsonObject) -> None:
-        """`tool.finished`."""
+    def set_result(self, record: JsonObject) -> None:
         call = self._of(record)
         if call is not None:
             call.finished = record
 
-    def made(self) -> Iterator[Call]:
-        """Those that may have taken effect, and may not be repeated without consent."""
+    def unrepeatable(self) -> Iterator[Call]:
+        """The calls that may have taken effect, and may not be repeated without consent."""
         for call in (*self._replaced.values(), *self._calls.values()):
             if call.was_made and not self._repeatable(call.tool):
                 yield call
 
     def first_made(self) -> UsedCall | None:
-        """The first of these."""
-        call = next(self.made(), None)
-        return (
-            None if call is None else self._used(call, call.finished or {"kind": "unknown"}, None)
-        )
+        for call in self.unrepeatable():
+            return self._make_used_call(call, call.finished or {"kind": "unknown"}, None)
+        return None
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -151,7 +145,7 @@ class Calls:
         call = next(iter(self._calls.values()), None)
         if call is None or call.began is None or call.finished is None or self.has_media:
             return None
-        used = self._used(call, call.finished, None)
+        used = self._make_used_call(call, call.finished, None)
         if used.full is not None:
             data = self._read_file(used.full)
             if data is None:
@@ -161,19 +155,19 @@ class Calls:
         is_lost = call.finished.get("structured_in") is not None and used.structured is None
         return None if used.kind not in _RESULTS or is_lost or tags(told) else used
 
-    def used(self, output: JsonValue) -> tuple[UsedCall, ...]:
+    def results(self, output: JsonValue) -> tuple[UsedCall, ...]:
         """The ended calls, in the order of the requests; `output` is that of the step or item."""
-        return tuple(used for _, _, used in self.used_by_turn(output))
+        return tuple(used for _, _, used in self.results_by_turn(output))
 
-    def used_by_turn(self, output: JsonValue = None) -> Iterator[tuple[Any, Any, UsedCall]]:
+    def results_by_turn(self, output: JsonValue = None) -> Iterator[tuple[Any, Any, UsedCall]]:
         """The same with the turn and the id of each."""
         order = {key: place for place, key in enumerate(self._asked)}
         for key in sorted(self._calls, key=lambda one: order.get(one, -1)):
             call = self._calls[key]
             if call.finished is not None:
-                yield *key[2:], self._used(call, call.finished, output)
+                yield *key[2:], self._make_used_call(call, call.finished, output)
 
-    def _used(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
+    def _make_used_call(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
         content = str(finished.get("content") or "")
         full = finished.get("full")
         return UsedCall(
@@ -230,97 +224,29 @@ def _keys(item: str) -> Iterator[str]:
         yield item
 
 
-@slotted
-class _Sum:
-    turns: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost_usd: float | None = 0.0
-    tool_calls: int = 0
-    known_usd: float = 0.0
-
-    def answer(self, usage: Usage, cost_usd: float | None, turns: int = 1) -> None:
-        self.turns += turns
-        self.tokens_in += usage.input or 0
-        self.tokens_out += usage.output or 0
-        self.known_usd += cost_usd or 0.0
-        if self.cost_usd is not None:
-            # If the cost of one answer is unknown, so is the sum (B8).
-            self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
-
-    def spent(self, seconds: float) -> Spent:
-        return Spent(
-            turns=self.turns,
-            usage=Usage(self.tokens_in, self.tokens_out) if self.turns else None,
-            cost_usd=self.cost_usd,
-            tool_calls=self.tool_calls,
-            seconds=seconds,
-            known_usd=self.known_usd,
-        )
-
-
-class Spending:
-    """Counts the usage of each turn and call, for the run and for each step."""
+class RunTime:
+    """The seconds of all parts of a run, without those between two parts."""
 
     def __init__(self) -> None:
-        self.calls = CallCounts()
-        self._whole = _Sum()
-        self._steps: dict[str, _Sum] = {}
+        self.before = self.last = ""
+        """The times of the last two records."""
         self._began: str | None = None
-        self._before = ""
-        self._last = ""
         self._seconds = 0.0
 
-    def now(self, time: str) -> None:
-        """The time of the current record."""
-        self._before, self._last = self._last, time
-
     def begin(self) -> None:
-        """A part of the run begins: the time between two parts does not count."""
-        self._seconds += self._until(self._before)
-        self._began = self._last
+        """A part of the run begins with the latest record."""
+        self._seconds += self._until(self.before)
+        self._began = self.last
 
-    def answer(self, step: str, usage: Usage, cost_usd: float | None) -> None:
-        """A model has answered."""
-        for total in (self._whole, *map(self._of, scopes(step))):
-            total.answer(usage, cost_usd)
-
-    def call(self, step: str) -> None:
-        """A tool was called."""
-        for total in (self._whole, *map(self._of, scopes(step))):
-            total.tool_calls += 1
-
-    def call_ended(self, record: JsonObject) -> None:
-        """A call has a result."""
-        self.calls = self.calls.plus(str(record.get("kind")), record.get("exit_code"))
-
-    def elsewhere(self, turns: int, tool_calls: int, usage: Usage, cost_usd: float | None) -> None:
-        """Usage of a nested run, which counts for the whole."""
-        self._whole.answer(usage, cost_usd, turns)
-        self._whole.tool_calls += tool_calls
-
-    def spent(self) -> Spent:
-        """The total."""
-        return self._whole.spent(self._seconds + self._until(self._last))
-
-    def by_step(self) -> dict[str, Spent]:
-        """The same for each step, without durations."""
-        return {step: total.spent(0.0) for step, total in self._steps.items()}
-
-    def _of(self, step: str) -> _Sum:
-        total = self._steps.get(step)
-        if total is None:
-            total = self._steps[step] = _Sum()
-        return total
+    @property
+    def seconds(self) -> float:
+        return self._seconds + self._until(self.last)
 
     def _until(self, time: str) -> float:
-        return 0.0 if self._began is None else max(0.0, seconds(time) - seconds(self._began))
-
-
-def seconds(time: str) -> float:
-    """A time of a record, in seconds since the epoch."""
-    whole, _, part = time.rstrip("Z").partition(".")
-    return timegm(strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{part or 0}")
+        if self._began is None:
+            return 0.0
+        taken = datetime.fromisoformat(time) - datetime.fromisoformat(self._began)
+        return max(0.0, taken.total_seconds())
 
 
 # Statuses of units that ended by themselves, with a result.
@@ -336,7 +262,7 @@ _ANSWER = frozenset({"answer", RESUMABLE})
 
 @slotted
 class Talk:
-    """The conversation of a unit in one attempt, for a later part to go on with (A10).
+    """The conversation of a unit in one attempt, for a later part to go on with.
 
     `answers` are the records of the models' answers, among all `records`. `corrections` counts the
     user turns after the first answer, `files` names the file with what it has of `context.files`.
@@ -363,10 +289,10 @@ class Talk:
     def turns(self, read_file: ReadFile) -> RecordedTurns | None:
         """All of its turns; `None` if one of them is lost."""
         if self._found[0] != len(self.records):
-            self._found = len(self.records), self._recorded(read_file)
+            self._found = len(self.records), self._read_turns(read_file)
         return self._found[1]
 
-    def _recorded(self, read_file: ReadFile) -> RecordedTurns | None:
+    def _read_turns(self, read_file: ReadFile) -> RecordedTurns | None:
         try:
             found = RecordedTurns(self.records, read_file)
             told = json_text((*found.unfinished, *self.records))
@@ -398,13 +324,12 @@ class Open:
     denials: tuple[str, ...] = ()
     ended: JsonObject | None = None
     talk: Talk | None = None
-    spent: _Sum = field(default_factory=_Sum)
+    used: list[Spent] = field(default_factory=list)
     before: "Open | None" = None
     parts: "Scan | None" = None
     changed: bool = False
 
     def attempts(self) -> Iterator["Open"]:
-        """This one and all before it."""
         one: Open | None = self
         while one is not None:
             yield one
@@ -420,7 +345,7 @@ class Open:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on where it was: it has waited, or was interrupted.
+        """True if it continues where it was: it has waited, or was interrupted.
 
         So does one that is tried again as it `failed`, if that was a request, not an answer.
         """
@@ -438,6 +363,10 @@ class Open:
         return bool(self.talk.answers) and self.turns is not None
 
     @property
+    def spent(self) -> Spent:
+        return reduce(Spent.plus, self.used, Spent())
+
+    @property
     def turns(self) -> RecordedTurns | None:
         """Its conversation, if it has one and no turn of it is lost."""
         return None if self.talk is None else self.talk.turns(self.read_file)
@@ -449,39 +378,23 @@ class Open:
 
     @property
     def has_one_call(self) -> bool:
-        """Whether it is a call and nothing else."""
+        """True if it is a call and nothing else."""
         return self.kind in {"call", "run"}
 
     @property
     def cut_off(self) -> bool:
-        """Whether it was interrupted, or has no end."""
+        """True if it was interrupted, or has no end."""
         if self.ended is None or self.ended.get("status") == "budget":
             return True
         error: Any = self.ended.get("error") or {}
         return error.get("code") in _CUT_OFF
 
 
-@frozen
-class Rules:
-    """Settings of the pipeline and the command line for resuming.
-
-    `kind` is that of a step now; `needed` says of it whether a later one reads the results of its
-    items, `tolerant` whether it accepts a denied call; `mask` masks a key as the journal does.
-    """
-
-    repeatable: Callable[[str], Repeatable]
-    kind: Callable[[str], str | None]
-    needed: Callable[[str], bool]
-    tolerant: Callable[[str], bool]
-    retry_failed: bool = False
-    mask: Callable[[str], str] = str
-
-
 class Scan:
     """The state after the records so far; `read_file` reads files of the run's folder."""
 
     def __init__(self, rules: Rules, read_file: ReadFile = lambda _: None) -> None:
-        self._rules = rules
+        self.rules = rules
         self._read_file = read_file
         self._open: dict[Unit, Open] = {}
         self._kinds: dict[str, Any] = {}
@@ -497,44 +410,49 @@ class Scan:
         self.context_tag: str | None = None
         self.context_states: dict[str, str] = {}
         """The file with what the conversation of a step has of its files."""
-        self.spending = Spending()
+        self._spending = Spending()
+        self._answers: dict[str, SpentSum] = {}
+        """Of each step the answers of plain items, which are not in `_spending` yet."""
+        self.time = RunTime()
         self.denials: Counter[str] = Counter()
         self._questions = Questions()
         self._approved: dict[tuple[Any, ...], str] = {}
         self._spent: set[str] = set()
+        self._unsigned: set[str] = set()
+        self.asked_here: set[str] = set()
+        """The questions that this user asked on this machine."""
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
         self.last_seq = 0
         self.part_seq = 0
         self._take: Mapping[str, Callable[[JsonObject], None]] = {
-            "run.started": self._run_started,
-            "run.finished": self._run_finished,
-            "step.started": self._step_started,
-            "step.finished": self._step_finished,
-            "item.started": self._item_started,
-            "item.finished": self._item_finished,
-            "item.moved": self._item_moved,
-            "notice": self._noticed,
-            "retry": self._retried,
-            "turn.started": self._talked,
-            "turn.finished": self._turn_finished,
-            "approval.asked": self._question,
-            "approval.answered": self._question,
-            TURN_ADDED: self._talked,
-            HISTORY_REPLACED: self._talked,
-            CONTEXT_FILES: self._files_shown,
-            "tool.decided": self._tool_decided,
-            "tool.started": self._tool_started,
-            "tool.finished": self._tool_finished,
+            "run.started": self._on_run_started,
+            "run.finished": self._on_run_finished,
+            "step.started": self._on_step_started,
+            "step.finished": self._on_step_finished,
+            "item.started": self._on_item_started,
+            "item.finished": self._on_item_finished,
+            "item.moved": self._on_item_moved,
+            "notice": self._on_notice,
+            "retry": self._on_retry,
+            "turn.started": self._add_to_talk,
+            "turn.finished": self._on_turn_finished,
+            "approval.asked": self._on_question,
+            "approval.answered": self._on_question,
+            TURN_ADDED: self._add_to_talk,
+            HISTORY_REPLACED: self._add_to_talk,
+            CONTEXT_FILES: self._on_context_files,
+            "tool.decided": self._on_tool_decided,
+            "tool.started": self._on_tool_started,
+            "tool.finished": self._on_tool_finished,
         }
 
     def take(self, record: Any) -> None:
-        """Process a record of the journal."""
         self.last_seq = record["seq"]
         if record["type"] != "approval.answered":
             # It may be appended long after the end: the time between two parts does not count.
-            self.spending.now(record["time"])
+            self.time.before, self.time.last = self.time.last, record["time"]
         take = self._take.get(record["type"])
         if take is None:
             return
@@ -542,7 +460,59 @@ class Scan:
             self._hand_down(record)
         take(record)
 
-    def left(self) -> Iterator[tuple[Open, Call, bool]]:
+    def skip_to(self, seq: int, time: str) -> None:
+        """The record of this number was read without being folded."""
+        self.last_seq = seq
+        self.time.before = self.time.last = time
+
+    def take_late(self, records: Iterable[JsonObject]) -> None:
+        """Fold records that stand before others that were folded or skipped."""
+        last_seq, before, last = self.last_seq, self.time.before, self.time.last
+        for record in records:
+            self.take(record)
+        self.last_seq, self.time.before, self.time.last = last_seq, before, last
+
+    def is_plain(self, step: str, key: str) -> bool:
+        """True if of such an item nothing is kept but that it is done, if it has ended well.
+
+        Then it can be counted with `add_plain_item`, unless it has made calls.
+        """
+        unit = step, key
+        return (
+            self._kinds.get(step) == "prompt"
+            and step not in self._on_workers
+            and not (unit in self._open or unit in self._failed or unit in self._untracked)
+            and not self.rules.needs_results(step)
+        )
+
+    def add_plain_item(
+        self,
+        step: str,
+        item: DoneItem,
+        answers: Iterable[Any],
+        finished: JsonObject,
+        records: tuple[int, int],
+    ) -> None:
+        """An item that has begun and ended with these records, with what these have of usage."""
+        for answer in answers:
+            total = self._answers.get(step)
+            if total is None:
+                total = self._answers[step] = SpentSum()
+            usage = answer["usage"]
+            known = Usage(usage["input"] or 0, usage["output"] or 0)
+            total.add(known, answer["cost_usd"], turns=1)
+        self._begin_again(step, item.key)
+        self._add_done(step, item, finished, records)
+
+    @property
+    def spending(self) -> Spending:
+        """Usage of the run so far."""
+        answers, self._answers = self._answers, {}
+        for step, answered in answers.items():
+            self._spending.add(answered.spent, step)
+        return self._spending
+
+    def calls_to_repeat(self) -> Iterator[tuple[Open, Call, bool]]:
         """The calls of units that are run again, each with its owner.
 
         With them stands whether the owner goes on with their results.
@@ -552,10 +522,10 @@ class Scan:
             for one in unit.attempts():
                 goes_on = one is latest and one.goes_on
                 if goes_on and one.parts is not None:
-                    for part, call, part_goes_on in one.parts.left():
+                    for part, call, part_goes_on in one.parts.calls_to_repeat():
                         yield replace(part, item=within(one.item, part.item)), call, part_goes_on
                     continue
-                for call in one.calls.made():
+                for call in one.calls.unrepeatable():
                     yield one, call, goes_on
 
     @property
@@ -563,17 +533,17 @@ class Scan:
         """Items that have not come back from workers: nobody knows which calls they made."""
         return self._untracked
 
-    def _run_started(self, record: JsonObject) -> None:
+    def _on_run_started(self, record: JsonObject) -> None:
         self.segments += 1
         self.part_seq = self.last_seq
         self.started, self.finished = record, None
         self._on_workers.clear()
-        self.spending.begin()
+        self.time.begin()
 
-    def _run_finished(self, record: JsonObject) -> None:
+    def _on_run_finished(self, record: JsonObject) -> None:
         self.finished = record
 
-    def _step_started(self, record: Any) -> None:
+    def _on_step_started(self, record: Any) -> None:
         step, item = record.get("step"), record.get("item")
         self._kinds[step] = record.get("kind")
         if self._is_part(step, item):
@@ -583,7 +553,7 @@ class Scan:
         self.begun.pop(step, None)
         self.talks.pop(step, None)
 
-    def _step_finished(self, record: Any) -> None:
+    def _on_step_finished(self, record: Any) -> None:
         step, item, status = record.get("step"), record.get("item"), record.get("status")
         unit = self._open.get((step, item))
         if unit is None or status == "skipped":
@@ -602,25 +572,21 @@ class Scan:
             if unit.talk is not None:
                 self.talks[step] = unit.talk
 
-    def _item_started(self, record: Any) -> None:
+    def _on_item_started(self, record: Any) -> None:
         step, key = record.get("step"), record.get("item")
         if step in self._on_workers:
             self._untracked.setdefault((step, key), set()).add(self.segments)
         if self._is_part(step, key):
             return
-        done = self.items.get(step)
-        if done is not None:
-            # Retried: the previous attempt no longer counts.
-            done.remove(key)
-            done.stopped = None
-        unit = self._attempt(step, key, whole=self._rules.needed(step))
+        self._begin_again(step, key)
+        unit = self._attempt(step, key, whole=self.rules.needs_results(step))
         unit.index, unit.digest = record.get("index"), str(record.get("digest"))
         if unit.kind == "pipeline":
             self._has_parts = True
-            unit.parts = Scan(self._rules, self._read_file)
+            unit.parts = Scan(self.rules, self._read_file)
         self._begin(unit)
 
-    def _item_finished(self, record: Any) -> None:
+    def _on_item_finished(self, record: Any) -> None:
         step, key, status = record.get("step"), record.get("item"), record.get("status")
         self._came_back(step, key)
         unit = self._open.get((step, key))
@@ -628,47 +594,51 @@ class Scan:
             return
         unit.ended = record
         well = self._went_well(step, status)
-        if not well and (status not in _BADLY or self._rules.retry_failed):
+        if not well and (status not in _BADLY or self.rules.retry_failed):
             return
         del self._open[step, key]
         self._untracked.pop((step, key), None)
-        if not well and any(call for one in unit.attempts() for call in one.calls.made()):
+        if not well and any(call for one in unit.attempts() for call in one.calls.unrepeatable()):
             self._failed[step, key] = unit
         self.denials.update(unit.denials)
+        item = DoneItem(
+            key,
+            unit.index,
+            unit.digest,
+            status,
+            self._record(unit, record) if self.rules.needs_results(step) else None,
+            _code_of(record),
+            ExitCode.OK if well else _exit_code_of(record),
+        )
+        self._add_done(step, item, record, (unit.begun, self.last_seq))
+
+    def _begin_again(self, step: str, key: str) -> None:
+        """An item that is done has begun anew: what it was before no longer counts."""
+        done = self.items.get(step)
+        if done is not None:
+            done.remove(key)
+            done.stopped = None
+
+    def _add_done(
+        self, step: str, item: DoneItem, record: JsonObject, records: tuple[int, int]
+    ) -> None:
         done = self.items.get(step)
         if done is None:
-            done = self.items[step] = DoneItems(
-                self._rules.mask, tolerant=self._rules.tolerant(step)
-            )
-        record_of = self._record(unit, record) if self._rules.needed(step) else None
+            done = self.items[step] = DoneItems(self.rules.mask, tolerant=self.rules.tolerant(step))
         asks = self._kinds.get(step) in {"prompt", "pipeline"}
-        done.add(
-            DoneItem(
-                key,
-                unit.index,
-                unit.digest,
-                status,
-                record_of,
-                _code_of(record),
-                ExitCode.OK if well else _exit_code_of(record),
-            ),
-            _usage(record) if asks and not _spent_nothing(record) else None,
-            record.get("cost_usd") if asks else 0.0,
-            float(record.get("seconds") or 0.0),
-            (unit.begun, self.last_seq),
-        )
+        done.add(item, _item_usage(record) if asks else Spent(), records)
 
-    def _item_moved(self, record: Any) -> None:
+    def _on_item_moved(self, record: Any) -> None:
         if (done := self.items.get(record.get("step"))) is not None:
             done.move(record.get("item"), record.get("index"), self.last_seq)
 
-    def _noticed(self, record: JsonObject) -> None:
+    def _on_notice(self, record: JsonObject) -> None:
         step, code = record.get("step"), record.get("code")
         if code == TAKEN_OVER:
             self._take_over(step, record.get("item"), record)
         elif code in {MEDIA_KEPT, CALL_LOST} and (unit := self._unit(record)) is not None:
             if code == CALL_LOST:
-                unit.calls.lost(record)
+                unit.calls.mark_lost(record)
             else:
                 unit.calls.has_media = True
         elif code == CALLS_UNTRACKED:
@@ -684,7 +654,7 @@ class Scan:
             if not parts:
                 del self._untracked[step, item]
 
-    def _retried(self, record: JsonObject) -> None:
+    def _on_retry(self, record: JsonObject) -> None:
         # A request that is sent again has its turn; this is a step or an item that begins anew.
         if record.get("turn") is None:
             key = record.get("step"), record.get("item")
@@ -693,14 +663,14 @@ class Scan:
                 unit.ended = record
                 self._open[key] = replace(
                     unit,
-                    calls=unit.calls.emptied(),
+                    calls=unit.calls.empty_copy(),
                     ended=None,
                     talk=None if unit.talk is None else Talk(attempt=unit.talk.attempt + 1),
                     before=unit,
-                    parts=None if unit.parts is None else Scan(self._rules, self._read_file),
+                    parts=None if unit.parts is None else Scan(self.rules, self._read_file),
                 )
 
-    def _talked(self, record: Any) -> None:
+    def _add_to_talk(self, record: Any) -> None:
         unit = self._open.get((record.get("step"), record.get("item")))
         if unit is not None and unit.talk is not None:
             unit.talk.add(record)
@@ -712,27 +682,39 @@ class Scan:
             before.begun, before.index, before.digest = unit.begun, unit.index, unit.digest
             before.ended = None
             self._open[step, item] = before
-            self._talked(record)
+            self._add_to_talk(record)
 
     @property
     def questions(self) -> tuple[PastQuestion, ...]:
         """The questions so far, each with the first answer that it got.
 
-        Without those whose answer a call has used: it allows no other call (P6).
+        Without those whose answer a call has used: it allows no other call. Nor those that
+        somebody approved elsewhere: they are asked again.
         """
-        unspent = (one for one in self._questions.all(0.0) if one.id not in self._spent)
-        return tuple(map(_past_question, unspent))
+        left = self._spent | self._unsigned
+        return tuple(_past_question(one) for one in self._questions.all(0.0) if one.id not in left)
 
-    def _question(self, record: JsonObject) -> None:
-        try:
-            stamped = event_of(record)
-        except ValueError as error:
-            said = f"a record of type {record.get('type')!r} is not a valid event: {error}"
-            raise JournalError(said, where=f"record {record.get('seq')}") from error
-        if stamped is not None:
-            self._questions.take(stamped)
+    @property
+    def unsigned(self) -> set[str]:
+        """The questions with an approval that cannot be verified, and that no call has used."""
+        return self._unsigned - self._spent
 
-    def unfinished(self) -> Iterator[Open]:
+    def _on_question(self, record: JsonObject) -> None:
+        stamped = parse_event(record)
+        if stamped is None:
+            return
+        self._questions.take(stamped)
+        event, is_signed = stamped.event, self.rules.is_signed(record)
+        if isinstance(event, ApprovalAsked) and is_signed:
+            self.asked_here.add(event.id)
+        elif isinstance(event, ApprovalAnswered) and event.answer in {"approve", "always"}:
+            question = self._questions.get(event.id)
+            if question is None or question.answered is not event:
+                return
+            if not is_signed or event.digest != question.asked.digest:
+                self._unsigned.add(event.id)
+
+    def units_to_continue(self) -> Iterator[Open]:
         """The units that go on, within their conversations or with their `parts`."""
         for unit in self._open.values():
             if unit.latest.goes_on:
@@ -758,7 +740,7 @@ class Scan:
                 rest = item.removeprefix(str(unit.item)).removeprefix("/") or None
                 unit.parts.take({**record, "item": rest})
 
-    def _files_shown(self, record: Any) -> None:
+    def _on_context_files(self, record: Any) -> None:
         self.context_tag = str(record.get("tag"))
         if record.get("state") is None:
             return
@@ -768,42 +750,44 @@ class Scan:
         if record.get("item") is None:
             self.context_states[record.get("step")] = str(record.get("state"))
 
-    def _turn_finished(self, record: Any) -> None:
-        self.spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))
+    def _on_turn_finished(self, record: Any) -> None:
+        used = answer_usage(_usage(record), record.get("cost_usd"))
+        self._spending.add(used, record.get("step"))
         unit = self._unit(record)
         if unit is not None:
-            unit.calls.asked(record)
-            unit.spent.answer(_usage(record), record.get("cost_usd"))
-        self._talked(record)
+            unit.calls.add_requests(record)
+            unit.used.append(used)
+        self._add_to_talk(record)
 
-    def _tool_decided(self, record: JsonObject) -> None:
+    def _on_tool_decided(self, record: JsonObject) -> None:
         unit = self._unit(record)
         if unit is not None:
-            unit.calls.decided(record)
+            unit.calls.add_decision(record)
             if record.get("verdict") in REFUSED:
                 unit.denials += (intern(str(record.get("tool"))),)
         approval = record.get("approval")
         if approval is not None:
             self._approved[_place_of(record)] = str(approval)
 
-    def _tool_started(self, record: JsonObject) -> None:
+    def _on_tool_started(self, record: Any) -> None:
         approval = self._approved.pop(_place_of(record), None)
         if approval is not None:
             self._spent.add(approval)
-        self.spending.call(str(record.get("step")))
+        self._spending.add(_ONE_CALL, record.get("step"))
         unit = self._unit(record)
         if unit is not None:
-            unit.calls.started(record)
+            unit.calls.mark_started(record)
 
-    def _tool_finished(self, record: JsonObject) -> None:
-        self.spending.call_ended(record)
+    def _on_tool_finished(self, record: JsonObject) -> None:
+        calls = self._spending.calls
+        self._spending.calls = calls.plus(str(record.get("kind")), record.get("exit_code"))
         unit = self._unit(record)
         if unit is not None:
-            unit.calls.finished(record)
-        self._talked(record)
+            unit.calls.set_result(record)
+        self._add_to_talk(record)
 
     def _went_well(self, step: str, status: object) -> bool:
-        return status in _WELL or (status == "denied" and self._rules.tolerant(step))
+        return status in _WELL or (status == "denied" and self.rules.tolerant(step))
 
     def _begin(self, unit: Open) -> None:
         key = unit.step, unit.item
@@ -811,13 +795,13 @@ class Scan:
         if before is not None and before.parts is not None and before.goes_on:
             # Taken over as a whole, with the first record of the item.
             unit.parts, unit.calls, unit.before = before.parts, before.calls, before.before
-            unit.denials, unit.spent = before.denials, before.spent
+            unit.denials, unit.used = before.denials, before.used
         self._open[unit.step, unit.item] = unit
 
     def _attempt(self, step: str, item: str | None, *, whole: bool) -> Open:
         kind = str(self._kinds.get(step))
         calls = Calls(
-            self._rules.repeatable(step), self._read_file, whole=whole or kind != "pipeline"
+            self.rules.repeatable(step), self._read_file, whole=whole or kind != "pipeline"
         )
         talk = Talk() if kind == "prompt" else None
         return Open(
@@ -826,20 +810,19 @@ class Scan:
             self.last_seq,
             step,
             kind,
-            self._rules.retry_failed,
+            self.rules.retry_failed,
             item,
             talk=talk,
-            changed=self._rules.kind(step) != kind,
+            changed=self.rules.kind(step) != kind,
         )
 
     def _is_part(self, step: str, item: str | None) -> bool:
-        """Whether this is a part of an item, which is completed or run again as a whole."""
+        """True for a part of an item, which is completed or run again as a whole."""
         if item is None or "/" not in step:
             return False
         return any(unit in self._open for unit in owners(step, item) if unit[0] != step)
 
     def _unit(self, record: JsonObject) -> Open | None:
-        """The unit of a record."""
         unit = self._open.get((record.get("step"), record.get("item")))
         if unit is not None:
             return unit
@@ -853,7 +836,7 @@ class Scan:
             status=record.get("status"),
             text=record.get("text"),
             output=record.get("output"),
-            calls=unit.calls.used(record.get("output")),
+            calls=unit.calls.results(record.get("output")),
             usage=_usage(record),
             cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),
@@ -861,7 +844,7 @@ class Scan:
 
 
 def tags(texts: Iterable[str | None]) -> bool:
-    """Whether a text was changed by masking."""
+    """True if a text was changed by masking."""
     return any(text is not None and "<secret:" in text for text in texts)
 
 
@@ -871,20 +854,21 @@ def within(outer: str | None, own: str | None) -> str | None:
 
 
 def _place_of(record: JsonObject) -> tuple[Any, ...]:
-    return tuple(record.get(key) for key in ("step", "item", "turn", "call"))
+    get = record.get
+    return get("step"), get("item"), get("turn"), get("call")
 
 
 def _past_question(question: Question) -> PastQuestion:
     asked, given = question.asked, question.answered
-    expires = None if asked.expires is None else seconds(asked.expires)
+    expires = None if asked.expires is None else question.expires_at
     end = None if given is None else QuestionEnd(given.answer, given.by, given.way, given.note)
     return PastQuestion(asked.id, asked.place, asked.digest, expires, end)
 
 
-def _spent_nothing(record: Any) -> bool:
-    """See `records.spent_nothing`."""
-    unanswered = record.get("status") == "failed" and record.get("cost_usd") == 0
-    return (unanswered and _usage(record) == Usage()) or record.get("status") == "skipped"
+def _item_usage(record: Any) -> Spent:
+    usage, cost, status = _usage(record), record.get("cost_usd"), record.get("status")
+    nothing = status == "skipped" or (status == "failed" and cost == 0 and usage == Usage())
+    return Spent(usage=None if nothing else usage, cost_usd=cost)
 
 
 def _usage(record: JsonObject) -> Usage:

@@ -1,4 +1,4 @@
-"""Converts the records of a journal to the state of a resumed run (B3), with conversations."""
+"""Converts the records of a journal to the state of a resumed run, with conversations."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,22 +10,21 @@ from aish.agent.converse import Earlier
 from aish.agent.restore import TURN_ADDED, RecordedTurns, Restorer, TurnsLostError
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import SECRETS, ReadFile
-from aish.config.model import Step
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
 from aish.core.messages import AssistantTurn, Finish, History, Turn, Usage
 from aish.core.phrases import counted
-from aish.core.text import safe_utf8
 from aish.core.tools import ToolCall
-from aish.engine.execution.step import KINDS
-from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import NamedCalls, ResumeRefusedError, ResumeState, Unfinished
 from aish.engine.steps.context import CALLS_REPEATED
-from aish.engine.steps.prompt import continued
-from aish.features.resume.scan import Open, Rules, Scan, Talk, tags, within
-from aish.features.resume.unknown_calls import RepeatableTools, check_calls
+from aish.engine.steps.prompt import step_to_continue
+from aish.features.resume.plain_items import scan_journal
+from aish.features.resume.rules import Rules
+from aish.features.resume.scan import Open, Scan, Talk, tags, within
+from aish.features.resume.unknown_calls import check_calls
+from aish.journal.reader import JournalReading
 from aish.system.secrets.secrets import Secrets
 
 _MASKED_TEXT = (
@@ -56,40 +55,34 @@ class Conversations:
         self._states = states
         self._before = dict(_links(plan))
         self._read_file = read_file
-        self._restore = partial(_restored, plan.secrets, _unset_secrets(plan))
+        self._restore = partial(_restore_secrets, plan.secrets, _unset_secrets(plan))
         self.notices: list[Notice] = []
 
     def put_into(self, done: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
-        """The completed steps, with the conversation of each that an open step continues.
-
-        Raises:
-            UsageError: a record of the journal is not a turn.
-        """
+        """The completed steps, with the conversation of each that an open step continues."""
         found = dict(done)
         wanted = {before for step, before in self._before.items() if step not in done}
         for step in wanted & found.keys():
             turns = self._of(step)
             history = None if turns is None else tuple(turns)
-            found[step] = replace(found[step], history=history, files=self._files_of(step))
+            # If the state of its files is lost, they are shown again.
+            files = self._read(self._states.get(step))
+            found[step] = replace(found[step], history=history, files=files)
         return found
 
-    def unfinished(self, unit: Open) -> Unfinished:
-        """The conversation of a step or an item that goes on within it (A10), or its only call.
-
-        Raises:
-            UsageError: a record of the journal is not a turn.
-        """
-        spent, talk, recorded = unit.spent.spent(0.0), unit.talk, unit.turns
+    def conversation_of(self, unit: Open) -> Unfinished:
+        """The conversation of a step or an item that goes on within it, or its only call."""
+        spent, talk, recorded = unit.spent, unit.talk, unit.turns
         if talk is None or recorded is None:
             assert unit.result is not None, "it goes on"
             return Unfinished((), Earlier(calls=(unit.result,)), 0, spent)
         before = None if recorded.anew else self._before.get(unit.step)
         begin = () if before is None else self._of(before) or ()
-        restored = self._restored(unit.step, unit.item, recorded.unfinished, begin)
+        restored = self._restore_turns(unit.step, unit.item, recorded.unfinished, begin)
         turns = tuple(restored.turns)
         answer = None if recorded.answer is None else _last_answer(recorded.answer, turns)
         last: Any = talk.answers[-1].get("turn") if talk.answers else 0
-        ended = tuple(unit.calls.used_by_turn())
+        ended = tuple(unit.calls.results_by_turn())
         over = len(talk.answers) - (answer is not None)
         earlier = Earlier(
             turns=len(talk.answers),
@@ -108,10 +101,6 @@ class Conversations:
         )
         turn = last - len(talk.answers)
         return Unfinished(turns, earlier, turn, spent, self._read(talk.files))
-
-    def _files_of(self, step: str) -> JsonObject | None:
-        """What the conversation has of its files; if that is lost, they are shown again."""
-        return self._read(self._states.get(step))
 
     def _read(self, name: str | None) -> JsonObject | None:
         data = None if name is None else self._read_file(name)
@@ -135,7 +124,7 @@ class Conversations:
                 recorded.end_round()
             except TurnsLostError:
                 return None
-            turns = self._restored(step, None, recorded.turns, turns).turns
+            turns = self._restore_turns(step, None, recorded.turns, turns).turns
         return turns
 
     def _link(self, step: str) -> str | None:
@@ -144,18 +133,17 @@ class Conversations:
         anew = recorded is not None and recorded.anew
         return None if anew else self._before.get(step)
 
-    def _restored(
+    def _restore_turns(
         self, step: str, item: str | None, told: Sequence[JsonObject], begin: Sequence[Turn]
     ) -> History:
         restorer = Restorer(self._read_file, begin, self._restore)
         for turn in told:
             restorer.take({"type": TURN_ADDED, "added": turn})
-        restored = restorer.so_far()
         place = Place(step, within(self._item, item))
-        self.notices += [Notice(place, "warning", "media_lost", said) for said in restored.lost]
+        self.notices += [Notice(place, "warning", "media_lost", said) for said in restorer.lost]
         if tags([json_text(turn) for turn in told if not turn.get(SECRETS)]):
             self.notices.append(Notice(place, "warning", "resumed_masked", _MASKED_TEXT))
-        return restored.history
+        return restorer.history
 
 
 def _unset_secrets(plan: Plan) -> frozenset[str]:
@@ -164,7 +152,7 @@ def _unset_secrets(plan: Plan) -> frozenset[str]:
     return own.union(*map(_unset_secrets, plan.inner.values()))
 
 
-def _restored(secrets: Secrets, unset: frozenset[str], told: JsonValue) -> JsonValue:
+def _restore_secrets(secrets: Secrets, unset: frozenset[str], told: JsonValue) -> JsonValue:
     """A turn with its secrets; a reference in its place must not reach a model or a tool.
 
     Raises:
@@ -196,9 +184,9 @@ def _last_answer(record: Any, turns: Sequence[Turn]) -> Assembled:
 
 
 def _links(plan: Plan, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each step that continues another one, and that one, by their ids in events."""
+    """Each step that continues another one, with the latter, by their ids in events."""
     for step in plan.steps:
-        before = continued(step)
+        before = step_to_continue(step)
         if before is not None:
             yield prefix + step.id, prefix + before
     for id, inner in plan.inner.items():
@@ -206,7 +194,7 @@ def _links(plan: Plan, prefix: str = "") -> Iterator[tuple[str, str]]:
 
 
 def read_resume_state(
-    records: Iterable[JsonObject],
+    records: JournalReading | Iterable[JsonObject],
     plan: Plan,
     run: str,
     *,
@@ -223,9 +211,12 @@ def read_resume_state(
         JournalError: the journal is damaged.
         ResumeRefusedError: a call might be repeated without consent.
     """
-    scan = Scan(_rules(plan, retry_failed=retry_failed), read_file)
-    for record in records:
-        scan.take(record)
+    scan = Scan(Rules(plan, run, retry_failed=retry_failed), read_file)
+    if isinstance(records, JournalReading):
+        scan_journal(records, scan)
+    else:
+        for record in records:
+            scan.take(record)
     if scan.started is None:
         raise ResumeRefusedError("the run was killed before it started", where=run, hint=_ANEW)
     named = NamedCalls()
@@ -237,8 +228,8 @@ def read_resume_state(
     state = _done(scan, plan, run, read_file, told)
     return replace(
         state,
-        spent=scan.spending.spent(),
-        by_step=scan.spending.by_step(),
+        spent=replace(scan.spending.whole, seconds=scan.time.seconds),
+        by_step=scan.spending.steps,
         denials=scan.denials,
         calls=scan.spending.calls,
         begun=scan.begun,
@@ -261,27 +252,27 @@ def _done(
     told: list[Notice],
     item: str | None = None,
 ) -> ResumeState:
-    """What the whole run has done, or an item that is a pipeline; adds notices to `told`."""
+    """The state of the run, or of an item that is a pipeline; adds notices to `told`."""
     conversations = Conversations(scan.talks, scan.context_states, plan, read_file, item)
     unfinished: dict[tuple[str, str | None], Unfinished] = {}
     parts: dict[tuple[str, str], ResumeState] = {}
     made: dict[tuple[str, str | None], UsedCall] = {}
-    for unit in scan.unfinished():
+    for unit in scan.units_to_continue():
         call = unit.calls.first_made()
         if call is not None:
             made[unit.step, unit.item] = call
         if unit.parts is None:
-            unfinished[unit.step, unit.item] = conversations.unfinished(unit)
+            unfinished[unit.step, unit.item] = conversations.conversation_of(unit)
         elif unit.item is not None:
             inner = within(item, unit.item)
             parts[unit.step, unit.item] = _done(unit.parts, plan, run, read_file, told, inner)
-    steps = conversations.put_into(_steps(scan, _Plans(plan)))
+    steps = conversations.put_into(_steps(scan))
     told += conversations.notices
     return ResumeState(run, steps, scan.items, unfinished=unfinished, parts=parts, made=made)
 
 
 def _is_complete(scan: Scan) -> bool:
-    """Whether the run ended successfully, so that nothing is left to do."""
+    """True if the run ended successfully, so that nothing is left to do."""
     finished: Any = scan.finished
     return finished is not None and finished["exit"]["code"] == 0
 
@@ -289,76 +280,12 @@ def _is_complete(scan: Scan) -> bool:
 _ANEW = "start a new run, without `--resume`; nothing is lost"
 
 
-def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
-    found = _Plans(plan)
-    return Rules(
-        repeatable=found.repeatable,
-        kind=found.kind,
-        needed=found.needed,
-        tolerant=found.tolerant,
-        retry_failed=retry_failed,
-        mask=lambda key: safe_utf8(plan.secrets.mask(key)),
-    )
-
-
-class _Plans:
-    """Properties of a step in the plan, or in the plan of its sub-pipeline."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._repeatable: dict[str, RepeatableTools] = {}
-        self._needed: dict[str, bool] = {}
-        self._steps: dict[str, Step | None] = {}
-
-    def repeatable(self, step: str) -> RepeatableTools:
-        """The tools that the step may call again."""
-        above = step.rpartition("/")[0]
-        if above not in self._repeatable:
-            self._repeatable[above] = RepeatableTools(self._of(step))
-        return self._repeatable[above]
-
-    def needed(self, step: str) -> bool:
-        """Whether anything reads the results of the step's items."""
-        if step not in self._needed:
-            read = steps_read(self._of(step).pipeline)
-            self._needed[step] = step.rpartition("/")[2] in read
-        return self._needed[step]
-
-    def kind(self, step: str) -> str | None:
-        """The kind of the step, if there is one."""
-        found = self._step(step)
-        return None if found is None else KINDS[type(found)]
-
-    def tolerant(self, step: str) -> bool:
-        """Whether a denial does not fail the step."""
-        found = self._step(step)
-        return found is not None and found.on_denied == "continue"
-
-    def has_items(self, step: str) -> bool:
-        """Whether the step runs over items, however many there are."""
-        found = self._step(step)
-        return found is not None and found.flow.foreach is not None
-
-    def _step(self, step: str) -> Step | None:
-        if step not in self._steps:
-            id = step.rpartition("/")[2]
-            found = (one for one in self._of(step).steps if one.id == id)
-            self._steps[step] = next(found, None)
-        return self._steps[step]
-
-    def _of(self, step: str) -> Plan:
-        plan = self._plan
-        for id in step.split("/")[:-1]:
-            plan = plan.inner.get(id, plan)
-        return plan
-
-
-def _steps(scan: Scan, plans: _Plans) -> dict[str, StepRecord]:
+def _steps(scan: Scan) -> dict[str, StepRecord]:
     """The completed steps; those with items include their completed items."""
     found = dict(scan.steps)
     for step, record in scan.steps.items():
         items = scan.items.get(step)
-        if items is not None or plans.has_items(step):
+        if items is not None or scan.rules.has_items(step):
             kept = () if items is None else items.records()
             calls = tuple(call for item in kept for call in item.record.calls)
             found[step] = replace(record, items=kept, calls=calls)
@@ -368,12 +295,21 @@ def _steps(scan: Scan, plans: _Plans) -> dict[str, StepRecord]:
 def _notices(scan: Scan, run: str) -> Iterator[Notice]:
     done = [counted(len(scan.steps), "step")] if scan.steps else []
     items = sum(len(items) for items in scan.items.values())
-    done += [counted(items, "item")] if items else []
+    if items:
+        failed = sum(one.failed for one in scan.items.values())
+        done.append(counted(items, "item") + (f" ({failed:,} failed)" if failed else ""))
     what = " and ".join(done) or "nothing"
     verb = "is" if [len(scan.steps), items] in ([0, 0], [1, 0], [0, 1]) else "are"
     yield Notice(Place(), "info", "resumed", f"run {run} is resumed: {what} {verb} done")
+    for id in sorted(scan.unsigned):
+        if id in scan.asked_here:
+            said = f"another program wrote the approval of question `{id}` into the journal"
+            raise ResumeRefusedError(said, where=run, hint="start a new run, without `--resume`")
+        said = f"question `{id}` was approved elsewhere or by an older version: it is asked again"
+        yield Notice(Place(), "warning", "asked_again", said)
     for step, record in scan.steps.items():
-        if tags((record.text, _as_text(record))):
+        output = None if record.output is None else json_text(record.output)
+        if tags((record.text, output)):
             yield Notice(Place(step), "warning", "resumed_masked", _MASKED)
 
 
@@ -381,7 +317,3 @@ _MASKED = (
     "the result of this step contained a secret; the journal has only its name, and so have "
     "later steps that read it"
 )
-
-
-def _as_text(record: StepRecord) -> str | None:
-    return None if record.output is None else json_text(record.output)

@@ -1,4 +1,4 @@
-"""Calls that a resumed run would make again, or whose outcome is unknown (B3).
+"""Calls that a resumed run would make again, or whose outcome is unknown.
 
 Tools that only read, or that a rule calls idempotent, may be called again.
 """
@@ -9,14 +9,11 @@ from typing import Any, Literal
 from aish.core.json import JsonObject, json_text
 from aish.core.phrases import counted, first_lines, shorten
 from aish.core.text import for_line
-from aish.core.tools import Annotations, Tool, ToolName
-from aish.engine.plan.plan import Plan
 from aish.engine.resume_state import CallsNamedError, NamedCalls
 from aish.features.resume.scan import Call, Open, Scan
-from aish.packs.catalogue import own_name, tools_of
 
 SHOWN = 10
-"""How many calls of a kind a message names."""
+"""The number of calls of a kind that a message names."""
 _LONGEST = 119
 _HINT = (
     "check their outcome; `--retry-unknown` runs what is not finished again, calls included; "
@@ -36,13 +33,15 @@ def check_calls(scan: Scan, *, retry_failed: bool, retry_unknown: bool) -> Named
     for step, item in sorted(scan.untracked):
         reason: _Reason = "lost, allowed" if retry_unknown else "lost"
         found[reason].append({"outcome": "lost", "step": step, "item": item})
-    for unit, call, goes_on in scan.left():
+    for unit, call, goes_on in scan.calls_to_repeat():
         if call.unknown:
-            found["allowed" if retry_unknown else "unknown"].append(_told("unknown", unit, call))
+            found["allowed" if retry_unknown else "unknown"].append(
+                _call_object("unknown", unit, call)
+            )
         elif not goes_on:
             reason = "allowed" if retry_unknown else _reason(unit, call, retry_failed=retry_failed)
-            found[reason].append(_told("known", unit, call))
-    named = _named(found)
+            found[reason].append(_call_object("known", unit, call))
+    named = _describe(found)
     if any(found[reason] for reason in _REFUSED):
         only_lost = len(found["lost"]) == len(named.calls)
         raise CallsNamedError(named, _HINT_LOST if only_lost else _HINT)
@@ -88,7 +87,7 @@ def _again(count: int, why: str) -> str:
     return f"{counted(count, 'call')} may be made again, as {why}:"
 
 
-def _named(found: Mapping[_Reason, Sequence[JsonObject]]) -> NamedCalls:
+def _describe(found: Mapping[_Reason, Sequence[JsonObject]]) -> NamedCalls:
     message: list[str] = []
     lines: list[str] = []
     for reason, group in found.items():
@@ -100,7 +99,7 @@ def _named(found: Mapping[_Reason, Sequence[JsonObject]]) -> NamedCalls:
     return NamedCalls(calls, "\n".join(message), tuple(lines))
 
 
-def _told(outcome: str, unit: Open, call: Call) -> JsonObject:
+def _call_object(outcome: str, unit: Open, call: Call) -> JsonObject:
     place: JsonObject = {"outcome": outcome, "step": unit.step, "item": unit.item}
     return {**place, "tool": call.tool, "time": call.began, "arguments": call.arguments}
 
@@ -117,36 +116,3 @@ def _line(call: JsonObject, *, whole: bool = False) -> str:
 
 def _short(text: str) -> str:
     return shorten(for_line(text), _LONGEST)
-
-
-class RepeatableTools:
-    """Tools that only read, by aish's rule or a pack's own mark, or are called `idempotent`.
-
-    Claims of servers about their tools do not count (P5).
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self._policy = plan.policy
-        self._packs = {server.entry.alias: server.entry.pack for server in plan.servers}
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, tool: str) -> bool:
-        """Whether calls of `alias__name` may be made again."""
-        known = self._known.get(tool)
-        if known is None:
-            known = self._known[tool] = self._find(tool)
-        return known
-
-    def _find(self, tool: str) -> bool:
-        alias, _, name = tool.partition("__")
-        own = own_name(self._packs.get(alias, ()), name)
-        marks = dict(tools_of(self._packs.get(alias, ()))).get(own)
-        shaped = Tool(
-            ToolName(alias, own),
-            wire=tool,
-            description="",
-            input_schema={},
-            annotations=Annotations(),
-            parallel=marks is not None and marks.parallel,
-        )
-        return self._policy.is_repeatable(shaped)

@@ -1,4 +1,4 @@
-"""Applies staged calls: in order, each once, until one does not succeed (B16).
+"""Applies staged calls: in order, each once, until one does not succeed.
 
 Selects the calls that are due, checks that they still mean what was reviewed (same servers, same
 tools), and runs them.
@@ -25,26 +25,19 @@ from aish.core.errors import (
     UsageError,
     did_you_mean,
 )
-from aish.core.events import (
-    CallCounts,
-    Event,
-    Exit,
-    Place,
-    RunFinished,
-    StepFinished,
-    StepStarted,
-)
+from aish.core.events import CallCounts, Exit, Place, StepStarted
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, canonical
-from aish.core.messages import Usage
+from aish.core.messages import Spent
 from aish.core.phrases import counted, first_of
-from aish.core.protocols import Emit
 from aish.core.tools import Tool
 from aish.engine.cancellation import Interrupt, interruptible
 from aish.engine.environment import RunEnvironment
-from aish.engine.execution.run import run_started
-from aish.engine.final import FinalState, decide_exit, status_of
-from aish.engine.plan.lock import known_tool, lock_of, locked_tool_named, pin_now, summary
+from aish.engine.execution.graph import end_event
+from aish.engine.execution.run import HeldEvents, finish_run, run_started
+from aish.engine.final import FinalState, decide_exit
+from aish.engine.limits import Spending
+from aish.engine.plan.lock import find_locked_tool, known_tool, lock_of, pin_now, summary
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked
 from aish.engine.records import StepRecord
@@ -67,7 +60,7 @@ _AGAIN = "run the pipeline again to stage and review new calls"
 
 
 @frozen
-class Against:
+class Objection:
     """An objection to a call, and the exit code of `aish apply` for it."""
 
     text: str
@@ -75,7 +68,7 @@ class Against:
 
 
 def address_problem(call: StagedCall, pipeline: Pipeline | None, secrets: Secrets) -> str | None:
-    """How a call's server differs from the one it was staged for."""
+    """Describe how a call's server differs from the one it was staged for."""
     if pipeline is None:
         return f"the step `{call.home}` does not run a sub-pipeline any more"
     now = pins_of(pipeline, secrets)
@@ -105,37 +98,23 @@ def require_addresses(
             raise _differs(call, problem)
 
 
-def require_definition(call: StagedCall, tool: Tool | None, secrets: Secrets) -> Tool:
-    """The tool of a call, if its definition is unchanged since the call was staged.
-
-    Raises:
-        LockDiffersError: it does not, or has no such tool.
-    """
-    if tool is None:
-        raise _differs(call, f"no server offers the tool `{call.name}`")
-    if pin_now(tool, secrets).sha256 != call.definition:
-        said = f"the tool `{call.name}` is not described as it was when the call was staged"
-        raise _differs(call, said)
-    return tool
-
-
-def expected_problems(
+def find_objections(
     call: StagedCall, pipeline: Pipeline | None, policy: Policy, secrets: Secrets
-) -> Iterator[Against]:
+) -> Iterator[Objection]:
     """Objections to a call that are known without asking a server."""
     problem = address_problem(call, pipeline, secrets)
     if pipeline is None or problem:
-        yield Against(problem or "", ExitCode.LOCK)
+        yield Objection(problem or "", ExitCode.LOCK)
         return
     lock = lock_of(pipeline)
     tool = known_tool(call.name, pipeline, lock)
-    locked = None if lock is None else locked_tool_named(call.name, pipeline, lock)
+    locked = None if lock is None else find_locked_tool(call.name, pipeline, lock)
     if locked is not None and pin_now(locked, secrets).sha256 != call.definition:
-        said = f"the lock has `{call.name}` otherwise than the call was staged with"
-        yield Against(said, ExitCode.LOCK)
+        message = f"the lock has `{call.name}` otherwise than the call was staged with"
+        yield Objection(message, ExitCode.LOCK)
     unknown = Tool(name=call.name, wire=str(call.name), description="", input_schema={})
     if ruling := forbidden(policy, tool or unknown, call.arguments):
-        yield Against(f"denied: {ruling.reason}", ExitCode.DENIED)
+        yield Objection(f"denied: {ruling.reason}", ExitCode.DENIED)
 
 
 def _differs(call: StagedCall, problem: str) -> LockDiffersError:
@@ -165,7 +144,7 @@ def place_of(call: StagedCall) -> Place:
 
 
 GRACE = 10.0
-"""Seconds that a call in flight has after the first Ctrl-C (B14)."""
+"""Seconds that a call in flight has after the first Ctrl-C."""
 
 _TURNS = 3
 
@@ -210,192 +189,143 @@ class Application:
     end: Exit
 
 
-@slotted
-class _Progress:
-    """The state so far; read at the end, also after an error."""
+async def apply_calls(job: Job, environment: RunEnvironment) -> Application:
+    """Make the calls of a job; every failure becomes part of the result."""
+    held = HeldEvents(environment.emit)
+    return await _Run(job, environment, held, environment.clock.monotonic()).to_its_end()
 
+
+@slotted
+class _Run:
+    """The run that applies calls, and its state so far, which is read also after an error."""
+
+    job: Job
+    environment: RunEnvironment
+    held: HeldEvents
+    began: float
     records: list[StepRecord] = field(default_factory=list)
     used: dict[str, UsedCall] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
-    early: list[Event] = field(default_factory=list)
-    started: bool = False
     stopping: bool = False
     error: AishError | None = None
     boxes: dict[str, Toolbox] = field(default_factory=dict)
 
-    @property
-    def in_flight(self) -> bool:
-        """Whether a call was sent and has not returned."""
-        return any(id not in self.used for id in self.begun)
+    async def to_its_end(self) -> Application:
 
+        def end(code: ExitCode) -> None:
+            self.stopping = True
+            if code is ExitCode.INTERRUPTED and any(id not in self.used for id in self.begun):
+                # A sent call may still report its end: otherwise its outcome would be unknown.
+                scope.deadline = anyio.current_time() + GRACE
+            else:
+                scope.cancel()
 
-async def apply_calls(job: Job, environment: RunEnvironment) -> Application:
-    """Make the calls of a job; every failure becomes part of the result."""
-    begun = environment.clock.monotonic()
-    progress = _Progress()
+        with anyio.CancelScope() as scope, interruptible(end) as interrupt:
+            try:
+                await self._open_and_apply()
+            except AishError as error:
+                self.error = error
+            except Exception as error:
+                self.error = InternalError(f"{type(error).__name__}: {error}")
+                self._end(interrupt)
+                raise
+        return self._end(interrupt)
 
-    def end(code: ExitCode) -> None:
-        progress.stopping = True
-        if code is ExitCode.INTERRUPTED and progress.in_flight:
-            # A sent call may still report its end: otherwise its outcome would be unknown.
-            scope.deadline = anyio.current_time() + GRACE
-        else:
-            scope.cancel()
+    async def _open_and_apply(self) -> None:
+        job, opening = self.job, self.environment.with_emit(self.held)
+        async with AsyncExitStack() as stack:
+            for home, plan in job.plans.items():
+                below = replace(opening, prefix=f"{home}/" if home else "")
+                self.boxes[home] = await stack.enter_async_context(open_toolbox(plan, below))
+            self._start()
+            for home, box in self.boxes.items():
+                require_servers(job.plans[home], box.servers)
+                require_lock(box.tools)
+            for call in job.calls:
+                self._require_tool(call)
+            for call in job.calls:
+                # Let the loop call the handler of a signal that has come: that takes some turns.
+                for _ in range(_TURNS):
+                    await anyio.lowlevel.checkpoint()
+                if self.stopping or not await self._make(call):
+                    return
 
-    with anyio.CancelScope() as scope, interruptible(end) as interrupt:
+    async def _make(self, call: StagedCall) -> bool:
+        """Make a call as a step of its own; returns whether the next one may follow."""
+        place, emit = Place(step=place_of(call).step), self.boxes[call.home].runtime.emit
+        emit(StepStarted(place, "call"))
+        used = self.used[call.id] = await self._send(call)
+        output = output_of(used)
+        record = tool_record(str(place.step), "call", used, on_denied="fail", output=output)
+        record = replace(record, seconds=used.seconds)
+        self.records.append(record)
+        emit(end_event(record, place))
+        return record.exit_code is ExitCode.OK
+
+    async def _send(self, call: StagedCall) -> UsedCall:
+        job, runtime = self.job, self.boxes[call.home].runtime
+        # Again: its server may have changed the tool since the last call.
+        ready = await propose(self._require_tool(call), call.arguments, runtime, place_of(call))
+        if isinstance(ready, UsedCall):
+            return ready
         try:
-            await _open_and_apply(job, environment, progress)
-        except AishError as error:
-            progress.error = error
-        except Exception as error:
-            progress.error = InternalError(f"{type(error).__name__}: {error}")
-            _end(job, environment, progress, interrupt, begun)
-            raise
-    return _end(job, environment, progress, interrupt, begun)
+            job.log.begin(call, job.id)
+            self.begun.add(call.id)
+            used = await dispatch(ready, runtime)
+            job.log.end(call, job.id, used.kind)
+        except OSError as error:
+            raise StepFailedError(
+                f"the result of the call `{call.id}` cannot be written: {error.strerror}",
+                hint="nothing more is called",
+            ) from error
+        return used
 
+    def _require_tool(self, call: StagedCall) -> Tool:
+        """The tool of a call, if unchanged since the call was staged."""
+        tools = self.boxes[call.home].tools
+        tool = tools.by_name(call.name)
+        if tool is None:
+            tools.require(call.name)
+            raise _differs(call, f"no server offers the tool `{call.name}`")
+        if pin_now(tool, self.job.secrets).sha256 != call.definition:
+            message = f"the tool `{call.name}` is not described as it was when the call was staged"
+            raise _differs(call, message)
+        return tool
 
-async def _open_and_apply(job: Job, environment: RunEnvironment, progress: _Progress) -> None:
-    opening = environment.with_emit(_held_back(environment.emit, progress))
-    async with AsyncExitStack() as stack:
-        for home, plan in job.plans.items():
-            below = replace(opening, prefix=f"{home}/" if home else "")
-            box = await stack.enter_async_context(open_toolbox(plan, below))
-            progress.boxes[home] = box
-        _start(job, environment, progress)
-        for home, box in progress.boxes.items():
-            require_servers(job.plans[home], box.servers)
-            require_lock(box.tools)
-        for call in job.calls:
-            _fitting(call, progress.boxes[call.home], job)
-        for call in job.calls:
-            await _hear_signals()
-            if progress.stopping or not await _one(call, job, progress):
-                return
-
-
-async def _hear_signals() -> None:
-    """Let the loop call the handler of a signal that has come: that takes it some turns."""
-    for _ in range(_TURNS):
-        await anyio.lowlevel.checkpoint()
-
-
-async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
-    """Make a call as a step of its own; returns whether the next one may follow."""
-    place, box = place_of(call), progress.boxes[call.home]
-    emit = box.runtime.emit
-    emit(StepStarted(Place(step=place.step), "call"))
-    used = await _sent(call, job, box, progress)
-    progress.used[call.id] = used
-    record = tool_record(str(place.step), "call", used, on_denied="fail", output=output_of(used))
-    record = replace(record, seconds=used.seconds)
-    progress.records.append(record)
-    emit(
-        StepFinished(
-            place=Place(step=place.step),
-            status=record.status,
-            text=record.text,
-            output=record.output,
-            usage=Usage(),
-            cost_usd=None,
-            seconds=record.seconds,
-            error=record.failure,
-            exit_code=int(record.exit_code),
+    def _start(self) -> None:
+        servers = tuple(
+            replace(server, alias=f"{home}/{server.alias}" if home else server.alias)
+            for home, box in self.boxes.items()
+            for server in box.servers
         )
-    )
-    return record.exit_code is ExitCode.OK
+        job, environment = self.job, self.environment
+        started = run_started(job.plans[""], job.options, servers, environment)
+        environment.emit(replace(started, applies=job.run))
+        self.held.release()
 
+    def _end(self, interrupt: Interrupt) -> Application:
+        if not self.held.started:
+            self._start()
+        others = tuple(error for box in self.boxes.values() for error in lock_errors(box.tools))
+        end = decide_exit(FinalState(tuple(self.records), self.error, interrupt.code, others))
+        attempts = tuple(map(self._attempt, self.job.calls))
+        calls = CallCounts()
+        for used in self.used.values():
+            calls = calls.plus(used.kind, used.exit_code)
+        denials = Counter(str(one.call.name) for one in attempts if one.outcome == "denied")
+        spending = Spending(whole=Spent(cost_usd=None), calls=calls, denials=denials)
+        return Application(attempts, finish_run(self.environment, end, self.began, spending))
 
-async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -> UsedCall:
-    # Again: its server may have changed the tool since the last call.
-    tool = _fitting(call, box, job)
-    ready = await propose(tool, call.arguments, box.runtime, place_of(call))
-    if isinstance(ready, UsedCall):
-        return ready
-    try:
-        job.log.begin(call, job.id)
-        progress.begun.add(call.id)
-        used = await dispatch(ready, box.runtime)
-        job.log.end(call, job.id, used.kind)
-    except OSError as error:
-        raise StepFailedError(
-            f"the result of the call `{call.id}` cannot be written: {error.strerror}",
-            hint="nothing more is called",
-        ) from error
-    return used
-
-
-def _fitting(call: StagedCall, box: Toolbox, job: Job) -> Tool:
-    """The tool of a call, if unchanged since the call was staged."""
-    tool = box.tools.by_name(call.name)
-    if tool is None:
-        box.tools.require(call.name)
-    return require_definition(call, tool, job.secrets)
-
-
-def _held_back(emit: Emit, progress: _Progress) -> Emit:
-    """Buffers server messages until `run.started`, which has to come first."""
-
-    def listening(event: Event) -> None:
-        if progress.started:
-            emit(event)
-        else:
-            progress.early.append(event)
-
-    return listening
-
-
-def _start(job: Job, environment: RunEnvironment, progress: _Progress) -> None:
-    progress.started = True
-    servers = tuple(
-        replace(server, alias=f"{home}/{server.alias}" if home else server.alias)
-        for home, box in progress.boxes.items()
-        for server in box.servers
-    )
-    started = run_started(job.plans[""], job.options, servers, environment)
-    environment.emit(replace(started, applies=job.run))
-    for event in progress.early:
-        environment.emit(event)
-    progress.early.clear()
-
-
-def _end(
-    job: Job, environment: RunEnvironment, progress: _Progress, interrupt: Interrupt, begun: float
-) -> Application:
-    if not progress.started:
-        _start(job, environment, progress)
-    others = tuple(error for box in progress.boxes.values() for error in lock_errors(box.tools))
-    state = FinalState(tuple(progress.records), progress.error, interrupt.code, others)
-    end = decide_exit(state)
-    attempts = tuple(_attempt(call, progress) for call in job.calls)
-    calls = CallCounts()
-    for used in progress.used.values():
-        calls = calls.plus(used.kind, used.exit_code)
-    environment.emit(
-        RunFinished(
-            status=status_of(end.code),
-            exit=end,
-            outputs=None,
-            usage=Usage(),
-            cost_usd=None,
-            seconds=environment.clock.monotonic() - begun,
-            denials=Counter(str(one.call.name) for one in attempts if one.outcome == "denied"),
-            folder=environment.folder.shown,
-            calls=calls,
-        )
-    )
-    return Application(attempts, end)
-
-
-def _attempt(call: StagedCall, progress: _Progress) -> Attempt:
-    used = progress.used.get(call.id)
-    if used is None:
-        return Attempt(call, "unknown" if call.id in progress.begun else "not_tried")
-    if used.kind == "ok":
-        return Attempt(call, "applied", used)
-    if used.kind == "denied":
-        return Attempt(call, "denied", used)
-    uncertain = used.kind == "transport_error"
-    return Attempt(call, "unknown" if uncertain else "failed", used)
+    def _attempt(self, call: StagedCall) -> Attempt:
+        used = self.used.get(call.id)
+        if used is None:
+            return Attempt(call, "unknown" if call.id in self.begun else "not_tried")
+        if used.kind == "ok":
+            return Attempt(call, "applied", used)
+        if used.kind == "denied":
+            return Attempt(call, "denied", used)
+        uncertain = used.kind == "transport_error"
+        return Attempt(call, "unknown" if uncertain else "failed", used)
 
 
 _SHOWN = 5
@@ -406,7 +336,7 @@ _UNSETTLED: tuple[tuple[State, str, str], ...] = (
 
 
 @frozen
-class Wish:
+class CallSelection:
     """The selection of calls: ids, or unique prefixes of them."""
 
     only: tuple[str, ...] = ()
@@ -421,30 +351,30 @@ class UnsettledError(AishError):
     code = "unsettled_calls"
 
 
-def chosen(calls: Sequence[StagedCall], wish: Wish) -> tuple[StagedCall, ...]:
+def select_calls(calls: Sequence[StagedCall], selection: CallSelection) -> tuple[StagedCall, ...]:
     """The selected calls, in file order.
 
     Raises:
         UsageError: an id is that of no call, or of several.
     """
-    only = {_named(id, calls, "--only") for id in wish.only}
-    skip = {_named(id, calls, "--skip") for id in wish.skip}
+    only = {_find_id(id, calls, "--only") for id in selection.only}
+    skip = {_find_id(id, calls, "--skip") for id in selection.skip}
     if both := only & skip:
         raise UsageError(f"`--only` and `--skip` both name `{min(both)}`")
     return tuple(c for c in calls if c.id not in skip and (not only or c.id in only))
 
 
-def is_unsettled(state: State, wish: Wish, *, idempotent: bool) -> bool:
-    """Whether a call in this state needs the user's consent to be made again."""
+def is_unsettled(state: State, selection: CallSelection, *, idempotent: bool) -> bool:
+    """Return true if repeating a call in this state needs the user's consent."""
     if state == "unknown":
-        return not wish.retry_unknown and not idempotent
-    return state == "failed" and not wish.retry_failed
+        return not selection.retry_unknown and not idempotent
+    return state == "failed" and not selection.retry_failed
 
 
 def require_settled(
     calls: Sequence[StagedCall],
     states: Mapping[str, State],
-    wish: Wish,
+    selection: CallSelection,
     idempotent: frozenset[str] = frozenset(),
 ) -> None:
     """Refuse to continue past failed calls, or calls with unknown outcome.
@@ -452,27 +382,27 @@ def require_settled(
     Raises:
         UnsettledError: names them.
     """
-    for state, said, flag in _UNSETTLED:
-        found = [
+    for state, words, flag in _UNSETTLED:
+        matches = [
             call
             for call in calls
             if states.get(call.digest, "open") == state
-            and is_unsettled(state, wish, idempotent=call.digest in idempotent)
+            and is_unsettled(state, selection, idempotent=call.digest in idempotent)
         ]
-        if found:
-            names = first_of([f"`{call.id}` ({call.name})" for call in found], _SHOWN)
+        if matches:
+            names = first_of([f"`{call.id}` ({call.name})" for call in matches], _SHOWN)
             raise UnsettledError(
-                f"{counted(len(found), 'staged call')} {said}: {names}",
+                f"{counted(len(matches), 'staged call')} {words}: {names}",
                 hint=f"check the effects; then `{flag}` repeats it, `--skip ID` leaves it out",
             )
 
 
-def _named(id: str, calls: Sequence[StagedCall], option: str) -> str:
-    found = [call.id for call in calls if id and call.digest.startswith(id)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"`{id}` fits {len(found)} calls", where=option)
+def _find_id(id: str, calls: Sequence[StagedCall], option: str) -> str:
+    ids = [call.id for call in calls if id and call.digest.startswith(id)]
+    if len(ids) == 1:
+        return ids[0]
+    if ids:
+        raise UsageError(f"`{id}` fits {len(ids)} calls", where=option)
     hint = did_you_mean(id, (call.id for call in calls))
     raise UsageError(f"no staged call has the id `{id}`", where=option, hint=hint)
 

@@ -1,4 +1,4 @@
-"""The file of staged calls: rewritten after every call, validated when read (B16, X9)."""
+"""The file of staged calls: rewritten after every call, validated when read."""
 
 import errno
 import hashlib
@@ -16,7 +16,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical, json_text
 from aish.core.tools import ToolName
-from aish.engine.plan.lock import declared
+from aish.engine.plan.lock import pins_of_file
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.file_lock import take
@@ -59,7 +59,6 @@ class StagedCall:
 
     @property
     def id(self) -> str:
-        """A short id for display and command lines."""
         return self.digest[:_SHORT]
 
     @property
@@ -68,53 +67,26 @@ class StagedCall:
         return (self.step or "").rpartition("/")[0]
 
 
-def sealed(call: StagedCall, head: StagedHead) -> StagedCall:
-    """The call with its correct digest."""
+def with_digest(call: StagedCall, head: StagedHead) -> StagedCall:
     return replace(call, digest=_digest(call, head))
 
 
 def is_whole(call: StagedCall, head: StagedHead) -> bool:
-    """Whether a call is unchanged, and belongs to this head."""
     return call.digest == _digest(call, head)
 
 
 def pins_of(pipeline: Pipeline, secrets: Secrets) -> Mapping[str, ServerPin | None]:
     """The address of each server of a pipeline, as in a lock; local commands have no server."""
-    return {**declared(pipeline, secrets).servers, LOCAL_COMMAND.server: None}
+    return {**pins_of_file(pipeline, secrets).servers, LOCAL_COMMAND.server: None}
 
 
 def row_of(call: StagedCall) -> JsonObject:
-    """The call as the JSON of its file."""
     return {"id": call.id, **_subject(call), "digest": call.digest}
 
 
 def head_row(head: StagedHead) -> JsonObject:
-    """The head as the JSON of its file, without version and calls."""
     pipeline: JsonObject = {"name": head.name, "file": head.file, "digest": head.digest}
     return {"run": head.run, "pipeline": pipeline}
-
-
-def call_of(row: Mapping[str, JsonValue]) -> StagedCall:
-    """The call of a row that matches the schema; its digest is not checked here.
-
-    Raises:
-        ValueError: its server has no address.
-    """
-    server, arguments = row["server"], row["arguments"]
-    assert isinstance(server, Mapping)
-    assert isinstance(arguments, Mapping)
-    return StagedCall(
-        time=str(row["time"]),
-        step=_text(row["step"]),
-        item=_text(row["item"]),
-        name=ToolName(str(server["alias"]), str(row["tool"])),
-        server=_pin(server),
-        arguments=arguments,
-        definition=str(row["definition"]),
-        rule=str(row["rule"]),
-        decision=str(row["decision"]),
-        digest=str(row["digest"]),
-    )
 
 
 def _digest(call: StagedCall, head: StagedHead) -> str:
@@ -195,7 +167,7 @@ def read_staged(path: Path) -> Staged:
     """
     try:
         text = read_capped(path, LIMIT).decode()
-        return staged_of(parse_json(text))
+        return parse_staged(parse_json(text))
     except OSError as error:
         raise StagedError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except JSONDecodeError as error:
@@ -207,18 +179,18 @@ def read_staged(path: Path) -> Staged:
         raise StagedError(f"cannot be read: {error}", where=str(path)) from error
 
 
-def staged_of(data: JsonValue) -> Staged:
+def parse_staged(data: JsonValue) -> Staged:
     """The calls that a file's JSON holds.
 
     Raises:
         StagedError: it has another version, violates the schema, or a digest is wrong.
     """
     if not isinstance(data, Mapping) or VERSION_KEY not in data:
-        said = f"this is not a file of staged calls: `{VERSION_KEY}` is missing"
-        raise StagedError(said, hint="a run with rules under `mcp.stage` writes it")
+        message = f"this is not a file of staged calls: `{VERSION_KEY}` is missing"
+        raise StagedError(message, hint="a run with rules under `mcp.stage` writes it")
     if data[VERSION_KEY] is True or data[VERSION_KEY] != VERSION:
-        said = f"this is of version {data[VERSION_KEY]}; this aish reads version {VERSION}"
-        raise StagedError(said, hint="use the aish that wrote it")
+        message = f"this is of version {data[VERSION_KEY]}; this aish reads version {VERSION}"
+        raise StagedError(message, hint="use the aish that wrote it")
     rows = data.get("calls")
     listed = rows if isinstance(rows, list) else []
     _fits(_schemas()[0], {**data, "calls": [] if rows is listed else rows}, "the file")
@@ -235,18 +207,18 @@ def staged_of(data: JsonValue) -> Staged:
 
 def _calls(rows: list[JsonValue], head: StagedHead) -> tuple[StagedCall, ...]:
     calls: list[StagedCall] = []
-    seen: set[str] = set()
+    ids: set[str] = set()
     for number, row in enumerate(rows, 1):
-        calls.append(checked_call(row, head, f"call {number}"))
+        calls.append(parse_call(row, head, f"call {number}"))
         id = calls[-1].id
-        if id in seen:
+        if id in ids:
             raise StagedError(f"call {number}: the call `{id}` appears twice", hint=_WHOLE)
-        seen.add(id)
+        ids.add(id)
     return tuple(calls)
 
 
-def checked_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
-    """One call of a file.
+def parse_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
+    """Read a call of a file.
 
     Raises:
         StagedError: it was changed, or belongs to another run.
@@ -254,12 +226,27 @@ def checked_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
     _fits(_schemas()[1], row, place)
     assert isinstance(row, Mapping)
     try:
-        call = call_of(row)
+        # The call of a row that matches the schema; its digest is not checked here
+        server, arguments = row["server"], row["arguments"]
+        assert isinstance(server, Mapping)
+        assert isinstance(arguments, Mapping)
+        call = StagedCall(
+            time=str(row["time"]),
+            step=_text(row["step"]),
+            item=_text(row["item"]),
+            name=ToolName(str(server["alias"]), str(row["tool"])),
+            server=_pin(server),
+            arguments=arguments,
+            definition=str(row["definition"]),
+            rule=str(row["rule"]),
+            decision=str(row["decision"]),
+            digest=str(row["digest"]),
+        )
     except ValueError as error:
         raise StagedError(f"{place}: {error}", hint=_WHOLE) from error
     if not is_whole(call, head) or row["id"] != call.id:
-        said = f"{place} (`{row['id']}`) was changed after staging: its digest does not match"
-        raise StagedError(said, hint=_WHOLE)
+        message = f"{place} (`{row['id']}`) was changed after staging: its digest does not match"
+        raise StagedError(message, hint=_WHOLE)
     return call
 
 
@@ -294,7 +281,6 @@ class StagedFile:
 
     @property
     def calls(self) -> tuple[StagedCall, ...]:
-        """The calls that are in it."""
         return tuple(self._calls)
 
     def add(self, call: StagedCall) -> None:
@@ -315,12 +301,10 @@ class StagedFile:
         self._calls.append(call)
 
     def forget(self, gone: frozenset[str]) -> None:
-        """Remove the calls with these digests."""
         self._calls = [call for call in self._calls if call.digest not in gone]
         self._write_all()
 
     def close(self) -> None:
-        """Close it; its content is valid at any time."""
         os.close(self._descriptor)
 
     def _write_all(self) -> None:
@@ -355,11 +339,15 @@ def open_staged(path: Path, head: StagedHead) -> StagedFile:
 def _earlier(path: Path, head: StagedHead) -> Iterator[StagedCall]:
     if not path.exists():
         return
-    _refuse_while_written(path)
+    descriptor = open_update(path)
+    try:
+        take(descriptor, path)
+    finally:
+        os.close(descriptor)
     try:
         staged = read_staged(path)
     except StagedError:
-        yield from _mended(path, head)
+        yield from _complete_calls(path, head)
         return
     if staged.head.run == head.run:
         yield from staged.calls
@@ -371,15 +359,7 @@ def _earlier(path: Path, head: StagedHead) -> Iterator[StagedCall]:
         )
 
 
-def _refuse_while_written(path: Path) -> None:
-    descriptor = open_update(path)
-    try:
-        take(descriptor, path)
-    finally:
-        os.close(descriptor)
-
-
-def _mended(path: Path, head: StagedHead) -> Iterator[StagedCall]:
+def _complete_calls(path: Path, head: StagedHead) -> Iterator[StagedCall]:
     """The complete calls of a file of this run whose last one was truncated."""
     first, *lines = read_capped(path, LIMIT).splitlines()
     if first + b"\n" != _head_line(head) + b"\n":
@@ -387,7 +367,7 @@ def _mended(path: Path, head: StagedHead) -> Iterator[StagedCall]:
     for line in lines:
         try:
             row = parse_json(line.removesuffix(b",").decode())
-            call = checked_call(row, head, "a call")
+            call = parse_call(row, head, "a call")
         except (ValueError, StagedError):
             return
         yield call

@@ -1,11 +1,12 @@
-"""The result of each staged call, in a file next to theirs: no call is made twice (B16).
+"""The result of each staged call, in a file next to theirs: no call is made twice.
 
 The start of a call is synced to disk before it is sent, and its end right after. A call that was
 begun and has no end has an unknown outcome.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -16,7 +17,7 @@ from aish.core.protocols import Clock
 from aish.core.tools import ResultKind
 from aish.features.staging.file import StagedCall
 from aish.journal.reader import read_journal
-from aish.journal.writer import cut_torn_tail, sealed
+from aish.journal.writer import cut_torn_tail, seal
 from aish.system.durable import THE_DISK, Disk, DurableFile
 from aish.system.file_lock import take
 from aish.system.files import open_append
@@ -29,7 +30,6 @@ _UNCERTAIN = frozenset({"transport_error", "timeout", "interrupted", "unknown"})
 
 
 def log_path(staged: Path) -> Path:
-    """The path of the log of a file of staged calls: next to it."""
     whole = staged.resolve()
     return whole.with_name(whole.name + ENDING)
 
@@ -80,7 +80,6 @@ class AppliedLog:
         self._append(call, run, "begun", None)
 
     def end(self, call: StagedCall, run: str, kind: ResultKind) -> None:
-        """The call has returned."""
         self._append(call, run, "ended", kind)
 
     def _append(self, call: StagedCall, run: str, what: str, kind: ResultKind | None) -> None:
@@ -95,26 +94,17 @@ class AppliedLog:
             "run": run,
             **({} if kind is None else {"kind": kind}),
         }
-        self._file.append(sealed(f"{json_text(record)}\n".encode()), "now")
+        self._file.append(seal(f"{json_text(record)}\n".encode()), "now")
 
 
 def _read(path: Path) -> tuple[dict[str, State], int]:
     states: dict[str, State] = {}
     seq = 0
-    for digest, state in _states(path):
-        states[digest] = state
-        seq += 1
-    return states, seq
-
-
-def _states(path: Path) -> Iterator[tuple[str, State]]:
-    try:
-        reading = read_journal(path)
-    except FileNotFoundError:
-        return
-    with reading:
+    with suppress(FileNotFoundError), read_journal(path) as reading:
         for record in reading:
-            yield str(record.get("call")), _state(record.get("type"), record.get("kind"))
+            seq += 1
+            states[str(record.get("call"))] = _state(record.get("type"), record.get("kind"))
+    return states, seq
 
 
 def _state(what: JsonValue, kind: JsonValue) -> State:

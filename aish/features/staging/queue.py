@@ -1,4 +1,4 @@
-"""Writes calls as they are staged, and answers the gate's questions about them (B16)."""
+"""Writes calls as they are staged, and answers the gate's questions about them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -19,9 +19,10 @@ from aish.features.staging.file import (
     StagedHead,
     open_staged,
     pins_of,
-    sealed,
+    with_digest,
 )
 from aish.policy.lock import ServerPin, can_be_kept
+from aish.system.files import display_path
 from aish.system.secrets.secrets import Secrets
 
 NAME = "staged.json"
@@ -60,13 +61,11 @@ class StagingQueue:
 
     @property
     def count(self) -> int:
-        """The number of calls waiting for review."""
         return len(self._held)
 
     @property
     def shown(self) -> str:
-        """Its file, for display."""
-        return "" if self.path is None else shown(self.path)
+        return "" if self.path is None else display_path(self.path.absolute())
 
     def begin(self) -> None:
         """Create the file now, or continue that of the same run.
@@ -93,7 +92,6 @@ class StagingQueue:
                 self._forget((place.step, place.item))
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -117,7 +115,6 @@ class StagingQueue:
         return pin_now(tool, self._secrets).sha256
 
     def holds(self, digest: str) -> bool:
-        """Whether the call of this digest was staged."""
         return self._opened is None or digest in self._held
 
     def release(self, digest: str, states: Mapping[str, str]) -> None:
@@ -125,8 +122,8 @@ class StagingQueue:
 
         `states` are the results of calls that were applied, by their own digests.
         """
-        calls = (one for page in self._pages.values() for one in page)
-        if all(one.digest in states for one in calls if one.decision == digest):
+        calls = (call for page in self._pages.values() for call in page)
+        if all(call.digest in states for call in calls if call.decision == digest):
             self._held.discard(digest)
 
     def _put_down(self, decided: ToolDecided, time: str) -> None:
@@ -136,7 +133,7 @@ class StagingQueue:
             return
         assert isinstance(decided.arguments, Mapping)
         place = decided.place
-        call = sealed(
+        call = with_digest(
             StagedCall(
                 time=time,
                 step=None if place.step is None else safe_utf8(place.step),
@@ -177,10 +174,10 @@ def open_queue(plan: Plan, folder: RunFolder, wanted: Path | None) -> StagingQue
     assert path is not None, "who leaves no folder names a file"
     head = head_of(plan.pipeline, folder.id)
 
-    def opened() -> StagedFile:
+    def open_file() -> StagedFile:
         return open_staged(path, head)
 
-    book = StagingQueue(head, _pins(plan), plan.secrets, opened, path)
+    book = StagingQueue(head, _pins(plan), plan.secrets, open_file, path)
     if wanted is not None or path.exists():
         book.begin()
     return book
@@ -193,7 +190,6 @@ def unkept_queue(plan: Plan, run: str) -> StagingQueue:
 
 
 def _pins(plan: Plan) -> PinsOf:
-    """The servers of the sub-pipeline that contains a step: each has its own."""
 
     def of(step: str | None) -> Mapping[str, ServerPin | None]:
         inner = plan
@@ -206,13 +202,4 @@ def _pins(plan: Plan) -> PinsOf:
 
 def head_of(pipeline: Pipeline, run: str) -> StagedHead:
     """The data that binds staged calls to a run of this pipeline."""
-    return StagedHead(run, pipeline.name, shown(pipeline.file), pipeline.digest)
-
-
-def shown(file: Path) -> str:
-    """A path relative to the working directory; absolute if it is not below it."""
-    whole = file.absolute()
-    try:
-        return str(whole.relative_to(Path.cwd()))
-    except ValueError:
-        return str(whole)
+    return StagedHead(run, pipeline.name, display_path(pipeline.file.absolute()), pipeline.digest)

@@ -1,4 +1,4 @@
-"""The calls in a run, a session or a cassette: which were made, and which were denied (S8)."""
+"""The calls in a run, a session or a cassette: which were made, and which were denied."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line
 from aish.core.tools import ToolName
-from aish.features.history.run_store import JOURNAL, RunStore, find_run, open_project, open_stores
+from aish.features.history.run_store import JOURNAL, PROJECTS, find_run, open_project, open_stores
 from aish.features.history.summary import events, open_past
-from aish.features.recording.lint import named_in
+from aish.features.recording.lint import settings_of
 from aish.features.recording.recorded_answer import read_answer
 from aish.features.yaml_files import SUFFIXES, is_pipeline
-from aish.journal.history import Call, ended
+from aish.journal.history import Call, fold_records
 from aish.journal.reader import read_journal
 from aish.mcp.protocol.convert import wire_name
 from aish.policy.decide import tool_name
@@ -56,45 +56,38 @@ class Calls:
     untold: tuple[str, ...] = ()
 
 
-def made_of(calls: Iterable[Call]) -> Calls:
+def calls_of_run(calls: Iterable[Call]) -> Calls:
     """The calls of a run or a session, without staged ones.
 
     A call that was approved but never begun was not made.
     """
-    made: list[tuple[int, Made]] = []
+    rows: list[tuple[int, Made]] = []
     denied: list[tuple[int, Made]] = []
     for call in calls:
         decided = call.decided
         if decided is None or not isinstance(decided.arguments, Mapping):
             continue
-        one = Made(ToolName(decided.server, decided.name), decided.arguments)
+        made_call = Made(ToolName(decided.server, decided.name), decided.arguments)
         if call.is_refused:
-            denied.append((call.seq, one))
+            denied.append((call.seq, made_call))
         elif decided.verdict in _YES and call.sent is not None:
-            made.append((call.sent, one))
-    return Calls(_in_order(made), _in_order(denied))
+            rows.append((call.sent, made_call))
+    return Calls(_in_order(rows), _in_order(denied))
 
 
-def made_of_events(events: Iterable[Stamped]) -> Calls:
-    """The calls in the events of a run or a session."""
-    return made_of(one for one in ended(events) if isinstance(one, Call))
+def calls_in_events(events: Iterable[Stamped]) -> Calls:
+    return calls_of_run(record for record in fold_records(events) if isinstance(record, Call))
 
 
 def _in_order(numbered: list[tuple[int, Made]]) -> tuple[Made, ...]:
     numbered.sort(key=itemgetter(0))
-    return tuple([made for _, made in numbered])
-
-
-_SESSIONS = "sessions"
+    return tuple([call for _, call in numbered])
 
 
 def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Calls:
     """The calls of a run (its id, the end of it, `latest`, or its folder) or of a cassette.
 
     `pipeline` provides the aliases of servers that the cassette lacks.
-
-    Raises:
-        UsageError: there is no such thing, or it cannot be read.
     """
     path = Path(wanted)
     if path.name == JOURNAL.name and path.is_file():
@@ -102,26 +95,23 @@ def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Ca
     if (path / JOURNAL).is_file():
         return _of_journal(path / JOURNAL)
     if path.is_file():
-        return _of_cassette(path, pipeline)
+        # Imported here: not needed to read a journal.
+        from aish.cassettes.format.file import load
+
+        return calls_in_cassette(load(path).interactions, pipeline or pipeline_of(path))
     if path.is_dir() or len(path.parts) > 1:
         raise UsageError("there is no run and no cassette", where=wanted, hint=_HINT)
     with ExitStack() as stack:
         stores = [*open_stores(run_dir, stack)]
-        if run_dir is None:
-            stores += _sessions(stack)
+        for project in PROJECTS if run_dir is None else ():
+            with suppress(FileNotFoundError):
+                stores.append(stack.enter_context(open_project(project, "sessions")))
         store, id = find_run(stores, wanted)
         try:
             reading = open_past(store, id, stack).reading
         except FileNotFoundError:
             raise UsageError("it was killed before it started", where=id) from None
-        return made_of_events(events(reading))
-
-
-def _sessions(stack: ExitStack) -> Iterator[RunStore]:
-    """The folder of a project's sessions."""
-    for project in (Path(), Path("pipelines")):
-        with suppress(FileNotFoundError):
-            yield stack.enter_context(open_project(project, _SESSIONS))
+        return calls_in_events(events(reading))
 
 
 _HINT = "name a run (`aish runs list` lists them), its folder, or a cassette"
@@ -129,27 +119,18 @@ _HINT = "name a run (`aish runs list` lists them), its folder, or a cassette"
 
 def _of_journal(path: Path) -> Calls:
     with read_journal(path) as reading:
-        return made_of_events(events(reading))
+        return calls_in_events(events(reading))
 
 
-def _of_cassette(path: Path, pipeline: Pipeline | None) -> Calls:
-    # Imported here: not needed to read a journal.
-    from aish.cassettes.format.file import load
-
-    interactions = load(path).interactions
-    return made_of_cassette(interactions, pipeline or pipeline_of(path))
-
-
-_FOLDERS = (Path(), Path("pipelines"))
 _CLIENTS = "mcp+serve:"
-"""How the exchanges of clients of `aish serve` begin: what they call is called at servers too."""
+"""The prefix of exchanges of clients of `aish serve`: what they call is called at servers too."""
 
 
 def aliases_of(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Mapping[str, str]:
     """The alias of each server in the recording; uncertain ones are omitted."""
     at_urls: dict[str, set[str]] = {}
     known: dict[str, str] = {}
-    shown: set[str] = set()
+    names: set[str] = set()
     for interaction in interactions:
         request = interaction.request
         server = server_of(request.uri)
@@ -158,14 +139,15 @@ def aliases_of(interactions: Sequence[Interaction], pipeline: Pipeline | None) -
         if request.uri.startswith("mcp+"):
             known[server] = server
         elif is_to_server(request):
-            at_urls.setdefault(server, set()).update(_listed_tools(interaction))
+            at_urls.setdefault(server, set()).update(_tools_in(interaction))
         elif (body := chat_request(request)) is not None:
-            shown.update(tool_names(body))
-    declared = {} if pipeline is None else _urls(pipeline)
+            names.update(tool_names(body))
+    servers = {} if pipeline is None else pipeline.servers
+    declared = {alias: entry.url for alias, entry in servers.items() if entry.url is not None}
     for server, tools in at_urls.items():
-        known.update(_told(server, declared))
+        known.update(_alias_by_url(server, declared))
         if server not in known:
-            known.update(_by_names(server, tools, shown, set(known.values())))
+            known.update(_alias_by_names(server, tools, names, set(known.values())))
     left = set(declared) - set(known.values())
     nameless = at_urls.keys() - known.keys()
     if len(left) == len(nameless) == 1:
@@ -181,28 +163,21 @@ def tools_of(
         ToolName(aliases[server], name)
         for interaction in interactions
         if (server := server_of(interaction.request.uri)) in aliases
-        for name in _listed_tools(interaction)
+        for name in _tools_in(interaction)
     )
-
-
-def tool_of_wire(wire: str, tools: Iterable[ToolName]) -> ToolName:
-    """The tool that has this name for models, which may differ from its own (M4).
-
-    Raises:
-        UsageError: it is the name of none.
-    """
-    known = (tool for tool in tools if wire_name(tool, len(wire)) == wire)
-    return next(known, None) or tool_name(wire)
 
 
 def pipeline_of(cassette: Path) -> Pipeline | None:
     """The pipeline of this project that replays a cassette, if there is exactly one."""
-    found = [one for one in _pipelines() if cassette.resolve() in _played(one)]
-    return found[0] if len(found) == 1 else None
+    path = cassette.resolve()
+    pipelines = [
+        one for one in _pipelines() if any(path == own.path.resolve() for own in settings_of(one))
+    ]
+    return pipelines[0] if len(pipelines) == 1 else None
 
 
 def _pipelines() -> Iterator[Pipeline]:
-    for folder in _FOLDERS:
+    for folder in PROJECTS:
         for suffix in SUFFIXES:
             for path in sorted(folder.glob(f"*{suffix}")):
                 # An invalid pipeline is irrelevant for a question about a cassette.
@@ -211,18 +186,10 @@ def _pipelines() -> Iterator[Pipeline]:
                         yield load_pipeline(path)
 
 
-def _played(pipeline: Pipeline) -> set[Path]:
-    return {one.path.resolve() for one in named_in(pipeline)}
-
-
-def _urls(pipeline: Pipeline) -> dict[str, str]:
-    return {alias: one.url for alias, one in pipeline.servers.items() if one.url is not None}
-
-
-def _told(server: str, declared: Mapping[str, str]) -> dict[str, str]:
+def _alias_by_url(server: str, declared: Mapping[str, str]) -> dict[str, str]:
     """By the URL in the file, if it is the same."""
-    found = [alias for alias, url in declared.items() if _is_at(url, server)]
-    return {server: found[0]} if len(found) == 1 else {}
+    aliases = [alias for alias, url in declared.items() if _is_at(url, server)]
+    return {server: aliases[0]} if len(aliases) == 1 else {}
 
 
 def _is_at(url: str, server: str) -> bool:
@@ -231,14 +198,16 @@ def _is_at(url: str, server: str) -> bool:
     return False
 
 
-def _by_names(server: str, tools: set[str], shown: set[str], taken: set[str]) -> dict[str, str]:
+def _alias_by_names(
+    server: str, tools: set[str], names: set[str], taken: set[str]
+) -> dict[str, str]:
     """By the names shown to models, if exactly one alias matches."""
-    halves = (name.partition(SEPARATOR) for name in shown)
-    found = {alias for alias, _, name in halves if name in tools} - taken
-    return {server: found.pop()} if len(found) == 1 else {}
+    halves = (name.partition(SEPARATOR) for name in names)
+    aliases = {alias for alias, _, name in halves if name in tools} - taken
+    return {server: aliases.pop()} if len(aliases) == 1 else {}
 
 
-def _listed_tools(interaction: Interaction) -> set[str]:
+def _tools_in(interaction: Interaction) -> set[str]:
     """The tools listed in a response, and the one that a request calls."""
     message = message_of(interaction.request) or {}
     called = at(message, "params", "name") if message.get("method") == "tools/call" else None
@@ -254,7 +223,7 @@ _MOVED = "its arguments contained a folder of the recording machine"
 _SHELL_RUN = ToolName("shell", "run")
 
 
-def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Calls:
+def calls_in_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Calls:
     """The calls of a recording; `pipeline` provides the aliases of its servers."""
     parts = conversation(interactions, read_answer)
     aliases = aliases_of(interactions, pipeline)
@@ -263,11 +232,12 @@ def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | N
     }
     own = set() if pipeline is None else pipeline.servers.keys()
     elsewhere = set(aliases.values()) - own if of_clients and own else set()
-    made: list[Made] = []
+    calls: list[Made] = []
     untold: dict[str, None] = {}
     for part in parts:
         if isinstance(part, LocalCommand):
-            made.append(_made(_SHELL_RUN, _command(interactions[part.number - 1])))
+            command = json_object(text_of(interactions[part.number - 1].request.body)) or {}
+            calls.append(_call(_SHELL_RUN, command))
         elif isinstance(part, ServerExchange) and part.method == "tools/call":
             if part.number in of_clients:
                 continue
@@ -278,18 +248,14 @@ def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | N
             elif alias in elsewhere:
                 continue  # decided by the rules of a pipeline that the server runs
             elif isinstance(part.arguments, Mapping):
-                made.append(_made(ToolName(alias, part.name), part.arguments))
+                calls.append(_call(ToolName(alias, part.name), part.arguments))
     turns = [part for part in parts if isinstance(part, ModelTurn)]
-    denied = {call.name + call.arguments: call for call in _refused(turns, interactions)}
+    denied = {call.name + call.arguments: call for call in _calls_with_denial(turns, interactions)}
     tools = tools_of(interactions, aliases)
-    return Calls(tuple(made), tuple(_asked(denied.values(), tools)), tuple(untold))
+    return Calls(tuple(calls), tuple(_parse_calls(denied.values(), tools)), tuple(untold))
 
 
-def _command(interaction: Interaction) -> JsonObject:
-    return json_object(text_of(interaction.request.body)) or {}
-
-
-def _refused(
+def _calls_with_denial(
     turns: Sequence[ModelTurn], interactions: Sequence[Interaction]
 ) -> Iterator[AskedCall]:
     """The calls requested by models and answered with a denial."""
@@ -297,31 +263,28 @@ def _refused(
     for turn in turns:
         if not any(_DENIED in message.text for message in turn.news):
             continue
-        messages = (
-            messages_of(body)
-            if (body := chat_request(interactions[turn.number - 1].request))
-            else ()
-        )
+        body = chat_request(interactions[turn.number - 1].request)
+        messages = messages_of(body) if body else ()
         asked = {call.id: call for message in messages for call in message.calls}
         for message in turn.news:
             if message.role == "tool" and message.text.startswith(_DENIED):
                 yield from (asked[id] for id in (message.call,) if id in asked)
             elif message.role == "user":
-                yield from _listed(message.text, answers.get(turn.follows or 0, ()))
+                yield from _denials_in_list(message.text, answers.get(turn.follows or 0, ()))
 
 
-def _listed(text: str, calls: Sequence[AskedCall]) -> Iterator[AskedCall]:
-    """The same where a model's chat template has no place for results (L13)."""
-    found = [bool(denied) for denied in _LISTED.findall(text)]
-    if len(found) == len(calls):
-        yield from (call for call, denied in zip(calls, found, strict=True) if denied)
+def _denials_in_list(text: str, calls: Sequence[AskedCall]) -> Iterator[AskedCall]:
+    """The same where a model's chat template has no place for results."""
+    flags = [bool(denied) for denied in _LISTED.findall(text)]
+    if len(flags) == len(calls):
+        yield from (call for call, denied in zip(calls, flags, strict=True) if denied)
         return
     # A result may look like one of these lines: then any of the calls may have been denied.
-    if any(found):
+    if any(flags):
         yield from calls
 
 
-def _asked(calls: Iterable[AskedCall], tools: Collection[ToolName]) -> Iterator[Made]:
+def _parse_calls(calls: Iterable[AskedCall], tools: Collection[ToolName]) -> Iterator[Made]:
     for call in calls:
         arguments: JsonValue = json_or_text(call.arguments or "{}")
         if isinstance(arguments, str):
@@ -329,9 +292,11 @@ def _asked(calls: Iterable[AskedCall], tools: Collection[ToolName]) -> Iterator[
             arguments = json_or_text(arguments)
         if isinstance(arguments, Mapping):
             with suppress(UsageError):
-                yield _made(tool_of_wire(call.name, tools), arguments)
+                # The tool that has this name for models, which may differ from its own
+                known = (tool for tool in tools if wire_name(tool, len(call.name)) == call.name)
+                yield _call(next(known, None) or tool_name(call.name), arguments)
 
 
-def _made(tool: ToolName, arguments: JsonObject) -> Made:
+def _call(tool: ToolName, arguments: JsonObject) -> Made:
     moved = _FOLDER.search(str(arguments))
     return Made(tool, arguments, f"{_MOVED}: {moved[0]}" if moved else "")

@@ -1,4 +1,4 @@
-"""Inserts suggested rules into a pipeline file (S8): everything else is kept byte by byte.
+"""Inserts suggested rules into a pipeline file: everything else is kept byte by byte.
 
 Nothing is written unless the new file is valid and differs only by the rules.
 """
@@ -14,7 +14,7 @@ from aish.config.inserting import with_items
 from aish.config.loader import lookup_position
 from aish.config.model import Pipeline
 from aish.config.yaml_tree import MappingNode, to_data
-from aish.core.errors import PipelineError, Position, Problem, UsageError
+from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.rules import RuleEntry
@@ -23,7 +23,7 @@ from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.plan import load_checked
 from aish.policy.decide import Ruling, check_policy_tests, decide, tool_name
 from aish.policy.rule_yaml import rule_data, rule_flow, rules_yaml
-from aish.policy.rules import Policy, compile_policy
+from aish.policy.rules import compile_policy
 from aish.policy.suggest import LeftOut, Made, Suggestion
 from aish.system.files import read_capped
 
@@ -46,15 +46,19 @@ def missing_rules(pipeline: Pipeline, suggestion: Suggestion) -> MissingRules:
     policy = compile_policy(pipeline.rules)
     rules: list[RuleEntry] = []
     left_out: list[LeftOut] = []
-    for given in suggestion.given:
-        rulings = [(call, _ruling(policy, call, pipeline)) for call in given.calls]
-        if all(ruling.verdict == "auto" for _, ruling in rulings):
+    for row in suggestion.given:
+        rulings: list[tuple[Made, Ruling]] = []
+        for call in row.calls:
+            tool = presumed_tool(call.tool, pipeline) or Tool(call.tool, str(call.tool), "", {})
+            rulings.append((call, decide(policy, tool, call.arguments)))
+        contrary = [(call, ruling) for call, ruling in rulings if ruling.verdict != "auto"]
+        if not contrary:
             continue
         # A contrary rule of the file overrides any added one.
-        against = [LeftOut(call, one.reason) for call, one in rulings if _is_against(one)]
+        against = [LeftOut(call, ruling.reason) for call, ruling in contrary if ruling.rule]
         left_out += against
         if len(against) < len(rulings):
-            rules.append(given.rule)
+            rules.append(row.rule)
     return MissingRules(tuple(rules), tuple(left_out))
 
 
@@ -81,19 +85,10 @@ def write_rules(path: Path, rules: Sequence[RuleEntry], pipeline: Pipeline) -> N
         beside.unlink(missing_ok=True)
 
 
-def _ruling(policy: Policy, call: Made, pipeline: Pipeline) -> Ruling:
-    tool = presumed_tool(call.tool, pipeline) or Tool(call.tool, str(call.tool), "", {})
-    return decide(policy, tool, call.arguments)
-
-
-def _is_against(ruling: Ruling) -> bool:
-    return ruling.verdict != "auto" and bool(ruling.rule)
-
-
 def _status(path: Path) -> os.stat_result:
     if path.is_symlink():
-        said = f"`{path}` is a link, and links are not followed here"
-        raise UsageError(said, hint="name the file")
+        message = f"`{path}` is a link, and links are not followed here"
+        raise UsageError(message, hint="name the file")
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise UsageError("is not a regular file", where=str(path))
@@ -103,7 +98,9 @@ def _status(path: Path) -> os.stat_result:
 def _with_rules(before: bytes, path: Path, rules: Sequence[RuleEntry], pipeline: Pipeline) -> bytes:
     text = before.decode("utf-8")
     mark = text[:1] if text.startswith("\ufeff") else ""
-    root = _root(text, path)
+    root, problems = parse_mapping(text, str(path))
+    if root is None:
+        raise PipelineError(tuple(problems))
     own = _own_list(root)
     if own is None and pipeline.rules.auto_approve and "extends" in root.entries:
         raise UsageError(
@@ -114,34 +111,27 @@ def _with_rules(before: bytes, path: Path, rules: Sequence[RuleEntry], pipeline:
         )
     block = rules_yaml(rules).splitlines()
     try:
-        made = mark + with_items(
-            text[len(mark) :], _PLACE, block, [rule_flow(one) for one in rules]
+        after = mark + with_items(
+            text[len(mark) :], _PLACE, block, [rule_flow(rule) for rule in rules]
         )
     except UsageError as error:
         raise UsageError(error.message, where=str(path), hint=error.hint) from None
-    missing = _expected(to_data(root), [*(own or ()), *map(rule_data, rules)])
-    found, problems = parse_mapping(made, str(path))
-    if problems or found is None or to_data(found) != missing:
-        said = "has a layout into which rules cannot be inserted without other changes"
-        raise UsageError(said, where=str(path), hint="add them by hand")
-    return made.encode("utf-8")
-
-
-def _root(text: str, path: Path) -> MappingNode:
-    root, problems = parse_mapping(text, str(path))
-    if root is None:
-        raise PipelineError(tuple(problems))
-    return root
+    missing = _with_list(to_data(root), [*(own or ()), *map(rule_data, rules)])
+    node, problems = parse_mapping(after, str(path))
+    if problems or node is None or to_data(node) != missing:
+        message = "has a layout into which rules cannot be inserted without other changes"
+        raise UsageError(message, where=str(path), hint="add them by hand")
+    return after.encode("utf-8")
 
 
 def _own_list(root: MappingNode) -> Sequence[JsonValue] | None:
     data = to_data(root)
     mcp = data.get(_PLACE[0]) if isinstance(data, dict) else None
-    found = mcp.get(_PLACE[1]) if isinstance(mcp, dict) else None
-    return found if isinstance(found, list) else None
+    rules = mcp.get(_PLACE[1]) if isinstance(mcp, dict) else None
+    return rules if isinstance(rules, list) else None
 
 
-def _expected(data: JsonValue, rules: list[JsonValue]) -> JsonValue:
+def _with_list(data: JsonValue, rules: list[JsonValue]) -> JsonValue:
     """The expected content of the file with these rules."""
     assert isinstance(data, dict)
     mcp = data.get(_PLACE[0])
@@ -163,10 +153,12 @@ def _check(beside: Path, path: Path) -> None:
         pipeline = load_checked(beside, (), locked=False)
         _check_tests(pipeline)
     except PipelineError as error:
-        problems = (
-            replace(problem, position=_placed(problem.position, beside, path))
-            for problem in error.problems
-        )
+        problems = []
+        for problem in error.problems:
+            at = problem.position
+            if at.file == str(beside):
+                at = replace(at, file=str(path))
+            problems.append(replace(problem, position=at))
         raise PipelineError(tuple(problems)) from None
 
 
@@ -183,9 +175,3 @@ def _check_tests(pipeline: Pipeline) -> None:
                 for row in failed
             )
         )
-
-
-def _placed(position: Position, beside: Path, path: Path) -> Position:
-    if position.file != str(beside):
-        return position
-    return Position(str(path), position.line, position.column)

@@ -1,4 +1,4 @@
-"""Compares results with those of an earlier `aish test --live` (C12)."""
+"""Compares results with those of an earlier `aish test --live`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,16 +38,11 @@ class Comparison:
     gone: tuple[CellKey, ...] = ()
 
     def count(self, change: Change) -> int:
-        """The number of cells with this change."""
-        return sum(one == change for one in self.changes.values())
+        return sum(other == change for other in self.changes.values())
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The object that `--write-baseline` or `--format json` wrote.
-
-    Raises:
-        UsageError: it cannot be read, or is something else.
-    """
+    """The object that `--write-baseline` or `--format json` wrote."""
     where = f"--baseline {path}"
     try:
         with path.open("rb") as file:
@@ -81,7 +76,7 @@ def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> Comparison:
 
 
 def counts_as_failed(cell: Cell, comparison: Comparison | None) -> bool:
-    """Whether a case that does not pass fails the command: not if it failed before."""
+    """Return true if a case makes the command fail: not if it failed before."""
     if cell.verdict != "failed":
         return False
     return comparison is None or comparison.changes[cell.key] != "same"
@@ -95,21 +90,21 @@ def _change(now: CellVerdict, before: CellVerdict | None) -> Change:
     return "better" if now == "passed" else "worse"
 
 
-def _verdicts(found: Mapping[str, JsonValue]) -> Sequence[tuple[CellKey, CellVerdict]]:
+def _verdicts(document: Mapping[str, JsonValue]) -> Sequence[tuple[CellKey, CellVerdict]]:
     rows: list[tuple[CellKey, CellVerdict]] = []
-    for case in _list(found["cases"]):
+    for case in _list(document["cases"]):
         for result in _list(case["results"]):
             model, verdict = result["model"], result["verdict"]
             if not (model is None or isinstance(model, str)) or not isinstance(case["id"], str):
                 raise TypeError
-            known = (one for one in get_args(CellVerdict) if one == verdict)
-            rows.extend(((case["id"], model), one) for one in known)
+            known = (value for value in get_args(CellVerdict) if value == verdict)
+            rows.extend(((case["id"], model), value) for value in known)
     return rows
 
 
-def _costs(found: Mapping[str, JsonValue]) -> Sequence[tuple[str | None, float | None]]:
+def _costs(document: Mapping[str, JsonValue]) -> Sequence[tuple[str | None, float | None]]:
     rows: list[tuple[str | None, float | None]] = []
-    for row in _list(found["models"]):
+    for row in _list(document["models"]):
         model, cost = row["model"], row["cost_usd"]
         if not (model is None or isinstance(model, str)) or isinstance(cost, (str, bool)):
             raise TypeError
@@ -118,6 +113,6 @@ def _costs(found: Mapping[str, JsonValue]) -> Sequence[tuple[str | None, float |
 
 
 def _list(value: JsonValue) -> Sequence[Mapping[str, JsonValue]]:
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise TypeError
-    return [one for one in value if isinstance(one, dict)]
+    return [item for item in value if isinstance(item, dict)]

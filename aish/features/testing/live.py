@@ -1,12 +1,11 @@
-"""`aish test --live`: cases on the real models, each case on each model (C12).
+"""`aish test --live`: cases on the real models, each case on each model.
 
 All runs share one event loop: so one limit on cost holds over all of them, and a signal ends them
 together. Cases that have not begun by then are left out, and the rest is reported.
 """
 
 import os
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from time import monotonic
 from typing import Literal, Protocol
@@ -17,22 +16,21 @@ from aish.config.model import Limits
 from aish.core.errors import AishError, BudgetError, ExitCode, UsageError, did_you_mean
 from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished
 from aish.core.frozen import frozen, slotted
-from aish.core.messages import Usage
+from aish.core.messages import Usage, sum_costs
 from aish.core.phrases import backticked, dollars
-from aish.core.protocols import Approver, Clock
-from aish.engine.cancellation import End, Interrupt, Lend, interruptible, lent_by
-from aish.engine.environment import Opening, RunEnvironment, masked_opening
-from aish.engine.execution.run import execute
+from aish.core.protocols import Approver
+from aish.engine.cancellation import Ending, borrow_signals, interruptible
+from aish.engine.environment import Opening
 from aish.engine.limits import Budget, RequestHold, RunMeter
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import judges_of
 from aish.engine.plan.plan import Plan, make_plan
-from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
-from aish.features.testing.case import Examiner, case_inputs, unkept
+from aish.engine.run_folder import new_folder
+from aish.features.launch import Launch, open_run
+from aish.features.testing.case import Examiner, case_inputs
 from aish.features.testing.outcome import Job, Outcome
-from aish.journal.writer import open_journal
 from aish.models.pricing import Pricing
-from aish.output.event_log import EventLog, Sink
+from aish.output.event_log import Sink
 from aish.system.clock import SystemClock
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.tty import Turns
@@ -53,7 +51,7 @@ _ALL_OVER = "the limit of {} for all cases together is reached"
 
 
 @frozen
-class LiveWish:
+class LiveSettings:
     """The options of the command line; `max_cost_usd` and `timeout` hold for all cases together.
 
     `options` has what holds for each run: rules, the lock, whether broad roots are allowed. `ask`
@@ -88,7 +86,6 @@ class Cell:
 
     @property
     def key(self) -> tuple[str, str | None]:
-        """Its key in a baseline."""
         return self.job.id, self.model
 
 
@@ -104,38 +101,31 @@ class Matrix:
 
     @property
     def cost_usd(self) -> float | None:
-        """The total cost."""
         return cost_of(self.cells)
 
 
 class LiveListener(Protocol):
-    """Reports progress to the user."""
-
-    def ended(self, cell: Cell) -> None:
-        """A case has ended on a model."""
-        ...
+    def ended(self, cell: Cell) -> None: ...
 
 
 def cost_of(cells: Sequence[Cell]) -> float | None:
     """The total cost; `None` as soon as one part is unknown."""
-    costs = [cell.cost_usd for cell in cells]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if len(known) == len(costs) else None
+    return sum_costs(cell.cost_usd for cell in cells)
 
 
 def run_live(
-    jobs: Sequence[Job], wish: LiveWish, tell: LiveListener, opening: Opening | None = None
+    jobs: Sequence[Job], settings: LiveSettings, tell: LiveListener, opening: Opening | None = None
 ) -> Matrix:
     """Run each case on each model.
 
     Raises:
         UsageError: a file has no such model; nothing was contacted.
     """
-    _check_models(jobs, wish.models)
+    _check_models(jobs, settings.models)
     begun = monotonic()
-    models = wish.models or (AS_IN_THE_FILE,)
-    drafts = tuple(_draft(job, model, wish) for job in jobs for model in models)
-    trial = _Trial(drafts, wish, tell, opening)
+    models = settings.models or (AS_IN_THE_FILE,)
+    drafts = tuple(_draft(job, model, settings) for job in jobs for model in models)
+    trial = _Trial(drafts, settings, tell, opening)
     anyio.run(trial.run)
     return Matrix(trial.cells, models, monotonic() - begun, stopped=trial.stopped)
 
@@ -169,60 +159,26 @@ def _check_models(jobs: Sequence[Job], models: Sequence[str]) -> None:
                 raise UsageError(f"no model `{model}` in {job.file}", hint=hint)
 
 
-def _draft(job: Job, model: str | None, wish: LiveWish) -> _Draft:
+def _draft(job: Job, model: str | None, settings: LiveSettings) -> _Draft:
     """The cell with its plan: all that is wrong with files and variables comes before any cost."""
     try:
+        # The limit of one run is the file's own. Where only the whole has one, this is out
+        # of reach. With it prices and the length of answers are known, which counting needs.
+        own = job.pipeline.limits.cost_usd
         options = replace(
-            wish.options,
+            settings.options,
             inputs=case_inputs(job),
             stdin=job.case.stdin,
             model=model,
-            max_cost_usd=_run_limit(job, wish),
+            max_cost_usd=_OUT_OF_REACH
+            if own is None and settings.max_cost_usd is not None
+            else own,
             environ=dict(os.environ),
         )
         plan = make_plan(job.pipeline, options, judges=tuple(judges_of(job.case.expect)))
     except AishError as error:
         return _Draft(job, model, error=error)
     return _Draft(job, model, options, plan)
-
-
-def _run_limit(job: Job, wish: LiveWish) -> float | None:
-    """The limit of one run: the file's own.
-
-    Where only the whole has one, that of the run is out of reach. With it prices and the length of
-    answers are known, which counting needs.
-    """
-    own = job.pipeline.limits.cost_usd
-    return _OUT_OF_REACH if own is None and wish.max_cost_usd is not None else own
-
-
-class _Signals:
-    """One set of signals for all runs that are under way."""
-
-    def __init__(self) -> None:
-        self.code: ExitCode | None = None
-        self._ends: list[End] = []
-
-    def end_all(self, code: ExitCode) -> None:
-        """End all runs in order; no more are started."""
-        self.code = self.code or code
-        for end in tuple(self._ends):
-            end(code)
-
-    @contextmanager
-    def lend(self, end: End) -> Generator[Interrupt]:
-        """Pass the signals to a run while it lasts."""
-        seen = Interrupt()
-
-        def noted(code: ExitCode) -> None:
-            seen.code = seen.code or code
-            end(code)
-
-        self._ends.append(noted)
-        try:
-            yield seen
-        finally:
-            self._ends.remove(noted)
 
 
 class _Share(RunMeter):
@@ -235,7 +191,6 @@ class _Share(RunMeter):
     async def reserve_at(
         self, pricing: Pricing | None, place: Place, size: int, max_tokens: int | None
     ) -> RequestHold:
-        """See `RunMeter`; a refusal ends the whole."""
         try:
             return await super().reserve_at(pricing, place, size, max_tokens)
         except BudgetError:
@@ -244,7 +199,7 @@ class _Share(RunMeter):
 
 
 @slotted
-class _Heard:
+class _LastAnswer:
     """A sink that keeps the end of the run, and the last text before it."""
 
     name: str = "the table"
@@ -266,65 +221,61 @@ class _Heard:
 
 
 class _Trial:
-    """The cells while they are run."""
-
     def __init__(
         self,
         drafts: Sequence[_Draft],
-        wish: LiveWish,
+        settings: LiveSettings,
         tell: LiveListener,
         opening: Opening | None,
     ) -> None:
         self._opening = opening
         self._drafts = drafts
-        self._wish = wish
+        self._settings = settings
         self._tell = tell
-        self._signals = _Signals()
+        self._signals = Ending()
         self._ended: dict[int, Cell] = {}
         self._total: RunMeter | None = None
         self._over: str | None = None
         self._first_failed = False
         # Shared by all runs: the user need not know which run asks.
-        self._turns = Turns() if wish.ask else None
+        self._turns = Turns() if settings.ask else None
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All of them, in the order of the files."""
         return tuple(
-            self._ended.get(number) or self._left_out(draft)
+            self._ended.get(number) or self._cell_not_run(draft)
             for number, draft in enumerate(self._drafts)
         )
 
     @property
     def stopped(self) -> ExitCode | None:
-        """The code of the signal that stopped it early."""
         return None if self._over is not None else self._signals.code
 
     async def run(self) -> None:
         """Run all of them, with limited concurrency."""
-        if self._wish.max_cost_usd is not None:
-            self._total = RunMeter(Budget(Limits(cost_usd=self._wish.max_cost_usd)), {})
+        if self._settings.max_cost_usd is not None:
+            self._total = RunMeter(Budget(Limits(cost_usd=self._settings.max_cost_usd)), {})
         limiter = anyio.CapacityLimiter(self._width())
-        with interruptible(self._signals.end_all), lent_by(self._signals.lend):
+        with interruptible(self._signals.arrive), borrow_signals(self._signals.lend):
             async with anyio.create_task_group() as watch:
-                if self._wish.timeout is not None:
-                    watch.start_soon(self._end_in, self._wish.timeout)
+                if self._settings.timeout is not None:
+                    watch.start_soon(self._end_in, self._settings.timeout)
                 async with anyio.create_task_group() as cells:
                     for number, draft in enumerate(self._drafts):
                         cells.start_soon(self._one, number, draft, limiter)
                 watch.cancel_scope.cancel()
 
     def _width(self) -> int:
-        if self._wish.width is not None:
-            return self._wish.width
+        if self._settings.width is not None:
+            return self._settings.width
         plans = (draft.plan for draft in self._drafts if draft.plan is not None)
-        local = any(one.entry.embedded for plan in plans for one in plan.models.values())
+        local = any(model.entry.embedded for plan in plans for model in plan.models.values())
         return 1 if local else USUAL_WIDTH
 
     async def _end_in(self, seconds: float) -> None:
         await anyio.sleep(seconds)
         self._over = f"the time limit of {seconds:g} s for all cases is exceeded"
-        self._signals.end_all(ExitCode.TERMINATED)
+        self._signals.arrive(ExitCode.TERMINATED)
 
     async def _one(self, number: int, draft: _Draft, limiter: anyio.CapacityLimiter) -> None:
         async with limiter:
@@ -332,54 +283,60 @@ class _Trial:
                 return
             cell = await self._cell(draft)
         self._ended[number] = cell
-        self._first_failed |= self._wish.stop_first and cell.verdict not in {"passed", "not_run"}
+        self._first_failed |= self._settings.stop_first and cell.verdict not in {
+            "passed",
+            "not_run",
+        }
         self._tell.ended(cell)
 
     async def _cell(self, draft: _Draft) -> Cell:
         begun = monotonic()
         if draft.plan is None:
             assert draft.error is not None
-            return _failed(draft, draft.error)
+            return _error_cell(draft, draft.error)
         try:
-            cell = await self._executed(draft, draft.plan)
+            cell = await self._execute(draft, draft.plan)
         except AishError as error:
-            cell = _failed(draft, error)
+            cell = _error_cell(draft, error)
         except Exception as error:  # ruff: ignore[blind-except] - a bug met in one case must not hide how the others end
-            said = f"this is a bug in aish: {type(error).__name__}: {error}"
+            message = f"this is a bug in aish: {type(error).__name__}: {error}"
             cell = Cell(draft.job, draft.model, "error", Outcome("error", code=ExitCode.INTERNAL))
-            cell = replace(cell, outcome=replace(cell.outcome, reason=said))
+            cell = replace(cell, outcome=replace(cell.outcome, reason=message))
         return replace(cell, outcome=replace(cell.outcome, seconds=monotonic() - begun))
 
-    async def _executed(self, draft: _Draft, plan: Plan) -> Cell:
-        mask, clock, heard = plan.secrets.mask, SystemClock(), _Heard()
-        folder = _folder(draft, plan, clock)
-        assert folder.path is not None
-        with folder.beginning():
-            journal = open_journal(folder.path)
-        lost = _Lost(self._signals.lend)
-        log = EventLog([journal, heard], clock=clock, secrets=plan.secrets, on_failure=lost)
-        environment = RunEnvironment(
-            emit=log.emit,
+    async def _execute(self, draft: _Draft, plan: Plan) -> Cell:
+        mask, clock, heard = plan.secrets.mask, SystemClock(), _LastAnswer()
+        launch = Launch(
+            plan,
+            draft.options,
+            new_folder(plan, draft.options, clock),
+            clock,
             approver=self._approver(plan),
-            clock=clock,
-            folder=folder,
-            environ=draft.options.environ,
-            staging=unkept(plan, folder.id),
-            follow=log.follow,
-            opening=masked_opening(self._opening, mask),
+            staging="unkept",
+            opening=self._opening,
         )
         share = None if self._total is None else _Share(self._total)
         examiner = Examiner(draft.job.case.expect, draft.job.case.names, update_snapshots=False)
-        try:
-            with lent_by(lost.lend):
-                end = await execute(plan, draft.options, environment, examiner, None, share)
-        finally:
-            log.close()
-        lost.check()
+        ending = Ending()
+        with (
+            open_run(launch) as run,
+            self._signals.lend(ending.arrive),
+            borrow_signals(ending.lend),
+        ):
+
+            def lose(sink: Sink, error: OSError) -> None:
+                """End a run that leaves no record of what it costs."""
+                run.lose(sink, error)
+                ending.arrive(ExitCode.TERMINATED)
+
+            run.begin([heard], on_failure=lose)
+            end = await run.execute(examiner, None, share)
+        for reason in run.lost:
+            raise AishError(reason)
         refused = share is not None and share.refused and end.code == ExitCode.BUDGET
         if refused and self._over is None:
-            assert self._wish.max_cost_usd is not None
-            self._over = _ALL_OVER.format(dollars(self._wish.max_cost_usd))
+            assert self._settings.max_cost_usd is not None
+            self._over = _ALL_OVER.format(dollars(self._settings.max_cost_usd))
         outcome = self._outcome(end, examiner, mask, refused=refused)
         cell = Cell(draft.job, draft.model, *outcome)
         last = heard.finished
@@ -397,7 +354,7 @@ class _Trial:
         self, end: Exit, examiner: Examiner, mask: Callable[[str], str], *, refused: bool
     ) -> tuple[CellVerdict, Outcome]:
         code, reason = ExitCode(end.code), mask(end.reason)
-        verdict = live_verdict(code, ok=all(one.ok for one in examiner.checked))
+        verdict = live_verdict(code, ok=all(check.ok for check in examiner.checked))
         if refused or verdict == "not_run":
             verdict, code, reason = "not_run", self._left_code, self._over or "interrupted"
         outcome = Outcome(
@@ -416,64 +373,10 @@ class _Trial:
             return ExitCode.BUDGET
         return self._signals.code or ExitCode.OK
 
-    def _left_out(self, draft: _Draft) -> Cell:
+    def _cell_not_run(self, draft: _Draft) -> Cell:
         reason = self._over or ("interrupted" if self._signals.code is not None else "")
         outcome = Outcome("error", code=self._left_code, reason=reason)
         return Cell(draft.job, draft.model, "not_run", outcome, folder=None)
-
-
-def _folder(draft: _Draft, plan: Plan, clock: Clock) -> RunFolder:
-    """A run folder as that of `aish run`: what a model did can be looked at afterwards."""
-    pipeline = plan.pipeline
-    place, mask = RunsPlace(pipeline.file.parent), plan.secrets.mask
-    folder = open_folder(pipeline.name, place, clock.now(), ephemeral=False, mask=mask)
-    with folder.beginning():
-        folder.write_plan(pipeline.data)
-        if draft.options.stdin:
-            folder.keep_stdin(draft.options.stdin)
-    return folder
-
-
-class _Lost:
-    """What cannot be written any more: it ends a run that leaves no record of what it costs.
-
-    It is raised once the log is closed: an event may come from where nobody would hear of it.
-    """
-
-    def __init__(self, lend: Lend) -> None:
-        self._lend = lend
-        self._end: End | None = None
-        self._error: AishError | None = None
-
-    def __call__(self, sink: Sink, error: OSError) -> None:
-        if self._error is None:
-            self._error = AishError(f"cannot write {sink.name}: {error.strerror or error}")
-            self._error.__cause__ = error
-            if self._end is not None:
-                self._end(ExitCode.TERMINATED)
-
-    @contextmanager
-    def lend(self, end: End) -> Generator[Interrupt]:
-        """The signals of all runs, and the end of this one."""
-        with self._lend(end) as seen:
-
-            def ended(code: ExitCode) -> None:
-                seen.code = seen.code or code
-                end(code)
-
-            self._end = ended
-            if self._error is not None:
-                ended(ExitCode.TERMINATED)
-            yield seen
-
-    def check(self) -> None:
-        """Raise the stored error.
-
-        Raises:
-            AishError: an event could not be written.
-        """
-        if self._error is not None:
-            raise self._error
 
 
 def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
@@ -491,7 +394,7 @@ def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
             return "error"
 
 
-def _failed(draft: _Draft, error: AishError) -> Cell:
+def _error_cell(draft: _Draft, error: AishError) -> Cell:
     code = error.exit_code
     outcome = Outcome("error", code=code, reason=str(error), hint=error.hint)
     verdict: CellVerdict = "unreachable" if code is ExitCode.UNAVAILABLE else "error"

@@ -39,7 +39,6 @@ class Job:
 
     @property
     def id(self) -> str:
-        """The name of the case: `pipelines/notes.yaml::writes notes`."""
         return f"{self.file}::{self.case.name}"
 
     @property
@@ -69,13 +68,11 @@ class Outcome:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a new recording of the cassette is required."""
         return self.verdict == "miss" or self.unreadable
 
     @property
     def unmet(self) -> tuple[Checked, ...]:
-        """The expectations that were not met."""
-        return tuple(one for one in self.checked if not one.ok)
+        return tuple(check for check in self.checked if not check.ok)
 
 
 @frozen
@@ -88,7 +85,6 @@ class Tried:
 
     @property
     def id(self) -> str:
-        """Its name for display."""
         return f"{self.file}::{self.case}" if self.case else self.file
 
 
@@ -116,12 +112,12 @@ def verdict_of(code: ExitCode, checked: Iterable[Checked]) -> Verdict:
         return "miss"
     if code in {ExitCode.USAGE, ExitCode.INTERNAL, ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
         return "error"
-    held = code is ExitCode.OK and all(one.ok for one in checked)
+    held = code is ExitCode.OK and all(check.ok for check in checked)
     return "passed" if held else "failed"
 
 
 def exit_code(session: Session) -> ExitCode:
-    """The total exit code: the first that applies, in the order of design 11."""
+    """The total exit code: the first that applies, in the order of `PRECEDENCE`."""
     codes = {_code_of(tried.outcome) for tried in session.tried}
     if session.orphans and session.orphans_fail:
         codes.add(ExitCode.FAILED)

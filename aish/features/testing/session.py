@@ -1,4 +1,4 @@
-"""`aish test`: loads files, selects cases, runs them in forked processes, finds leftovers (C12)."""
+"""`aish test`: loads files, selects cases, runs them in forked processes, finds leftovers."""
 
 import signal
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType
 from typing import NoReturn, Protocol, Self
 
-from aish.cassettes.format.file import shown
+from aish.cassettes.format.file import show_path
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import counted
@@ -75,18 +75,26 @@ class Workers:
             ready = connection.wait([worker.pipe for worker in busy], _TURN)
             for worker in busy:
                 if worker.pipe in ready:
-                    number, outcome = self._finished(worker)
+                    number, outcome = self._receive_outcome(worker)
                     self._assign(worker, waiting)
                     yield number, outcome
 
-    def _finished(self, worker: _Worker) -> tuple[int, Outcome]:
+    def _receive_outcome(self, worker: _Worker) -> tuple[int, Outcome]:
         number = worker.busy
         assert number is not None
         worker.busy = None
         try:
             return number, worker.pipe.recv()
         except (EOFError, OSError):
-            outcome = _crash(worker.process)
+            worker.process.join(_PATIENCE)
+            code = worker.process.exitcode
+            how = f"with exit code {code}"
+            if code is None:
+                how = "without a word"
+            elif code < 0:
+                how = f"by {signal.Signals(-code).name}"
+            reason = f"the process that ran the case ended {how}"
+            outcome = Outcome("error", code=ExitCode.FAILED, reason=reason)
         fresh = self._fork()
         worker.pipe.close()
         worker.process, worker.pipe = fresh.process, fresh.pipe
@@ -107,11 +115,11 @@ class Workers:
         arguments = (theirs, self._run, others)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
         # Not before the child knows what to do with them.
-        kept = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             process.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, kept)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
         return _Worker(process, ours)
 
@@ -119,11 +127,14 @@ class Workers:
 def _work(
     pipe: "Connection[Outcome, int]", run: Run, others: Sequence["Connection[int | None, Outcome]"]
 ) -> None:
-    """What a worker does until the pipe is closed, which also happens when its parent is killed."""
+    """Serve jobs until the pipe is closed, which also happens when the parent is killed."""
     # A fork has the parent's ends too, and a pipe is closed when nobody holds its other end.
     for other in others:
         other.close()
-    _end_with_parent()
+    # Have the process signalled if its parent is killed, so that no waiting case survives it
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     # Ctrl-C goes to every process of the terminal; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -132,25 +143,6 @@ def _work(
     with suppress(EOFError, OSError):
         while True:
             pipe.send(run(pipe.recv()))
-
-
-def _end_with_parent() -> None:
-    """Have the process signalled if its parent is killed, so that no waiting case survives it."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
-
-
-def _crash(process: ForkProcess) -> Outcome:
-    process.join(_PATIENCE)
-    code = process.exitcode
-    how = f"with exit code {code}"
-    if code is None:
-        how = "without a word"
-    elif code < 0:
-        how = f"by {signal.Signals(-code).name}"
-    reason = f"the process that ran the case ended {how}"
-    return Outcome("error", code=ExitCode.FAILED, reason=reason)
 
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -170,7 +162,7 @@ class Renewal(StrEnum):
 
 
 @frozen
-class Wish:
+class SessionSettings:
     """The options of the command line."""
 
     keyword: str = ""
@@ -182,42 +174,32 @@ class Wish:
 
 
 class SessionListener(Protocol):
-    """Reports progress to the user."""
-
     def recording(self, cassette: str) -> None:
         """A cassette is about to be recorded."""
-        ...
 
-    def ended(self, tried: Tried) -> None:
-        """A case has ended."""
-        ...
+    def ended(self, tried: Tried) -> None: ...
 
 
-def run_session(search: Search, wish: Wish, tell: SessionListener) -> Session:
-    """Run the cases of the files that were found.
-
-    Raises:
-        UsageError: there is no case at all, or none that is selected.
-    """
+def run_session(search: Search, settings: SessionSettings, tell: SessionListener) -> Session:
     begun = monotonic()
-    found = find_cases(search, wish.keyword)
-    files, broken, jobs, chosen = found.files, found.broken, found.jobs, found.chosen
-    trial = _Trial(wish, tell, chosen)
+    cases = find_cases(search, settings.keyword)
+    files, broken, jobs, chosen = cases.files, cases.broken, cases.jobs, cases.chosen
+    trial = _Trial(settings, tell, chosen)
     for file in broken:
-        trial.end(Tried(file.name, "", _broken(file)))
+        trial.end(Tried(file.name, "", _outcome_of_broken_file(file)))
     stopped = trial.run()
     whole = search.whole and not broken
     ended = stopped is None and not trial.left_out
-    left = tuple(map(shown, orphans(_used(files)))) if whole and ended else ()
+    left = tuple(map(show_path, orphans(_cassettes_of(files)))) if whole and ended else ()
     return Session(
-        tried=trial.tried(files),
+        tried=trial.results(files),
         seconds=monotonic() - begun,
         deselected=len(jobs) - len(chosen),
         left_out=trial.left_out,
         untested=tuple(file.name for file in files if file not in broken and not _tests(file)),
         recorded=trial.recorded,
         orphans=left,
-        orphans_fail=len(chosen) == len(jobs) and not wish.allow_orphans,
+        orphans_fail=len(chosen) == len(jobs) and not settings.allow_orphans,
         stopped=stopped,
     )
 
@@ -233,27 +215,28 @@ class Found:
 
 
 def find_cases(search: Search, keyword: str) -> Found:
-    """Load the files and select the cases whose names contain `keyword`.
-
-    Raises:
-        UsageError: no file is broken, and there is no case at all, or none that is selected.
-    """
+    """Load the files and select the cases whose names contain `keyword`."""
     files = tuple(load_file(path) for path in search.files)
     broken = tuple(file for file in files if file.problems and _counts(file, search))
     jobs = tuple(_jobs(files))
-    wanted = keyword.casefold()
-    chosen = tuple(job for job in jobs if wanted in job.id.casefold())
+    text = keyword.casefold()
+    chosen = tuple(job for job in jobs if text in job.id.casefold())
     if not broken:
-        _demand(jobs, chosen, search)
+        # Fail if nothing was tested, so that it does not look like a success
+        if not jobs:
+            message = f"no tests in {counted(len(search.files), 'pipeline file')}"
+            raise UsageError(message, hint="cases are under `tests:` in a pipeline file")
+        if not chosen:
+            raise UsageError(f"none of {len(jobs)} cases is selected", where="-k")
     return Found(files, broken, jobs, chosen)
 
 
 class _Trial:
-    """The cases while they are run."""
-
-    def __init__(self, wish: Wish, tell: SessionListener, jobs: Sequence[Job]) -> None:
+    def __init__(
+        self, settings: SessionSettings, tell: SessionListener, jobs: Sequence[Job]
+    ) -> None:
         self.recorded: tuple[str, ...] = ()
-        self._wish = wish
+        self._settings = settings
         self._tell = tell
         self._jobs = jobs
         self._ended: dict[str, Tried] = {}
@@ -261,24 +244,21 @@ class _Trial:
 
     @property
     def left_out(self) -> int:
-        """How many cases were not reached."""
         return sum(job.id not in self._ended for job in self._jobs)
 
-    def tried(self, files: Iterable[PipelineFile]) -> tuple[Tried, ...]:
-        """The results so far, in the order of the files."""
+    def results(self, files: Iterable[PipelineFile]) -> tuple[Tried, ...]:
         ids = (id for file in files for id in (file.name, *(job.id for job in _jobs([file]))))
         return tuple(self._ended[id] for id in ids if id in self._ended)
 
     def end(self, tried: Tried) -> None:
-        """Record that a case has ended."""
         self._ended[tried.id] = tried
-        self._over = self._over or (self._wish.stop_first and tried.outcome.verdict != "passed")
+        self._over = self._over or (self._settings.stop_first and tried.outcome.verdict != "passed")
         self._tell.ended(tried)
 
     def run(self) -> ExitCode | None:
         """Run all of them; the code of the signal that stopped it early, if any."""
         try:
-            with _armed(), ExitStack() as stack:
+            with _handle_signals(), ExitStack() as stack:
                 for job, outcome in self._outcomes(stack):
                     if outcome.code in _STOPS:
                         return outcome.code
@@ -295,23 +275,23 @@ class _Trial:
         if self._over:
             return
         failed: Mapping[str, Outcome] = {}
-        if self._wish.record is not None:
-            due = _due(self._jobs, self._wish.record, self._wish.processes)
+        if self._settings.record is not None:
+            due = _due(self._jobs, self._settings.record, self._settings.processes)
             self.recorded, failed = record(due, self._tell)
         ready: list[Job] = []
         for job in self._jobs:
-            outcome = failed.get(shown(job.cassette.path)) if job.cassette else None
+            outcome = failed.get(show_path(job.cassette.path)) if job.cassette else None
             if outcome is None:
                 ready.append(job)
             else:
                 yield job, outcome
-        count = min(self._wish.processes, len(ready))
+        count = min(self._settings.processes, len(ready))
         workers = stack.enter_context(Workers(count, lambda number: self._one(ready[number])))
         for number, outcome in workers.outcomes(range(len(ready))):
             yield ready[number], outcome
 
     def _one(self, job: Job) -> Outcome:
-        return run_case(job, update_snapshots=self._wish.update_snapshots)
+        return run_case(job, update_snapshots=self._settings.update_snapshots)
 
 
 def _due(jobs: Sequence[Job], which: Renewal, processes: int) -> dict[str, Job]:
@@ -319,7 +299,7 @@ def _due(jobs: Sequence[Job], which: Renewal, processes: int) -> dict[str, Job]:
     firsts: dict[str, Job] = {}
     for job in jobs:
         if job.cassette is not None:
-            firsts.setdefault(shown(job.cassette.path), job)
+            firsts.setdefault(show_path(job.cassette.path), job)
     if which is Renewal.ALL:
         return firsts
     due = {name for name in firsts if not Path(name).exists()}
@@ -330,11 +310,11 @@ def _due(jobs: Sequence[Job], which: Renewal, processes: int) -> dict[str, Job]:
 
 def _stale(jobs: Sequence[Job], missing: Collection[str], processes: int) -> set[str]:
     """The cassettes whose cases make other requests, or that cannot be read."""
-    there = [job for job in jobs if job.cassette and shown(job.cassette.path) not in missing]
+    there = [job for job in jobs if job.cassette and show_path(job.cassette.path) not in missing]
     count = min(processes, len(there))
     with Workers(count, lambda number: run_case(there[number])) as workers:
         return {
-            shown(job.cassette.path)
+            show_path(job.cassette.path)
             for job, outcome in ((there[n], o) for n, o in workers.outcomes(range(len(there))))
             if job.cassette is not None and outcome.is_stale
         }
@@ -358,25 +338,21 @@ def record(
             if outcome.code is ExitCode.OK:
                 recorded.append(cassette)
             else:
-                failed[cassette] = _not_recorded(cassette, outcome)
+                message = f"`{cassette}` could not be recorded: {outcome.reason}"
+                failed[cassette] = replace(outcome, verdict="error", reason=message)
     return tuple(recorded), failed
 
 
-def _not_recorded(cassette: str, outcome: Outcome) -> Outcome:
-    said = f"`{cassette}` could not be recorded: {outcome.reason}"
-    return replace(outcome, verdict="error", reason=said)
-
-
 @contextmanager
-def _armed() -> Generator[None]:
+def _handle_signals() -> Generator[None]:
     """While cases run, the signals that end a process end them in order."""
     # What whoever started us had ignored (`nohup`) stays so.
     kinds = [kind for kind in _ENDS if signal.getsignal(kind) is not signal.SIG_IGN]
-    kept = [(kind, signal.signal(kind, _stop)) for kind in kinds]
+    handlers = [(kind, signal.signal(kind, _stop)) for kind in kinds]
     try:
         yield
     finally:
-        for kind, handler in kept:
+        for kind, handler in handlers:
             signal.signal(kind, handler)
 
 
@@ -385,7 +361,6 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def load_file(path: Path) -> PipelineFile:
-    """A pipeline file with its cases, or with the problems that prevent them."""
     pipeline, problems = check_file(path)
     wrong = [problem for problem in problems if not problem.warning]
     if pipeline is not None and not wrong:
@@ -393,18 +368,18 @@ def load_file(path: Path) -> PipelineFile:
     if pipeline is not None and not wrong:
         wrong += row_check(pipeline)
     if pipeline is not None and not wrong:
-        return PipelineFile(shown(path), path, with_rows(pipeline))
-    said = tuple(f"{one}\n  hint: {one.hint}" if one.hint else str(one) for one in wrong)
+        return PipelineFile(show_path(path), path, with_rows(pipeline))
+    reasons = tuple(f"{one}\n  hint: {one.hint}" if one.hint else str(one) for one in wrong)
     own = pipeline.cassette if pipeline is not None else None
-    return PipelineFile(shown(path), path, None, said, None if own is None else own.path)
+    return PipelineFile(show_path(path), path, None, reasons, None if own is None else own.path)
 
 
 def _counts(file: PipelineFile, search: Search) -> bool:
-    """Whether a broken file is an error: one found in a folder may be a base of others."""
+    """Return true if a broken file is an error: one found in a folder may be a base of others."""
     return file.path not in search.searched or may_have_tests(file.path)
 
 
-def _broken(file: PipelineFile) -> Outcome:
+def _outcome_of_broken_file(file: PipelineFile) -> Outcome:
     return Outcome("error", code=ExitCode.USAGE, reason="\n".join(file.problems))
 
 
@@ -418,20 +393,11 @@ def _jobs(files: Iterable[PipelineFile]) -> Iterator[Job]:
             yield from (Job(file.name, file.pipeline, case) for case in file.pipeline.tests)
 
 
-def _demand(jobs: Sequence[Job], chosen: Sequence[Job], search: Search) -> None:
-    """Fail if nothing was tested, so that it does not look like a success."""
-    if not jobs:
-        said = f"no tests in {counted(len(search.files), 'pipeline file')}"
-        raise UsageError(said, hint="cases are under `tests:` in a pipeline file")
-    if not chosen:
-        raise UsageError(f"none of {len(jobs)} cases is selected", where="-k")
-
-
-def _used(files: Iterable[PipelineFile]) -> Iterator[Path]:
+def _cassettes_of(files: Iterable[PipelineFile]) -> Iterator[Path]:
     """The cassettes that the files refer to."""
     for file in files:
         if file.pipeline is not None:
             settings = (file.pipeline.cassette, *(case.cassette for case in file.pipeline.tests))
-            yield from (one.path for one in settings if one is not None)
+            yield from (cassette.path for cassette in settings if cassette is not None)
         elif file.cassette is not None:
             yield file.cassette

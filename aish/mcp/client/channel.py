@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 CLIENT_INFO: JsonObject = {"name": "aish", "version": __version__}
 MAX_ASKED = 16
 """Requests of a server that are answered at the same time while it has a request of ours; more are
-left unanswered (X6)."""
+left unanswered."""
 MAX_PROGRESS = 1000
 CANCEL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 0.2
@@ -66,7 +66,7 @@ _OVER = "the call that this was asked for is over"
 
 @frozen
 class Dialect:
-    """How requests are sent: a revision, and whether it is of the stateless era."""
+    """Form of requests: a revision, and whether it is of the stateless era."""
 
     version: str
     modern: bool = False
@@ -76,7 +76,7 @@ BEFORE_AGREEMENT = Dialect(HANDSHAKE[0])
 
 
 class Channel:
-    """One server's messages; several requests may be pending at the same time."""
+    """Messages of a server; several requests may be pending at the same time."""
 
     def __init__(
         self,
@@ -102,7 +102,6 @@ class Channel:
 
     @property
     def over_http(self) -> bool:
-        """Whether the transport is streamable HTTP."""
         return self._transport.over_http
 
     async def open(self) -> None:
@@ -115,7 +114,6 @@ class Channel:
         await self._transport.open(self._hear)
 
     async def close(self) -> None:
-        """Disconnect from the server."""
         if self._replay is not None:
             self._replay.end()
         await self._transport.close()
@@ -180,7 +178,7 @@ class Channel:
             raise
         # The answer came at once; in the recording, the server had its own answers first.
         await running.all_answered()
-        self._replay.answered(outgoing.method)
+        self._replay.on_answer(outgoing.method)
         return answer
 
     async def tell(self, method: str, dialect: Dialect) -> None:
@@ -192,25 +190,25 @@ class Channel:
 
     @property
     def has_session(self) -> bool:
-        """Whether the server keeps a session over HTTP."""
         return self._transport.has_session
 
-    async def listen(self, dialect: Dialect, heard: anyio.Event, wanted: JsonObject) -> None:
-        """Receive unsolicited messages until the stream ends; `heard` is set once it is open.
+    async def listen(
+        self, dialect: Dialect, on_open: Callable[[], None], wanted: JsonObject
+    ) -> float | None:
+        """Receive unsolicited messages until the stream ends, as `Transport.listen` does.
 
         `wanted` says which ones, to a server of the stateless era.
         """
-        if dialect.modern:
-            heard.set()
-            await self.ask("subscriptions/listen", {"notifications": wanted}, dialect)
-        else:
-            await self._transport.listen(heard, self._version_header())
+        if not dialect.modern:
+            return await self._transport.listen(on_open)
+        on_open()
+        await self.ask("subscriptions/listen", {"notifications": wanted}, dialect)
+        return None
 
     def _version_header(self) -> Headers:
         return (("mcp-protocol-version", self._version),) if self._version else ()
 
     async def _cancel(self, number: int) -> None:
-        """Tell the server to stop working on a request that no caller waits for (M9)."""
         if self._replay is not None:
             return
         body = messages.notification(CANCELLED, {"requestId": number, "reason": "no longer wanted"})
@@ -225,7 +223,7 @@ class Channel:
 
     def _take(self, message: Asked | Noted, number: int | None) -> None:
         if isinstance(message, Asked):
-            running = self._asked_by(number) or self._unowned
+            running = self._request_of(number) or self._unowned
             if running.asked < MAX_ASKED:
                 running.asked += 1
                 scope = anyio.CancelScope()
@@ -236,20 +234,20 @@ class Channel:
         elif message.method == PROGRESS:
             self._progress(message.params)
         elif message.method == CANCELLED:
-            self._cancelled(message.params)
+            self._cancel_request(message.params)
         elif message.method == LOG_MESSAGE:
             self._log(message.params, number)
         else:
             self._on_note(message.method, message.params)
 
     def _log(self, params: JsonObject, number: int | None) -> None:
-        """Pass a log message to the request that it is about; nobody else hears of it.
+        """Pass a log message only to the request that it belongs to.
 
         Where the wire does not say which one that is, all that run have to be of one client, which
         wants them for each.
         """
         running = self._running.get(number) if number is not None else None
-        calls = [one.call for one in ((running,) if running else self._running.values())]
+        calls = [request.call for request in ((running,) if running else self._running.values())]
         owners = {call.owner.client for call in calls if call.owner is not None}
         listeners = [call.on_log for call in calls if call.owner is not None]
         if not owners:
@@ -257,14 +255,13 @@ class Channel:
         elif len(owners) == 1 and None not in listeners and listeners[-1] is not None:
             listeners[-1](params)
 
-    def _cancelled(self, params: JsonObject) -> None:
-        """The server does not wait any more for what it asked the client of a call (H8)."""
+    def _cancel_request(self, params: JsonObject) -> None:
         id = params.get("requestId")
         scope = self._asking.pop((type(id), id), None) if isinstance(id, str | int) else None
         if scope is not None:
             scope.cancel()
 
-    def _asked_by(self, number: int | None) -> InFlight | None:
+    def _request_of(self, number: int | None) -> InFlight | None:
         """The request with this number, else the newest that has a sampler, or that may elicit.
 
         Of requests that have an owner it has to be the number, unless they all have the same one.
@@ -322,8 +319,8 @@ class Channel:
             nonlocal left
             left -= 1
             if left >= 0:
-                told: JsonObject = {**params, "progressToken": token}
-                self._tasks.start_soon(send, messages.notification(PROGRESS, told))
+                fields: JsonObject = {**params, "progressToken": token}
+                self._tasks.start_soon(send, messages.notification(PROGRESS, fields))
 
         return tell
 
@@ -333,17 +330,18 @@ class Channel:
             running = self._running.get(int(str(token)))
         except ValueError:
             return
-        if running is None or running.call.on_progress is None:
+        if running is None or running.call.on_progress is None or progress is None:
             return
+        if running.call.time is not None:
+            running.call.time.note_progress(progress)
         running.progress_seen += 1
-        if running.progress_seen > MAX_PROGRESS or progress is None:
+        if running.progress_seen > MAX_PROGRESS:
             return
         total, text = _number(params.get("total")), params.get("message")
         running.call.on_progress(Progress(progress, total, text if isinstance(text, str) else None))
 
 
 def _number(value: JsonValue) -> float | None:
-    """A number within the range of a float; JSON also allows larger ones."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -354,7 +352,6 @@ def _number(value: JsonValue) -> float | None:
 
 
 def _headers(method: str, params: JsonObject, dialect: Dialect) -> Headers:
-    """The HTTP headers sent in addition to the body."""
     if method == "initialize":
         return ()
     version = ("mcp-protocol-version", dialect.version)

@@ -1,12 +1,13 @@
-"""One server of the file: its connection, tools, and calls. Failures of calls are results (M8).
+"""Server of the file: its connection, tools, and calls. Failures of calls are results.
 
-The tools of a server are listed again each time it says that they changed (M6).
+The tools of a server are listed again each time it says that they changed.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,16 +16,18 @@ from aish.config.model import ServerEntry
 from aish.core.errors import AishError
 from aish.core.events import ServerInfo, ServerState
 from aish.core.json import JsonObject
+from aish.core.patterns import lazy_pattern
+from aish.core.phrases import shorten
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import CALL_DEADLINE, ToolResult
 from aish.mcp.client.server_requests import NO_CALL, Answers, Call, Elicit
-from aish.mcp.client.session import ENDED_AGAIN, Session, Terms
+from aish.mcp.client.session import ENDED_AGAIN, Backoff, Session, Terms
 from aish.mcp.protocol.convert import (
     Definition,
     ToolList,
-    denied,
+    denial_result,
     differences,
-    lost,
+    loss_result,
     read_result,
     tool_list,
 )
@@ -47,11 +50,27 @@ from aish.mcp.protocol.revisions import LIST_CHANGES
 from aish.mcp.transports.factory import TransportFactory
 from aish.mcp.transports.settings import CallTime, ServerConnection, in_time
 
+if TYPE_CHECKING:
+    from aish.mcp.client.pack_session import PackSession
+
 MAX_REFRESHES = 50
 """How often the tools are listed again in a minute; a server may last for months."""
 _REFRESH_SECONDS = 60.0
+FIRST_PAUSE = 0.25
+"""Before a server that was not up is tried again for the first time."""
+_LONGEST_INSTRUCTIONS = 8_000
 # Errors by which a server says that it has not begun what was asked of it.
 _NOT_ACCEPTED = frozenset({METHOD_NOT_FOUND, INVALID_PARAMS, MISSING_CAPABILITY, PAGES_REQUIRED})
+# Servers say so with four codes, and with `isError`.
+_UNKNOWN_TOOL = lazy_pattern(
+    r"(?is)\A.{0,40}(?:(?:unknown|no|such|find) tool|tool.{0,120}(?:not found|not exist|unknown))"
+)
+_LONGEST_UNKNOWN = 300
+
+
+def _is_unknown(name: str, message: str) -> bool:
+    is_short = name in message and len(message) <= _LONGEST_UNKNOWN
+    return is_short and _UNKNOWN_TOOL.search(message) is not None
 
 
 class Refresh:
@@ -69,8 +88,7 @@ class Refresh:
         self._over = anyio.Event()
         self.under_way = False
 
-    def changed(self) -> None:
-        """Note that the tools changed."""
+    def schedule(self) -> None:
         self._stale = True
         now = anyio.current_time()
         if now - self._counted_from > _REFRESH_SECONDS:
@@ -81,7 +99,6 @@ class Refresh:
             self._tasks.start_soon(self._refresh)
 
     async def over(self) -> None:
-        """Wait until all announced changes are known."""
         while self.under_way:
             await self._over.wait()
 
@@ -99,7 +116,7 @@ class Refresh:
 
 
 NOT_THERE = frozenset({404, 405})
-"""Answers to a POST after which 2024's HTTP+SSE is tried (M2)."""
+"""Answers to a POST after which 2024's HTTP+SSE is tried."""
 
 
 class Server:
@@ -122,8 +139,8 @@ class Server:
         """The tools as the server lists them, by its names for them."""
         self.failure: str | None = None
         self.on_gone: Callable[[Server], None] | None = None
-        """Hears that it is lost for good. Without it, in a run, it stays what it was: that each
-        call fails is all that there is to say then (M8)."""
+        """Hears that it is lost for good. Without it, in a run, its tools stay listed, and each
+        call of them fails."""
         self.on_note: Callable[[Server, str, JsonObject], None] | None = None
         """Takes notifications that belong to no request: their method and their params."""
         self.ambiguous: frozenset[str] = frozenset()
@@ -133,31 +150,31 @@ class Server:
         self._requests = 0
         self._idle = anyio.Event()
         if not restarts:
-            opening.on_ended = self._gone
+            opening.on_ended = self._handle_loss
         self._tasks = tasks
         self._elicit = elicit
         self._on_change = on_change
         self._may_call = may_call
-        self._session: Session | None = None
+        self._session: Session | PackSession | None = None
         self._lost = False
+        self._is_listed = self._is_changed = False
+        self._warned: set[str] = set()
+        self._down: str | None = None
         self._opened = anyio.Event()
         self._refresh = Refresh(tasks, self._list_again)
 
     @property
     def alias(self) -> str:
-        """The server's name in the file."""
         return self.entry.alias
 
     @property
     def state(self) -> ServerState:
-        """Whether it is connected, failed, or is still connecting."""
         if self.failure is not None:
             return "failed"
         return "ready" if self._opened.is_set() else "connecting"
 
     @property
     def info(self) -> ServerInfo:
-        """Its state, for display and for `run.started`."""
         ready = self.state == "ready"
         return ServerInfo(
             alias=self.alias,
@@ -168,28 +185,37 @@ class Server:
             address=self._opening.address,
         )
 
+    @property
+    def instructions(self) -> str:
+        """Instructions of the server for its use, cut, if the file wants them."""
+        text = self._session.agreement.instructions if self._session is not None else ""
+        return shorten(text.strip(), _LONGEST_INSTRUCTIONS) if self.entry.instructions else ""
+
     def declares(self, capability: str) -> bool:
-        """Whether the server declares `resources` or `prompts`."""
         known = None if self._session is None else self._session.agreement.capabilities
         # Lua and PHP print an empty object as `[]`.
-        found = None if known is None else known.get(capability)
-        return found is not None and found is not False
+        value = None if known is None else known.get(capability)
+        return value is not None and value is not False
 
-    async def settled(self) -> None:
-        """Wait until it is connected or has failed."""
+    async def wait_until_settled(self) -> None:
         await self._opened.wait()
 
-    async def open(self) -> None:
-        """Connect and list the tools; a failure is kept in `failure` (M5)."""
+    async def open(self, *, waits: bool = False) -> None:
+        """Connect and list the tools; a failure is kept in `failure`.
+
+        With `waits` a server that is not up yet is tried again, until its time to connect is over.
+        """
         seconds = self.entry.timeout.connect
+        # A replay would not know how often.
+        waits = waits and self._opening.environment.adapter is None
         try:
             with anyio.fail_after(seconds):
-                self._session = await self._begin()
-                found = await self._list()
-                self.definitions, self.rows = found.definitions, found.rows
-                await self._session.listening()
+                session = self._session = await self._reach(waits=waits)
+                await self._list_first()
+                await session.wait_until_listening()
         except (TimeoutError, LeftError):
-            await self.fail(f"no answer within {seconds:g} s")
+            down = None if self._down is None else f"{self._down}, for {seconds:g} s"
+            await self.fail(down or f"no answer within {seconds:g} s")
         except RpcError as error:
             await self.fail(f"it answers `{error.method}` with an error: {error.message}")
         except McpError as error:
@@ -197,8 +223,29 @@ class Server:
         finally:
             self._opened.set()
 
+    async def _list_first(self) -> None:
+        # Some servers tell of each tool that they add at their start: the list has those.
+        self._is_changed = False
+        listing = await self._list()
+        self.definitions, self.rows = listing.definitions, listing.rows
+        self._is_listed = True
+        if self._is_changed:
+            self._refresh.schedule()
+
+    async def _reach(self, *, waits: bool) -> "Session | PackSession":
+        backoff = Backoff(FIRST_PAUSE)
+        while True:
+            self._down = None
+            try:
+                return await self._begin()
+            except (UnreachableError, HttpStatusError) as error:
+                if not (waits and error.is_down):
+                    raise
+                self._down = error.message
+            await self.close()
+            await anyio.sleep(backoff.pause())
+
     async def close(self) -> None:
-        """Disconnect from the server."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -224,10 +271,9 @@ class Server:
             RpcError: the owner of the call has to open pages first, or its client has not declared
                 what the server needs.
         """
-        time = None if call.owner is None else CallTime()
         with self._in_use():
-            result = await self._result_of(name, arguments, replace(call, time=time))
-        if self._opening.adapter is not None:
+            result = await self._result_of(name, arguments, call)
+        if self._opening.environment.adapter is not None:
             # The same in every replay: what follows knows the tools that this call changed.
             await self._refresh.over()
         return result
@@ -235,20 +281,32 @@ class Server:
     async def _result_of(
         self, name: str, arguments: JsonObject, call: Call
     ) -> JsonObject | ToolResult:
-        seconds = min(self.entry.timeout.tools.get(name, self.entry.timeout.call), call.limit)
+        timeout = self.entry.timeout
+        seconds, most = min(timeout.tools.get(name, timeout.call), call.limit), timeout.call_max
+        if most is not None:
+            most = max(seconds, min(most, call.limit))
+        time = CallTime(seconds, most, raised_by=f"timeout.tools.{name}")
         CALL_DEADLINE.set(anyio.current_time() + seconds)
+        if isinstance(self._session, Session):  # a pack reports no progress
+            # Progress is asked for, whoever hears of it.
+            on_progress = call.on_progress or (None if most is None else lambda _progress: None)
+            call = replace(call, time=time, on_progress=on_progress)
         try:
-            return await in_time(seconds, self._call(name, arguments, call), call.time)
+            result = await in_time(time, self._call(name, arguments, call))
         except ToolChangedError as error:
-            return denied(error.message)
+            return denial_result(error.message)
         except RpcError as error:
             if error.code in {PAGES_REQUIRED, MISSING_CAPABILITY} and call.owner is not None:
                 raise  # it is about the owner's client, not about us
-            began = error.code not in _NOT_ACCEPTED
-            said = f"[aish] tool dispatch failed: {error.message}"
-            return ToolResult("rpc_error", said, began=began)
+            began = error.code not in _NOT_ACCEPTED and not _is_unknown(name, error.message)
+            message = f"[aish] tool dispatch failed: {error.message}"
+            return ToolResult("rpc_error", message, began=began)
         except TransportError as error:
-            return lost(error.message, sent=error.sent)
+            return loss_result(error.message, sent=error.sent)
+        message = read_result(result).content if result.get("isError") is True else ""
+        if _is_unknown(name, message):
+            return ToolResult("rpc_error", f"[aish] tool dispatch failed: {message}", began=False)
+        return result
 
     async def ask(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
         """The answer to a request other than a tool call.
@@ -256,57 +314,41 @@ class Server:
         Raises:
             McpError: the server refused it or could not be reached.
         """
-        time = None if call.owner is None else CallTime()
+        time = self._time()
         with self._in_use():
-            request = self._live().request(method, params, replace(call, time=time))
-            return await in_time(self.entry.timeout.call, request, time)
+            return await in_time(
+                time, self._live().request(method, params, replace(call, time=time))
+            )
+
+    def _time(self) -> CallTime:
+        return CallTime(self.entry.timeout.call)
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether the server says when a resource was updated."""
         return self._session is not None and self._session.agreement.has_subscriptions
 
     async def subscribe(self, uri: str) -> None:
-        """Hear of updates of a resource, as long as this server is connected.
-
-        Raises:
-            McpError: the server refused it or could not be reached.
-        """
-        await in_time(self.entry.timeout.call, self._live().subscribe(uri))
+        await in_time(self._time(), self._live().subscribe(uri))
 
     async def unsubscribe(self, uri: str) -> None:
-        """Hear of no more updates of a resource.
-
-        Raises:
-            McpError: the server refused it or could not be reached.
-        """
-        await in_time(self.entry.timeout.call, self._live().unsubscribe(uri))
+        await in_time(self._time(), self._live().unsubscribe(uri))
 
     async def set_log_level(self, level: str) -> None:
-        """Want the log messages from this level on; a request may want more, or less.
-
-        Raises:
-            McpError: the server refused it or could not be reached.
-        """
-        await in_time(self.entry.timeout.call, self._live().set_log_level(level))
+        await in_time(self._time(), self._live().set_log_level(level))
 
     def _note(self, method: str, params: JsonObject) -> None:
         if method == LIST_CHANGES["tools"]:
-            self._refresh.changed()
+            self._is_changed = True
+            if self._is_listed:
+                self._refresh.schedule()
         elif self.on_note is not None:
             self.on_note(self, method, params)
 
     async def pages(self, method: str) -> Sequence[JsonObject]:
-        """All pages of a listing.
-
-        Raises:
-            McpError: the server refused it or could not be reached.
-        """
         with self._in_use():
-            return await in_time(self.entry.timeout.call, self._live().pages(method))
+            return await in_time(self._time(), self._live().pages(method))
 
     async def idle(self) -> None:
-        """Wait until nobody waits for an answer of it."""
         while self._requests:
             self._idle = anyio.Event()
             await self._idle.wait()
@@ -323,9 +365,9 @@ class Server:
 
     async def _call(self, name: str, arguments: JsonObject, call: Call) -> JsonObject:
         params: JsonObject = {"name": name, "arguments": arguments}
-        await self._settled(name)
+        await self._wait_for_changes(name)
         try:
-            asked = self._headed(name, arguments, call)
+            asked = self._with_headers(name, arguments, call)
             return await self._live().request("tools/call", params, asked)
         except RpcError as error:
             if error.code != HEADER_MISMATCH:
@@ -334,15 +376,16 @@ class Server:
         self._take(await self._list())
         if not self._may_call(self, name):
             raise ToolChangedError(self.alias, name)
-        asked = self._headed(name, arguments, call)
+        asked = self._with_headers(name, arguments, call)
         return await self._live().request("tools/call", params, asked)
 
-    def _headed(self, name: str, arguments: JsonObject, call: Call) -> Call:
+    def _with_headers(self, name: str, arguments: JsonObject, call: Call) -> Call:
         definition = self.definitions.get(name)
-        mirrored = definition.headers if definition is not None else ()
-        return replace(call, headers=tuple(parameter_headers(mirrored, arguments)))
+        if definition is None or not definition.headers:
+            return call
+        return replace(call, headers=tuple(parameter_headers(definition.headers, arguments)))
 
-    def _live(self) -> Session:
+    def _live(self) -> "Session | PackSession":
         if self._lost:
             # Runs report this too: an export of the session has to tell its model the same.
             raise UnreachableError(ENDED_AGAIN)
@@ -350,8 +393,14 @@ class Server:
             raise UnreachableError(self.failure or "the server is closed")
         return self._session
 
-    async def _begin(self) -> Session:
-        """Open a session over the entry's transport, or over 2024's if the server has only that."""
+    async def _begin(self) -> "Session | PackSession":
+        pack, adapter = self._opening.pack, self._opening.environment.adapter
+        if pack is not None and adapter is None:
+            from aish.mcp.client.pack_session import PackSession
+
+            own = self._session = PackSession(pack, self._terms().answers)
+            await own.open()
+            return own
         session = Session(self._opening.first(), self._terms(), self._tasks)
         try:
             self._session = session
@@ -378,32 +427,38 @@ class Server:
                 sampling=entry.sampling == "allow" or entry.model_consent.given,
                 elicit=self._elicit,
                 consent=entry.model_consent if entry.pack else None,
-                forwards=self._opening.forwards,
+                forwards=self._opening.environment.forwards,
             ),
             probe_seconds=self._opening.probe_seconds,
             notice=self._opening.notice,
             on_note=self._note,
             on_new_session=self._on_new_session,
-            on_gone=self._gone,
-            adapter=self._opening.adapter,
+            on_gone=self._handle_loss,
+            adapter=self._opening.environment.adapter,
             origin=self._opening.origin,
+            is_process=self._opening.transport == "stdio",
             restarts=self._restarts,
         )
 
     async def _list(self) -> ToolList:
-        """The tools that the server offers and the entry selects."""
         session = self._live()
         pages = await session.pages("tools/list")
-        reading = self._opening.reading(modern=session.agreement.dialect.modern)
-        found = tool_list(pages, reading, self.entry, self._opening.notice)
-        for name in sorted(found.ambiguous - self.ambiguous):
+        reading = self._opening.make_reading(modern=session.agreement.dialect.modern)
+        listing = tool_list(pages, reading, self.entry, self._warn)
+        for name in sorted(listing.ambiguous):
             text = f"it lists two different tools as `{name}`: neither is offered"
-            self._opening.notice("ambiguous_tool", text)
-        self.ambiguous = found.ambiguous
-        return found
+            self._warn("ambiguous_tool", text)
+        self.ambiguous = listing.ambiguous
+        return listing
 
-    async def _settled(self, name: str) -> None:
-        """Wait until all changes announced by the server are known (P8)."""
+    def _warn(self, code: str, text: str) -> None:
+        """Report what is odd in the list, once however often it is listed."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._opening.notice(code, text)
+
+    async def _wait_for_changes(self, name: str) -> None:
+        """Wait until all changes announced by the server are known."""
         known = self.definitions.get(name)
         await self._refresh.over()
         self._hold(name, known)
@@ -417,13 +472,12 @@ class Server:
             self._hold(name, known)
 
     def _hold(self, name: str, known: Definition | None) -> None:
-        """Ensure that a call goes to the tool that was approved (P6)."""
-        found = self.definitions.get(name)
-        if found is not None and known is not None and found != known:
+        """Ensure that a call goes to the tool that was approved."""
+        definition = self.definitions.get(name)
+        if definition is not None and known is not None and definition != known:
             raise ToolChangedError(self.alias, name)
 
     def _take(self, found: ToolList) -> None:
-        """Offer these tools from now on."""
         is_same, rows = found.definitions == self.definitions, self.rows
         if not is_same:
             self._opening.notice("tools_changed", differences(self.definitions, found.definitions))
@@ -435,12 +489,13 @@ class Server:
     async def _list_again(self) -> bool:
         try:
             with anyio.fail_after(self.entry.timeout.connect):
-                found = await self._list()
+                listing = await self._list()
         except (McpError, TimeoutError, AishError):
             # The adapter remembers what a replay did not find.
-            self._opening.notice("refresh_failed", "its changed tools could not be listed")
+            if self._session is not None:
+                self._opening.notice("refresh_failed", "its changed tools could not be listed")
             return False
-        self._take(found)
+        self._take(listing)
         return True
 
     async def fail(self, reason: str) -> None:
@@ -450,15 +505,15 @@ class Server:
         self.definitions, self.rows = {}, {}
         self.failure = self._opening.explain(reason)
 
-    def _gone(self, reason: str) -> None:
-        """Mark the server as lost for good; it is not connected again."""
-        if self.on_gone is None or self.state != "ready":
+    def _handle_loss(self, reason: str) -> None:
+        if self.state != "ready":
             return
         self._lost = True
-        self.refuse(self._opening.explain_loss(reason))
-        self.on_gone(self)
+        self.failure = self._opening.explain_loss(reason)
+        if self.on_gone is not None:
+            self.refuse(self.failure)
+            self.on_gone(self)
 
     def refuse(self, reason: str) -> None:
-        """Offer none of its tools, although it is connected."""
         self.definitions, self.rows = {}, {}
         self.failure = reason

@@ -1,4 +1,4 @@
-"""Servers added and removed during a session (M5, M12), each in a task of its own.
+"""Servers added and removed during a session, each in a task of its own.
 
 They share one `Registry`, which is what all other code sees of them.
 
@@ -18,12 +18,13 @@ from aish.core.errors import AishError, UnavailableError, UsageError, did_you_me
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.mcp.client.connection import Server
-from aish.mcp.client.registry import Registry, server_of, single
+from aish.mcp.client.registry import Registry, server_of
 from aish.mcp.client.server_requests import Elicit
 from aish.mcp.transports.factory import Notify, ServerEnvironment
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
+from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
@@ -40,7 +41,10 @@ class ServerTask:
         self,
         server_in: Callable[[TaskGroup], Server],
         let_go: Callable[[], Awaitable[None]] | None,
+        *,
+        waits: bool = False,
     ) -> None:
+        self._waits = waits
         self._tasks = anyio.create_task_group()
         self.server = server_in(self._tasks)
         self.settled = anyio.Event()
@@ -50,7 +54,6 @@ class ServerTask:
         self._gone = anyio.Event()
 
     async def live(self, on_settled: Callable[["ServerTask"], None] | None = None) -> None:
-        """Open the server, wait until it is to be closed, and close it."""
         try:
             async with self._tasks:
                 try:
@@ -68,23 +71,20 @@ class ServerTask:
 
     @property
     def leaving(self) -> bool:
-        """Whether it is to be closed, or is closed."""
         return self._leaving.is_set()
 
     def leave(self) -> None:
-        """Request that the server is closed, also while it is still connecting."""
         self._leaving.set()
         self._opening.cancel()
 
     async def end(self) -> None:
-        """Close it, and wait until it is closed."""
         self.leave()
         await self._gone.wait()
 
     async def _come(self) -> None:
         with self._opening:
             try:
-                await self.server.open()
+                await self.server.open(waits=self._waits)
             except AishError as error:
                 # A replay did not find what the server was asked.
                 await self.server.fail(error.message)
@@ -125,7 +125,7 @@ class DynamicRegistry:
     ) -> None:
         self.registry = registry
         self.restarts = True
-        """Whether a child that has ended is started once more by the next call; else it is lost at
+        """Whether a child that has ended is started again by the next call; else it is lost at
         once, and its owner connects it again."""
         self._around = around
         self._elicit = elicit
@@ -144,17 +144,16 @@ class DynamicRegistry:
         for connection in connections:
             alias = connection.entry.alias
             if self._is_taken(alias):
-                raise _taken(alias)
-            self._stays[alias] = stay = self._stay(connection)
+                raise _alias_error(alias)
+            waits = bool(connection.entry.required)
+            self._stays[alias] = stay = self._stay(connection, waits=waits)
             self.registry.add(stay.server)
             self._around.tasks.start_soon(stay.live, self._settle)
 
     def pass_on(self, capabilities: frozenset[str]) -> None:
-        """Pass requests of the servers begun from now on to clients with these capabilities."""
         self._around = replace(self._around, forwards=capabilities)
 
-    async def settled(self) -> None:
-        """Wait until each server that was started is ready or has failed."""
+    async def wait_until_settled(self) -> None:
         for stay in tuple(self._stays.values()):
             await stay.settled.wait()
 
@@ -171,7 +170,7 @@ class DynamicRegistry:
         if self._is_taken(alias):
             if connection.let_go is not None:
                 await connection.let_go()
-            raise _taken(alias)
+            raise _alias_error(alias)
         self._joining.add(alias)
         stay = self._stay(connection)
         self._around.tasks.start_soon(stay.live)
@@ -202,14 +201,14 @@ class DynamicRegistry:
         await stay.end()
 
     @asynccontextmanager
-    async def prepared(
+    async def prepare(
         self, connections: Sequence[ServerConnection]
     ) -> AsyncGenerator[Mapping[str, ServerTask]]:
         """Connect to servers without offering them, by alias: each is ready or has failed.
 
         Those that were not taken over by an `exchange` are closed at the end of the block.
         """
-        stays = {one.entry.alias: self._stay(one) for one in connections}
+        stays = {connection.entry.alias: self._stay(connection) for connection in connections}
         for stay in stays.values():
             self._apart.add(stay)
             self._around.tasks.start_soon(self._live_apart, stay)
@@ -225,7 +224,7 @@ class DynamicRegistry:
     def exchange(
         self, order: Sequence[str], new: Mapping[str, ServerTask], max_tool_name: int
     ) -> "Exchanged":
-        """Offer the servers of these aliases and no others, at once: `new` ones, and those here.
+        """Offer exactly the servers with these aliases, existing and `new` ones, in one step.
 
         Nobody is disconnected before `Exchanged.keep`.
 
@@ -234,7 +233,7 @@ class DynamicRegistry:
         """
         old = self._stays
         stays = {alias: new[alias] if alias in new else old[alias] for alias in order}
-        undo = self.registry.exchange([one.server for one in stays.values()], max_tool_name)
+        undo = self.registry.exchange([stay.server for stay in stays.values()], max_tool_name)
         self._stays = stays
         for stay in new.values():
             self._apart.discard(stay)
@@ -269,7 +268,6 @@ class DynamicRegistry:
         return stay
 
     def retire(self, stay: ServerTask) -> None:
-        """Close a server that gets no more calls, once those that it has are over."""
         self._apart.add(stay)
         self._around.tasks.start_soon(self._retire, stay)
 
@@ -287,7 +285,6 @@ class DynamicRegistry:
             self._apart.discard(stay)
 
     def leave(self) -> None:
-        """Request that all servers are closed; the task group waits for them."""
         for stay in (*self._stays.values(), *self._apart):
             stay.leave()
 
@@ -295,7 +292,7 @@ class DynamicRegistry:
         stay = self._stays.get(alias)
         return alias in self._joining or (stay is not None and stay.server.state != "failed")
 
-    def _stay(self, connection: ServerConnection) -> ServerTask:
+    def _stay(self, connection: ServerConnection, *, waits: bool = False) -> ServerTask:
         def server_in(tasks: TaskGroup) -> Server:
             around = replace(self._around, tasks=tasks)
             server = server_of(
@@ -304,10 +301,9 @@ class DynamicRegistry:
             server.on_gone = self._lose
             return server
 
-        return ServerTask(server_in, connection.let_go)
+        return ServerTask(server_in, connection.let_go, waits=waits)
 
     def _settle(self, stay: ServerTask) -> None:
-        """Handle a server that was started in the background: connected, or failed."""
         server = stay.server
         if self._stays.get(server.alias) is not stay:
             return
@@ -331,7 +327,7 @@ class DynamicRegistry:
         self._on_settled(server.info)
 
 
-def _taken(alias: str) -> UsageError:
+def _alias_error(alias: str) -> UsageError:
     hint = "disconnect it first, or take another alias"
     return UsageError("there is such a server already", where=f"mcp server `{alias}`", hint=hint)
 
@@ -358,17 +354,12 @@ async def open_dynamic_registry(
     `secrets` are masked in what is kept of a child's stderr. `adapter` connects the servers to a
     cassette.
     """
-    problem: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with task_group() as tasks:
         around = ServerEnvironment(reaper, logs, tasks, notice, secrets, adapter)
         dynamic_registry = DynamicRegistry(
             Registry(max_tool_name, notice), around, elicit, on_settled
         )
         try:
             yield dynamic_registry
-        except Exception as error:  # ruff: ignore[blind-except] - raised below: a task group would wrap it
-            problem = single(error)
         finally:
             dynamic_registry.leave()
-    if problem is not None:
-        raise problem

@@ -1,10 +1,11 @@
-"""The tools of all servers in one registry (M4, M5): implements `core.protocols.Tools`.
+"""The tools of all servers in one registry: implements `core.protocols.Tools`.
 
 Also operations on several servers at the same time.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -27,28 +28,21 @@ from aish.core.tools import (
 )
 from aish.mcp.client.connection import Server
 from aish.mcp.client.server_requests import Call, Elicit
-from aish.mcp.protocol.convert import clash, denied, lost, readable_row, tool_of
+from aish.mcp.protocol.convert import clash, denial_result, loss_result, readable_row, tool_of
 from aish.mcp.transports.factory import Notify, ServerEnvironment, TransportFactory
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
+from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
 
 
 async def together(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> None:
-    """Run all at the same time."""
     async with anyio.create_task_group() as group:
         for action in actions:
             group.start_soon(action)
-
-
-def single(error: Exception) -> Exception:
-    """The first of several errors that servers raised at the same time."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 Offer = TypeVar("Offer")
@@ -72,39 +66,44 @@ class Registry:
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
-        """Every server of the file, in order, and whether it is connected."""
         return tuple(server.info for server in self._servers.values())
 
     def server(self, alias: str) -> Server | None:
-        """A server that is connected; `None` if it is not."""
-        found = self._servers.get(alias)
-        return found if found is not None and found.state == "ready" else None
+        server = self._servers.get(alias)
+        return server if server is not None and server.state == "ready" else None
+
+    @property
+    def has_failed(self) -> bool:
+        return any(server.failure is not None for server in self._servers.values())
 
     def failure(self, alias: str) -> str | None:
         """Why a server failed to start, with the tail of its stderr; `None` if it is connected."""
         server = self._servers.get(alias)
         return server.failure if server is not None else None
 
+    def instructions(self) -> Mapping[str, str]:
+        """Instructions of servers for their use, by alias, where the file wants them."""
+        instructions = ((alias, server.instructions) for alias, server in self._servers.items())
+        return {alias: text for alias, text in instructions if text}
+
     def listed(self) -> tuple[Tool, ...]:
         """Every tool that is shown, in the order of the file's servers and their own."""
         return tuple(self._by_name.values())
 
     def by_wire_name(self, wire: str) -> Tool | None:
-        """The tool a model named, or `None`."""
         return self._by_wire.get(wire)
 
     def by_name(self, name: ToolName) -> Tool | None:
         """The tool a file or a person named, or `None`; older names of built-in ones count."""
-        found = self._by_name.get(name)
+        tool = self._by_name.get(name)
         server = self._servers.get(name.server)
-        if found is not None or server is None or not server.entry.pack:
-            return found
+        if tool is not None or server is None or not server.entry.pack:
+            return tool
         from aish.packs.catalogue import own_name
 
         return self._by_name.get(ToolName(name.server, own_name(server.entry.pack, name.name)))
 
-    def left_out(self, name: ToolName) -> str | None:
-        """Why a tool that its server lists is not offered, if that is so."""
+    def omission_reason(self, name: ToolName) -> str | None:
         server = self._servers.get(name.server)
         if server is None or name.name not in server.ambiguous:
             return None
@@ -118,7 +117,7 @@ class Registry:
         sample: Sampler | None = None,
         limit: float = inf,
     ) -> ToolResult:
-        """Call a tool; every failure is a result (M8). Only cancellation propagates.
+        """Call a tool; every failure is a result. Only cancellation propagates.
 
         `limit` are seconds, where the server's entry allows more.
         """
@@ -140,7 +139,7 @@ class Registry:
         if own is not None:
             name = tool.name.name
             if own.failure is None and own.definitions.get(name) != server.definitions.get(name):
-                return denied(f"{tool.name} has changed")
+                return denial_result(f"{tool.name} has changed")
             server = own
         return await server.forward(tool.name.name, arguments, call)
 
@@ -149,21 +148,23 @@ class Registry:
         alias = tool.name.server
         server = self._servers.get(alias)
         if server is None:
-            return lost(f"the server `{alias}` is not connected", sent=False)
+            return loss_result(f"the server `{alias}` is not connected", sent=False)
         if server.failure is None and self._by_name.get(tool.name) != tool:
-            # A call is for the tool that was approved, however long that took (P6).
-            return denied(f"{tool.name} has changed")
+            # A call is for the tool that was approved, however long that took.
+            return denial_result(f"{tool.name} has changed")
         return server
 
     def row(self, tool: Tool) -> JsonObject:
-        """What a tool's server says of it in its list, as clients can read it."""
+        """Return a tool's row in the list of its server, as clients can read it."""
         return readable_row(self._servers[tool.name.server].rows[tool.name.name], tool)
 
-    async def declaring(self, capability: Capability) -> tuple[str, ...]:
-        """The servers that declare `resources` or `prompts`."""
+    async def close(self) -> None:
+        await together(server.close for server in tuple(self._servers.values()))
+
+    async def aliases_with(self, capability: Capability) -> tuple[str, ...]:
         servers = tuple(self._servers.values())
         for server in servers:
-            await server.settled()
+            await server.wait_until_settled()
         return tuple(
             one.alias for one in servers if one.failure is None and one.declares(capability)
         )
@@ -172,7 +173,7 @@ class Registry:
         """The resources of all servers that have any; a failed listing is reported."""
         from aish.mcp.client.resource_list import resources_of
 
-        return await self._gathered(resources_of)
+        return await self._gather(resources_of)
 
     async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
         """The contents of a resource.
@@ -184,13 +185,13 @@ class Registry:
         """
         from aish.mcp.client.resource_list import read_resource
 
-        return await read_resource(await self._reached(server), uri)
+        return await read_resource(await self._find_ready(server), uri)
 
     async def prompts(self) -> tuple[ServerPromptInfo, ...]:
         """The prompts of all servers that have any; a failed listing is reported."""
         from aish.mcp.client.resource_list import prompts_of
 
-        return await self._gathered(prompts_of)
+        return await self._gather(prompts_of)
 
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str]
@@ -204,10 +205,9 @@ class Registry:
         """
         from aish.mcp.client.resource_list import get_prompt
 
-        return await get_prompt(await self._reached(server), name, arguments)
+        return await get_prompt(await self._find_ready(server), name, arguments)
 
     def add(self, server: Server) -> None:
-        """Add a server; its tools are added by `name_tools`, or when it is admitted."""
         self._servers[server.alias] = server
 
     def name_tools(self) -> None:
@@ -236,12 +236,10 @@ class Registry:
         self.on_change()
 
     def remove(self, alias: str) -> None:
-        """Remove a server and its tools."""
         del self._servers[alias]
         self.withdraw_tools()
 
     def withdraw_tools(self) -> None:
-        """Offer no more tools of servers that are not connected."""
         # What a change had to leave out has been reported.
         self._name(self._servers, lambda _tool, _taken: None)
         self._hear()
@@ -277,7 +275,6 @@ class Registry:
         return undo
 
     def rename_tools(self, server: Server) -> None:
-        """Apply the changed tools of a server; one whose name is in use is left out."""
 
         def leave_out(tool: Tool, taken: Tool) -> None:
             text = f"`{tool.name.name}` is left out: `{taken.name}` has its name"
@@ -288,50 +285,47 @@ class Registry:
         self.on_change()
 
     def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
-        """Call `hear` when a server has changed its tools, and only tools it `offers` (P8)."""
+        """Call `hear` when a server has changed its tools, and only tools it `offers`."""
         self._hear, self._offers = hear, offers
 
     def may_call(self, server: Server, name: str) -> bool:
-        """Whether a tool, as its server defines it now, may still be called."""
         tool = self._by_name.get(ToolName(server.alias, name))
         return tool is None or self._offers(tool)
 
-    async def _reached(self, alias: str) -> Server:
-        """A server that is connected, or will be soon."""
+    async def _find_ready(self, alias: str) -> Server:
         server = self._servers.get(alias)
         where = f"mcp server `{alias}`"
         if server is None:
             hint = did_you_mean(alias, self._servers)
             raise UsageError("there is no such server", where=where, hint=hint)
-        await server.settled()
+        await server.wait_until_settled()
         if server.failure is not None:
             raise UnavailableError(server.failure, where=where)
         return server
 
-    async def _gathered(
+    async def _gather(
         self, ask: Callable[[Server, Notify], Coroutine[None, None, tuple[Offer, ...]]]
     ) -> tuple[Offer, ...]:
-        """What each server offers, in their order; all are asked at the same time."""
-        found: dict[str, tuple[Offer, ...]] = {}
+        offers: dict[str, tuple[Offer, ...]] = {}
 
         async def one(server: Server) -> None:
-            await server.settled()
+            await server.wait_until_settled()
             if server.failure is None:
-                found[server.alias] = await ask(server, self._notify)
+                offers[server.alias] = await ask(server, self._notify)
 
         servers = tuple(self._servers.values())
         async with anyio.create_task_group() as group:
             for server in servers:
                 group.start_soon(one, server)
-        return tuple(offer for server in servers for offer in found.get(server.alias, ()))
+        return tuple(offer for server in servers for offer in offers.get(server.alias, ()))
 
     def _name(self, servers: Mapping[str, Server], on_clash: Callable[[Tool, Tool], None]) -> None:
         by_name: dict[ToolName, Tool] = {}
         by_wire: dict[str, Tool] = {}
         for server in servers.values():
             # The offers of a server that is not connected yet are incomplete.
-            for one in server.definitions.values() if server.state == "ready" else ():
-                tool = tool_of(server.entry, one, self._limit)
+            for definition in server.definitions.values() if server.state == "ready" else ():
+                tool = tool_of(server.entry, definition, self._limit)
                 if tool.wire in by_wire:
                     on_clash(tool, by_wire[tool.wire])
                     continue
@@ -355,9 +349,9 @@ async def open_registry(
     secrets: Secrets | None = None,
     adapter: "CassetteAdapter | None" = None,
 ) -> AsyncGenerator[Registry]:
-    """Connect to all servers at the same time (M5); they are closed when the block ends.
+    """Connect to all servers at the same time; they are closed when the block ends.
 
-    A server that cannot be connected is no error here: it is in `Registry.servers` with its reason.
+    A server that cannot be connected raises nothing: it is in `Registry.servers` with its reason.
     `secrets` are masked in what is kept of a child's stderr. `adapter` connects the servers to a
     cassette.
 
@@ -366,24 +360,21 @@ async def open_registry(
         AishError: a replay did not find a request to a server.
     """
     registry = Registry(max_tool_name, notice)
-    problem: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with task_group() as tasks:
         around = ServerEnvironment(reaper, logs, tasks, notice, secrets, adapter)
-        servers = [server_of(one, around, registry, elicit) for one in connections]
+        servers = [server_of(connection, around, registry, elicit) for connection in connections]
+        for server in servers:
+            registry.add(server)
         try:
-            await together(server.open for server in servers)
-            for server in servers:
-                registry.add(server)
+            await together(
+                partial(server.open, waits=bool(server.entry.required)) for server in servers
+            )
             registry.name_tools()
             yield registry
-        except Exception as error:  # ruff: ignore[blind-except] - raised below: a task group would wrap it
-            problem = single(error)
         finally:
             with anyio.CancelScope(shield=True):
-                await together(server.close for server in servers)
+                await registry.close()
             tasks.cancel_scope.cancel()
-    if problem is not None:
-        raise problem
 
 
 def server_of(

@@ -1,7 +1,7 @@
-"""Requests for the resources and prompts of a server (M12); imported on demand.
+"""Requests for the resources and prompts of a server; imported on demand.
 
 Unlike in a tool call, a failure here is an `AishError`: a person or a file asked for the resource.
-A server that refuses is distinguished from one that does not answer (M8).
+A server that refuses is distinguished from one that does not answer.
 """
 
 from collections.abc import Generator, Mapping, Sequence
@@ -37,12 +37,11 @@ async def resources_of(server: Server, notify: Notify) -> tuple[Resource, ...]:
 
 
 async def prompts_of(server: Server, notify: Notify) -> tuple[ServerPromptInfo, ...]:
-    """The prompts that a server lists."""
     if not server.declares("prompts"):
         return ()
     warn = _warnings_of(server, notify)
     pages = await _pages(server, "prompts/list", warn)
-    return tuple(one for page in pages for one in read_prompts(page, server.alias, warn))
+    return tuple(prompt for page in pages for prompt in read_prompts(page, server.alias, warn))
 
 
 async def read_resource(server: Server, uri: str) -> tuple[Part, ...]:
@@ -52,7 +51,7 @@ async def read_resource(server: Server, uri: str) -> tuple[Part, ...]:
         UnavailableError: no answer came.
         StepFailedError: the server refused, or what it sent cannot be used.
     """
-    with _told(server, "resources", f"resource `{uri}`"):
+    with _translate_errors(server, "resources", f"resource `{uri}`"):
         return read_contents(await server.ask("resources/read", {"uri": uri}), uri)
 
 
@@ -65,7 +64,7 @@ async def get_prompt(
         UnavailableError: no answer came.
         StepFailedError: the server refused, or what it sent cannot be used.
     """
-    with _told(server, "prompts", f"prompt `{name}`"):
+    with _translate_errors(server, "prompts", f"prompt `{name}`"):
         params: JsonObject = {"name": name, "arguments": dict(arguments)}
         return read_messages(await server.ask("prompts/get", params))
 
@@ -88,7 +87,7 @@ def _warnings_of(server: Server, notify: Notify) -> Warn:
 
 
 @contextmanager
-def _told(server: Server, capability: str, what: str) -> Generator[None]:
+def _translate_errors(server: Server, capability: str, what: str) -> Generator[None]:
     """Convert each error that leaves this module to an `AishError`."""
     where = f"mcp server `{server.alias}`"
     if not server.declares(capability):

@@ -1,10 +1,10 @@
-"""Requests and notifications of a server to its client (M11).
+"""Requests and notifications of a server to its client.
 
 Legacy servers send requests of their own, those of the stateless era put them into an
 `input_required` result; the answers are the same. A hub passes them on to the client whose call
-they belong to (H8). In a replay, a notification that tools changed is
+they belong to. In a replay, a notification that tools changed is
 delivered as soon as it may have been sent, though it led to what is recorded later: the list of
-tools that was requested again (C5).
+tools that was requested again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ import anyio
 from aish.core.errors import AishError, BudgetError, UnavailableError
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
-from aish.core.pack_options import ModelConsent
+from aish.core.options import ModelConsent
 from aish.core.protocols import Progress, Sampler
-from aish.core.tools import SAMPLING_FAILURE, SamplingFailure, hinted_model
+from aish.core.tools import SAMPLING_FAILURE, SamplingFailure, model_hint
 from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
@@ -36,24 +36,18 @@ from aish.mcp.transports.transport import Headers
 
 
 class CallOwner(Protocol):
-    """The client that a call is made for, where a hub makes it (H8)."""
+    """The client that a call is made for, where a hub makes it."""
 
     @property
-    def client(self) -> str:
-        """Who it is; calls of one client may share what a server asks."""
-        ...
+    def client(self) -> str: ...
 
-    def capabilities(self) -> JsonObject:
-        """What it can be asked for, as it is declared to a server."""
-        ...
+    def capabilities(self) -> JsonObject: ...
 
-    def asked(self, server: str, method: str, params: JsonObject) -> JsonObject | None:
+    def client_params(self, server: str, method: str, params: JsonObject) -> JsonObject | None:
         """The params of a server's request as they are passed on to it, or `None`."""
-        ...
 
     def is_given(self, requests: Mapping[str, JsonObject]) -> bool:
-        """Whether these requests of a stateless server go to it in the result of the call."""
-        ...
+        """Return true if a stateless server gets these requests in the result of the call."""
 
     async def ask(
         self, method: str, params: JsonObject, on_progress: Callable[[JsonObject], None]
@@ -63,12 +57,11 @@ class CallOwner(Protocol):
         Raises:
             RpcError: it refuses, or does not answer.
         """
-        ...
 
 
 @frozen
 class Call:
-    """What belongs to one request: its progress listener, its sampler, its headers.
+    """Parts of a single request: its progress listener, its sampler, its headers.
 
     `continuation` is what a client of a hub sends again: its answers, and the server's state.
     `on_log` takes the params of the log messages about it, `log_level` is the least important level
@@ -145,7 +138,7 @@ class Answers:
     continues receives a refusal, and does not continue without asking.
 
     `consent` is that of built-in packs: their requests may name a model of the file, and are for no
-    other one (K13). `forwards` are the capabilities of clients that requests are passed on to.
+    other one. `forwards` are the capabilities of clients that requests are passed on to.
     """
 
     alias: str
@@ -156,7 +149,6 @@ class Answers:
     forwards: frozenset[str] = frozenset()
 
     def capabilities(self, owner: CallOwner | None = None) -> JsonObject:
-        """The capabilities that are declared to the server: for all calls, or for one."""
         declared: dict[str, Any] = {"elicitation": {}}
         if self.roots:
             declared["roots"] = {}
@@ -182,10 +174,10 @@ class Answers:
         running.passed_on += 1
         is_passed_on = self.consent is None and running.passed_on <= MAX_PASSED_ON
         if owner is not None and is_passed_on:
-            asked = owner.asked(self.alias, method, params)
+            asked = owner.client_params(self.alias, method, params)
             if asked is not None:
                 time = running.call.time
-                with nullcontext() if time is None else time.stopped():
+                with nullcontext() if time is None else time.pause():
                     return await owner.ask(method, asked, on_progress)
         elicits = method == ELICITATION
         if elicits and not running.elicits:
@@ -221,25 +213,24 @@ class Answers:
         if self.consent is None:
             # Which model is asked, and paid for, is the step's decision.
             params = {key: value for key, value in params.items() if key not in _OF_PACKS}
-        elif not self.consent.permits(alias := hinted_model(params)):
+        elif not self.consent.permits(alias := model_hint(params)):
             asked = f"model `{alias}`" if alias else "the model of the step"
             raise RpcError(REFUSED_BY_USER, f"the packs of `{self.alias}` may not ask {asked}")
         try:
-            found = await sample.sample(params)
+            result = await sample.sample(params)
         except AishError as error:
             # The server gets an answer; the call it was made for continues and fails on its own.
             data = None if self.consent is None else {SAMPLING_FAILURE: _failure_of(error)}
             raise RpcError(INTERNAL_ERROR, error.message, data) from error
         if self.consent is None:
-            found = {key: value for key, value in found.items() if key != "_meta"}
-        return found
+            result = {key: value for key, value in result.items() if key != "_meta"}
+        return result
 
 
 _OF_PACKS = frozenset({MODEL_PREFERENCES, "_meta"})
 
 
 def _failure_of(error: AishError) -> SamplingFailure | None:
-    """What a pack reports; `None` where the request itself was refused."""
     if isinstance(error, BudgetError):
         return "limit"
     return "unavailable" if isinstance(error, UnavailableError) else None
@@ -274,14 +265,12 @@ class Replay:
         self._release()
         return True
 
-    def answered(self, method: str) -> None:
-        """A request has its answer."""
+    def on_answer(self, method: str) -> None:
         if method == "tools/list":
             self._has_list = True
             self._release()
 
     def end(self) -> None:
-        """Stop delivering messages."""
         self._changes.clear()
 
     def _release(self) -> None:

@@ -7,6 +7,7 @@ only as JSON.
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import field
+from math import inf
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,18 +19,15 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.mcp.client.channel import BEFORE_AGREEMENT, Channel
 from aish.mcp.client.negotiate import Agreement, handshake, negotiate
-from aish.mcp.client.server_requests import (
-    ELICITING,
-    NO_CALL,
-    Answers,
-    Call,
-    InFlight,
-)
+from aish.mcp.client.server_requests import ELICITING, NO_CALL, Answers, Call, InFlight
 from aish.mcp.protocol.messages import (
+    BAD_REQUEST,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     LISTINGS,
     MAX_LISTED,
+    HttpStatusError,
+    LeftError,
     McpError,
     NotSentError,
     RpcError,
@@ -46,24 +44,49 @@ if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
 
 MAX_INPUT_ROUNDS = 10
-MAX_RESTARTS = 1
+MAX_RESTARTS = 3
+"""Restarts of a child since its last answer; then it is given up."""
 ENDED_AGAIN = "the server ended again after it was restarted"
 MAX_PAGES = 100
-FIRST_DELAY, LONGEST_DELAY = 1.0, 60.0
+_LONGEST_PAUSE = 60.0
 LISTEN_SECONDS = 0.5
 """Some servers send the head of a stream only with its first event."""
 
 
+class Backoff:
+    """The pauses before attempts to reach a server again: 1, 2, 4 … 60 seconds.
+
+    They begin anew after a `reset`, and where an attempt has led to 60 seconds with the server.
+    """
+
+    def __init__(self, first: float = 1.0) -> None:
+        self._first = self._next = first
+        self._began = inf
+
+    def begin(self) -> None:
+        self._began = anyio.current_time()
+
+    def pause(self) -> float:
+        if anyio.current_time() - self._began >= _LONGEST_PAUSE:
+            self.reset()
+        pause, self._next, self._began = self._next, min(2 * self._next, _LONGEST_PAUSE), inf
+        return pause
+
+    def reset(self) -> None:
+        self._next = self._first
+
+
 @frozen
 class Terms:
-    """How a session is opened, and who is notified of its events.
+    """Settings for opening a session, and the listeners of its events.
 
-    `origin` is the server's address up to its path, as a cassette names it.
+    `origin` is the server's address up to its path, as a cassette names it. What a process has is
+    lost with it; any other server is reached again as often as needed.
     """
 
     protocol: ProtocolChoice
     answers: Answers
-    probe_seconds: float | None
+    probe_seconds: float
     notice: Callable[[str, str], None]
     on_note: Callable[[str, JsonObject], None]
     """Takes the method and the params of a notification that belongs to no request."""
@@ -73,17 +96,16 @@ class Terms:
     """Takes why a server is lost that is not reached for again."""
     adapter: "CassetteAdapter | None" = None
     origin: str = ""
+    is_process: bool = False
     restarts: bool = True
-    """Whether a server that was lost is reached for once more here; else its owner does that."""
+    """A process that has ended is started again here; else its owner does that."""
 
     @property
     def stays(self) -> bool:
-        """Whether no change may be missed, however long the session lasts."""
         return not self.restarts
 
     @property
     def follows(self) -> Sequence[str]:
-        """Of which lists changes are wanted."""
         return tuple(LIST_CHANGES) if self.stays else ("tools",)
 
 
@@ -97,7 +119,7 @@ class _Subscription:
 
 
 class Session:
-    """One server's session; several requests may be pending at the same time."""
+    """Session of a server; several requests may be pending at the same time."""
 
     def __init__(self, transport: Transport, terms: Terms, tasks: TaskGroup) -> None:
         self._terms = terms
@@ -108,6 +130,7 @@ class Session:
         self._agreement = Agreement(BEFORE_AGREEMENT, "", {})
         self._lost = False
         self._restarts = 0
+        self._backoff, self._listening_backoff = Backoff(), Backoff()
         self._beginning = anyio.Lock()
         self._heard = anyio.Event()
         self._left_out: set[str] = set()
@@ -118,7 +141,6 @@ class Session:
 
     @property
     def agreement(self) -> Agreement:
-        """What was agreed on in `open`."""
         return self._agreement
 
     async def open(self) -> None:
@@ -138,7 +160,6 @@ class Session:
         self._watch()
 
     async def close(self) -> None:
-        """Disconnect from the server."""
         await self._channel.close()
 
     async def request(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
@@ -163,31 +184,31 @@ class Session:
         raise RpcError(INTERNAL_ERROR, f"the server asked {MAX_INPUT_ROUNDS} times for input")
 
     async def pages(self, method: str) -> list[JsonObject]:
-        """All pages of a listing, a bounded number of them and of their rows (X6).
+        """All pages of a listing, a bounded number of them and of their rows.
 
         Raises:
             McpError: the server refused or could not be reached.
         """
-        found: list[JsonObject] = []
-        seen: set[str] = set()
+        pages: list[JsonObject] = []
+        cursors: set[str] = set()
         params: JsonObject = {}
         room = MAX_LISTED
         while True:
             page = await self.request(method, params)
             rows = _row_count(page)
-            found.append(page if rows <= room else _shortened(page, room))
+            pages.append(page if rows <= room else _shorten_page(page, room))
             cursor = page.get("nextCursor")
-            more = isinstance(cursor, str) and bool(cursor) and cursor not in seen
+            more = isinstance(cursor, str) and bool(cursor) and cursor not in cursors
             if rows <= room and not more:
-                return found
+                return pages
             if rows >= room:
                 self._leave_out(method, f"{MAX_LISTED:,} {method.removesuffix('/list')}")
-                return found
-            if len(found) == MAX_PAGES:
+                return pages
+            if len(pages) == MAX_PAGES:
                 self._leave_out(method, f"{MAX_PAGES} pages of `{method}`")
-                return found
+                return pages
             room -= rows
-            seen.add(str(cursor))
+            cursors.add(str(cursor))
             params = {"cursor": cursor}
 
     def _leave_out(self, method: str, most: str) -> None:
@@ -198,7 +219,7 @@ class Session:
             self._terms.notice("too_many_pages", text)
 
     async def _inputs(self, result: JsonObject, running: InFlight) -> JsonObject:
-        """What a retry sends: the answers, and the server's own state unchanged."""
+        """Return what a retry sends: the answers, and the server's own state unchanged."""
         continuation: dict[str, JsonValue] = {}
         if result.get("inputRequests") is not None:
             responses = {}
@@ -218,7 +239,7 @@ class Session:
         try:
             return await self._ask(method, params, call)
         except (SessionLostError, NotSentError) as error:
-            if not (self._terms.restarts or self._channel.over_http):
+            if self._terms.is_process and not self._terms.restarts:
                 self._terms.on_gone(error.message)
                 raise
             # The server did not receive the request, so sending it again does not repeat it.
@@ -226,6 +247,10 @@ class Session:
         except ServerEndedError:
             self._lost = True
             raise
+        except HttpStatusError as error:
+            if error.status != BAD_REQUEST or not await self._is_forgotten():
+                raise
+            self._lost = True
         await self._begin_again()
         await self._terms.on_new_session(method, params)
         return await self._ask(method, params, call)
@@ -234,25 +259,46 @@ class Session:
         # Another call may have restarted it meanwhile: the new process is not the one that ended.
         restarts = self._restarts
         try:
-            return await self._channel.ask(method, params, self._agreement.dialect, call)
+            answer = await self._channel.ask(method, params, self._agreement.dialect, call)
+        except RpcError:
+            self._note_answer(method)
+            raise
         except UnreachableError as error:
             self._unreachable(error)
             raise
         except ServerEndedError as error:
-            if not self._terms.restarts:
+            if self._terms.is_process and not self._terms.restarts:
                 self._terms.on_gone(error.message)
-            elif restarts >= MAX_RESTARTS:
-                self._lost = True
+            elif min(restarts, self._restarts) >= MAX_RESTARTS:
                 self._terms.on_gone(f"{error.message}, again after it was restarted")
             raise
+        self._note_answer(method)
+        return answer
+
+    def _note_answer(self, method: str) -> None:
+        if method in ELICITING:
+            self._restarts = 0
+            self._backoff.reset()
+
+    async def _is_forgotten(self) -> bool:
+        """Ask whether a server that refused a request does not even take a ping of its session."""
+        if not (self._terms.stays and self._channel.has_session):
+            return False
+        try:
+            await self._channel.ask("ping", {}, self._agreement.dialect)
+        except RpcError:
+            return False
+        except HttpStatusError as error:
+            return error.status == BAD_REQUEST or isinstance(error, SessionLostError)
+        return False
 
     async def _begin_again(self) -> None:
         """Create a new session or process, once for all callers that wait for it."""
         async with self._beginning:
             if not self._lost:
                 return
-            if not self._channel.over_http:
-                self._count_restart()
+            if self._terms.is_process:
+                await self._count_restart()
             try:
                 await self._greet()
             except McpError as error:
@@ -271,19 +317,23 @@ class Session:
             version = self._agreement.dialect.version
             await handshake(self._channel, version, capabilities)
 
-    def _count_restart(self) -> None:
+    async def _count_restart(self) -> None:
         if self._restarts >= MAX_RESTARTS:
             self._terms.on_gone(ENDED_AGAIN)
             raise NotSentError(ENDED_AGAIN)
+        if self._restarts and not self._is_replayed:
+            await anyio.sleep(self._backoff.pause())
         self._restarts += 1
-        self._terms.notice("server_restarted", "the server was lost and is reached again")
+        self._terms.notice("server_restarted", "the server was lost; connecting to it again")
 
-    async def listening(self) -> None:
-        """Wait, but not for long, until no unsolicited message of the server can be missed."""
-        if self._terms.adapter is not None and self._terms.adapter.replays:
-            return
-        with anyio.move_on_after(LISTEN_SECONDS):
-            await self._heard.wait()
+    async def wait_until_listening(self) -> None:
+        if not self._is_replayed:
+            with anyio.move_on_after(LISTEN_SECONDS):
+                await self._heard.wait()
+
+    @property
+    def _is_replayed(self) -> bool:
+        return self._terms.adapter is not None and self._terms.adapter.replays
 
     async def subscribe(self, uri: str) -> None:
         """Hear of updates of a resource from now on, after a restart of the server too.
@@ -293,21 +343,21 @@ class Session:
         """
         if uri in self._subscriptions:
             return
-        self._subscriptions[uri] = one = _Subscription(anyio.CancelScope())
+        self._subscriptions[uri] = subscription = _Subscription(anyio.CancelScope())
         try:
-            await self._subscribe(uri, one)
+            await self._subscribe(uri, subscription)
         except BaseException:
-            one.scope.cancel()
+            subscription.scope.cancel()
             del self._subscriptions[uri]
             raise
 
-    async def _subscribe(self, uri: str, one: _Subscription) -> None:
+    async def _subscribe(self, uri: str, subscription: _Subscription) -> None:
         if not self._agreement.dialect.modern:
             await self.request("resources/subscribe", {"uri": uri})
             return
-        self._tasks.start_soon(self._follow, uri, one)
-        await one.settled.wait()
-        if not one.is_honored:
+        self._tasks.start_soon(self._follow, uri, subscription)
+        await subscription.settled.wait()
+        if not subscription.is_honored:
             raise RpcError(INVALID_PARAMS, "its updates are not told")
 
     async def unsubscribe(self, uri: str) -> None:
@@ -316,10 +366,10 @@ class Session:
         Raises:
             McpError: the server refused it or could not be reached.
         """
-        one = self._subscriptions.pop(uri, None)
-        if one is None:
+        subscription = self._subscriptions.pop(uri, None)
+        if subscription is None:
             return
-        one.scope.cancel()
+        subscription.scope.cancel()
         if not self._agreement.dialect.modern:
             await self.request("resources/unsubscribe", {"uri": uri})
 
@@ -335,7 +385,7 @@ class Session:
                 await self.request("logging/setLevel", {"level": level})
 
     async def _take_up(self) -> None:
-        """Tell a server that began anew what it had been told, and ask what it has now."""
+        """Restore log level and subscriptions at a restarted server, and list again."""
         if not self._agreement.dialect.modern:
             # What it refuses now it would refuse at the next request as well.
             with suppress(McpError, AishError):
@@ -346,16 +396,15 @@ class Session:
         self._ask_anew()
 
     def _ask_anew(self) -> None:
-        """Changes may have been missed: take each list for changed."""
         for capability in self._terms.follows:
             if capability in self._agreement.capabilities:
                 self._terms.on_note(LIST_CHANGES[capability], {})
 
-    async def _follow(self, uri: str, one: "_Subscription") -> None:
-        """Keep a subscription to a resource of a server of the stateless era."""
-        with one.scope:
-            await self._keep_listening(anyio.Event(), {"resourceSubscriptions": [uri]})
-        one.settled.set()
+    async def _follow(self, uri: str, subscription: "_Subscription") -> None:
+        with subscription.scope:
+            filters: JsonObject = {"resourceSubscriptions": [uri]}
+            await self._keep_listening(lambda: None, filters, Backoff())
+        subscription.settled.set()
 
     def _watch(self) -> None:
         self._heard = anyio.Event()
@@ -365,44 +414,57 @@ class Session:
         else:
             self._heard.set()
 
-    async def _listen(self, heard: anyio.Event, wanted: Sequence[str]) -> None:
-        lists: JsonObject = {f"{capability}ListChanged": True for capability in wanted}
-        if self._terms.stays and self._agreement.dialect.modern:
-            self._listening.cancel()
-            self._listening = anyio.CancelScope()
-            with self._listening:
-                await self._keep_listening(heard, lists)
-        else:
-            # If the stream cannot be opened, the server is asked when needed. The adapter remembers
-            # what a replay did not find.
-            with suppress(McpError, AishError):
-                try:
-                    await self._channel.listen(self._agreement.dialect, heard, lists)
-                except UnreachableError as error:
-                    self._unreachable(error)
+    async def _listen(self, heard: anyio.Event, capabilities: Sequence[str]) -> None:
+        def on_open() -> None:
+            heard.set()
+            # A server of the stateless era says itself that it is heard again.
+            if not self._agreement.dialect.modern:
+                self._ask_missed()
+
+        self._listening.cancel()
+        with anyio.CancelScope() as self._listening:
+            lists: JsonObject = {f"{capability}ListChanged": True for capability in capabilities}
+            await self._keep_listening(on_open, lists, self._listening_backoff)
         heard.set()
 
-    async def _keep_listening(self, heard: anyio.Event, wanted: JsonObject) -> None:
-        """Listen, and again where the stream ends, after 1, 2, 4 … 60 seconds."""
-        delay = FIRST_DELAY
-        while True:
-            began = anyio.current_time()
+    async def _keep_listening(
+        self, on_open: Callable[[], None], filters: JsonObject, backoff: Backoff
+    ) -> None:
+        """Listen, and again where the stream ends, unless the server offers none."""
+        is_over = False
+        while not is_over:
+            wish = None
+            backoff.begin()
             try:
-                await self._channel.listen(self._agreement.dialect, heard, wanted)
-            except RpcError:
-                return  # it does not offer that
+                wish = await self._channel.listen(self._agreement.dialect, on_open, filters)
+            except (RpcError, LeftError, AishError):
+                return  # it does not offer that, or a replay does not hold it
+            except (SessionLostError, ServerEndedError):
+                is_over = True
+            except HttpStatusError as error:
+                if not (error.is_passing or self._agreement.dialect.modern):
+                    return
             except UnreachableError as error:
                 self._unreachable(error)
-            except (TransportError, AishError):
+            except TransportError:
                 pass
-            if anyio.current_time() - began > LONGEST_DELAY:
-                delay = FIRST_DELAY
+            if wish is not None:
+                backoff.reset()
             self._missed = True
-            await anyio.sleep(delay)
-            delay = min(2 * delay, LONGEST_DELAY)
+            await anyio.sleep(max(wish or 0.0, backoff.pause()))
+        # Where changes may be missed, the next request begins the session again.
+        if self._terms.stays and not self._terms.is_process:
+            self._lost = True
+            with suppress(McpError):  # `on_gone` was told
+                await self._begin_again()
+
+    def _ask_missed(self) -> None:
+        if self._missed and self._terms.stays:
+            self._ask_anew()
+        self._missed = False
 
     def _unreachable(self, error: UnreachableError) -> None:
-        """Nobody is there: who brings servers up again hears of it at once."""
+        """Report at once that the server cannot be reached, so that it is started again."""
         if not self._terms.restarts:
             self._terms.on_gone(error.message)
 
@@ -410,20 +472,17 @@ class Session:
         if method != ACKNOWLEDGED:
             self._terms.on_note(method, params)
             return
-        if self._missed:
-            self._missed = False
-            self._ask_anew()
+        self._ask_missed()
         uris = json_object(params.get("notifications")).get("resourceSubscriptions")
-        for uri, one in self._subscriptions.items():
+        for uri, subscription in self._subscriptions.items():
             if isinstance(uris, list) and uri in uris:
-                one.is_honored = True
-                one.settled.set()
+                subscription.is_honored = True
+                subscription.settled.set()
 
 
 def _input_requests(result: JsonObject) -> dict[str, JsonObject]:
-    """What a stateless server asks for, by its keys."""
-    wanted = json_object(result.get("inputRequests"))
-    return {key: json_object(value) for key, value in wanted.items()}
+    requests = json_object(result.get("inputRequests"))
+    return {key: json_object(value) for key, value in requests.items()}
 
 
 def _row_count(page: JsonObject) -> int:
@@ -432,8 +491,7 @@ def _row_count(page: JsonObject) -> int:
     )
 
 
-def _shortened(page: JsonObject, room: int) -> JsonObject:
-    """A page truncated to the number of rows that are wanted."""
+def _shorten_page(page: JsonObject, room: int) -> JsonObject:
     return {
         key: rows[:room] if key in LISTINGS and isinstance(rows, list) else rows
         for key, rows in page.items()

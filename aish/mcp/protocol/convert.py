@@ -1,8 +1,8 @@
-"""Results of servers as typed values: the place where `Any` is checked (M6, M7). No I/O.
+"""Results of servers as typed values: the place where `Any` is checked. No I/O.
 
 Lenient: a malformed tool is left out, an odd block of a result becomes a line of text. The name of
 a tool on the model's wire depends on the pair (alias, tool) and the limit only, never on which
-server answered first (M4).
+server answered first.
 """
 
 import base64
@@ -20,19 +20,11 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
-from aish.core.tools import HINTS, Annotations, Media, ResultKind, Tool, ToolName, ToolResult
-from aish.mcp.protocol.mirrored_headers import Mirrored, mirrored
+from aish.core.tools import HINTS, Annotations, Media, Reach, ResultKind, Tool, ToolName, ToolResult
+from aish.mcp.protocol.mirrored_headers import Mirrored, header_parameters
 from aish.system.globs import matches_word
 
-MAPS = frozenset(
-    {
-        "properties",
-        "patternProperties",
-        "$defs",
-        "definitions",
-        "dependentSchemas",
-    }
-)
+MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 SCHEMAS = frozenset(
     {
         "additionalProperties",
@@ -52,15 +44,15 @@ MAX_DEPTH = 64
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
-def mended(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def mend_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema with `[]` replaced by `{}` where only an object is valid."""
     return _schema(schema, 0) if schema else NO_PARAMETERS
 
 
 _READABLE: Mapping[str, Callable[[Any], bool]] = {
-    "$schema": lambda found: isinstance(found, str),
-    "required": lambda found: (
-        isinstance(found, list) and all(isinstance(name, str) for name in found)
+    "$schema": lambda value: isinstance(value, str),
+    "required": lambda value: (
+        isinstance(value, list) and all(isinstance(name, str) for name in value)
     ),
 }
 """Keys at the root of a schema that official clients check, and that may be missing."""
@@ -82,7 +74,7 @@ def _of_object(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     new = {key: one for key, one in schema.items() if key not in _READABLE or _READABLE[key](one)}
     new["type"] = "object"
     if "properties" in schema:
-        new["properties"] = {name: _plain(one) for name, one in (properties or {}).items()}
+        new["properties"] = {name: _plain(value) for name, value in (properties or {}).items()}
     return schema if new == schema else new
 
 
@@ -154,27 +146,22 @@ class Definition:
 
 @frozen
 class Reading:
-    """How far to trust a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
+    """Trust in a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
 
     ours: bool = False
     mirrors: bool = False
 
 
-def read_tools(page: Any, reading: Reading, warn: Warn) -> list[Definition]:
-    """The tools of one page of `tools/list`; each malformed one is reported and left out."""
-    return [definition for definition, _ in _rows(page, reading, warn, ServerEntry(alias=""))]
-
-
 def _rows(
     page: Any, reading: Reading, warn: Warn, entry: ServerEntry
 ) -> list[tuple[Definition, JsonObject]]:
-    """Those that the entry selects, each with what the server says of it."""
+    """Return the tools that the entry selects, each with what the server says of it."""
     listed = page.get("tools")
     if not isinstance(listed, list):
         if listed not in ({}, None):
             warn("malformed_tools", "its list of tools is not a list")
         return []
-    found = []
+    rows = []
     changed = []
     for number, value in enumerate(listed):
         name = value.get("name") if isinstance(value, dict) else None
@@ -182,24 +169,24 @@ def _rows(
             continue
         try:
             if not (reading.ours and _is_unlisted(value)):
-                one = _definition(value, reading)
-                found.append((one, value))
-                if _is_mended(value.get("inputSchema"), one.input_schema):
-                    changed.append(one.name)
+                definition = _definition(value, reading)
+                rows.append((definition, value))
+                if _is_mended(value.get("inputSchema"), definition.input_schema):
+                    changed.append(definition.name)
         except ValueError as error:
             which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
             warn("malformed_tool", f"tool {which} is left out: {error}")
     if changed:
         text = f"the input schema of {backticked(changed)} is mended: clients would refuse it"
         warn("mended_schema", text)
-    return found
+    return rows
 
 
 def _is_mended(sent: Any, used: JsonObject) -> bool:
-    """Whether more had to be mended than `[]` or `true` for `{}`."""
+    """Return true if more had to be mended than `[]` or `true` for `{}`."""
     if not sent:
         return False
-    before = dict(mended(sent))
+    before = dict(mend_schema(sent))
     properties = before.get("properties")
     if isinstance(properties, dict) and None not in properties.values():
         before["properties"] = used["properties"]
@@ -219,8 +206,8 @@ def _definition(value: Any, reading: Reading) -> Definition:
         raise ValueError("it can only be called as a task")
     schema = _schema_of(value, "inputSchema")
     meta = value.get("_meta")
-    said = meta if isinstance(meta, dict) else {}
-    marks = said if reading.ours else {}
+    own_meta = meta if isinstance(meta, dict) else {}
+    marks = own_meta if reading.ours else {}
     description = value.get("description")
     return Definition(
         name=name,
@@ -231,8 +218,8 @@ def _definition(value: Any, reading: Reading) -> Definition:
         parallel=marks.get(PARALLEL) is True,
         builtin=reading.ours,
         # Also of a pack behind a hub. A stranger's mark is about nothing but its own results.
-        says_all=PARALLEL in said,
-        headers=mirrored(schema) if reading.mirrors and schema else (),
+        says_all=PARALLEL in own_meta,
+        headers=header_parameters(schema) if reading.mirrors and schema else (),
     )
 
 
@@ -249,7 +236,7 @@ def _schema_of(value: dict[str, Any], key: str) -> JsonObject | None:
         schema = {}
     if not isinstance(schema, dict):
         raise ValueError(f"its `{key}` is not an object")  # ruff: ignore[type-check-without-type-error] - as above
-    mend = mended(schema)
+    mend = mend_schema(schema)
     if key == "inputSchema":
         mend = _of_object(mend)
     if len(json.dumps(mend)) > MAX_SCHEMA:
@@ -271,21 +258,21 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def readable_row(row: JsonObject, one: Tool) -> JsonObject:
-    """What a server says of a tool in its list, as official clients can read it."""
-    kept = {key: v for key, v in row.items() if key not in _KINDS or isinstance(v, _KINDS[key])}
-    kept["inputSchema"] = one.input_schema
+    """Return a tool's row in the server's list, as official clients can read it."""
+    result = {key: v for key, v in row.items() if key not in _KINDS or isinstance(v, _KINDS[key])}
+    result["inputSchema"] = one.input_schema
     if one.output_schema is not None and one.output_schema.get("type") == "object":
         # Before 2026 there are no others: a client leaves the whole list for one.
-        kept["outputSchema"] = one.output_schema
-    if isinstance(hints := kept.get("annotations"), dict):
-        kept["annotations"] = {
+        result["outputSchema"] = one.output_schema
+    if isinstance(hints := result.get("annotations"), dict):
+        result["annotations"] = {
             key: v
             for key, v in hints.items()
             if key not in HINTS.values() or isinstance(v, str if key == "title" else bool)
         }
-    if isinstance(icons := kept.get("icons"), list):
-        kept["icons"] = [icon for icon in icons if _is_icon(icon)]
-    return kept
+    if isinstance(icons := result.get("icons"), list):
+        result["icons"] = [icon for icon in icons if _is_icon(icon)]
+    return result
 
 
 def _is_icon(icon: Any) -> bool:
@@ -298,8 +285,8 @@ def _annotations(value: dict[str, Any]) -> Annotations:
         claims = {}
 
     def flag(key: str) -> bool | None:
-        found = claims.get(key)
-        return found if isinstance(found, bool) else None
+        value = claims.get(key)
+        return value if isinstance(value, bool) else None
 
     title = value.get("title") or claims.get("title")
     return Annotations(
@@ -312,17 +299,17 @@ def _annotations(value: dict[str, Any]) -> Annotations:
 
 
 def read_result(result: Any) -> ToolResult:
-    """A `CallToolResult` unchanged; `isError` decides its kind (M8)."""
+    """A `CallToolResult` unchanged; `isError` decides its kind."""
     lines: list[str] = []
     media: list[Media] = []
     blocks = result.get("content")
     if isinstance(blocks, str):
         lines.append(blocks)
     for block in blocks if isinstance(blocks, list) else ():
-        line, found = _block(block)
+        line, attachments = _block(block)
         if line is not None:
             lines.append(line)
-        media.extend(found)
+        media.extend(attachments)
     structured = result.get("structuredContent")
     if not lines and not media and structured is not None:
         lines.append(_as_text(structured))
@@ -330,12 +317,12 @@ def read_result(result: Any) -> ToolResult:
     return ToolResult(kind, "\n".join(lines), structured, tuple(media))
 
 
-def denied(reason: str) -> ToolResult:
+def denial_result(reason: str) -> ToolResult:
     """The result of a call that was not made."""
     return ToolResult("denied", f"[aish] tool call denied: {reason}", began=False)
 
 
-def lost(reason: str, *, sent: bool) -> ToolResult:
+def loss_result(reason: str, *, sent: bool) -> ToolResult:
     """The result of a call that received no answer."""
     return ToolResult("transport_error", f"[aish] tool transport error: {reason}", began=sent)
 
@@ -348,7 +335,7 @@ def _as_text(structured: Any) -> str:
 
 
 def _block(block: Any) -> tuple[str | None, tuple[Media, ...]]:
-    """One content block: its text for the model, and its media, which the loop names."""
+    """Convert a content block: its text for the model, and its media, which the loop names."""
     kind = block.get("type") if isinstance(block, dict) else None
     match kind:
         case "text":
@@ -410,30 +397,28 @@ class ToolList:
 def tool_list(
     pages: Iterable[JsonObject], reading: Reading, entry: ServerEntry, warn: Warn
 ) -> ToolList:
-    """The tools on all pages of `tools/list`."""
-    found: dict[str, Definition] = {}
+    definitions: dict[str, Definition] = {}
     rows: dict[str, JsonObject] = {}
     repeated: set[str] = set()
     ambiguous: set[str] = set()
     for page in pages:
-        for one, row in _rows(page, reading, warn, entry):
-            earlier = found.setdefault(one.name, one)
-            rows.setdefault(one.name, row)
-            if earlier != one:
-                ambiguous.add(one.name)
-            elif earlier is not one:
-                repeated.add(one.name)
+        for definition, row in _rows(page, reading, warn, entry):
+            earlier = definitions.setdefault(definition.name, definition)
+            rows.setdefault(definition.name, row)
+            if earlier != definition:
+                ambiguous.add(definition.name)
+            elif earlier is not definition:
+                repeated.add(definition.name)
     for name in sorted(repeated - ambiguous):
         warn("duplicate_tool", f"it lists `{name}` more than once; the first is used")
     for name in ambiguous:
-        del found[name], rows[name]
-    return ToolList(found, frozenset(ambiguous), rows)
+        del definitions[name], rows[name]
+    return ToolList(definitions, frozenset(ambiguous), rows)
 
 
 def _is_wanted(name: str, entry: ServerEntry) -> bool:
-    """Whether the entry selects a tool."""
-    wanted = entry.tools
-    return (not wanted or any(matches_word(glob, name) for glob in wanted)) and not any(
+    globs = entry.tools
+    return (not globs or any(matches_word(glob, name) for glob in globs)) and not any(
         matches_word(glob, name) for glob in entry.exclude
     )
 
@@ -477,7 +462,17 @@ def tool_of(entry: ServerEntry, one: Definition, limit: int) -> Tool:
         trusted=entry.trust,
         strict_output=entry.strict_output,
         says_all=one.says_all,
+        reach=_reach(one),
     )
+
+
+def _reach(definition: Definition) -> Reach:
+    if not definition.builtin:
+        return ""
+    from aish.packs.catalogue import tool_marks
+
+    marks = tool_marks().get(definition.name)
+    return "" if marks is None else marks.reach
 
 
 def clash(wire: str, first: ToolName, second: ToolName) -> UsageError:

@@ -1,4 +1,4 @@
-"""Resources and prompts of servers as typed values: the place where `Any` is checked (M12).
+"""Resources and prompts of servers as typed values: the place where `Any` is checked.
 
 Lenient in lists, where a malformed row is left out. Strict in contents: what cannot be passed to a
 model as intended is a `ValueError` that says why. No I/O.
@@ -18,7 +18,7 @@ MAX_ARGUMENTS = 100
 MAX_PARTS = 100
 MAX_MESSAGES = 100
 MAX_TEXT = 1024 * 1024
-"""Bytes of text in one resource, or in one prompt (X6)."""
+"""Bytes of text in one resource, or in one prompt."""
 MAX_MEDIA = 16 * 1024 * 1024
 MEDIA = ("image/", "audio/")
 TEXTUAL = frozenset(
@@ -44,19 +44,18 @@ def read_resources(
 
 
 def read_prompts(page: Any, server: str, warn: Warn) -> Iterator[ServerPromptInfo]:
-    """The rows of one page of `prompts/list`."""
     for row in _rows(page, "prompts", warn):
         name = _text(row, "name")
         if not name or len(name) > MAX_NAME:
             warn("malformed_prompt", "a prompt is left out: its name is not legal")
             continue
         arguments = row.get("arguments")
-        given = arguments[:MAX_ARGUMENTS] if isinstance(arguments, list) else []
+        rows = arguments[:MAX_ARGUMENTS] if isinstance(arguments, list) else []
         known = tuple(
             PromptArgument(
                 _text(one, "name"), _text(one, "description"), one.get("required") is True
             )
-            for one in given
+            for one in rows
             if isinstance(one, dict) and _text(one, "name")
         )
         about = _text(row, "description") or _text(row, "title")
@@ -72,9 +71,9 @@ def read_contents(result: Any, uri: str) -> tuple[Part, ...]:
     contents = result.get("contents")
     if not isinstance(contents, list):
         raise ValueError("the answer has no list of contents")  # ruff: ignore[type-check-without-type-error] - all malformed input is one kind of error
-    _bounded(len(contents), MAX_PARTS, "parts")
+    _check_count(len(contents), MAX_PARTS, "parts")
     size = Size()
-    return tuple(_part(one, uri, size) for one in contents)
+    return tuple(_part(block, uri, size) for block in contents)
 
 
 def read_messages(result: Any) -> tuple[PromptMessage, ...]:
@@ -86,9 +85,9 @@ def read_messages(result: Any) -> tuple[PromptMessage, ...]:
     messages = result.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ValueError("the answer has no messages")
-    _bounded(len(messages), MAX_MESSAGES, "messages")
+    _check_count(len(messages), MAX_MESSAGES, "messages")
     size = Size()
-    return tuple(_message(one, size) for one in messages)
+    return tuple(_message(message, size) for message in messages)
 
 
 @slotted
@@ -99,14 +98,12 @@ class Size:
     media: int = 0
 
     def add_text(self, text: str) -> str:
-        """Count a text."""
         self.text += len(text.encode("utf-8", "surrogatepass"))
         if self.text > MAX_TEXT:
             raise ValueError(f"there is more than {MAX_TEXT // 1024} KiB of text in it")
         return text
 
     def add_media(self, data: bytes) -> bytes:
-        """Count an image or audio."""
         self.media += len(data)
         if self.media > MAX_MEDIA:
             raise ValueError(f"there is more than {MAX_MEDIA // 1024 // 1024} MiB of media in it")
@@ -134,11 +131,11 @@ def _message(value: Any, size: Size) -> PromptMessage:
     lines: list[str] = []
     media: list[Media] = []
     for block in content if isinstance(content, list) else [content]:
-        found = _block(block, size)
-        if isinstance(found, Media):
-            media.append(found)
+        part = _block(block, size)
+        if isinstance(part, Media):
+            media.append(part)
         else:
-            lines.append(found)
+            lines.append(part)
     return PromptMessage(role, "\n".join(lines), tuple(media))
 
 
@@ -151,7 +148,7 @@ def _block(block: Any, size: Size) -> str | Media:
             return size.add_text(block["text"])
         case "image" | "audio":
             mime = _text(block, "mimeType")
-            return _media(mime, _decoded(block.get("data")), f"its {kind}", size)
+            return _media(mime, _decode_base64(block.get("data")), f"its {kind}", size)
         case "resource":
             part = _part(block.get("resource"), "a resource in it", size)
             return part.text if part.text is not None else part.media or ""
@@ -167,14 +164,14 @@ def _part(value: Any, asked: str, size: Size) -> Part:
     text = value.get("text")
     if isinstance(text, str):
         return Part(uri, mime, text=size.add_text(text))
-    data = _decoded(value.get("blob"))
+    data = _decode_base64(value.get("blob"))
     if _is_text(mime):
         try:
-            found = data.decode("utf-8")
+            content = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(_unfit(f"`{uri}`", mime)) from error
-        if mime or "\0" not in found:
-            return Part(uri, mime, text=size.add_text(found))
+        if mime or "\0" not in content:
+            return Part(uri, mime, text=size.add_text(content))
     return Part(uri, mime, media=_media(mime, data, f"`{uri}`", size))
 
 
@@ -190,23 +187,23 @@ def _unfit(what: str, mime: str) -> str:
 
 
 def _is_text(mime: str) -> bool:
-    """Whether bytes of this type are text; without a type, they may be."""
+    """Return true if bytes of this type are text; without a type, they may be."""
     kind = mime.partition(";")[0].strip().lower()
     return not kind or kind.startswith("text/") or kind in TEXTUAL or kind.endswith(SUFFIXES)
 
 
-def _decoded(blob: Any) -> bytes:
+def _decode_base64(blob: Any) -> bytes:
     try:
         return base64.b64decode(blob, validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
         raise ValueError("a part of it is neither text nor base64") from error
 
 
-def _bounded(count: int, limit: int, what: str) -> None:
+def _check_count(count: int, limit: int, what: str) -> None:
     if count > limit:
         raise ValueError(f"it has more than {limit} {what}")
 
 
 def _text(row: dict[str, Any], key: str) -> str:
-    found = row.get(key)
-    return found[:MAX_DESCRIPTION] if isinstance(found, str) else ""
+    value = row.get(key)
+    return value[:MAX_DESCRIPTION] if isinstance(value, str) else ""

@@ -1,8 +1,8 @@
-"""JSON-RPC: bytes in, messages out, lenient in what it takes; failures of a server (M8).
+"""JSON-RPC: bytes in, messages out, lenient in what it takes; failures of a server.
 
 No I/O. Tolerated: an id echoed as a string or a float, `error: null` beside a result, an empty
 result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batches of 2025-03-26.
-Lines end at LF, and none is longer than a cap (M10, X6). `Server` turns failures into results, and
+Lines end at LF, and none is longer than a cap. `Server` turns failures into results, and
 into the reason why a server failed to start.
 """
 
@@ -61,9 +61,17 @@ class TransportError(McpError):
 
 
 class UnreachableError(TransportError):
-    """Nobody answers at the address of the server."""
+    """Nobody answers at the address of the server; `is_down` if it may only not be up yet."""
 
     sent = False
+
+    def __init__(self, message: str, *, is_down: bool = False) -> None:
+        super().__init__(message)
+        self.is_down = is_down
+
+
+class ConnectionLostError(TransportError):
+    """The connection broke before the whole answer came."""
 
 
 class ServerEndedError(TransportError):
@@ -90,23 +98,53 @@ class LeftError(TransportError):
         super().__init__("nobody waited for the answer")
 
 
+BAD_REQUEST = 400
+_DOWN = frozenset({502, 503, 504})
+_PASSING = _DOWN | {408, 409, 425, 429, 500}
+_CREDENTIALS = "`auth_env` names the variable that has its token"
+_GUARD = "it guards its `Host`: allow the name in the `url` there, or use one it accepts"
+_GUARDED = re.compile(r"(?i)invalid host|\bhost\b.{0,80}\bnot (?:allowed|permitted)")
+_HTML = re.compile(r"(?i)\s*<(?:!doctype html|html|head|body)\b")
+_TITLE = re.compile(r"(?is)<title[^>]*>\s*(.{1,80}?)\s*<")
+
+
 class HttpStatusError(TransportError):
     """An HTTP status of 400 or more; `rpc` is the JSON-RPC error in its body, if it is one."""
 
     def __init__(self, status: int, body: str, rpc: RpcError | None = None) -> None:
-        shown = body.strip()[:BODY_SHOWN]
-        super().__init__(f"HTTP {status}: {shown}" if shown else f"HTTP {status}")
+        shown = body_excerpt(body, BODY_SHOWN)
+        advice = {401: _CREDENTIALS, 421: _GUARD, 403: _GUARD if _GUARDED.search(shown) else ""}
+        said = [shown, advice.get(status, "")]
+        # An error from a cassette has it in its body.
+        text = "; ".join(one for one in said if one and (one is shown or one not in shown))
+        super().__init__(f"HTTP {status}: {text}" if text else f"HTTP {status}")
         self.status = status
         self.rpc = rpc
 
+    @property
+    def is_down(self) -> bool:
+        return self.status in _DOWN
+
+    @property
+    def is_passing(self) -> bool:
+        return self.status in _PASSING
+
+
+def body_excerpt(body: str, most: int) -> str:
+    """The part of an unexpected body that a message shows; of a page of HTML its title."""
+    if not _HTML.match(body):
+        return body.strip()[:most]
+    title = _TITLE.search(body)
+    return "a page of HTML" if title is None else f"a page of HTML, `{' '.join(title[1].split())}`"
+
 
 class SessionLostError(HttpStatusError):
-    """404 to a request with a session id: the server has no such session, a new one is needed."""
+    """The server does not know the session of a request, which it has not begun."""
 
 
 MAX_BATCH = 1000
 MAX_LISTED = 2000
-"""Rows of a listing that are looked at (X6): each may be large."""
+"""Rows of a listing that are looked at: each may be large."""
 LISTINGS = frozenset({"tools", "resources", "resourceTemplates", "prompts"})
 """What the rows of a listing stand under."""
 # Above this a message is not parsed as a whole: its values take many times its size.
@@ -149,17 +187,15 @@ Incoming = Answer | Asked | Noted
 
 
 def encode(message: JsonObject) -> bytes:
-    """One message on one line; ASCII, so that lone surrogates and U+2028 cannot harm."""
+    """Encode a message on one line; ASCII, so that lone surrogates and U+2028 cannot harm."""
     return _ENCODER.encode(message).encode()
 
 
 def request(number: int, method: str, params: JsonObject) -> bytes:
-    """A request from the client."""
     return encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def notification(method: str, params: JsonObject | None = None) -> bytes:
-    """A notification from the client."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params is not None:
         message["params"] = params
@@ -167,12 +203,10 @@ def notification(method: str, params: JsonObject | None = None) -> bytes:
 
 
 def reply(number: str | int, result: JsonObject) -> bytes:
-    """The answer to a request of the server."""
     return encode({"jsonrpc": "2.0", "id": number, "result": result})
 
 
 def refusal(number: str | int, error: RpcError) -> bytes:
-    """An error as the answer to a request of the server."""
     body: dict[str, JsonValue] = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
@@ -186,7 +220,7 @@ def decode(raw: bytes | str) -> tuple[Incoming, ...]:
         NotAMessageError: the bytes are not JSON-RPC.
     """
     try:
-        value = _bounded(raw) if len(raw) > _LARGE else _DECODER.decode(_text(raw))
+        value = _parse_bounded(raw) if len(raw) > _LARGE else _DECODER.decode(_text(raw))
     except (ValueError, RecursionError) as error:
         raise NotAMessageError("not JSON") from error
     if isinstance(value, list) and 0 < len(value) <= MAX_BATCH:
@@ -198,7 +232,7 @@ def _text(raw: bytes | str) -> str:
     return raw if isinstance(raw, str) else raw.decode(json.detect_encoding(raw), "surrogatepass")
 
 
-def _bounded(raw: bytes | str) -> Any:
+def _parse_bounded(raw: bytes | str) -> Any:
     """The value of a large message: of the rows of a listing, one more than the limit.
 
     The extra row shows that there are more; these are parsed one by one and not kept.
@@ -239,7 +273,7 @@ def _object(
     text: str, start: int, value_of: Callable[[str, str, int], tuple[Any, int]]
 ) -> tuple[dict[str, Any], int]:
     """The object that begins at `start`, its values read by `value_of`, and its end position."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     at = _past_space(text, start + 1)
     while text[at : at + 1] != "}":
         if text[at : at + 1] != '"':
@@ -248,14 +282,14 @@ def _object(
         at = _past_space(text, at)
         if text[at : at + 1] != ":":
             raise ValueError("no colon")
-        found[key], at = value_of(key, text, _past_space(text, at + 1))
+        result[key], at = value_of(key, text, _past_space(text, at + 1))
         at = _past_comma(text, at, "}")
-    return found, at + 1
+    return result, at + 1
 
 
 def _past_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
 def _past_comma(text: str, at: int, closing: str) -> int:
@@ -375,17 +409,17 @@ class Lines:
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that a piece completes, without their line ends; empty lines are skipped."""
         *whole, rest = chunk.split(b"\n")
-        found = []
+        lines = []
         for line in whole:
             self._keep(line)
             full = b"".join(self._parts)
             if self._size > self._limit:
                 self.dropped += 1
             elif full.strip():
-                found.append(full)
+                lines.append(full)
             self._parts, self._size = [], 0
         self._keep(rest)
-        return found
+        return lines
 
     def _keep(self, part: bytes) -> None:
         """Keep a piece of a line unless the line is too long."""

@@ -1,4 +1,4 @@
-"""What the stateless era mirrors from a request's body into HTTP headers. Pure.
+"""HTTP headers that repeat parts of a body in the stateless era. Pure.
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http
 """
@@ -37,7 +37,7 @@ class Mirrored:
     path: tuple[str, ...]
 
 
-def mirrored(schema: JsonObject) -> tuple[Mirrored, ...]:
+def header_parameters(schema: JsonObject) -> tuple[Mirrored, ...]:
     """The annotated parameters of an input schema.
 
     Raises:
@@ -46,16 +46,16 @@ def mirrored(schema: JsonObject) -> tuple[Mirrored, ...]:
     reachable = tuple(_reachable(schema, (), 0))
     if len(reachable) != _count(schema, 0):
         raise ValueError(f"`{ANNOTATION}` stands where it is not reachable by `properties` alone")
-    seen: set[str] = set()
-    for found, kind in reachable:
-        if not TOKEN.fullmatch(found.name):
+    names: set[str] = set()
+    for parameter, kind in reachable:
+        if not TOKEN.fullmatch(parameter.name):
             raise ValueError(f"`{ANNOTATION}` is not a legal header name")
         if not isinstance(kind, str) or kind not in MIRRORED_TYPES:
             raise ValueError(f"`{ANNOTATION}` stands on a parameter that is not a primitive")
-        if found.name.lower() in seen:
-            raise ValueError(f"`{ANNOTATION}` is used twice for `{found.name}`")
-        seen.add(found.name.lower())
-    return tuple(found for found, _ in reachable)
+        if parameter.name.lower() in names:
+            raise ValueError(f"`{ANNOTATION}` is used twice for `{parameter.name}`")
+        names.add(parameter.name.lower())
+    return tuple(parameter for parameter, _ in reachable)
 
 
 def _reachable(
@@ -75,7 +75,7 @@ def _reachable(
 
 
 def _count(value: JsonValue, depth: int, *, names: bool = False) -> int:
-    """How often the annotation occurs; `names` says that keys are names of properties."""
+    """Count the annotations; `names` says that keys are names of properties."""
     if depth > MAX_DEPTH:
         return 0
     if isinstance(value, Mapping):
@@ -102,15 +102,15 @@ def parameter_headers(
     wanted: Sequence[Mirrored], arguments: JsonObject
 ) -> Iterator[tuple[str, str]]:
     """`Mcp-Param-*` for the arguments of one call; absent and null arguments have none."""
-    for one in wanted:
-        text = _as_text(_argument(one, arguments))
+    for parameter in wanted:
+        text = _as_text(_argument(parameter, arguments))
         if text is not None:
-            yield f"Mcp-Param-{one.name}", header_value(text)
+            yield f"Mcp-Param-{parameter.name}", header_value(text)
 
 
-def _argument(one: Mirrored, arguments: JsonObject) -> JsonValue:
+def _argument(parameter: Mirrored, arguments: JsonObject) -> JsonValue:
     value: JsonValue = arguments
-    for key in one.path:
+    for key in parameter.path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
@@ -126,7 +126,7 @@ def _as_text(value: JsonValue) -> str | None:
 
 
 def is_header_value(text: str) -> bool:
-    """Whether a name from a server may be sent back to it in a header unchanged."""
+    """Return true if a name from a server may be sent back to it in a header unchanged."""
     return 0 < len(text) <= MAX_ECHOED and VISIBLE.fullmatch(text) is not None
 
 
@@ -158,9 +158,9 @@ def check_parameters(
     Raises:
         RpcError: one of them is missing, is there twice, differs, or stands for no argument.
     """
-    for one in wanted:
-        text = _as_text(_argument(one, arguments))
-        name = f"Mcp-Param-{one.name}"
+    for parameter in wanted:
+        text = _as_text(_argument(parameter, arguments))
+        name = f"Mcp-Param-{parameter.name}"
         if text is not None:
             _check(name, headers, text, is_encoded=True)
         elif headers.get(name.lower()):
@@ -171,13 +171,13 @@ def _check(name: str, headers: Mapping[str, Sequence[str]], text: str, *, is_enc
     values = headers.get(name.lower(), ())
     if not values:
         raise RpcError(HEADER_MISMATCH, f"header mismatch: `{name}` is missing")
-    value = _decoded(values[0]) if is_encoded else values[0]
+    value = _decode_value(values[0]) if is_encoded else values[0]
     if len(values) > 1 or value is None or not _are_equal(value, text):
         raise RpcError(HEADER_MISMATCH, f"header mismatch: `{name}` differs from the body")
 
 
-def _decoded(value: str) -> str | None:
-    """What a header says; `None` if it is not encoded as it has to be."""
+def _decode_value(value: str) -> str | None:
+    """Decode a header; `None` if it is not encoded as it has to be."""
     if not (value.startswith(_ENCODED) and value.endswith(_ENCODED_END)):
         return value if not value or PLAIN.fullmatch(value) else None
     coded = value[len(_ENCODED) : -len(_ENCODED_END)]
@@ -188,7 +188,7 @@ def _decoded(value: str) -> str | None:
 
 
 def _are_equal(value: str, text: str) -> bool:
-    """Whether a header says the same; of a whole number as a number, `42.0` for `42`."""
+    """Compare a header with a value; whole numbers as numbers, `42.0` for `42`."""
     if value == text or value == text.encode("utf-8", "replace").decode():
         return True
     number = _WHOLE.fullmatch(value)

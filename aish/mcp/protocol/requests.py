@@ -30,7 +30,7 @@ class Request:
 
 @frozen
 class Notification:
-    """What a client tells, and gets no answer to."""
+    """Message of a client that gets no answer."""
 
     method: str
     params: JsonObject
@@ -47,7 +47,7 @@ class Response:
 
 @frozen
 class Invalid:
-    """What is not a message; `id` is that of the request, if it could be read."""
+    """Invalid message; `id` is that of the request, if it could be read."""
 
     error: RpcError
     id: RequestId | None = None
@@ -66,7 +66,7 @@ def read(raw: bytes) -> Received | Sequence[Received]:
         return _message(value)
     if not 0 < len(value) <= MAX_BATCH:
         return _invalid("an array has to hold at least one message, and not more than 1,000")
-    return [_message(one) for one in value]
+    return [_message(item) for item in value]
 
 
 def _message(value: Any) -> Received:  # ruff: ignore[too-many-return-statements] - one for each thing that can be wrong
@@ -108,15 +108,16 @@ def dump(value: JsonValue) -> bytes:
 
 def answer(id: RequestId, result: bytes) -> bytes:
     """The answer to a request, with a result that is encoded already."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (dump(id), result)
+    encoded = dump(id) if isinstance(id, str) else b"%d" % id
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encoded, result)
 
 
 def failure(id: RequestId | None, error: RpcError) -> bytes:
     """An error as the answer to a request, or to what was none."""
-    found: dict[str, JsonValue] = {"code": error.code, "message": error.message}
+    detail: dict[str, JsonValue] = {"code": error.code, "message": error.message}
     if error.data is not None:
-        found["data"] = error.data
-    return dump({"jsonrpc": "2.0", "id": id, "error": found})
+        detail["data"] = error.data
+    return dump({"jsonrpc": "2.0", "id": id, "error": detail})
 
 
 def request(number: int, method: str, params: JsonObject) -> bytes:
@@ -125,7 +126,6 @@ def request(number: int, method: str, params: JsonObject) -> bytes:
 
 
 def notice(method: str, params: JsonObject | None = None) -> bytes:
-    """A notification of the server."""
     message: dict[str, JsonValue] = {"jsonrpc": "2.0", "method": method}
     if params is not None:
         message["params"] = params

@@ -14,10 +14,7 @@ CLIENT_KEY = f"{META}clientInfo"
 SERVER_KEY = f"{META}serverInfo"
 SUBSCRIPTION_KEY = f"{META}subscriptionId"
 LOG_LEVEL_KEY = f"{META}logLevel"
-LOG_LEVELS = (
-    *("debug", "info", "notice", "warning"),
-    *("error", "critical", "alert", "emergency"),
-)
+LOG_LEVELS = (*("debug", "info", "notice", "warning"), *("error", "critical", "alert", "emergency"))
 """The levels of `notifications/message`, the least important one first."""
 LIST_CHANGES = {
     "tools": "notifications/tools/list_changed",
@@ -36,6 +33,5 @@ _LONGEST_TRACE = 8192
 
 
 def trace_in(meta: JsonObject) -> JsonObject:
-    """The trace that `_meta` names."""
-    found = {key: meta[key] for key in TRACE_KEYS if key in meta}
-    return {k: v for k, v in found.items() if isinstance(v, str) and len(v) <= _LONGEST_TRACE}
+    trace = {key: meta[key] for key in TRACE_KEYS if key in meta}
+    return {k: v for k, v in trace.items() if isinstance(v, str) and len(v) <= _LONGEST_TRACE}

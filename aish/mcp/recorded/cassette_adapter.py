@@ -1,6 +1,6 @@
-"""The cassette adapter of MCP; imported only by runs that have a cassette (C2).
+"""The cassette adapter of MCP; imported only by runs that have a cassette.
 
-Records and replays what is not HTTP: child processes, packs, and 2024's HTTP+SSE (C1, C2).
+Records and replays what is not HTTP: child processes, packs, and 2024's HTTP+SSE.
 
 An interaction is one message of the client and all that followed it, a line each: what the server
 sent meanwhile, the answer, and what it sent then, until the next message of the client. The real
@@ -48,7 +48,7 @@ _STATUS = re.compile(r"HTTP (\d{3})(?:: )?(.*)", re.DOTALL)
 
 
 def readable(message: object) -> bytes:
-    """A message on one line, its Unicode as a person reads it (C10)."""
+    """A message on one line, its Unicode as a person reads it."""
     separators = (",", ":")
     text = json.dumps(message, ensure_ascii=False, separators=separators, default=_plain)
     try:
@@ -58,13 +58,13 @@ def readable(message: object) -> bytes:
         return json.dumps(message, separators=separators, default=_plain).encode()
 
 
-def said(message: Asked | Noted) -> JsonObject:
+def message_json(message: Asked | Noted) -> JsonObject:
     """An unsolicited message of the server, as it was sent."""
     number = {"id": message.id} if isinstance(message, Asked) else {}
     return {"jsonrpc": "2.0", **number, "method": message.method, "params": message.params}
 
 
-def answered(answer: Answer, number: int) -> JsonObject:
+def answer_json(answer: Answer, number: int) -> JsonObject:
     """The answer to the client's request with this number."""
     if answer.error is None:
         return {"jsonrpc": "2.0", "id": number, "result": answer.result}
@@ -83,8 +83,8 @@ def in_words(error: McpError) -> str:
 def failure_of(words: str) -> TransportError:
     """The failure that was recorded; a plain one if another program recorded it."""
     name, _, message = words.partition(": ")
-    if name == HttpStatusError.__name__ and (found := _STATUS.fullmatch(message)):
-        return HttpStatusError(int(found[1]), found[2])
+    if name == HttpStatusError.__name__ and (match := _STATUS.fullmatch(message)):
+        return HttpStatusError(int(match[1]), match[2])
     cls = _CLASSES.get(name)
     return TransportError(words) if cls is None else cls(message)
 
@@ -103,8 +103,6 @@ PATIENCE = 2.0
 
 @slotted
 class _Running:
-    """A pending request while it is recorded."""
-
     take: Exchange
     method: str
 
@@ -151,7 +149,7 @@ class RecordedTransport:
         peeked = peek(request)
         if self._is_replayed and peeked.is_volatile and not self._recorder.holds(request):
             raise LeftError
-        held = self._held(request, peeked)
+        held = self._find_response(request, peeked)
         if held is not None:
             return await self._play(held, outgoing.number)
         self._end_last()
@@ -170,7 +168,7 @@ class RecordedTransport:
             return
         # A live request waits for an answer, whatever the cassette holds.
         if peeked.method or peeked.id not in self._asked_live:
-            held = self._held(request, peeked)
+            held = self._find_response(request, peeked)
             if held is not None:
                 _raise_failure(held)
                 return
@@ -184,7 +182,6 @@ class RecordedTransport:
             take.end()
 
     async def close(self) -> None:
-        """Disconnect from the server."""
         try:
             if self._inner is not None:
                 await self._inner.close()
@@ -203,7 +200,7 @@ class RecordedTransport:
     def _request(self, body: bytes) -> Request:
         return Request("POST", self._uri, body=readable(json.loads(body)))
 
-    def _held(self, request: Request, peeked: Said) -> Response | None:
+    def _find_response(self, request: Request, peeked: Said) -> Response | None:
         try:
             return self._recorder.recorded("mcp", request, fresh=peeked.is_fresh)
         except CassetteMissError:
@@ -238,7 +235,7 @@ class RecordedTransport:
             raise
         finally:
             del self._running[number]
-        take.chunk(readable(answered(answer, number)) + b"\n")
+        take.chunk(readable(answer_json(answer, number)) + b"\n")
         take.answered = True
         self._end_last()
         self._last = take
@@ -255,7 +252,7 @@ class RecordedTransport:
         owner = self._owner(message) if number is None else number
         if isinstance(message, Asked):
             self._asked_live.add(message.id)
-        self._keep(readable(said(message)), owner)
+        self._keep(readable(message_json(message)), owner)
         self._inbox(message, owner)
 
     def _keep(self, line: bytes, owner: int | None) -> None:
@@ -272,7 +269,7 @@ class RecordedTransport:
         if isinstance(message, Noted) and message.method == "notifications/progress":
             token = str(message.params.get("progressToken"))
             return next((number for number in self._running if str(number) == token), None)
-        calls = [number for number, one in self._running.items() if one.method == CALL]
+        calls = [number for number, request in self._running.items() if request.method == CALL]
         return calls[-1] if calls else None
 
     async def _play(self, held: Response, number: int) -> Answer:
@@ -292,7 +289,7 @@ class RecordedTransport:
             raise LeftError
         if earlier := max((chunk.after for chunk in held.chunks), default=0):
             with anyio.move_on_after(PATIENCE):
-                await self._recorder.reached(earlier)
+                await self._recorder.wait_for_request(earlier)
         _raise_failure(held)
         raise TransportError("the cassette has no answer to this")
 
@@ -307,11 +304,11 @@ class RecordedTransport:
 
     def _play_line(self, line: bytes, number: int | None) -> Answer | None:
         try:
-            found = messages.decode(line)
+            batch = messages.decode(line)
         except NotAMessageError:
             self._on_noise(line.decode("utf-8", "replace"))
             return None
-        for message in found:
+        for message in batch:
             if isinstance(message, Answer):
                 return message
             self._inbox(message, number)
@@ -320,12 +317,12 @@ class RecordedTransport:
 
 def _lines(held: Response) -> list[tuple[bytes, float]]:
     """The lines of a recorded answer, each with its time."""
-    found: list[tuple[bytes, float]] = []
+    lines: list[tuple[bytes, float]] = []
     rest, seconds = b"", 0.0
     for piece, seconds in held.pieces():
         *whole, rest = (rest + piece).split(b"\n")
-        found += ((line, seconds) for line in whole if line.strip())
-    return [*found, (rest, seconds)] if rest.strip() else found
+        lines += ((line, seconds) for line in whole if line.strip())
+    return [*lines, (rest, seconds)] if rest.strip() else lines
 
 
 def _break(take: Exchange | None, error: BaseException) -> None:
@@ -347,19 +344,15 @@ _STDERR = "STDERR"
 
 
 class RunCassetteAdapter:
-    """The cassette adapter of a run."""
-
     def __init__(self, recorder: CassetteRecorder) -> None:
         self._recorder = recorder
 
     @property
     def replays(self) -> bool:
-        """Whether nothing goes live."""
         return self._recorder.way("mcp") == "replay"
 
     @property
     def hurries(self) -> bool:
-        """Whether recorded delays are skipped."""
         return not self._recorder.rules.paced and self._recorder.way("mcp") in {"replay", "extend"}
 
     def on_played(self, told: Callable[[], None]) -> None:
@@ -368,14 +361,14 @@ class RunCassetteAdapter:
 
     def next_list(self, origin: str) -> int | None:
         """The number of the next recorded exchange, if it is a server's tool list."""
-        found = self._recorder.next_unused()
-        if found is None:
+        entry = self._recorder.next_unused()
+        if entry is None:
             return None
-        number, request = found
+        number, request = entry
         message = message_of(request.body) or {}
         is_list = message.get("method") == "tools/list"
         is_first = "cursor" not in json_object(message.get("params"))
-        here = f"{self._recorder.shown(origin)}/"
+        here = f"{self._recorder.cassette_uri(origin)}/"
         return number if is_list and is_first and f"{request.uri}/".startswith(here) else None
 
     @property
@@ -394,12 +387,12 @@ class RunCassetteAdapter:
         return RecordedTransport(self._recorder, uri, make, tasks, on_noise)
 
     def last_words(self, uri: str, said: str) -> str:
-        """What a failed server wrote to stderr: now, or in the recording."""
+        """Return what a failed server wrote to stderr: now, or in the recording."""
         request = Request(_STDERR, uri)
         if self._recorder.holds(request) and self._recorder.way("mcp") in {"replay", "extend"}:
-            found = self._recorder.recorded("mcp", request, fresh=True)
-            if found is not None:
-                return found.body.decode("utf-8", "replace")
+            exchange = self._recorder.recorded("mcp", request, fresh=True)
+            if exchange is not None:
+                return exchange.body.decode("utf-8", "replace")
         take = self._recorder.begin("mcp", request)
         if take is not None:
             take.chunk(said.encode("utf-8", "replace"))

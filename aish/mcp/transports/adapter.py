@@ -14,11 +14,8 @@ class CassetteAdapter(HttpAdapter, Protocol):
 
     def next_list(self, origin: str) -> int | None:
         """The number of the next recorded exchange, if it is a server's tool list."""
-        ...
 
-    def on_played(self, told: Callable[[], None]) -> None:
-        """Register `told` to be called after each exchange that is replayed."""
-        ...
+    def on_played(self, told: Callable[[], None]) -> None: ...
 
     def wrap(
         self,
@@ -28,16 +25,10 @@ class CassetteAdapter(HttpAdapter, Protocol):
         on_noise: Callable[[str], None],
     ) -> "AdaptedTransport":
         """A transport other than HTTP, wrapped by the adapter; `make` creates the real one."""
-        ...
 
     def last_words(self, uri: str, said: str) -> str:
-        """What a failed server wrote to stderr: now, or in the recording."""
-        ...
+        """Return what a failed server wrote to stderr: now, or in the recording."""
 
 
 class AdaptedTransport(Transport, Protocol):
-    """A transport wrapped by an adapter."""
-
-    def noise(self, line: str) -> None:
-        """Receive output of the server that is not a message."""
-        ...
+    def noise(self, line: str) -> None: ...

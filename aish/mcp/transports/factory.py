@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
     from aish.mcp.transports.http import HttpOrigin
     from aish.mcp.transports.stdio import Stdio
+    from aish.packs.framework.server import OpenPacks
 
 Noise = Callable[[str], None]
 Notify = Callable[[str, str, str], None]
 """Takes a server's alias, a code and a sentence."""
-TAIL_LINES = 10
+_FIRST_LINES = 3
+_LAST_LINES = 10
 
 
 @frozen
 class ServerEnvironment:
-    """What all servers of a run share.
+    """Environment that all servers of a run share.
 
     `logs` is the folder for the stderr of child processes; `adapter` is set if a run has a
     cassette. `forwards` are the capabilities of clients that requests of servers are passed on to.
@@ -47,7 +49,7 @@ class TransportFactory:
 
     def __init__(self, connection: ServerConnection, around: ServerEnvironment) -> None:
         self._connection = connection
-        self._around = around
+        self.environment = around
         self._door: HttpOrigin | None = None
         self._stdio: Stdio | None = None
         self._printed = ""
@@ -56,33 +58,25 @@ class TransportFactory:
 
     @property
     def transport(self) -> str:
-        """`http`, `stdio` or `pack`."""
         return self._connection.transport
 
     @property
+    def pack(self) -> "OpenPacks | None":
+        return self._connection.pack
+
+    @property
     def address(self) -> str:
-        """The server's address for display, without credentials."""
-        address, secrets = self._connection.address, self._around.secrets
+        address, secrets = self._connection.address, self.environment.secrets
         return address if secrets is None else secrets.mask(address)
 
     @property
-    def probe_seconds(self) -> float | None:
-        """How long a child may leave the first request unanswered, before `initialize`.
+    def probe_seconds(self) -> float:
+        """Seconds for which a server may leave the first request unanswered, before `initialize`.
 
         Half of its time to connect: the rest is for a server of the handshake era that ignores
-        unknown requests. Over HTTP such a request is always answered.
+        unknown requests.
         """
-        return self._connection.entry.timeout.connect / 2 if self.transport == "stdio" else None
-
-    @property
-    def adapter(self) -> "CassetteAdapter | None":
-        """The adapter between client and server in a run that has a cassette."""
-        return self._around.adapter
-
-    @property
-    def forwards(self) -> frozenset[str]:
-        """The capabilities of clients that requests of the server are passed on to."""
-        return self._around.forwards
+        return self._connection.entry.timeout.connect / 2
 
     @property
     def origin(self) -> str:
@@ -99,13 +93,13 @@ class TransportFactory:
             TransportError: the entry's url or headers are not valid.
         """
         if self.transport == "http":
-            self._door = self._open_door(self._around.adapter)
+            self._door = self._open_door(self.environment.adapter)
             from aish.mcp.transports.streamable import StreamableHttp
 
             return StreamableHttp(self._door)
-        if self._around.adapter is None:
+        if self.environment.adapter is None:
             return self._local(self._noise)
-        return self._behind(self._around.adapter, self.origin, self._local)
+        return self._behind(self.environment.adapter, self.origin, self._local)
 
     async def older(self) -> Transport:
         """2024's transport, over the same HTTP origin.
@@ -118,15 +112,15 @@ class TransportFactory:
             raise TransportError("only a server with a url can have an older transport")
         from aish.mcp.transports.sse_2024 import HttpEvents
 
-        if self._around.adapter is None:
-            return HttpEvents(door, self._around.tasks)
+        if self.environment.adapter is None:
+            return HttpEvents(door, self.environment.tasks)
         await door.close()
         self._door = None
         # Answers and requests use different streams: for HTTP they are not exchanges.
         return self._behind(
-            self._around.adapter,
+            self.environment.adapter,
             self.origin,
-            lambda _: HttpEvents(self._open_door(), self._around.tasks),
+            lambda _: HttpEvents(self._open_door(), self.environment.tasks),
         )
 
     def _open_door(self, adapter: "CassetteAdapter | None" = None) -> "HttpOrigin":
@@ -141,17 +135,16 @@ class TransportFactory:
             connect_seconds=entry.timeout.connect,
             verify_tls=entry.verify_tls,
             taking=adapter,
-            mask=str if self._around.secrets is None else self._around.secrets.mask,
+            mask=str if self.environment.secrets is None else self.environment.secrets.mask,
         )
 
     def _behind(
         self, adapter: "CassetteAdapter", uri: str, make: Callable[[Noise], Transport]
     ) -> Transport:
-        found = adapter.wrap(uri, lambda: make(found.noise), self._around.tasks, self._noise)
+        found = adapter.wrap(uri, lambda: make(found.noise), self.environment.tasks, self._noise)
         return found
 
     def _local(self, on_noise: Noise) -> Transport:
-        """The transport to the pack or the child process."""
         if self._connection.pack is not None:
             from aish.mcp.transports.inprocess import InProcess
 
@@ -160,41 +153,45 @@ class TransportFactory:
 
         self._stdio = Stdio(
             self._connection,
-            self._around.tasks,
-            reaper=self._around.reaper,
+            self.environment.tasks,
+            reaper=self.environment.reaper,
             log=self._log(),
-            secrets=self._around.secrets,
+            secrets=self.environment.secrets,
             on_noise=on_noise,
             on_ended=self.on_ended,
         )
         return self._stdio
 
-    def reading(self, *, modern: bool) -> Reading:
-        """How far to trust the server's list of tools."""
-        return Reading(ours=self.transport == "pack", mirrors=modern and self.transport == "http")
+    def make_reading(self, *, modern: bool) -> Reading:
+        # Marks of a pack that is not built in are claims, as those of any server.
+        ours = self.transport == "pack"
+        if ours:
+            from aish.packs.catalogue import is_builtin
+
+            ours = is_builtin(self._connection.entry.pack)
+        return Reading(ours=ours, mirrors=modern and self.transport == "http")
 
     def notice(self, code: str, text: str) -> None:
-        """Show the user a notice about this server."""
-        self._around.notify(self._connection.entry.alias, code, text)
+        self.environment.notify(self._connection.entry.alias, code, text)
 
     def explain(self, reason: str) -> str:
-        """A reason, with the tail of a child's stderr (M5)."""
-        tail = self._stdio.stderr_tail if self._stdio is not None else ""
-        if self._around.adapter is not None and self.transport == "stdio":
-            tail = self._around.adapter.last_words(self.origin, tail)
+        """A reason, with the first and last lines of a child's stderr."""
+        excerpt = self._stdio.stderr_excerpt if self._stdio is not None else ""
+        if self.environment.adapter is not None and self.transport == "stdio":
+            excerpt = self.environment.adapter.last_words(self.origin, excerpt)
         if self._printed:
             reason = f"{reason}; on its stdout, which is for JSON-RPC, it printed: {self._printed}"
-        return _with_tail(reason, tail)
+        return _with_stderr(reason, excerpt)
 
     def explain_loss(self, reason: str) -> str:
         """The same for a server that had been connected.
 
         It is not recorded: in a replay such a server fails call by call.
         """
-        return _with_tail(reason, "" if self._stdio is None else self._stdio.stderr_tail)
+        return _with_stderr(reason, "" if self._stdio is None else self._stdio.stderr_excerpt)
 
     def _log(self) -> Path | None:
-        logs = self._around.logs
+        logs = self.environment.logs
         return None if logs is None else logs / f"{self._connection.entry.alias}.stderr.log"
 
     def _noise(self, line: str) -> None:
@@ -202,6 +199,14 @@ class TransportFactory:
         self.notice("stdout_noise", f"ignores what is not JSON-RPC on its stdout: {line}")
 
 
-def _with_tail(reason: str, tail: str) -> str:
-    tail = "\n".join(tail.strip().splitlines()[-TAIL_LINES:])
-    return f"{reason}; its stderr ends with:\n{tail}" if tail else reason
+def _with_stderr(reason: str, excerpt: str) -> str:
+    lines = excerpt.strip().splitlines()
+    if not lines:
+        return reason
+    how, tail = "ends with", "\n".join(lines[-_LAST_LINES:])
+    if len(lines) > _FIRST_LINES + _LAST_LINES:
+        first = (line for line in lines[:_FIRST_LINES] if line != "…")
+        how, tail = "begins and ends with", "\n".join((*first, "…", tail))
+    elif len(lines) > _LAST_LINES:
+        tail = "\n".join(lines)
+    return f"{reason}; its stderr {how}:\n{tail}"

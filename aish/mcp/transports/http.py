@@ -1,9 +1,10 @@
 """HTTP access to one server's origin through httpx: requests in, statuses and bytes out.
 
 httpx's transport is used without its client: no cookies, no `.netrc`, no proxies from the
-environment, no redirects but those followed here, within one origin (M3, X5). Knows no JSON-RPC.
+environment, no redirects but those followed here, within one origin. Knows no JSON-RPC.
 """
 
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import NoReturn, Protocol
@@ -12,10 +13,16 @@ import anyio
 import httpx
 
 from aish import __version__
-from aish.mcp.protocol.messages import LeftError, TransportError, UnreachableError
+from aish.mcp.protocol.messages import (
+    ConnectionLostError,
+    LeftError,
+    TransportError,
+    UnreachableError,
+    body_excerpt,
+)
 from aish.mcp.transports.transport import Headers
 from aish.net.http import DirectTransport, unknown_host
-from aish.net.rate_limits import LONGEST_WAIT, told_wait
+from aish.net.rate_limits import LONGEST_WAIT, seconds_to_wait
 from aish.system.clock import SystemClock
 
 MAX_BODY = 32 * 1024 * 1024
@@ -25,9 +32,10 @@ MAX_REDIRECTS = 3
 MAX_PORT = 65535
 MAX_CONNECTIONS = 32
 KEEP_ALIVE_SECONDS = 5.0
-KEPT = frozenset({307, 308, 301, 302})
-"""Redirects that are followed, with method and body as they were."""
-LASTING = frozenset({301, 308})
+REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
+KEPT = frozenset({307, 308})
+"""Redirects of a message that are followed: its method and body stay as they were."""
+LASTING = 308
 JSON_OR_EVENTS = "application/json, text/event-stream"
 
 _SHOWN = 200
@@ -45,19 +53,13 @@ class HttpAdapter(Protocol):
     """The part of an adapter that opens HTTP connections."""
 
     @property
-    def replays(self) -> bool:
-        """Whether nothing goes live: no server is connected (C6)."""
-        ...
+    def replays(self) -> bool: ...
 
     @property
-    def hurries(self) -> bool:
-        """Whether recorded delays are skipped."""
-        ...
+    def hurries(self) -> bool: ...
 
     @property
-    def open_http(self) -> OpenHttp:
-        """Wraps the httpx transport of a server for the cassette."""
-        ...
+    def open_http(self) -> OpenHttp: ...
 
 
 class Reply:
@@ -71,13 +73,11 @@ class Reply:
         self.status = response.status_code
 
     def header(self, name: str) -> str:
-        """A header's value, empty where it is missing."""
         value: str = self._response.headers.get(name, "")
         return value
 
     @property
     def is_events(self) -> bool:
-        """Whether the body is a stream of server-sent events."""
         return self.header("content-type").lower().startswith("text/event-stream")
 
     async def next_chunk(self) -> bytes | None:
@@ -93,7 +93,7 @@ class Reply:
         try:
             return await anext(self._chunks, None)
         except httpx.TransportError as error:
-            raise _lost(error) from error
+            raise _loss_error(error) from error
 
     async def read(self, limit: int = MAX_BODY) -> bytes:
         """The whole body.
@@ -141,17 +141,16 @@ class Reply:
         if (again := self._response.extensions.get("recorded_again")) is not None:
             return 0.0 if again() else None
         text = await self.read_start()
-        wait = told_wait(self.status, self._response.headers, text, SystemClock().now())
+        wait = seconds_to_wait(self.status, self._response.headers, text, SystemClock().now())
         left = anyio.current_effective_deadline() - anyio.current_time()
         return None if wait is None or wait >= min(left, LONGEST_WAIT) else wait
 
-    def beginning(self, body: bytes) -> str:
-        """The part of a body that a message shows, with secrets masked."""
-        return self._mask(body[:MAX_ERROR_BODY].decode("utf-8", "replace"))[:_SHOWN]
+    def body_start(self, body: bytes) -> str:
+        return body_excerpt(self._mask(body[:MAX_ERROR_BODY].decode("utf-8", "replace")), _SHOWN)
 
 
 class HttpOrigin:
-    """One MCP endpoint, its connections kept alive.
+    """MCP endpoint, its connections kept alive.
 
     With `taking` its exchanges go through a cassette. `mask` removes secrets from errors.
     """
@@ -170,7 +169,7 @@ class HttpOrigin:
         self.hurries = taking is not None and taking.hurries
         self.replays = taking is not None and taking.replays
         self._mask = mask
-        self.url = _checked_url(url)
+        self.url = _parse_url(url)
         base = _base_headers(token, headers)
         self._headers = {
             "POST": _items({"accept": JSON_OR_EVENTS, "content-type": "application/json"} | base),
@@ -188,7 +187,6 @@ class HttpOrigin:
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port, for messages."""
         return f"{self.url.scheme}://{self.url.netloc.decode()}"
 
     def within(self, location: str) -> str:
@@ -200,11 +198,11 @@ class HttpOrigin:
         try:
             target = self.url.join(location)
             here = _origin(target) == _origin(self.url)
-            shown = f"{target.scheme}://{target.netloc.decode()}"
+            origin = f"{target.scheme}://{target.netloc.decode()}"
         except (httpx.InvalidURL, ValueError) as error:
             raise TransportError("the server named an address that is not legal") from error
         if not here:
-            raise TransportError(f"the server sent us to another origin, {shown}")
+            raise TransportError(f"the server sent us to another origin, {origin}")
         return str(target)
 
     @asynccontextmanager
@@ -220,13 +218,19 @@ class HttpOrigin:
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._send(method, target, headers, body)
             try:
-                location = response.headers.get("location")
-                if response.status_code not in KEPT or location is None:
+                location, status = response.headers.get("location"), response.status_code
+                if status not in REDIRECTS or location is None:
                     yield Reply(response, self._mask)
                     return
                 await Reply(response, self._mask).drain()
                 target = httpx.URL(self.within(location))
-                if response.status_code in LASTING and url is None:
+                if method == "POST" and status not in KEPT:
+                    address = self._mask(f"{self.origin}{target.path}")
+                    raise TransportError(
+                        f"HTTP {status}: the server redirects to `{address}`, and only 307 and 308"
+                        " repeat a message there: write that as its `url`"
+                    )
+                if status == LASTING and url is None:
                     self.url = target
             finally:
                 await response.aclose()
@@ -236,7 +240,7 @@ class HttpOrigin:
     async def post(
         self, headers: Headers, body: bytes, url: str | None = None
     ) -> AsyncGenerator[Reply]:
-        """Send a request, again if the server was busy and says when (L8).
+        """Send a request, again if the server was busy and says when.
 
         Raises:
             TransportError: no answer came, or it leads to another origin.
@@ -263,27 +267,31 @@ class HttpOrigin:
             )
             return await self._transport.handle_async_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            why = unknown_host(error, self.origin) or str(error) or "timed out"
-            raise UnreachableError(f"cannot connect to {self.origin}: {why}") from error
+            unknown = unknown_host(error, self.origin)
+            why = unknown or str(error) or "timed out"
+            is_refused = unknown is None and isinstance(error.__cause__, OSError)
+            raise UnreachableError(
+                f"cannot connect to {self.origin}: {why}",
+                is_down=is_refused and not isinstance(error.__cause__, ssl.SSLError),
+            ) from error
         except httpx.TransportError as error:
-            raise _lost(error) from error
+            raise _loss_error(error) from error
 
     def _extensions(self, method: str) -> dict[str, object]:
         # Listening streams are closed by their reader; a caller waits for an answer.
-        left = {"left": _left} if self.hurries and method == "POST" else {}
+        left = {"left": _raise_left} if self.hurries and method == "POST" else {}
         return {"timeout": self._timeouts, **left}
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._transport.aclose()
 
 
 def _base_headers(token: str | None, extra: Mapping[str, str]) -> dict[str, str]:
-    found = {"accept-encoding": "identity", "user-agent": f"aish/{__version__}"}
-    found |= {name.lower(): value for name, value in extra.items()}
+    headers = {"accept-encoding": "identity", "user-agent": f"aish/{__version__}"}
+    headers |= {name.lower(): value for name, value in extra.items()}
     if token is not None:
-        found["authorization"] = f"Bearer {token}"
-    return found
+        headers["authorization"] = f"Bearer {token}"
+    return headers
 
 
 def _items(headers: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -298,7 +306,7 @@ def _items(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     return list(headers.items())
 
 
-def _checked_url(text: str) -> httpx.URL:
+def _parse_url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text)
         host = url.host
@@ -315,9 +323,9 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-async def _left() -> NoReturn:  # ruff: ignore[unused-async] - awaited by the recorder's transport
+async def _raise_left() -> NoReturn:  # ruff: ignore[unused-async] - awaited by the recorder's transport
     raise LeftError
 
 
-def _lost(error: httpx.TransportError) -> TransportError:
-    return TransportError(f"the connection was lost: {str(error) or type(error).__name__}")
+def _loss_error(error: httpx.TransportError) -> ConnectionLostError:
+    return ConnectionLostError(f"the connection was lost: {str(error) or type(error).__name__}")

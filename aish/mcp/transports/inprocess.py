@@ -1,6 +1,6 @@
-"""Packs behind the same interface as other servers, without bytes or a process (K1, M2).
+"""Packs in memory: the results of their tools, and a transport for runs with a cassette.
 
-The in-memory transport: part of the product, at next to no cost.
+A run without a cassette needs no messages: it calls the tools by `mcp.client.pack_session`.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aish.core.errors import UnavailableError
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
 from aish.core.tools import SAMPLE, SAMPLING_FAILURE, SamplingError, SamplingFailure
@@ -20,13 +21,13 @@ from aish.mcp.protocol.messages import (
     Answer,
     Asked,
     RpcError,
+    UnreachableError,
     decode,
     json_object,
 )
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already
 
 if TYPE_CHECKING:
-    from aish.packs.framework.pack import PackTool
     from aish.packs.framework.server import OpenPacks
 
 
@@ -46,7 +47,7 @@ class _Question:
 class InProcess:
     """A pack that answers requests; its owner shuts it down.
 
-    It asks a model as any server does, with a request on the way to its answer (K13): so the
+    It asks a model as any server does, with a request on the way to its answer: so the
     request has the limits of a step, and is recorded and replayed with the call.
     """
 
@@ -61,12 +62,10 @@ class InProcess:
         self._count = 0
 
     async def open(self, inbox: Inbox) -> None:
-        """Open what the packs share."""
         self._inbox = inbox
-        await self._pack.start()
+        await start_packs(self._pack)
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
-        """Handle a request directly."""
         token = SAMPLE.set(partial(self._sample, outgoing.number))
         try:
             return Answer(str(outgoing.number), await self._result(outgoing))
@@ -106,10 +105,9 @@ class InProcess:
         finally:
             del self._questions[id]
         if question.answer is None:
-            raise SamplingError(f"no answer came within {SAMPLING_SECONDS} seconds", "timeout")
-        if (error := question.answer.error) is not None:
-            failure = json_object(error.data).get(SAMPLING_FAILURE)
-            raise SamplingError(error.message, _FAILURES.get(str(failure), "unavailable"))
+            raise no_sample()
+        if question.answer.error is not None:
+            raise sampling_error(question.answer.error)
         return question.answer.result
 
     async def _result(self, outgoing: Outgoing) -> JsonObject:
@@ -117,29 +115,62 @@ class InProcess:
             case "initialize":
                 return {"protocolVersion": outgoing.params.get("protocolVersion")}
             case "tools/list":
-                return {"tools": [_listed(tool) for tool in self._pack.tools.values()]}
+                return list_tools(self._pack)
             case "tools/call":
-                return await self._call(outgoing.params)
+                return await call_tool(self._pack, outgoing.params)
         raise RpcError(METHOD_NOT_FOUND, f"method not found: {outgoing.method}")
 
-    async def _call(self, params: JsonObject) -> JsonObject:
-        name = str(params.get("name"))
-        if name not in self._pack.tools:
-            raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
-        try:
-            return await self._pack.call(name, json_object(params.get("arguments")))
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            raise RpcError(INTERNAL_ERROR, f"the tool failed unexpectedly: {text}") from error
+
+async def start_packs(packs: "OpenPacks") -> None:
+    """Open the packs of a server.
+
+    Raises:
+        UsageError: an option of a built-in pack cannot be used.
+        UnreachableError: a pack of a distribution cannot be loaded or opened.
+    """
+    try:
+        await packs.start()
+    except UnavailableError as error:
+        raise UnreachableError(f"{error.message}: {error.hint}") from error
 
 
-def _listed(tool: "PackTool") -> JsonObject:
-    """A tool in the form of `tools/list`, with marks that only built-in packs may set."""
+async def call_tool(pack: "OpenPacks", params: JsonObject) -> JsonObject:
+    """The result of `tools/call`.
+
+    Raises:
+        RpcError: there is no such tool, or it has a defect.
+    """
+    name = str(params.get("name"))
+    if name not in pack.tools:
+        raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
+    try:
+        return await pack.call(name, json_object(params.get("arguments")))
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        raise RpcError(INTERNAL_ERROR, f"the tool failed unexpectedly: {text}") from error
+
+
+def list_tools(pack: "OpenPacks") -> JsonObject:
+    """The result of `tools/list`, with marks that only built-in packs may set."""
     return {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": tool.input_schema,
-        "outputSchema": tool.output_schema,
-        "annotations": tool.annotations,
-        "_meta": {PARALLEL: tool.parallel},
+        "tools": [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "outputSchema": tool.output_schema,
+                "annotations": tool.marks.annotations,
+                "_meta": {PARALLEL: tool.marks.parallel},
+            }
+            for tool in pack.tools.values()
+        ]
     }
+
+
+def sampling_error(error: RpcError) -> SamplingError:
+    failure = json_object(error.data).get(SAMPLING_FAILURE)
+    return SamplingError(error.message, _FAILURES.get(str(failure), "unavailable"))
+
+
+def no_sample() -> SamplingError:
+    return SamplingError(f"no answer came within {SAMPLING_SECONDS} seconds", "timeout")

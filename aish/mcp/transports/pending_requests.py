@@ -1,34 +1,25 @@
 """Pending requests of one channel, matched to answers by id (stdio, 2024's HTTP+SSE)."""
 
-import anyio
+import asyncio
 
+from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import Answer, TransportError
-
-
-class _Slot:
-    """Where one request waits for its answer."""
-
-    __slots__ = ("answer", "event", "failure")
-
-    def __init__(self) -> None:
-        self.event = anyio.Event()
-        self.answer: Answer | None = None
-        self.failure: TransportError | None = None
+from aish.mcp.transports.transport import Inbox
 
 
 class Pending:
     """The requests without an answer; several may wait at the same time."""
 
     def __init__(self) -> None:
-        self._slots: dict[str, _Slot] = {}
+        self._answers: dict[str, asyncio.Future[Answer]] = {}
 
     def open(self, number: int) -> None:
-        """Register a request; called before it is written, so that no answer is missed."""
-        self._slots[str(number)] = _Slot()
+        self._answers[str(number)] = asyncio.get_running_loop().create_future()
 
     def forget(self, number: int) -> None:
-        """Unregister a request; an answer that arrives later is dropped."""
-        self._slots.pop(str(number), None)
+        answer = self._answers.pop(str(number))
+        if not answer.cancel() and not answer.cancelled():
+            answer.exception()  # asked for, so that asyncio does not report it
 
     async def wait(self, number: int) -> Answer:
         """The answer.
@@ -36,21 +27,21 @@ class Pending:
         Raises:
             TransportError: the channel failed before it came.
         """
-        slot = self._slots[str(number)]
-        await slot.event.wait()
-        if slot.answer is None:
-            raise slot.failure or TransportError("the connection was lost")
-        return slot.answer
+        return await self._answers[str(number)]
 
-    def settle(self, answer: Answer) -> None:
-        """Deliver an answer to its request, if one waits; of several answers the first counts."""
-        slot = self._slots.get(answer.id or "")
-        if slot is not None and slot.answer is None:
-            slot.answer = answer
-            slot.event.set()
+    def take(self, raw: bytes | str, inbox: Inbox) -> None:
+        """Deliver the messages in a line or an event; of several answers the first counts.
+
+        Raises:
+            NotAMessageError: it is not JSON-RPC.
+        """
+        for message in messages.decode(raw):
+            if not isinstance(message, Answer):
+                inbox(message, None)
+            elif (answer := self._answers.get(message.id or "")) is not None and not answer.done():
+                answer.set_result(message)
 
     def fail(self, failure: TransportError) -> None:
-        """Fail all pending requests."""
-        for slot in self._slots.values():
-            slot.failure = failure
-            slot.event.set()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(failure)

@@ -1,6 +1,6 @@
 """The resolved settings for connecting to one MCP server.
 
-Also the time limit for a server's answer (M9).
+Also the time limit for a server's answer.
 """
 
 import math
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ServerConnection:
     """A server entry with every `${VAR}` in it expanded.
 
-    `token` is the bearer token (M3), `child_env` the whole environment of a child process (M10),
+    `token` is the bearer token, `child_env` the whole environment of a child process,
     `pack` the opened pack where the entry names one. A registry calls `let_go` once the server is
     closed.
     """
@@ -37,7 +37,6 @@ class ServerConnection:
 
     @property
     def transport(self) -> str:
-        """`http`, `stdio` or `pack`."""
         if self.entry.url is not None:
             return "http"
         return "stdio" if self.entry.command else "pack"
@@ -63,45 +62,83 @@ def _bare(url: str) -> str:
 
 
 class CallTime:
-    """The time that a call may take; it stands still while the client of a hub is asked (H8)."""
+    """The time of a request: `seconds`, after each progress anew, and no more than `most` in all.
 
-    def __init__(self) -> None:
-        self.scope = anyio.CancelScope()
+    Without `most` progress does not count. The time stands still while the client of a hub is
+    asked. `raised_by` is the key that gives a request more of it.
+    """
+
+    def __init__(
+        self, seconds: float, most: float | None = None, raised_by: str = "timeout.call"
+    ) -> None:
+        self.seconds = seconds
+        self._most = most
+        self._raised_by = raised_by
+        self._scope = anyio.CancelScope()
+        self._progress = -math.inf
+        self._end = self._left = 0.0
         self._stops = 0
-        self._left = 0.0
+
+    @property
+    def timeout_message(self) -> str:
+        message = f"no answer within {self.seconds:g} s"
+        if self._progress == -math.inf:
+            return message
+        if self._most is not None:
+            return f"{message} of its last progress, or within {self._most:g} s"
+        advice = f"raise `{self._raised_by}`, or set `timeout.call_max`"
+        return f"{message}, though it reports progress: {advice}"
+
+    def start(self) -> anyio.CancelScope:
+        """Let the time run; returns the scope that ends with it."""
+        now = anyio.current_time()
+        self._end = now + (self.seconds if self._most is None else self._most)
+        self._scope.deadline = now + self.seconds
+        return self._scope
+
+    def note_progress(self, progress: float) -> None:
+        """Take progress for a sign of life, if there is more of it than before."""
+        if progress <= self._progress:
+            return
+        self._progress = progress
+        if self._most is None:
+            return
+        if self._stops:
+            self._left = min(self.seconds, self._end)
+        else:
+            self._scope.deadline = min(anyio.current_time() + self.seconds, self._end)
 
     @contextmanager
-    def stopped(self) -> Generator[None]:
-        """The time of the call stands still."""
+    def pause(self) -> Generator[None]:
+        """The time of the call stands still; what is left of it is kept."""
         if not self._stops:
-            self._left = self.scope.deadline - anyio.current_time()
-            self.scope.deadline = math.inf
+            now = anyio.current_time()
+            self._left, self._end = self._scope.deadline - now, self._end - now
+            self._scope.deadline = math.inf
         self._stops += 1
         try:
             yield
         finally:
             self._stops -= 1
             if not self._stops:
-                self.scope.deadline = anyio.current_time() + self._left
+                now = anyio.current_time()
+                self._scope.deadline, self._end = now + self._left, self._end + now
 
 
 Answer = TypeVar("Answer")
 
 
-async def in_time(
-    seconds: float, answer: Awaitable[Answer], time: CallTime | None = None
-) -> Answer:
-    """An answer that arrives within `seconds`.
+async def in_time(time: CallTime, answer: Awaitable[Answer]) -> Answer:
+    """An answer that arrives within its time.
 
     Raises:
         TransportError: it does not arrive.
     """
     try:
-        with anyio.CancelScope() if time is None else time.scope as scope:
-            scope.deadline = anyio.current_time() + seconds
+        with time.start():
             return await answer
     except LeftError:
-        if anyio.current_effective_deadline() < anyio.current_time() + seconds:
+        if anyio.current_effective_deadline() < anyio.current_time() + time.seconds:
             # A limit of the run ended the wait, and does so again.
             await anyio.sleep_forever()
-    raise TransportError(f"no answer within {seconds:g} s")
+    raise TransportError(time.timeout_message)

@@ -1,7 +1,10 @@
 """2024-11-05's HTTP+SSE: one event stream for incoming messages, POSTs for outgoing ones.
 
-Used only after a POST to the server's url was answered with 404 or 405 (M2).
+Used only after a POST to the server's url was answered with 404 or 405.
 """
+
+from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 from anyio.abc import TaskGroup
@@ -9,7 +12,6 @@ from anyio.abc import TaskGroup
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
     Answer,
-    HttpStatusError,
     NotAMessageError,
     NotSentError,
     ServerEndedError,
@@ -17,8 +19,8 @@ from aish.mcp.protocol.messages import (
 )
 from aish.mcp.transports.http import HttpOrigin
 from aish.mcp.transports.pending_requests import Pending
-from aish.mcp.transports.streamable import FAILED, Events
-from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already
+from aish.mcp.transports.streamable import FAILED, Events, refusal_of
+from aish.mcp.transports.transport import Headers, Inbox, Outgoing
 
 
 class HttpEvents:
@@ -27,29 +29,27 @@ class HttpEvents:
     over_http = False
     """No header of the later revisions, and closing an answer cancels nothing."""
     has_session = False
-    listen = staticmethod(hears_already)
 
     def __init__(self, door: HttpOrigin, tasks: TaskGroup) -> None:
         self._door = door
         self._tasks = tasks
         self._pending = Pending()
         self._scope = anyio.CancelScope()
-        self._ready = anyio.Event()
+        self._ready, self._ended = anyio.Event(), anyio.Event()
         self._address: str | None = None
         self._failure: TransportError = ServerEndedError("the stream of events ended")
 
     async def open(self, inbox: Inbox) -> None:
-        """Open the stream and wait for the address for outgoing messages."""
         self._scope.cancel()
-        self._scope, self._ready = anyio.CancelScope(), anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._ready, self._ended = anyio.Event(), anyio.Event()
         self._address = None
-        self._tasks.start_soon(self._read, inbox, self._scope, self._ready)
+        self._tasks.start_soon(self._read, inbox, self._scope, self._ready, self._ended)
         await self._ready.wait()
         if self._address is None:
             raise self._failure
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
-        """POST a request; its answer arrives on the stream."""
         if self._address is None:
             raise NotSentError(self._failure.message)
         self._pending.open(outgoing.number)
@@ -60,31 +60,41 @@ class HttpEvents:
             self._pending.forget(outgoing.number)
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
-        """POST a message to the address the server named."""
         async with self._door.post(headers, body, self._address) as reply:
             if reply.status >= FAILED:
-                raise HttpStatusError(reply.status, await reply.read_start())
+                raise await refusal_of(reply, has_session=self._address is not None)
             await reply.drain()
 
+    async def listen(self, on_open: Callable[[], None]) -> float | None:
+        """Wait for the end of the stream, which carries all messages."""
+        on_open()
+        await self._ended.wait()
+        raise ServerEndedError(self._failure.message)
+
     async def close(self) -> None:
-        """Close the stream and the connections."""
         self._scope.cancel()
         await self._door.close()
 
-    async def _read(self, inbox: Inbox, scope: anyio.CancelScope, ready: anyio.Event) -> None:
+    async def _read(
+        self, inbox: Inbox, scope: anyio.CancelScope, ready: anyio.Event, ended: anyio.Event
+    ) -> None:
+        failure: TransportError = ServerEndedError("the stream of events ended")
         with scope:
             try:
                 await self._stream(inbox, ready)
             except TransportError as error:
-                self._failure = error
-            self._address = None
-            self._pending.fail(self._failure)
+                failure = error
+            # A stream that was opened meanwhile has an address of its own.
+            if scope is self._scope:
+                self._address, self._failure = None, failure
+                self._pending.fail(failure)
         ready.set()
+        ended.set()
 
     async def _stream(self, inbox: Inbox, ready: anyio.Event) -> None:
         async with self._door.open("GET") as reply:
             if reply.status >= FAILED:
-                raise HttpStatusError(reply.status, await reply.read_start())
+                raise await refusal_of(reply, has_session=self._address is not None)
             if not reply.is_events:
                 raise TransportError("GET is not answered with a stream of events")
             events = Events(reply)
@@ -93,15 +103,5 @@ class HttpEvents:
                     self._address = self._door.within(event.data.strip())
                     ready.set()
                 elif event.event in {None, "message"}:
-                    self._take(event.data, inbox)
-
-    def _take(self, data: str, inbox: Inbox) -> None:
-        try:
-            found = messages.decode(data)
-        except NotAMessageError:
-            return  # an event that is not JSON-RPC is ignored
-        for message in found:
-            if isinstance(message, Answer):
-                self._pending.settle(message)
-            else:
-                inbox(message, None)
+                    with suppress(NotAMessageError):
+                        self._pending.take(event.data, inbox)

@@ -1,5 +1,6 @@
-"""A server in a child process: one message per line on its stdin and stdout (M2, M10)."""
+"""A server in a child process: one message per line on its stdin and stdout."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from aish.mcp.transports.settings import ServerConnection
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already
 from aish.system.process.child import Child, start_child
 from aish.system.process.reaper import Reaper
+from aish.system.process.reaper_process import MARK
 from aish.system.secrets.secrets import Secrets
 
-GRACE_SECONDS = 0.5
+GRACE_SECONDS = 2.0
 """How long a child may take to leave after its stdin is closed, and again after SIGTERM."""
 LAST_WORDS_SECONDS = 0.2
 """How long what a dead child has written may take to be read."""
@@ -63,19 +65,17 @@ class Stdio:
         self._failure = ServerEndedError("the server is not running")
 
     @property
-    def stderr_tail(self) -> str:
-        """The tail of the stderr of the current or the last child."""
-        return self._said if self._child is None else self._child.stderr_tail
+    def stderr_excerpt(self) -> str:
+        return self._said if self._child is None else self._child.stderr_excerpt
 
     async def open(self, inbox: Inbox) -> None:
-        """Start the child; one that is still running is stopped first."""
         await self.close()
         entry = self._connection.entry
         try:
             child = await start_child(
                 entry.command,
                 cwd=entry.cwd or Path(),
-                env=self._connection.child_env,
+                env={**self._connection.child_env, MARK: os.urandom(16).hex()},
                 reaper=self._reaper,
                 stderr_to=self._log,
                 secrets=self._secrets,
@@ -89,7 +89,6 @@ class Stdio:
         self._tasks.start_soon(_outlive, child, ended)
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
-        """Write a request; its answer arrives on stdout."""
         self._pending.open(outgoing.number)
         try:
             await self.send(messages.request(outgoing.number, outgoing.method, outgoing.params))
@@ -113,18 +112,20 @@ class Stdio:
                 raise
 
     async def close(self) -> None:
-        """Stop the child and all processes that it started."""
         child = self._child
         if child is not None:
-            await child.stop(GRACE_SECONDS)
-            self._lost(child, "the server is closed")
+            has_ended = child.exit_code is not None
+            code = await child.stop(GRACE_SECONDS)
+            self._handle_loss(child, _exit_text(code) if has_ended else "the server is closed")
 
     async def _read(self, child: Child, inbox: Inbox, ended: anyio.Event) -> None:
-        """Process the child's output until it ends."""
         lines = Lines()
         while chunk := await child.read():
             for line in lines.feed(chunk):
-                self._take(line, inbox)
+                try:
+                    self._pending.take(line, inbox)
+                except NotAMessageError:
+                    self._noise(line)
             if lines.dropped:
                 lines.dropped = 0
                 text = f"the server wrote a line of more than {MAX_LINE} bytes"
@@ -132,33 +133,19 @@ class Stdio:
         ended.set()
         code = await child.stop(GRACE_SECONDS)
         if self._child is child:
-            reason = f"the server ended with {_how(code)}"
-            self._lost(child, reason)
+            reason = _exit_text(code)
+            self._handle_loss(child, reason)
             if self._on_ended is not None:
                 self._on_ended(reason)
 
-    def _lost(self, child: Child, reason: str) -> None:
-        """Record the first loss of a child."""
+    def _handle_loss(self, child: Child, reason: str) -> None:
         if self._child is child:
-            self._said = child.stderr_tail
+            self._said = child.stderr_excerpt
             self._child = None
             self._failure = ServerEndedError(reason)
             self._pending.fail(self._failure)
 
-    def _take(self, line: bytes, inbox: Inbox) -> None:
-        try:
-            found = messages.decode(line)
-        except NotAMessageError:
-            self._noise(line)
-            return
-        for message in found:
-            if isinstance(message, Answer):
-                self._pending.settle(message)
-            else:
-                inbox(message, None)
-
     def _noise(self, line: bytes) -> None:
-        """Tolerate output that is not a message, and report it once."""
         if self._quiet:
             self._quiet = False
             self._on_noise(line[:NOISE_SHOWN].decode("utf-8", "replace"))
@@ -167,7 +154,7 @@ class Stdio:
 async def _why_deaf(child: Child) -> str:
     """Why a child no longer reads: usually it is about to end, and its exit status says more."""
     with anyio.move_on_after(LAST_WORDS_SECONDS):
-        return f"the server ended with {_how(await child.wait())}"
+        return _exit_text(await child.wait())
     return "the server no longer reads its stdin"
 
 
@@ -179,5 +166,6 @@ async def _outlive(child: Child, ended: anyio.Event) -> None:
     await child.stop(0)
 
 
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+def _exit_text(code: int) -> str:
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return f"the server ended with {how}"

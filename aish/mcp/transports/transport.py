@@ -1,6 +1,6 @@
 """The interface between a session and its transports.
 
-Implementations: `streamable`, `sse_2024`, `stdio`, and `inprocess` for packs in memory.
+Implementations: `streamable`, `sse_2024`, `stdio`, and `inprocess` for packs that are recorded.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,7 @@ class Transport(Protocol):
 
     @property
     def over_http(self) -> bool:
-        """Whether headers matter, and closing a response cancels its request."""
-        ...
+        """True if headers matter, and closing a response cancels its request."""
 
     async def open(self, inbox: Inbox) -> None:
         """Prepare for exchanges; called again after the server was lost.
@@ -41,7 +40,6 @@ class Transport(Protocol):
         Raises:
             TransportError: the server cannot be reached.
         """
-        ...
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
         """Send a request and wait for its answer.
@@ -49,7 +47,6 @@ class Transport(Protocol):
         Raises:
             TransportError: no answer arrived.
         """
-        ...
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
         """Send a notification or an answer to the server.
@@ -57,28 +54,26 @@ class Transport(Protocol):
         Raises:
             TransportError: it was not accepted.
         """
-        ...
 
     @property
     def has_session(self) -> bool:
-        """Whether the server keeps a session, and may use a stream for unsolicited messages."""
-        ...
+        """True if the server keeps a session, and may stream unsolicited messages."""
 
-    async def listen(self, heard: anyio.Event, headers: Headers = ()) -> None:
-        """Receive unsolicited messages, if that needs a separate stream.
+    async def listen(self, on_open: Callable[[], None]) -> float | None:
+        """Receive unsolicited messages until the stream ends.
 
-        `heard` is set once no message can be missed any more.
+        If it had any, returns the pause that the server wants before the next stream. `on_open` is
+        called once no message can be missed any more.
 
         Raises:
-            TransportError: the stream was lost.
+            TransportError: the stream was lost, or the server offers none.
         """
-        ...
 
-    async def close(self) -> None:
-        """Disconnect from the server."""
-        ...
+    async def close(self) -> None: ...
 
 
-async def hears_already(heard: anyio.Event, headers: Headers = ()) -> None:  # ruff: ignore[unused-function-argument, unused-async] - `Transport.listen`
+async def hears_already(on_open: Callable[[], None]) -> float | None:
     """`listen` of a transport whose only channel carries all messages."""
-    heard.set()
+    on_open()
+    await anyio.sleep_forever()
+    return None

@@ -1,4 +1,4 @@
-"""What a server is told (who may connect, and its bounds), and what it tells of each answer.
+"""Settings of a server (who may connect, and its bounds), and its reports of answers.
 
 Imports nothing of the extra `serve`: it is paid for at the start of a run that listens.
 """
@@ -12,7 +12,7 @@ from aish.net.listen.tokens import Tokens
 
 @frozen
 class Peer:
-    """Who sent a request: the name and scopes of its token, or the user of a socket file.
+    """Sender of a request: the name and scopes of its token, or the user of a socket file.
 
     `key` tells two tokens of one name apart, and is not a secret. Without a credential, on a public
     route, the name is empty and there are no scopes.
@@ -29,7 +29,7 @@ class Peer:
 
 @frozen
 class Access:
-    """Who may connect: tokens over TCP, this user over a socket file (H18, H19, A2).
+    """Access rules: tokens over TCP, this user over a socket file.
 
     `hosts` and `origins` are allowed beside the listener's own, exactly as they are written.
     `is_refused` tells by its number which process may not connect.

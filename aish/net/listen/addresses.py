@@ -1,4 +1,4 @@
-"""Addresses to listen on, and which of them other machines may reach (A1, H20)."""
+"""Addresses to listen on, and which of them other machines may reach."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         return self.path is not None or ip_address(self.host).is_loopback
 
     @property
@@ -41,7 +41,7 @@ class Address:
 
     @property
     def reached(self) -> "Address":
-        """The address to connect to from this machine: loopback where it stands for all."""
+        """The address to connect to from this machine: loopback if it listens on all addresses."""
         return Address(self.path, _EVERYWHERE.get(self.host, self.host), self.port)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Address:
 
 @frozen
 class Exposure:
-    """What was said about connections from other machines, by options (H20)."""
+    """Options about connections from other machines."""
 
     allow_remote: bool = False
     behind_proxy: bool = False
@@ -59,7 +59,7 @@ class Exposure:
 
     @property
     def has_tls(self) -> bool:
-        """Whether connections over TCP are encrypted here."""
+        """True if connections over TCP are encrypted here."""
         return self.tls_cert is not None and self.tls_key is not None
 
 
@@ -103,7 +103,7 @@ def unix_address(path: Path, where: str | None = None) -> Address:
 
 
 def check_exposure(addresses: Sequence[Address], exposure: Exposure) -> None:
-    """Refuse what other machines could reach unless it was asked for, and is encrypted (H20).
+    """Refuse what other machines could reach unless it was asked for, and is encrypted.
 
     Raises:
         UsageError: an address or an option does not fit the others.

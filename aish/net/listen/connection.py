@@ -1,36 +1,46 @@
-"""One HTTP connection: uvicorn's, with what it lacks (H16, H19, X11).
+"""HTTP connection: its requests, parsed by httptools, and their answers.
 
-Framing that two readers could understand differently is refused before it is parsed; a request has
-to arrive whole within a time, and an answer has to be read. A connection that is refused is read to
-its end for a moment, so that the client sees the answer and not a reset.
+Framing that two readers could understand differently is refused; a request has to arrive whole
+within a time, and an answer has to be read. A connection that is refused is read to its end for a
+moment, so that the client sees the answer and not a reset.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import cache
+from http import HTTPStatus
+from urllib.parse import unquote
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
-from uvicorn.server import ServerState
+import anyio
+import httptools
+from anyio.abc import TaskGroup
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
 
-from aish.core.json import json_text
 from aish.net.listen.access import Call, Limits
-from aish.net.listen.http_error import HttpError, error_document
-from aish.net.listen.routes import JSON_TYPE, ConnectionState
+from aish.net.listen.guards import Checked, Guards
+from aish.net.listen.http_error import HttpError
+from aish.net.listen.routes import ConnectionState, error_response
+from aish.system.task_group import task_group
 
 _VERSIONS = frozenset({"1.0", "1.1"})
 _MOST_DRAINED = 1 << 20
 _LINGER_SECONDS = 2.0
-# What uvicorn would say of clients; what goes wrong in a handler is reported by the guards.
-_SILENT = logging.getLogger("aish.net.listen")
-_SILENT.setLevel(logging.CRITICAL + 1)
-_SILENT.propagate = False
+_ENDING_SECONDS = 1.0
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_BODILESS = frozenset({204, 304})
+_LINE_END = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+)
+"""Headers of every answer to a request that was read, unless the answer has its own."""
 
 
 class Connections:
@@ -38,41 +48,53 @@ class Connections:
 
     def __init__(
         self,
-        config: Config,
+        guards: Guards,
+        answers: TaskGroup,
         limits: Limits,
         log: Callable[[Call], None],
         report: Callable[[Exception], None],
     ) -> None:
-        self.config = config
+        self.guards = guards
+        self.answers = answers
         self.limits = limits
         self.log = log
         self.report = report
-        self.state = ServerState()
+        self.served: set[HttpConnection] = set()
         self.refused: set[HttpConnection] = set()
-
-    @property
-    def served(self) -> "list[HttpConnection]":
-        """Those that were not refused."""
-        return [one for one in self.state.connections if isinstance(one, HttpConnection)]
+        self.is_closing = False
 
     def make_room(self) -> bool:
-        """Whether there may be one more; closes the one that deserves its place least.
+        """Return true if one more may connect; closes the one that deserves its place least.
 
         That is one without a credential, and without a request that is being answered, for the
         longest time. A connection that answers a request is not closed.
         """
-        served = self.served
-        if len(served) < self.limits.connections:
+        if len(self.served) < self.limits.connections:
             return True
-        waiting = [one for one in served if not one.is_answering]
+        waiting = [one for one in self.served if not one.is_answering]
         if not waiting:
             return False
         min(waiting, key=lambda one: (one.peer_state.trusted, one.since)).close_now()
         return True
 
+    async def drain(self) -> None:
+        """Let answers end within their time, then close all connections."""
+        self.is_closing = True
+        left = [*self.served, *self.refused]
+        for one in left:
+            one.drain()
+        with anyio.move_on_after(self.limits.drain):
+            for one in left:
+                await one.peer_state.gone.wait()
+        for one in left:
+            one.transport.abort()
+        with anyio.move_on_after(_ENDING_SECONDS):
+            for one in left:
+                await one.peer_state.gone.wait()
+
 
 class _Part(Enum):
-    """What of a request is received next."""
+    """Part of a request that is received next."""
 
     NOTHING = "nothing has come"
     HEAD = "head"
@@ -83,106 +105,199 @@ class _FramingError(Exception):
     """The head of a request is refused."""
 
 
-class _JoinedWrites(asyncio.Transport):
-    """Writes the head of an answer and what follows at once together: one packet, one wake-up."""
+class _Exchange:
+    """A request and its answer."""
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-        self._head: bytes | None = None
-        self._has_begun = False
+    def __init__(self, connection: "HttpConnection", scope: Scope, *, keeps_alive: bool) -> None:
+        self.scope = scope
+        self.checked = Checked(connection.peer_state.peer, scope["path"])
+        self.body = bytearray()
+        self.error: Exception | None = None
+        self.status = 0
+        self.keeps_alive = keeps_alive
+        self.is_begun = False
+        self.is_answered = False
+        self._connection = connection
+        self._is_chunked = False
+        self._is_read = False
+        self._head = b""
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep the first piece until the loop's next turn, or the second piece."""
-        if not self._has_begun:
-            self._has_begun = True
-            self._head = bytes(data)
-            self._loop.call_soon(self._flush)
-        elif self._head is None:
-            self._transport.write(data)
-        else:
-            head, self._head = self._head, None
-            self._transport.write(head + bytes(data))
+    async def answer(self) -> None:
+        """Answer the request, or refuse it."""
+        shared, error, code = self._connection.shared, self.error, ""
+        if error is None:
+            assert self.checked.route is not None, "the request was checked"
+            request = _WholeRequest(self.scope, self._receive, bytes(self.body))
+            try:
+                response = await self.checked.route.handler(request, self.checked.peer)
+            except Exception as failure:  # ruff: ignore[blind-except] - it ends no server
+                error = failure
+        if error is not None:
+            if not isinstance(error, HttpError):
+                shared.report(error)
+                error = HttpError(500, "internal", "the server has failed at this request")
+            code, response = error.code, error_response(error)
+        try:
+            await response(self.scope, self._receive, self._send)
+        except Exception as fault:  # ruff: ignore[blind-except] - the same, while a stream is written
+            shared.report(fault)
+            self._connection.transport.abort()
+        finally:
+            if self.status:
+                method, scope = self.scope["method"], self.checked.scope
+                path, peer = self.checked.path, self.checked.peer
+                shared.log(Call(method, path, scope, peer, self.status, code))
+            if not self.is_answered:
+                self._connection.transport.close()
 
-    def close(self) -> None:
-        """Close after all that was written."""
-        self._flush()
-        self._transport.close()
+    async def _receive(self) -> Message:
+        """The body, then what follows: the end of the connection."""
+        if not self._is_read:
+            self._is_read = True
+            return {"type": "http.request", "body": bytes(self.body), "more_body": False}
+        await self._connection.peer_state.gone.wait()
+        return {"type": "http.disconnect"}
 
-    def is_closing(self) -> bool:
-        """Whether it is closed, or will be."""
-        return self._transport.is_closing()
+    async def _send(self, message: Message) -> None:
+        """Send a part of the answer; the head is sent in one packet with the first of the body."""
+        connection = self._connection
+        if not connection.writable.is_set():
+            await connection.writable.wait()
+        is_head = message["type"] == "http.response.start"
+        if is_head:
+            self.status = message["status"]
+        if connection.transport.is_closing() or connection.is_lingering:
+            return
+        if is_head:
+            self._head = self._encode_head(message["headers"])
+            return
+        body, is_last = message.get("body", b""), not message.get("more_body", False)
+        if self.scope["method"] == "HEAD":
+            body = b""
+        elif self._is_chunked:
+            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            body += b"0\r\n\r\n" if is_last else b""
+        data, self._head = self._head + body, b""
+        if data:
+            connection.transport.write(data)
+        if is_last:
+            self.is_answered = True
+            connection.on_answered()
 
-    def _flush(self) -> None:
-        if self._head is not None:
-            head, self._head = self._head, None
-            self._transport.write(head)
+    def _encode_head(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+        pairs = list(headers)
+        there = {name for name, _ in pairs}
+        pairs += [pair for pair in _HEADERS if pair[0] not in there]
+        has_body = self.scope["method"] != "HEAD" and self.status not in _BODILESS
+        # What has no length, and is not in chunks, ends with its connection.
+        self._is_chunked = (
+            has_body and b"content-length" not in there and self.scope["http_version"] != "1.0"
+        )
+        if self._is_chunked:
+            pairs.append((b"transfer-encoding", b"chunked"))
+        if not self.keeps_alive:
+            pairs.append((b"connection", b"close"))
+        return _encode_head(self.status, pairs)
 
 
-class HttpConnection(HttpToolsProtocol):
-    """A connection; with `refusal`, all that it hears is that.
+class _WholeRequest(Request):
+    """A request whose body has come."""
 
-    One request at a time: what comes after one that is still being answered is not read, and the
-    connection ends with that answer.
+    def __init__(self, scope: Scope, receive: Receive, body: bytes) -> None:
+        super().__init__(scope, receive)
+        self._whole = body
+
+    async def body(self) -> bytes:
+        return self._whole
+
+
+class HttpConnection(asyncio.Protocol):
+    """A connection; with `refusal`, every request gets that answer.
+
+    Serves one request at a time: if more arrives before the answer is complete, it is not read,
+    and the connection ends after that answer.
     """
+
+    transport: asyncio.Transport
 
     def __init__(
         self, shared: Connections, peer_state: ConnectionState, refusal: HttpError | None = None
     ) -> None:
-        super().__init__(shared.config, shared.state, {"connection": peer_state})
+        self.shared = shared
         self.peer_state = peer_state
+        self.loop = asyncio.get_running_loop()
         self.since = self.loop.time()
-        self.logger = _SILENT
-        self.access_log = False
-        self._shared = shared
+        self.writable = asyncio.Event()
+        self.is_lingering = False
         self._limits = shared.limits
         self._refusal = refusal
-        self._is_lingering = False
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._exchange: _Exchange | None = None
+        self._has_request = asyncio.Event()
+        self._begun: _Exchange | None = None
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
         self._problem: HttpError | None = None
         self._part = _Part.NOTHING
         self._head = 0
         self._received = 0
         self._is_ignored = False
-        self._method = b""
+        self._is_head_request = False
         self._deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
+        self._is_idle = False
+        self._idle_until = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.TimerHandle | None = None
 
     @property
     def is_answering(self) -> bool:
-        """Whether a whole request is being answered."""
-        cycle: RequestResponseCycle | None = self.cycle
+        """True if a whole request is being answered."""
         is_whole = self._deadline is None and not self.transport.is_closing()
-        return is_whole and cycle is not None and not cycle.response_complete
+        return is_whole and self._pending is not None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+    @property
+    def _pending(self) -> _Exchange | None:
+        """The request that has no whole answer yet."""
+        exchange = self._exchange
+        return None if exchange is None or exchange.is_answered else exchange
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the time to receive a request runs."""
-        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.writable.set()
         self.peer_state.abort = transport.abort
-        if self._refusal is not None:
+        if self.shared.is_closing:
+            transport.close()  # it was accepted just before the server ended
+        elif self._refusal is not None:
             self._refuse(self._refusal)
         else:
-            self.expect_request()
+            self.shared.served.add(self)
+            self.shared.answers.start_soon(self._answer_all)
+            self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End, by either side."""
-        super().connection_lost(exc)
-        self._shared.refused.discard(self)
-        self._unset_keepalive_if_required()
-        self._stop_deadline()
-        self._stop_write_deadline()
-        if self._ending is not None:
-            self._ending.cancel()
+        del exc
+        self.shared.served.discard(self)
+        self.shared.refused.discard(self)
+        for timer in (self._deadline, self._idle_timer, self._write_deadline, self._ending):
+            if timer is not None:
+                timer.cancel()
+        self._parser = None  # it refers to this object
+        self.writable.set()
         self.peer_state.gone.set()
+        self._has_request.set()
         for tell in tuple(self.peer_state.on_gone):
             tell()
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, or let it go where the connection was refused."""
-        if self._is_ignored:
+        if self._is_ignored or self._parser is None:
             return
-        if self._is_lingering:
+        if self.is_lingering:
             self._received += len(data)
             if self._received > _MOST_DRAINED:
                 self.transport.abort()
@@ -192,66 +307,59 @@ class HttpConnection(HttpToolsProtocol):
                 self._ignore_rest()
                 return
             self._head += len(data)
-            self.expect_request()
-        try:
-            super().data_received(data)
-        except Exception as error:  # ruff: ignore[blind-except] - asyncio would write it to stderr
-            self._shared.report(error)
-            self.transport.abort()
+            self._is_idle = False
+        if not self._parse(self._parser, data):
             return
-        is_head = self._part is not _Part.BODY and not self._is_lingering
+        is_head = self._part is not _Part.BODY and not self.is_lingering
         if is_head and self._head > self._limits.head:
             self._refuse(_too_long(self._limits.head))
+        elif self._part is not _Part.NOTHING or (self._pending is None and not self._is_idle):
+            self._expect_request()  # the rest of it
+
+    def _parse(self, parser: httptools.HttpRequestParser, data: bytes) -> bool:
+        """Parse what has come; false where nothing more is to be done."""
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return False  # not taken: the request is answered
+        except httptools.HttpParserError:
+            self._on_invalid()
+            return False
+        except Exception as error:  # ruff: ignore[blind-except] - asyncio would write it to stderr
+            self.shared.report(error)
+            self.transport.abort()
+            return False
+        return not self._is_ignored
 
     def pause_writing(self) -> None:
         """The client reads more slowly than is written."""
-        super().pause_writing()
+        self.writable.clear()
         self._stop_write_deadline()
         self._write_deadline = self.loop.call_later(self._limits.write, self.transport.abort)
 
     def resume_writing(self) -> None:
         """It has caught up."""
-        super().resume_writing()
+        self.writable.set()
         self._stop_write_deadline()
-
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        self.since = self.loop.time()
-        self._method = b""
-        super().on_response_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse a request that cannot be parsed."""
-        if self._part is _Part.NOTHING and self.is_answering:
-            self._ignore_rest()  # what follows the request that is answered
-        elif self._head > self._limits.head:
-            self._refuse(_too_long(self._limits.head))
-        else:
-            self._refuse(self._problem or HttpError(400, "bad_request", msg.rstrip(".")))
-
-    def expect_request(self) -> None:
-        """Let the time run that a request has to arrive, unless it does already."""
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(self._limits.receive, self._on_deadline)
 
     def on_message_begin(self) -> None:
         """The first byte of a request is there."""
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
+        if self._pending is not None:
             self._ignore_rest()
             return
+        self._is_idle = False
         self._part = _Part.HEAD
-        super().on_message_begin()
+        self._url, self._headers = b"", []
 
     def on_url(self, url: bytes) -> None:
         """A piece of its target is there."""
         if not self._is_ignored:
-            super().on_url(url)
+            self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header of it is there."""
         if not self._is_ignored:
-            super().on_header(name, value)
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Its head is there.
@@ -261,25 +369,55 @@ class HttpConnection(HttpToolsProtocol):
         """
         if self._is_ignored:
             return
-        self._method = self.parser.get_method()
-        self._problem = self._problem_of_head()
+        assert self._parser is not None, "it calls this"
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        self._is_head_request = method == b"HEAD"
+        self._problem = self._problem_of_head(version)
         if self._problem is not None:
             raise _FramingError
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii")
+        scope = {
+            "type": "http",
+            "http_version": version,
+            "method": method.decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "root_path": "",
+            "headers": self._headers,
+            "state": {"connection": self.peer_state},
+        }
         self._part = _Part.BODY
         self._head = 0
         self._received = 0
-        super().on_headers_complete()
-        self.cycle.transport = _JoinedWrites(self.transport, self.loop)
-        if self.parser.should_upgrade():
-            self.cycle.keep_alive = False  # what follows could be anything
+        # What follows an upgrade could be anything.
+        keeps_alive = version != "1.0" and self._parser.should_keep_alive()
+        keeps_alive = keeps_alive and not self._parser.should_upgrade()
+        self._exchange = exchange = _Exchange(self, scope, keeps_alive=keeps_alive)
+        try:
+            self.shared.guards.check(scope, exchange.checked)
+        except Exception as error:  # ruff: ignore[blind-except] - it is the answer, or reported
+            self._begin(exchange, error)
+            return
+        scope["path_params"] = exchange.checked.parameters
+        for name, value in self._headers:
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.transport.write(_CONTINUE)
+                break
 
     def on_body(self, body: bytes) -> None:
         """A part of its body is there."""
-        if self._is_ignored:
+        exchange = self._exchange
+        if self._is_ignored or exchange is None:
             return
         self._received += len(body)
-        if not self.cycle.response_complete:
-            super().on_body(body)
+        if not exchange.is_begun:
+            exchange.body += body
+            try:
+                self.shared.guards.check_size(self._received)
+            except HttpError as error:
+                self._begin(exchange, error)
         # The answer was given before the body was read: an end of it has to be in sight.
         elif self._received > self._limits.body + _MOST_DRAINED:
             self.transport.abort()
@@ -290,26 +428,100 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._part = _Part.NOTHING
         self._stop_deadline()
-        super().on_message_complete()
+        exchange = self._exchange
+        assert exchange is not None, "its head is complete"
+        if not exchange.is_begun:
+            self._begin(exchange)
+        elif exchange.is_answered:
+            self._expect_another()
+
+    def on_answered(self) -> None:
+        """The answer was written: wait for the next request, or close."""
+        self.since = self.loop.time()
+        self._is_head_request = False
+        exchange = self._exchange
+        if exchange is not None and not exchange.keeps_alive:
+            self.transport.close()
+        elif self._part is _Part.NOTHING:
+            self._expect_another()
 
     def drain(self) -> None:
         """Close after the answer that is being given, or now."""
         if self.is_answering:
-            self.cycle.keep_alive = False
+            self._end_with_answer()
         else:
             self.close_now()
 
     def close_now(self) -> None:
         """Close without a word; what was written is still sent."""
         self._stop_deadline()
-        self.connections.discard(self)
+        self.shared.served.discard(self)
         self.transport.close()
         self._abort_soon()
+
+    def _begin(self, exchange: _Exchange, error: Exception | None = None) -> None:
+        """Answer a request, when what has come is parsed."""
+        exchange.is_begun, exchange.error = True, error
+        self._begun = exchange
+        self._has_request.set()
+
+    async def _answer_all(self) -> None:
+        """Answer one request after the other, in one task: to start one for each takes longer."""
+        try:
+            async with task_group() as self.peer_state.tasks:
+                await self._answer_each()
+        except Exception as fault:  # ruff: ignore[blind-except] - a stream's fault ends no server
+            self.shared.report(fault)
+            self.transport.abort()
+
+    async def _answer_each(self) -> None:
+        while not self.peer_state.gone.is_set():
+            await self._has_request.wait()
+            self._has_request.clear()
+            exchange, self._begun = self._begun, None
+            if exchange is not None:
+                await exchange.answer()
+
+    def _on_invalid(self) -> None:
+        """Refuse what cannot be parsed."""
+        if self._part is _Part.NOTHING and self.is_answering:
+            self._ignore_rest()  # what follows the request that is answered
+        elif self._head > self._limits.head:
+            self._refuse(_too_long(self._limits.head))
+        else:
+            said = "Invalid HTTP request received"
+            self._refuse(self._problem or HttpError(400, "bad_request", said))
+
+    def _expect_request(self) -> None:
+        """Let the time run that a request has to arrive, unless it does already."""
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(self._limits.receive, self._on_deadline)
+
+    def _expect_another(self) -> None:
+        """Let the time run that a connection may wait for another request."""
+        self._stop_deadline()
+        self._is_idle = True
+        self._idle_until = self.loop.time() + self._limits.idle
+        if self._idle_timer is None:  # it goes on from one request to the next
+            self._idle_timer = self.loop.call_at(self._idle_until, self._on_idle)
+
+    def _on_idle(self) -> None:
+        self._idle_timer = None
+        if not self._is_idle:
+            return
+        if self.loop.time() < self._idle_until:
+            self._idle_timer = self.loop.call_at(self._idle_until, self._on_idle)
+        else:
+            self.close_now()
+
+    def _end_with_answer(self) -> None:
+        if self._exchange is not None:
+            self._exchange.keeps_alive = False
 
     def _ignore_rest(self) -> None:
         """Answer the request that is there, and close."""
         self._is_ignored = True
-        self.cycle.keep_alive = False
+        self._end_with_answer()
         self._stop_deadline()
 
     def _on_deadline(self) -> None:
@@ -322,37 +534,28 @@ class HttpConnection(HttpToolsProtocol):
         self._refuse(HttpError(408, "timeout", message))
 
     def _refuse(self, error: HttpError) -> None:
-        """Answer with an error if that is still possible, and close."""
         self._stop_deadline()
-        self._unset_keepalive_if_required()
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            if cycle.response_started:
-                self.transport.abort()
-                return
-            # What waits for the rest of the request ends, and its answer is not sent.
-            cycle.disconnected = True
-            cycle.message_event.set()
-        if self._part is not _Part.BODY or cycle is None or not cycle.response_complete:
+        pending = self._pending
+        if pending is not None and pending.status:
+            self.transport.abort()
+            return
+        if self._part is not _Part.BODY or pending is not None:
             self._write_error(error)
-            self._shared.log(Call("", "", "", self.peer_state.peer, error.status, error.code))
+            self.shared.log(Call("", "", "", self.peer_state.peer, error.status, error.code))
         self._linger()
 
     def _write_error(self, error: HttpError) -> None:
-        body = json_text(error_document(error)).encode()
-        headers = {"content-type": JSON_TYPE, "content-length": str(len(body)), **error.headers}
-        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
-        head = f"{''.join(lines)}connection: close\r\n\r\n".encode("latin-1")
-        rest = b"" if self._method == b"HEAD" else body
-        self.transport.write(STATUS_LINE[error.status] + head + rest)
+        response = error_response(error)
+        headers = [*response.raw_headers, (b"connection", b"close")]
+        body = b"" if self._is_head_request else response.body
+        self.transport.write(_encode_head(error.status, headers) + bytes(body))
 
-    def _problem_of_head(self) -> HttpError | None:
-        """What is wrong with the head of a request, as far as the parser lets it pass."""
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+    def _problem_of_head(self, version: str) -> HttpError | None:
+        """Return the problem of a request's head, as far as the parser lets it pass."""
+        size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._limits.head:
             return _too_long(self._limits.head)
-        version = self.parser.get_http_version()
-        names = [name for name, _ in self.headers]
+        names = [name for name, _ in self._headers]
         message: str | None = None
         if version not in _VERSIONS:
             message = "the request is not HTTP/1.1"
@@ -364,21 +567,20 @@ class HttpConnection(HttpToolsProtocol):
             message = "the request has a length and is chunked"
         elif b"transfer-encoding" in names and version == "1.0":
             message = "a request of HTTP/1.0 cannot be chunked"
-        elif not self.url.startswith(b"/"):
+        elif not self._url.startswith(b"/"):
             message = "the target of the request is not a path"
         return None if message is None else HttpError(400, "bad_request", message)
 
     def _linger(self) -> None:
         """Read and forget for a moment: a socket closed with unread data loses what was written."""
-        self.connections.discard(self)
-        if len(self._shared.refused) >= self._limits.connections:
+        self.shared.served.discard(self)
+        if len(self.shared.refused) >= self._limits.connections:
             self.transport.close()
             self.transport.abort()
             return
-        self._shared.refused.add(self)
-        self._is_lingering = True
+        self.shared.refused.add(self)
+        self.is_lingering = True
         self._received = 0
-        self.flow.resume_reading()
         self._abort_soon()
         if self.transport.can_write_eof():
             with suppress(OSError):  # the client has gone already
@@ -391,6 +593,7 @@ class HttpConnection(HttpToolsProtocol):
             self._ending = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
     def _stop_deadline(self) -> None:
+        self._is_idle = False
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -399,6 +602,23 @@ class HttpConnection(HttpToolsProtocol):
         if self._write_deadline is not None:
             self._write_deadline.cancel()
             self._write_deadline = None
+
+
+def _encode_head(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """The first line of an answer, and its headers.
+
+    Raises:
+        ValueError: a header would end its line.
+    """
+    if _LINE_END.search(b"".join([text for pair in headers for text in pair])):
+        raise ValueError("a header of an answer has a control character")
+    lines = b"".join(b"%b: %b\r\n" % pair for pair in headers)
+    return _first_line(status) + lines + b"\r\n"
+
+
+@cache
+def _first_line(status: int) -> bytes:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
 
 
 def _too_long(most: int) -> HttpError:

@@ -27,3 +27,8 @@ class HttpError(AishError):
 def error_document(error: HttpError) -> JsonValue:
     """An error as JSON, without its status: `{"error": {code, message, hint}}`."""
     return {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+
+
+def body_error(message: str, hint: str | None = None) -> HttpError:
+    """The error for a body that is not what its path takes."""
+    return HttpError(422, "invalid_body", message, hint=hint)

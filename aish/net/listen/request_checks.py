@@ -1,4 +1,4 @@
-"""What every request has to pass, over HTTP or at the beginning of a WebSocket (H18, H19, X11).
+"""Checks of every request, over HTTP or at the start of a WebSocket.
 
 Pure, and imports nothing of the extra `serve`.
 """
@@ -24,7 +24,7 @@ _SEND_IT = "send it as `Authorization: Bearer TOKEN`"
 
 @frozen
 class Listening:
-    """Where a connection came in."""
+    """Endpoint at which a connection came in."""
 
     local: Address
     is_tls: bool = False
@@ -38,7 +38,8 @@ def check_host(values: Sequence[str], listener: Listening, access: Access) -> No
     """
     if listener.local.path is not None:
         return
-    if len(values) != 1 or values[0] not in _own_hosts(listener) | access.hosts:
+    allowed = len(values) == 1 and (values[0] in _own_hosts(listener) or values[0] in access.hosts)
+    if not allowed:
         hint = f"use `{listener.local}`, or add the name to `hosts`"
         raise HttpError(421, "wrong_host", "this server has another name", hint=hint)
 
@@ -70,7 +71,9 @@ def check_url(path: str, query: str, access: Access) -> None:
         HttpError: it has one, or more fields than are looked at.
     """
     try:
-        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        fields = (
+            parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS) if query else []
+        )
     except ValueError as error:
         message = f"the query has more than {_MOST_FIELDS} fields"
         raise HttpError(400, "bad_request", message) from error
@@ -100,7 +103,7 @@ def bearer_token(values: Sequence[str], access: Access) -> Token:
 
 @cache
 def _own_hosts(listener: Listening) -> frozenset[str]:
-    """What `Host` may be without a word in a file: this machine, or the address itself."""
+    """List the `Host` values allowed without configuration: this machine, or the address itself."""
     local = listener.local
     names = {*LOOPBACK_HOSTS, local.netloc.rpartition(":")[0]} - {"0.0.0.0", "[::]"}  # ruff: ignore[hardcoded-bind-all-interfaces] - it is taken out
     hosts = {f"{name}:{local.port}" for name in names}

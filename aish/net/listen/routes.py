@@ -1,4 +1,4 @@
-"""What a service over HTTP declares and answers: routes, JSON, errors, streams of events.
+"""Declarations and answers of a service over HTTP: routes, JSON, errors, streams of events.
 
 Imported only where something listens: it needs the extra `serve`.
 """
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 
 import anyio
+from anyio.abc import TaskGroup
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -59,6 +60,8 @@ class ConnectionState:
     """The client has left, or was cut off."""
     abort: Callable[[], None]
     """Cut it off, with what was not sent yet."""
+    tasks: TaskGroup | None = None
+    """What an answer starts beside itself; there from the first request on."""
     trusted: bool = False
     """A request on it had a credential."""
     on_gone: set[Callable[[], None]] = field(default_factory=set)
@@ -66,7 +69,7 @@ class ConnectionState:
 
     @property
     def listener(self) -> Listening:
-        """What it came in by."""
+        """Listener that accepted the request."""
         return Listening(self.local, is_tls=self.is_tls)
 
 
@@ -136,6 +139,10 @@ class EventQueue:
         self._closed = False
         self.overflowed = anyio.Event()
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._events
+
     def put(self, event: ServerEvent) -> None:
         """Add an event; never waits. One with the same key that was not taken yet is dropped."""
         if self._closed:
@@ -197,7 +204,7 @@ class EventStream(Response):
         receive: Receive,  # ruff: ignore[unused-method-argument] - every answer gets it
         send: Send,
     ) -> None:
-        """Write the events; returns when there are no more, or nobody to read them."""
+        """Write the events until there are no more, or the reader disconnects."""
         connection = connection_of(scope)
         try:
             async with anyio.create_task_group() as group:
@@ -212,12 +219,10 @@ class EventStream(Response):
 
     async def _write(self, send: Send) -> None:
         await send(
-            {
-                "type": "http.response.start",
-                "status": self.status_code,
-                "headers": self.raw_headers,
-            }
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
+        if self._queue.is_empty:  # the head goes at once, or together with the first events
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
         while True:
             events: list[ServerEvent] | None = None
             with anyio.move_on_after(_PING_SECONDS):

@@ -1,4 +1,4 @@
-"""A server over HTTP on open sockets, within an event loop that runs already (H16, X11).
+"""A server over HTTP on open sockets, within an event loop that runs already.
 
 It handles no signal, writes to no stream, and ends no run: what fails is reported to its caller.
 """
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
+from anyio.abc import TaskGroup, TaskStatus
 
 from aish.core.errors import UsageError
 from aish.core.phrases import backticked
 from aish.net.listen.access import Access, Call, Limits, Peer
 from aish.net.listen.addresses import Address, Exposure
-from aish.net.listen.sockets import PAUSE_SECONDS, Listener, accepted, credentials
+from aish.net.listen.sockets import PAUSE_SECONDS, Listener, accept_connections, credentials
 from aish.net.tcp_peer import MOST_LOOKUPS, MOST_OWNERS, REFUSED_PEER, is_refused_peer
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from aish.net.listen.routes import Route
 
 INSTALL = "pip install 'aish-pipelines[serve]'"
-_ENDING_SECONDS = 1.0
 
 
 def require_serve() -> None:
@@ -38,7 +38,7 @@ def require_serve() -> None:
     Raises:
         UsageError: they are not; says how they are installed.
     """
-    missing = [name for name in ("starlette", "uvicorn", "httptools") if find_spec(name) is None]
+    missing = [name for name in ("starlette", "httptools") if find_spec(name) is None]
     if missing:
         named = backticked(missing, by=" and ")
         raise UsageError(f"listening needs {named}, not installed here", hint=INSTALL)
@@ -92,33 +92,16 @@ async def serve(
         except Exception as error:  # ruff: ignore[blind-except] - a log's fault ends no server
             report(error)
 
-    def connect() -> "Connections":
-        from uvicorn.config import Config
-
-        from aish.net.listen.connection import Connections, HttpConnection
+    def connect(answers: TaskGroup) -> "Connections":
+        from aish.net.listen.connection import Connections
         from aish.net.listen.guards import Guards
 
         bounds = limits or Limits()
-        guards = Guards(routes(), access, most_body=bounds.body, report=report, log=log)
-        config = Config(
-            guards,
-            http=HttpConnection,
-            interface="asgi3",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            workers=1,
-            proxy_headers=False,
-            forwarded_allow_ips="",
-            timeout_keep_alive=bounds.idle,
-        )
-        config.load()
-        # Not what uvicorn wraps it in where a host program logs everything: URLs and all.
-        config.loaded_app = guards
-        return Connections(config, bounds, log, report)
+        return Connections(Guards(routes(), access, bounds.body), answers, bounds, log, report)
 
     server = Server(connect, listeners, access, report, tls)
     async with anyio.create_task_group() as accepting:
+        await accepting.start(server.answer)
         for listener in listeners:
             accepting.start_soon(server.accept, listener)
         try:
@@ -134,7 +117,7 @@ class Server:
 
     def __init__(
         self,
-        connect: "Callable[[], Connections]",
+        connect: "Callable[[TaskGroup], Connections]",
         listeners: Sequence[Listener],
         access: Access,
         report: Callable[[Exception], None],
@@ -149,20 +132,30 @@ class Server:
         self._report = report
         self._tls = tls
         self._closing = anyio.Event()
+        self._closed = anyio.Event()
+        self._answers: TaskGroup | None = None
         self._handshakes = 0
         self._lookups = anyio.CapacityLimiter(MOST_LOOKUPS)
         self._owners: deque[int] = deque(maxlen=MOST_OWNERS)
 
     @property
     def connections(self) -> int:
-        """How many connections there are."""
+        """Number of connections."""
         served = 0 if self._opened is None else len(self._opened.served)
         return served + self._handshakes
+
+    async def answer(self, *, task_status: TaskStatus[None]) -> None:
+        """Let requests be answered until the server is drained, whatever is cancelled around it."""
+        async with anyio.create_task_group() as answers:
+            answers.cancel_scope.shield = True
+            self._answers = answers
+            task_status.started()
+            await self._closed.wait()
 
     async def accept(self, listener: Listener) -> None:
         """Take connections until this is cancelled, or the socket is of no use any more."""
         async with anyio.create_task_group() as handshakes:
-            async for connection in accepted(listener, self._report):
+            async for connection in accept_connections(listener, self._report):
                 if self._tls is not None and listener.address.path is None:
                     handshakes.start_soon(self._encrypt, connection, listener.address)
                 else:
@@ -173,27 +166,13 @@ class Server:
         for listener in self._listeners:
             listener.socket.close()
         self._closing.set()
-        shared = self._opened
-        if shared is None:
-            return
-        left: list[HttpConnection] = [*shared.served, *shared.refused]
-        for one in left:
-            one.drain()
-        with anyio.move_on_after(shared.limits.drain):
-            for one in left:
-                await one.peer_state.gone.wait()
-        for one in left:
-            one.transport.abort()
-        for task in shared.state.tasks:
-            task.cancel()
-        if tasks := set(shared.state.tasks):
-            await asyncio.wait(tasks, timeout=_ENDING_SECONDS)
-        with anyio.move_on_after(_ENDING_SECONDS):
-            for one in left:
-                await one.peer_state.gone.wait()
+        if self._opened is not None:
+            await self._opened.drain()
+        if self._answers is not None:
+            self._answers.cancel_scope.cancel()
+        self._closed.set()
 
     async def _open(self, connection: socket.socket, local: Address) -> None:
-        """Begin a connection that is not encrypted."""
         try:
             factory = await self._factory(connection, local, self._all())
             await asyncio.get_running_loop().connect_accepted_socket(factory, connection)
@@ -230,9 +209,9 @@ class Server:
             self._handshakes -= 1
 
     def _all(self) -> "Connections":
-        """All connections; the first one brings what HTTP needs."""
         if self._opened is None:
-            self._opened = self._connect()
+            assert self._answers is not None, "it accepts only after that"
+            self._opened = self._connect(self._answers)
         return self._opened
 
     async def _factory(
@@ -272,7 +251,7 @@ class Server:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who connected, as far as the socket tells."""
+    """Identify the client, as far as the socket tells."""
     if connection.family == socket.AF_UNIX:
         found = credentials(connection)
         return Peer("unix", "", uid=found.uid, pid=found.pid)

@@ -1,4 +1,4 @@
-"""Listening sockets: files that only their owner reaches (H17), ports, and who connects (A2)."""
+"""Listening sockets: files that only their owner reaches, ports, and who connects."""
 
 import asyncio
 import contextlib
@@ -41,14 +41,14 @@ class Listener:
 
 @frozen
 class Credentials:
-    """Who opened a connection to a socket file, as the kernel says; -1 if it does not."""
+    """Credentials of a client of a socket file, from the kernel; -1 if it has none."""
 
     pid: int
     uid: int
 
 
 def default_address(name: str) -> Address:
-    """The address of a socket in the user's runtime folder, which is made if it is missing.
+    """The address of a socket in the user's runtime folder, which is created if missing.
 
     Raises:
         UsageError: the folder is not private, or its path is too long.
@@ -63,14 +63,14 @@ def default_address(name: str) -> Address:
 
 
 @contextmanager
-def listening(addresses: Iterable[Address]) -> Generator[tuple[Listener, ...]]:
+def listen_on(addresses: Iterable[Address]) -> Generator[tuple[Listener, ...]]:
     """Sockets that listen on the addresses; socket files are removed at the end.
 
     Raises:
         UsageError: one of them cannot be opened; none is left open.
     """
     with ExitStack() as stack:
-        yield tuple([stack.enter_context(_listening_on(address)) for address in addresses])
+        yield tuple([stack.enter_context(_open_listener(address)) for address in addresses])
 
 
 def remove_dead_sockets(addresses: JsonValue) -> None:
@@ -95,7 +95,7 @@ def _remove_dead_socket(path: Path) -> None:
 
 
 def credentials(connection: socket.socket) -> Credentials:
-    """Who opened a connection over a socket file."""
+    """Read from the kernel who opened a connection over a socket file."""
     try:
         found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:
@@ -104,7 +104,7 @@ def credentials(connection: socket.socket) -> Credentials:
     return Credentials(pid, uid)
 
 
-async def accepted(
+async def accept_connections(
     listener: Listener, report: Callable[[Exception], None]
 ) -> AsyncGenerator[socket.socket]:
     """The connections that clients open, until the socket is of no use any more.
@@ -132,7 +132,7 @@ async def accepted(
 
 
 @contextmanager
-def _listening_on(address: Address) -> Generator[Listener]:
+def _open_listener(address: Address) -> Generator[Listener]:
     if address.path is None:
         with _tcp_socket(address) as opened:
             port = opened.getsockname()[1]
@@ -203,7 +203,7 @@ def _open_folder(path: Path) -> int:
 
 
 def _unix_socket(path: Path, folder: int) -> socket.socket:
-    """A socket file in an open folder; what stands there is replaced only if nobody answers."""
+    """A socket file in an open folder; replaces an existing one only if nobody answers."""
     take(folder, path.parent)
     try:
         _remove_dead(path, folder)

@@ -1,4 +1,4 @@
-"""Bearer tokens with names and scopes, and codes that are good once (H18, A2).
+"""Bearer tokens with names and scopes, and codes that are good once.
 
 A token is compared in constant time with every token there is, and its text is in no `repr`.
 """
@@ -56,10 +56,10 @@ class Token:
 def token_from_env(
     name: str, variable: str, scopes: Iterable[str], environ: Mapping[str, str]
 ) -> Token:
-    """A token that stands in an environment variable.
+    """A token from an environment variable.
 
     Raises:
-        UsageError: the variable is not set, or what it holds is no token.
+        UsageError: the variable is not set, or its value is not a token.
     """
     value = environ.get(variable)
     if not value:
@@ -89,7 +89,7 @@ def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> Token:
     return replace(_token(name, scopes, value, f"`{path}`"), path=path)
 
 
-def made_token(name: str, path: Path, scopes: Iterable[str]) -> Token:
+def ensure_token(name: str, path: Path, scopes: Iterable[str]) -> Token:
     """The token in a file of ours, which is made if it is missing.
 
     Raises:
@@ -131,7 +131,7 @@ class Tokens:
 
     @property
     def configured(self) -> Iterable[Token]:
-        """Those that were configured."""
+        """Tokens of the configuration."""
         return self._configured.values()
 
     def find(self, value: str) -> Token | None:
@@ -141,13 +141,13 @@ class Tokens:
 
     def issue(self, name: str, scopes: Iterable[str], seconds: float) -> Token:
         """A new token, kept in memory; the oldest goes where there are too many."""
-        token = self._made(name, scopes, seconds)
+        token = self._make_token(name, scopes, seconds)
         _keep(token, self._issued, _MOST_ISSUED)
         return token
 
     def issue_code(self, name: str, scopes: Iterable[str]) -> str:
         """A code that `redeem` takes once, within 60 seconds."""
-        code = self._made(name, scopes, CODE_SECONDS)
+        code = self._make_token(name, scopes, CODE_SECONDS)
         _keep(code, self._codes, _MOST_CODES)
         return code.value
 
@@ -160,7 +160,7 @@ class Tokens:
         del self._codes[_digest(found.value)]
         return self.issue(found.name, found.scopes, seconds)
 
-    def _made(self, name: str, scopes: Iterable[str], seconds: float) -> Token:
+    def _make_token(self, name: str, scopes: Iterable[str], seconds: float) -> Token:
         value = secrets.token_urlsafe(SHORTEST)
         return Token(name, frozenset(scopes), value, self._clock.monotonic() + seconds)
 

@@ -1,8 +1,8 @@
-"""A server of text messages over WebSockets on an open socket, within a loop that runs (K75, X11).
+"""A server of text messages over WebSockets on an open socket, within a loop that runs.
 
 Framing is that of the library `websockets`, without its I/O; who may connect is checked by the
-rules of every server here (`request_checks`). Nothing is compressed. What a client does not read
-waits in bounded memory, and is dropped and counted beyond that: nobody waits for a client.
+rules of every server here (`request_checks`). Nothing is compressed. Unread messages
+wait in bounded memory; beyond that they are dropped and counted. A client is never waited for.
 
 A page cannot set headers on a WebSocket. It gives its token as a second subprotocol,
 `bearer.` and the token in base64url without padding: a URL ends up in logs and histories, and a
@@ -15,8 +15,10 @@ import binascii
 import json
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import field
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import anyio
@@ -27,7 +29,7 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from aish.core.frozen import frozen
+from aish.core.frozen import frozen, slotted
 from aish.net.listen.access import Access, Peer
 from aish.net.listen.http_error import HttpError, error_document
 from aish.net.listen.request_checks import (
@@ -38,7 +40,7 @@ from aish.net.listen.request_checks import (
     check_url,
 )
 from aish.net.listen.server import peer_of
-from aish.net.listen.sockets import Listener, accepted
+from aish.net.listen.sockets import Listener, accept_connections
 
 _BEARER = "bearer."
 _MOST_OFFERED = 16
@@ -71,7 +73,7 @@ class SocketLimits:
 
 @frozen
 class Conversation:
-    """What a service does with its clients; none of it waits.
+    """Service that talks to its clients; none of it waits.
 
     `lost` makes the message that tells a client how many messages it did not get.
     """
@@ -82,38 +84,39 @@ class Conversation:
     lost: Callable[[int], bytes]
 
 
+@slotted
 class SocketServer:
-    """A running server."""
+    """Takes clients at `path`; pages have to offer the subprotocol `protocol`.
 
-    def __init__(
-        self,
-        path: str,
-        protocol: str,
-        listener: Listener,
-        access: Access,
-        conversation: Conversation,
-        limits: SocketLimits,
-        report: Callable[[Exception], None],
-    ) -> None:
-        self.address = listener.address
-        """Where it listens; the port is a real one."""
-        self.path = path
-        self.protocol = Subprotocol(protocol)
-        self.listening = Listening(listener.address)
-        self.access = access
-        self.conversation = conversation
-        self.limits = limits
-        self.report = report
-        self.clients: dict[SocketClient, None] = {}
-        """Those that were let in."""
-        self.pending: dict[SocketClient, None] = {}
-        """Those whose handshake has not ended, and those that were refused, the oldest first."""
-        self._listener = listener
+    `report` is told of faults of a handler and of the system. `clients` were let in; the handshake
+    of those in `pending` has not ended, or they were refused, the oldest first.
+    """
 
-    async def accept(self) -> None:
-        """Take connections until this is cancelled, or the socket is of no use any more."""
+    path: str
+    protocol: str
+    listener: Listener
+    access: Access
+    conversation: Conversation
+    report: Callable[[Exception], None]
+    limits: SocketLimits = SocketLimits()
+    clients: "dict[SocketClient, None]" = field(default_factory=dict)
+    pending: "dict[SocketClient, None]" = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def serve_clients(self) -> AsyncGenerator[None]:
+        """Take clients until the block ends; then say goodbye and close all connections."""
+        async with anyio.create_task_group() as accepting:
+            accepting.start_soon(self._accept)
+            try:
+                yield
+            finally:
+                accepting.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await self._drain()
+
+    async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        async for connection in accepted(self._listener, self.report):
+        async for connection in accept_connections(self.listener, self.report):
             try:
                 peer = peer_of(connection)
                 await loop.connect_accepted_socket(
@@ -126,9 +129,8 @@ class SocketServer:
                 connection.close()
                 raise
 
-    async def drain(self) -> None:
-        """Close the socket, say goodbye, and close all connections."""
-        self._listener.socket.close()
+    async def _drain(self) -> None:
+        self.listener.socket.close()
         left = [*self.clients, *self.pending]
         for one in left:
             one.leave()
@@ -142,35 +144,8 @@ class SocketServer:
                 await one.gone.wait()
 
 
-@asynccontextmanager
-async def serve_websockets(
-    path: str,
-    protocol: str,
-    listener: Listener,
-    access: Access,
-    conversation: Conversation,
-    *,
-    report: Callable[[Exception], None],
-    limits: SocketLimits | None = None,
-) -> AsyncGenerator[SocketServer]:
-    """Take clients at `path` until the block ends; pages have to offer the subprotocol `protocol`.
-
-    `report` is told of faults of a handler and of the system.
-    """
-    bounds = limits or SocketLimits()
-    server = SocketServer(path, protocol, listener, access, conversation, bounds, report)
-    async with anyio.create_task_group() as accepting:
-        accepting.start_soon(server.accept)
-        try:
-            yield server
-        finally:
-            accepting.cancel_scope.cancel()
-            with anyio.CancelScope(shield=True):
-                await server.drain()
-
-
 class SocketClient(asyncio.Protocol):
-    """One connection: its handshake, then messages in both directions."""
+    """Connection of a client: its handshake, then messages in both directions."""
 
     def __init__(self, server: SocketServer, peer: Peer) -> None:
         self.peer = peer
@@ -180,11 +155,7 @@ class SocketClient(asyncio.Protocol):
         self._server = server
         self._limits = server.limits
         self._loop = asyncio.get_running_loop()
-        self._protocol = ServerProtocol(
-            select_subprotocol=_selecting(server.protocol),
-            max_size=server.limits.message,
-            logger=_SILENT,
-        )
+        self._protocol = _Frames(self._take_events, Subprotocol(server.protocol), server.limits)
         self._transport: asyncio.Transport | None = None
         self._head = 0
         self._is_paused = False
@@ -201,7 +172,7 @@ class SocketClient(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be sent."""
+        """True if messages can be sent."""
         return self._protocol.state is OPEN and self._transport is not None
 
     def send(self, text: bytes) -> bool:
@@ -255,7 +226,7 @@ class SocketClient(asyncio.Protocol):
         self._server.pending.pop(self, None)
         if self in self._server.clients:
             del self._server.clients[self]
-            self._guarded(lambda: self._server.conversation.closed(self))
+            self._call_handler(lambda: self._server.conversation.closed(self))
         self.gone.set()
 
     def data_received(self, data: bytes) -> None:
@@ -267,17 +238,13 @@ class SocketClient(asyncio.Protocol):
                 message = f"the head of the request is longer than {self._limits.head} bytes"
                 self._refuse(HttpError(431, "head_too_large", message))
                 return
-        for start in range(0, len(data), _SLICE):
-            self._protocol.receive_data(data[start : start + _SLICE])
-            for event in self._protocol.events_received():
-                if isinstance(event, Request):
-                    self._shake_hands(event)
-                elif isinstance(event, Frame):
-                    self._take(event)
-            if self._frames > self._limits.frames and self.is_open:
-                self._protocol.fail(CloseCode.POLICY_VIOLATION, "too many messages")
-            self._flush()
-        self._watch_message()
+        self._protocol.receive_data(data)
+        self._take_events()
+        self._flush()
+        # What the parser holds back is the beginning of a frame.
+        is_under_way = self._parts or self._protocol.reader.buffer
+        if is_under_way and self._deadline is None and self.is_open:
+            self._deadline = self._loop.call_later(self._limits.receive, self._too_slow)
 
     def eof_received(self) -> None:
         """The client sends no more: the connection ends."""
@@ -312,7 +279,6 @@ class SocketClient(asyncio.Protocol):
         self._flush()
 
     def _flush(self) -> None:
-        """Write what the protocol has to say, and see to the end of the connection."""
         transport = self._transport
         if transport is None:
             self._protocol.data_to_send()
@@ -340,14 +306,12 @@ class SocketClient(asyncio.Protocol):
         self._protocol.send_response(response)
         if not self.is_open:
             return
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._end_deadline()
         del self._server.pending[self]
         self._server.clients[self] = None
         self._keepalive = self._loop.call_later(self._limits.ping, self._ask)
         self._flush()
-        self._guarded(lambda: self._server.conversation.opened(self))
+        self._call_handler(lambda: self._server.conversation.opened(self))
 
     def _check(self, request: Request) -> None:
         """The rules of every server, in their order; then whether there is room.
@@ -356,11 +320,12 @@ class SocketClient(asyncio.Protocol):
             HttpError: the client is refused.
         """
         server, headers = self._server, request.headers
+        listening = Listening(server.listener.address)
         url = urlsplit(request.path)
-        check_host(headers.get_all("Host"), server.listening, server.access)
+        check_host(headers.get_all("Host"), listening, server.access)
         check_url(url.path, url.query, server.access)
-        check_origin(headers.get_all("Origin"), server.listening, server.access)
-        given = [*headers.get_all("Authorization"), *_offered_token(headers)]
+        check_origin(headers.get_all("Origin"), listening, server.access)
+        given = [*headers.get_all("Authorization"), *_token_of_subprotocols(headers)]
         token = bearer_token(given, server.access)
         if request.path != server.path:
             raise HttpError(404, "not_found", "there is nothing at this path")
@@ -372,21 +337,30 @@ class SocketClient(asyncio.Protocol):
     def _refuse(self, error: HttpError) -> None:
         if self._protocol.eof_sent:
             return
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._end_deadline()
         self._protocol.send_response(_response(error))
         self._flush()
+
+    def _take_events(self) -> None:
+        """Handle what the parser has read; the time for a message ends with its last frame."""
+        for event in self._protocol.events_received():
+            if isinstance(event, Request):
+                self._shake_hands(event)
+            elif isinstance(event, Frame) and self.is_open:
+                self._take(event)
+                if not self._parts:
+                    self._end_deadline()
 
     def _take(self, frame: Frame) -> None:
         """A part of a message, or a whole one."""
         self._frames += 1
+        if self._frames > self._limits.frames:
+            self._protocol.fail(CloseCode.POLICY_VIOLATION, "too many messages")
+            return
         if frame.opcode is Opcode.BINARY:
             self._protocol.fail(CloseCode.UNSUPPORTED_DATA, "messages are text")
             return
         if frame.opcode not in {Opcode.TEXT, Opcode.CONT}:
-            return
-        if not self.is_open:
             return
         self._parts.append(bytes(frame.data))
         if len(self._parts) > _MOST_PARTS:
@@ -399,19 +373,12 @@ class SocketClient(asyncio.Protocol):
         except UnicodeDecodeError:
             self._protocol.fail(CloseCode.INVALID_DATA, "messages are UTF-8")
             return
-        self._guarded(lambda: self._server.conversation.message(self, text))
+        self._call_handler(lambda: self._server.conversation.message(self, text))
 
-    def _watch_message(self) -> None:
-        """Let the time run in which a message has to come, while one is on its way."""
-        if self in self._server.pending:
-            return
-        # What the parser holds back is the beginning of a frame.
-        is_under_way = self._protocol.current_size is not None or self._protocol.reader.buffer
-        if not is_under_way and self._deadline is not None:
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        elif is_under_way and self._deadline is None and self.is_open:
-            self._deadline = self._loop.call_later(self._limits.receive, self._too_slow)
 
     def _too_slow(self) -> None:
         self._deadline = None
@@ -438,7 +405,7 @@ class SocketClient(asyncio.Protocol):
             self._protocol.send_ping(b"")
             self._flush()
 
-    def _guarded(self, handle: Callable[[], None]) -> None:
+    def _call_handler(self, handle: Callable[[], None]) -> None:
         try:
             handle()
         except Exception as error:  # ruff: ignore[blind-except] - a handler's fault ends no server
@@ -447,19 +414,31 @@ class SocketClient(asyncio.Protocol):
 
 
 _MOST_PARTS = 1_000
-_SLICE = 4_096
-"""Bytes that are parsed at once: frames are counted in between."""
 
 
-def _selecting(
-    own: Subprotocol,
-) -> Callable[[ServerProtocol, Sequence[Subprotocol]], Subprotocol | None]:
-    """Selects our subprotocol if the client knows it: never the one that has the token."""
-    # A function, because the library binds it as a method.
-    return lambda _protocol, offered: own if own in offered else None
+class _Frames(ServerProtocol):
+    """Has each frame handled before the next one is read, which may be the last."""
+
+    def __init__(
+        self, take_events: Callable[[], None], own: Subprotocol, limits: SocketLimits
+    ) -> None:
+        # Our own subprotocol, if the client knows it: never the one that has the token.
+        super().__init__(
+            select_subprotocol=lambda _, offered: own if own in offered else None,
+            max_size=limits.message,
+            logger=_SILENT,
+        )
+        self._take_events = take_events
+
+    def recv_frame(self, frame: Frame) -> None:
+        """Answer a frame of control, unless the connection has ended."""
+        self._take_events()
+        if not self.eof_sent:
+            super().recv_frame(frame)
+            self._take_events()
 
 
-def _offered_token(headers: Headers) -> list[str]:
+def _token_of_subprotocols(headers: Headers) -> list[str]:
     """The token among the subprotocols that a page offers, as `Authorization` would have it."""
     offered = ",".join(headers.get_all("Sec-WebSocket-Protocol")).split(",", _MOST_OFFERED)
     found = []
@@ -485,16 +464,4 @@ def _response(error: HttpError) -> Response:
         "X-Content-Type-Options": "nosniff",
         **error.headers,
     }
-    return Response(error.status, _PHRASES.get(error.status, "Refused"), Headers(fields), body)
-
-
-_PHRASES = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    408: "Request Timeout",
-    421: "Misdirected Request",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
+    return Response(error.status, HTTPStatus(error.status).phrase, Headers(fields), body)

@@ -1,4 +1,4 @@
-"""`--format jsonl`: the event stream on stdout, one flushed line per event (B12)."""
+"""`--format jsonl`: the event stream on stdout, one flushed line per event."""
 
 from typing import BinaryIO
 
@@ -15,7 +15,6 @@ class JsonLines:
         self._out = out
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write the event's line."""
         self._out.write(to_line(stamped))
         self._out.flush()
 

@@ -1,10 +1,12 @@
-"""Results as JUnit XML: suites of cases, supported by all CI systems (C12, B11).
+"""Results as JUnit XML: suites of cases, supported by all CI systems.
 
 A *failure* is an expectation that was not met, an *error* a problem outside of it, and *skipped*
 what was not run. Pure: data in, bytes out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Literal
 
 from aish.core.frozen import frozen
@@ -12,12 +14,13 @@ from aish.core.text import for_xml
 
 TroubleState = Literal["failure", "error", "skipped"]
 _LONGEST = 100_000
+_LONGEST_NAME = 99_000
 _STATES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
 
 
 @frozen
 class Trouble:
-    """Why a case did not pass: `message` in one line, `text` in full."""
+    """The reason why a case did not pass: `message` in one line, `text` in full."""
 
     state: TroubleState
     kind: str
@@ -27,7 +30,7 @@ class Trouble:
 
 @frozen
 class CaseResult:
-    """One case; most viewers group by `classname`; `system_out` is its output."""
+    """A case; most viewers group by `classname`; `system_out` is its output."""
 
     name: str
     classname: str
@@ -46,17 +49,36 @@ class Suite:
 
     @property
     def seconds(self) -> float:
-        """The total duration of the cases."""
         return sum(case.seconds for case in self.cases)
 
     def count(self, state: str) -> int:
-        """The number of cases with this state."""
-        return sum(any(one.state == state for one in case.troubles) for case in self.cases)
+        return sum(any(trouble.state == state for trouble in case.troubles) for case in self.cases)
 
 
 def junit_xml(name: str, suites: Sequence[Suite]) -> bytes:
-    """The whole file."""
-    return "".join(_document(name, suites)).encode("utf-8", "replace")
+    taken: set[tuple[str, str]] = set()
+    apart = [
+        Suite(suite.name, tuple(_apart(case, taken) for case in suite.cases)) for suite in suites
+    ]
+    return "".join(_document(name, apart)).encode("utf-8", "replace")
+
+
+def _apart(case: CaseResult, taken: set[tuple[str, str]]) -> CaseResult:
+    name = name_apart(case.name, lambda written: (case.classname, written) in taken)
+    taken.add((case.classname, attributes(name=name)))
+    return replace(case, name=name)
+
+
+def name_apart(name: str, is_taken: Callable[[str], bool]) -> str:
+    """The name, with a number if another case of its class is written with the same one.
+
+    Readers show such cases as one, and lose the failure. `is_taken` gets the attribute.
+    """
+    begin = unique = name[:_LONGEST_NAME]
+    numbers = count(2)
+    while is_taken(attributes(name=unique)):
+        unique = f"{begin} ({next(numbers)})"
+    return unique
 
 
 def _document(name: str, suites: Sequence[Suite]) -> Iterator[str]:
@@ -66,7 +88,12 @@ def _document(name: str, suites: Sequence[Suite]) -> Iterator[str]:
     seconds = sum(suite.seconds for suite in suites)
     yield f"<testsuites{attributes(name=name, **_numbers(cases, totals, seconds))}>\n"
     for suite in suites:
-        yield from _suite(suite)
+        counts = {state: suite.count(state) for state in _STATES}
+        numbers = _numbers(len(suite.cases), counts, suite.seconds)
+        yield f"  <testsuite{attributes(name=suite.name, **numbers)}>\n"
+        for case in suite.cases:
+            yield from case_xml(case)
+        yield "  </testsuite>\n"
     yield "</testsuites>\n"
 
 
@@ -75,21 +102,11 @@ def _numbers(cases: int, counts: dict[str, int], seconds: float) -> dict[str, st
     return {"tests": str(cases), **named, "time": _time(seconds)}
 
 
-def _suite(suite: Suite) -> Iterator[str]:
-    counts = {state: suite.count(state) for state in _STATES}
-    numbers = _numbers(len(suite.cases), counts, suite.seconds)
-    yield f"  <testsuite{attributes(name=suite.name, **numbers)}>\n"
-    for case in suite.cases:
-        yield from case_xml(case)
-    yield "  </testsuite>\n"
-
-
 def case_xml(case: CaseResult) -> Iterator[str]:
-    """One `testcase` element."""
-    told = {"classname": case.classname, "name": case.name}
+    names = {"classname": case.classname, "name": case.name}
     if case.file is not None:
-        told["file"] = case.file
-    opening = f"    <testcase{attributes(**told, time=_time(case.seconds))}"
+        names["file"] = case.file
+    opening = f"    <testcase{attributes(**names, time=_time(case.seconds))}"
     if not (case.troubles or case.system_out):
         yield f"{opening}/>\n"
         return

@@ -1,7 +1,7 @@
 """For CI logs: one line on stderr for each relevant event, no escape sequences.
 
 Text of models, tools and items is passed through `for_ci_log`, so that the runner that reads the
-log takes none of it for a command (B13). What happens within items is only counted: there may be a
+log takes none of it for a command. What happens within items is only counted: there may be a
 million.
 """
 
@@ -24,7 +24,6 @@ from aish.core.events import (
     ItemStarted,
     JournalOnly,
     Notice,
-    Place,
     ReasoningDelta,
     Retry,
     RunFinished,
@@ -47,12 +46,14 @@ from aish.core.events import (
     TurnStarted,
     ValueSet,
 )
-from aish.core.json import json_text, structured
+from aish.core.json import json_text, parse_structured
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_ci_log, for_line
+from aish.output.event_log import Sink
 from aish.output.progress import Batches, ItemLog
 from aish.output.status import (
     OF_ITEMS,
+    DenialHints,
     OpenQuestions,
     Tally,
     call_status,
@@ -66,7 +67,6 @@ from aish.output.status import (
 )
 
 _LONGEST = 200
-_MOST_HINTS = 10
 _MOST_LINES = 60
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "",
@@ -76,11 +76,10 @@ _PURPOSES: Mapping[TurnPurpose, str] = {
 }
 
 
-class Plain:
+class Plain(Sink):
     """Writes lines to a text stream."""
 
     name = "the log"
-    deltas = False
 
     def __init__(self, out: TextIO, began: float | None = None) -> None:
         """Times are relative to `began`, in seconds since the epoch, else to the first event."""
@@ -89,45 +88,37 @@ class Plain:
         self._began = began
         self._is_titled = False
         self._hint: str | None = None
-        # How calls would be approved that were denied, without those that a step has told.
-        self._approving: dict[str, str] = {}
+        self._approving = DenialHints()
         self._batches = Batches()
         self._items = ItemLog()
         self._annotations: list[AnnotationAdded] = []
         self._questions = OpenQuestions()
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write the lines for this event."""
         self._tally.take(stamped)
-        event = stamped.event
-        if isinstance(event, ToolDecided) and event.hint and len(self._approving) < _MOST_HINTS:
-            self._approving[event.hint] = event.tool
-        elif isinstance(event, StepFinished) and event.error and event.error.hint:
-            self._forget(event.error.hint)
-        told = self._in_item if stamped.event.place.item is not None else self._lines
-        self._write(told(stamped), stamped.time)
+        self._approving.take(stamped.event)
+        lines = self._in_item if stamped.event.place.item is not None else self._lines
+        self._write(lines(stamped), stamped.time)
 
     def opening(self, pipeline: str, doing: Sequence[str], now: float) -> None:
         """Write the first line, and what is done, before the run has started."""
         self._write((*self._title(__version__, pipeline), *doing), now)
 
-    def _write(self, told: Iterable[str], now: float) -> None:
+    def _write(self, texts: Iterable[str], now: float) -> None:
         if self._began is None:
             self._began = now
-        lines = [for_ci_log(for_line(line)) for line in told]
+        lines = [for_ci_log(for_line(line)) for line in texts]
         if lines:
             elapsed = f"[{now - self._began:7.2f}s] "
             self._out.write("".join(f"{elapsed}{line}\n" for line in lines))
             self._out.flush()
 
-    def close(self) -> None:
-        """Nothing is buffered."""
-
     def _lines(self, stamped: Stamped) -> Iterator[str]:  # ruff: ignore[complex-structure, too-many-branches] - a union
         event = stamped.event
         if isinstance(event, JournalOnly):
             return
-        at = _at(event.place)
+        where = [part for part in (event.place.step, event.place.item) if part is not None]
+        at = f"{' '.join(where)}: " if where else ""
         match event:
             case RunStarted():
                 yield from self._title(event.aish, event.pipeline)
@@ -156,12 +147,12 @@ class Plain:
                 )
                 yield f"{at}tool {called}: {event.verdict} ({event.rule})"
             case ApprovalAsked():
-                yield f"{at}{self._questions.asked(event)}"
+                yield f"{at}{self._questions.add(event)}"
             case ApprovalAnswered():
-                yield f"{at}{self._questions.answered(event)}"
+                yield f"{at}{self._questions.remove(event)}"
             case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
-                if said := control_text(event):
-                    yield f"{at}{said}"
+                if text := control_text(event):
+                    yield f"{at}{text}"
             case ToolFinished():
                 yield _tool_finished(event, at)
             case TextWithdrawn():
@@ -192,21 +183,16 @@ class Plain:
             case _:
                 assert_never(event)
 
-    def _forget(self, told: str) -> None:
-        """Print no hint again that is the beginning of one."""
-        for hint in [one for one in self._approving if told.startswith(one)]:
-            del self._approving[hint]
-
     def _title(self, aish: str, pipeline: str) -> Iterator[str]:
         if not self._is_titled:
             self._is_titled = True
             yield f"aish {aish}: {pipeline}"
 
     def _in_item(self, stamped: Stamped) -> Iterator[str]:
-        found = self._batches.take(stamped.event, stamped.time)
-        if found is not None and isinstance(stamped.event, ItemStarted | ItemFinished):
-            yield from self._items.lines(*found, stamped.time)
-        elif found is not None:
+        batch = self._batches.take(stamped.event, stamped.time)
+        if batch is not None and isinstance(stamped.event, ItemStarted | ItemFinished):
+            yield from self._items.lines(*batch, stamped.time)
+        elif batch is not None:
             yield from self._lines(stamped)
 
     def _batch_finished(self, event: StepFinished) -> Iterator[str]:
@@ -217,17 +203,16 @@ class Plain:
                 yield f"{batch.step}: {count:,} more of `{code}`"
 
     def _run_finished(self, event: RunFinished) -> Iterator[str]:
-        self._forget(event.exit.hint or "")
         for denial, count in event.denials.items():
             yield f"denied: {denial}" + (f" ({count:,} times)" if count > 1 else "")
-            yield from (f"hint: {hint}" for hint, tool in self._approving.items() if tool == denial)
+            yield from (f"hint: {hint}" for hint in self._approving.of(denial))
         if self._annotations:
             from aish.output.result import annotation_rows
 
             yield from (row for row, _ in annotation_rows(self._annotations))
         if event.exit.code:
             yield from exit_lines(event.exit)
-            yield from self._questions.closing(event)
+            yield from self._questions.lines_at_end(event)
             if event.exit.hint and event.exit.hint != self._hint:
                 yield f"hint: {event.exit.hint}"
         yield ", ".join(self._tally.parts(event))
@@ -237,8 +222,8 @@ def _run_started(event: RunStarted) -> Iterator[str]:
     for model in event.models:
         yield f"model {model.alias}: {model.model} at {model.origin}"
     for server in event.servers:
-        said = counted(server.tools, "tool") if server.state == "ready" else server.error
-        more = f", {shorten(said, _LONGEST)}" if said else ""
+        detail = counted(server.tools, "tool") if server.state == "ready" else server.error
+        more = f", {shorten(detail, _LONGEST)}" if detail else ""
         yield f"server {server.alias} ({server.transport}): {server.state}{more}"
     if event.cassette is not None:
         yield cassette_text(event.cassette)
@@ -265,7 +250,7 @@ def _answer(event: StepFinished, at: str) -> Iterator[str]:
     """The answer of a failed step, whose turns were only summarized."""
     answer = event.output if event.text else None
     if event.text and (answer is None or isinstance(answer, str)):
-        answer = structured(event.text)
+        answer = parse_structured(event.text)
     if not (answer is None or isinstance(answer, str)):
         from aish.output.formats.text import yaml_text
 
@@ -281,18 +266,13 @@ def _answer(event: StepFinished, at: str) -> Iterator[str]:
 
 def _turn_finished(event: TurnFinished, at: str) -> str:
     parts = [event.finish, tokens_text(event.usage), seconds_text(event.seconds)]
-    said = f": {shorten(event.text.strip(), _LONGEST)}" if event.text.strip() else ""
-    return f"{at}{event.model} answered ({', '.join(filter(None, parts))}){said}"
+    text = f": {shorten(event.text.strip(), _LONGEST)}" if event.text.strip() else ""
+    return f"{at}{event.model} answered ({', '.join(filter(None, parts))}){text}"
 
 
 def _tool_finished(event: ToolFinished, at: str) -> str:
     size = counted(len(event.content), "character")
-    said = size if event.kind == "ok" else shorten(event.content, _LONGEST)
-    kept = f", whole in {event.full}" if event.full else ""
+    text = size if event.kind == "ok" else shorten(event.content, _LONGEST)
+    file_text = f", whole in {event.full}" if event.full else ""
     took = seconds_text(event.seconds)
-    return f"{at}tool {event.tool}: {call_status(event)}, {took}{kept}: {said}"
-
-
-def _at(place: Place) -> str:
-    where = [part for part in (place.step, place.item) if part is not None]
-    return f"{' '.join(where)}: " if where else ""
+    return f"{at}tool {event.tool}: {call_status(event)}, {took}{file_text}: {text}"

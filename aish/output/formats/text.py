@@ -9,10 +9,11 @@ JSON values as readable YAML 1.2: `outputs` on stdout.
 `--format text` of a run whose last step has items: the text of each, in the order of the items.
 """
 
+import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from json.encoder import encode_basestring
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from aish.core.events import (
     RunFinished,
@@ -27,6 +28,7 @@ from aish.core.json import JsonValue, json_text, safe_json
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted
 from aish.core.text import for_ci_log, for_terminal, safe_utf8
+from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, Row
 
 _PLAIN = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
@@ -75,7 +77,7 @@ def _scalar(value: JsonValue) -> str:
 
 
 def _is_literal(text: str) -> bool:
-    """Whether a `|` block represents exactly this."""
+    """Return true if a `|` block represents exactly this."""
     body = text.removesuffix("\n")
     return (
         "\n" in body
@@ -89,7 +91,7 @@ def _is_literal(text: str) -> bool:
 
 @frozen
 class Manner:
-    """How untrusted text is sanitized for stdout; some ways need whole lines."""
+    """The way in which untrusted text is sanitized for stdout; some ways need whole lines."""
 
     clean: Callable[[str], str]
     whole_lines: bool = False
@@ -103,7 +105,7 @@ DATA = Manner(safe_utf8)
 def manner_of(mode: int, environ: Mapping[str, str], *, is_terminal: bool) -> Manner:
     """The manner for a stream with file mode `mode`.
 
-    In a CI job commands are read from stdout (B13); text written to a file is not changed.
+    In a CI job commands are read from stdout; text written to a file is not changed.
     """
     if is_terminal:
         return TERMINAL
@@ -111,7 +113,17 @@ def manner_of(mode: int, environ: Mapping[str, str], *, is_terminal: bool) -> Ma
     return CI_LOG if in_ci and not stat.S_ISREG(mode) else DATA
 
 
-def accepted_text(step: StepFinished) -> str | None:
+def manner_for(out: BinaryIO | TextIO) -> Manner:
+    """The manner of writing untrusted text: unchanged to a file, sanitized for people."""
+    try:
+        mode, terminal = os.fstat(out.fileno()).st_mode, out.isatty()
+    except OSError:
+        # A buffer has no descriptor: it becomes a file.
+        return DATA
+    return manner_of(mode, os.environ, is_terminal=terminal)
+
+
+def text_of_answer(step: StepFinished) -> str | None:
     """The JSON value that a step answered with; `None` if its answer was rejected.
 
     An answer that matches its schema but fails the step's expectations is returned, too.
@@ -152,7 +164,6 @@ class FinalText:
         self._streamed: str | None = None
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write what this event adds to the answer."""
         match stamped.event:
             case TextDelta(place, text) if self.deltas and place.step == self._last_step:
                 self._turn += text
@@ -164,9 +175,14 @@ class FinalText:
                 self._end_turn()
             case StepFinished() as step if step.place.step == self._last_step:
                 self._end_turn()
-                self._text = accepted_text(step) if self._structured else step.text
+                self._text = text_of_answer(step) if self._structured else step.text
             case RunFinished() as finished:
-                self._finish(finished)
+                self._end_turn()
+                if self._outputs:
+                    if finished.outputs is not None:
+                        self._put(yaml_text(finished.outputs))
+                elif self._text and self._text != self._streamed:
+                    self._put(self._text if self._text.endswith("\n") else f"{self._text}\n")
             case _:
                 pass
 
@@ -174,16 +190,8 @@ class FinalText:
         """End an unfinished line, as after an interrupt."""
         self._end_turn()
 
-    def _finish(self, finished: RunFinished) -> None:
-        self._end_turn()
-        if self._outputs:
-            if finished.outputs is not None:
-                self._put(yaml_text(finished.outputs))
-        elif self._text and self._text != self._streamed:
-            self._put(self._text if self._text.endswith("\n") else f"{self._text}\n")
-
     def _end_turn(self) -> None:
-        """What was written of a turn is a whole text, so end its line."""
+        """End the line of a turn: what was written of it is a whole text."""
         if not self._turn:
             return
         if not self._turn.endswith("\n"):
@@ -202,14 +210,13 @@ class FinalText:
         self._out.flush()
 
 
-class ItemTexts:
+class ItemTexts(Sink):
     """Writes the texts when the run has ended, each with a line end, without failed items.
 
     Must follow the results file, which it reads. `say` reports how many were left out.
     """
 
     name = "the answer"
-    deltas = False
 
     def __init__(
         self,
@@ -229,7 +236,6 @@ class ItemTexts:
         self._structured = structured
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write when the run has ended."""
         if not isinstance(stamped.event, RunFinished):
             return
         left_out = 0
@@ -242,9 +248,6 @@ class ItemTexts:
         if left_out:
             are = "is" if left_out == 1 else "are"
             self._say(f"note: {counted(left_out, 'item')} without a result {are} left out")
-
-    def close(self) -> None:
-        """Nothing is buffered."""
 
     def _put(self, text: str) -> None:
         whole = text if text.endswith("\n") else f"{text}\n"

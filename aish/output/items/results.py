@@ -1,4 +1,4 @@
-"""Results of items, one per line: `results.jsonl` in the folder of a run (B1, B4).
+"""Results of items, one per line: `results.jsonl` in the folder of a run.
 
 It is written after the journal: each line is made from events that were journaled before, in their
 order, so lines missing at its end are added when a resumed run replays these events. A retried item
@@ -48,7 +48,6 @@ class ItemsIndex:
         self._displaced: dict[str, dict[bytes, int]] = {}
 
     def put(self, step: str, index: int, offset: int) -> None:
-        """Store the offset of a line."""
         offsets = self._offsets.get(step)
         if offsets is None:
             offsets = self._offsets[step] = array("q")
@@ -57,15 +56,13 @@ class ItemsIndex:
         offsets[index] = offset
 
     def clear(self, step: str, index: int) -> None:
-        """Remove the line of an index."""
         self._offsets[step][index] = _NOWHERE
 
-    def displaced(self, step: str) -> dict[bytes, int]:
+    def lines_to_move(self, step: str) -> dict[bytes, int]:
         """Lines by key whose index belongs to another item now: they follow all others."""
         return self._displaced.setdefault(step, {})
 
     def count(self, step: str) -> int:
-        """The number of items of a step that have a line."""
         return sum(1 for _ in self.offsets(step))
 
     def put_loose(self, offset: int) -> None:
@@ -75,8 +72,8 @@ class ItemsIndex:
     def get(self, step: str, index: int) -> int | None:
         """The offset of the last line of an item."""
         offsets = self._offsets.get(step, ())
-        found = offsets[index] if index < len(offsets) else _NOWHERE
-        return None if found == _NOWHERE else found
+        offset = offsets[index] if index < len(offsets) else _NOWHERE
+        return None if offset == _NOWHERE else offset
 
     def offsets(self, step: str) -> Iterator[int]:
         """Offsets of the lines of a step, in the order of its items."""
@@ -84,7 +81,6 @@ class ItemsIndex:
         yield from self._displaced.get(step, {}).values()
 
     def steps(self) -> tuple[str, ...]:
-        """The steps that have lines, in the order of their first ones."""
         return tuple(self._offsets)
 
     def all_offsets(self) -> Iterator[int]:
@@ -105,6 +101,7 @@ _HEAD = lazy_pattern(
 )
 _BLOCK = 1 << 16
 _OWN = frozenset({"v", "seq", "step", "was"})
+_FAILED = (b'"status":"failed"', b'"status":"denied"')
 
 
 class ItemsFile:
@@ -125,16 +122,17 @@ class ItemsFile:
         self._places: dict[str, dict[bytes, int]] = {}
         self._values: dict[Place, JsonValue] = {}
         self._given: dict[str, frozenset[Literal["item", "key"]]] = {}
+        self._failed: set[tuple[bytes, bytes]] = set()
+        """Steps and keys of items that an earlier part has left failed: they may run again."""
         self._superseded = False
         self._ended = False
         self._size = 0
         self._find_lines()
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write the line of an item that has ended."""
         match stamped.event:
-            case StepStarted(place=Place(step=str(step)), given=given):
-                self._given[step] = frozenset(given)
+            case StepStarted(place=Place(step=str(step)), given=inputs):
+                self._given[step] = frozenset(inputs)
             case ItemStarted(place=place, value=value):
                 self._values[place] = value
             case ItemFinished() as finished:
@@ -156,12 +154,14 @@ class ItemsFile:
         """If the run has ended well, reduce to one line per item; close the file."""
         try:
             if self._superseded and self._ended and self._path is not None:
-                self._compact(self._path)
+                from aish.system.files import atomic_pieces
+
+                lines = (self._line(offset) + b"\n" for offset in self._index.all_offsets())
+                atomic_pieces(self._path, lines)
         finally:
             os.close(self._descriptor)
 
     def count(self, step: str) -> int:
-        """The number of items of a step that have results."""
         return self._index.count(step)
 
     def clear(self) -> None:
@@ -176,10 +176,9 @@ class ItemsFile:
         self._superseded, self._size, self.last = False, 0, 0
 
     def steps(self) -> tuple[str, ...]:
-        """The steps whose items have results."""
         return self._index.steps()
 
-    def given(self, step: str) -> frozenset[Literal["item", "key"]]:
+    def parts_from_input(self, step: str) -> frozenset[Literal["item", "key"]]:
         """The parts of a step's items that came with the input, as far as known so far."""
         return self._given.get(step, frozenset())
 
@@ -193,7 +192,7 @@ class ItemsFile:
             OSError: a line is damaged.
         """
         for offset in self._index.offsets(step):
-            yield _parsed(self._line(offset))
+            yield _parse(self._line(offset))
 
     def row(self, step: str, index: int) -> Row | None:
         """The result of one item, if it has one.
@@ -202,7 +201,7 @@ class ItemsFile:
             OSError: its line is damaged.
         """
         offset = self._index.get(step, index)
-        return None if offset is None else _parsed(self._line(offset))
+        return None if offset is None else _parse(self._line(offset))
 
     def _append(self, stamped: Stamped, event: ItemFinished, value: JsonValue) -> None:
         if event.index >= MOST_ITEMS:
@@ -235,11 +234,11 @@ class ItemsFile:
         was = self._places_of(step).get(key)
         if was == event.index:
             return
-        displaced = self._index.displaced(step).get(key)
+        displaced = self._index.lines_to_move(step).get(key)
         offset = displaced if was is None else self._index.get(step, was)
         if offset is None:
             return
-        row = _parsed(self._line(offset))
+        row = _parse(self._line(offset))
         head = {name: row[name] for name in ("v", "seq", "step")}
         moved = {"seq": stamped.seq, "index": event.index, "was": row["index"]}
         self._write({**head, **moved, **{name: row[name] for name in row if name not in moved}})
@@ -263,15 +262,16 @@ class ItemsFile:
         older = self._index.get(step, index)
         other = None if older is None else self._head_at(older)[6]
         # `--force` resumes with items that have moved: each key keeps one line.
-        if head[5] or other not in {None, key} or step in self._places:
+        is_back = older is None and (head[2], key) in self._failed
+        if head[5] or other not in {None, key} or step in self._places or is_back:
             places = self._places_of(step)
             # The line there may have turned out to be an old one of an item that is elsewhere.
             older = self._index.get(step, index)
             if older is not None and other is not None and other != key:
                 # The results of items that are there no more are kept.
-                self._index.displaced(step)[other] = older
+                self._index.lines_to_move(step)[other] = older
                 places.pop(other, None)
-            self._superseded |= self._index.displaced(step).pop(key, None) is not None
+            self._superseded |= self._index.lines_to_move(step).pop(key, None) is not None
             if places.get(key, index) != index:
                 self._index.clear(step, places[key])
                 self._superseded = True
@@ -309,6 +309,8 @@ class ItemsFile:
                     os.ftruncate(self._descriptor, self._size)
                     return
                 self._size += len(line)
+                if any(status in line for status in _FAILED) and (head := _HEAD.match(line)):
+                    self._failed.add((head[2], head[6]))
 
     def _line(self, offset: int) -> bytes:
         pieces: list[bytes] = []
@@ -320,13 +322,6 @@ class ItemsFile:
             pieces.append(piece)
             offset += len(piece)
         return b"".join(pieces)
-
-    def _compact(self, path: Path) -> None:
-        """Replace this file by one with only the last line of each item."""
-        from aish.system.files import atomic_pieces
-
-        lines = (self._line(offset) + b"\n" for offset in self._index.all_offsets())
-        atomic_pieces(path, lines)
 
 
 def open_items_file(folder: Path | None) -> ItemsFile:
@@ -361,7 +356,7 @@ def public(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _OWN}
 
 
-def _parsed(line: bytes) -> Row:
+def _parse(line: bytes) -> Row:
     try:
         row: Row = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -3,12 +3,12 @@
 In the order of the items, whichever ended first, and in constant memory: the rows are read twice,
 for the columns and for the cells.
 
-Values as cells of CSV, which people open in spreadsheets (X2).
+Values as cells of CSV, which people open in spreadsheets.
 
 A spreadsheet reads a cell that begins with `=`, `+`, `-` or `@` as a formula, quoted or not. Such a
 text is prefixed with an apostrophe, which spreadsheets read as "this is text"; so is one that
-begins with apostrophes followed by such a character, which makes the reverse (`unguarded`) exact.
-Numbers are not changed.
+begins with apostrophes followed by such a character, which makes the reverse (`unguard_text`)
+exact. Numbers are not changed.
 
 `-o results.csv`: the results of a step's items, written after the step has run.
 """
@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
 def cell(value: JsonValue, *, guard: bool = True) -> str:
-    """One value: text unchanged but for the guard, null as nothing, the rest as JSON.
+    """Return a value: text unchanged but for the guard, null as nothing, the rest as JSON.
 
     Text from the input needs no guard: it is returned as it came.
     """
@@ -46,21 +46,21 @@ def cell(value: JsonValue, *, guard: bool = True) -> str:
         return ""
     if isinstance(value, str):
         text = safe_utf8(value).replace("\0", "\ufffd")
-        return guarded(text) if guard else text
+        return guard_text(text) if guard else text
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     return json_text(value)
 
 
-def guarded(text: str) -> str:
+def guard_text(text: str) -> str:
     """The text, guarded so that no spreadsheet reads it as a formula."""
     if _FORMULA.match(text) is None or _NUMBER.fullmatch(text):
         return text
     return f"'{text}"
 
 
-def unguarded(text: str) -> str:
-    """The text that was given to `guarded`."""
+def unguard_text(text: str) -> str:
+    """The text that was given to `guard_text`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
@@ -81,7 +81,7 @@ _BLOCK = 1 << 16
 
 
 def jsonl_pieces(rows: Rows, raw: Raw = ALL_RAW) -> Iterator[bytes]:
-    """One object per line; no program reads any of it as a formula."""
+    """Yield an object per line; no program reads any of it as a formula."""
     del raw
     for row in rows():
         yield f"{json_text(public(row))}\n".encode()
@@ -104,20 +104,20 @@ def csv_pieces(rows: Rows, raw: Raw = frozenset(), delimiter: str = ",") -> Iter
     last = [_free("text", "output", taken)] if text else outputs.header(taken)
     buffer = StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n", delimiter=delimiter)
-    said = [cell(name, guard=result) for name in last]
-    writer.writerow(["key", *own, "status", "error", *said])
+    cells = [cell(name, guard=result) for name in last]
+    writer.writerow(["key", *own, "status", "error", *cells])
     for row in rows():
         own = [cell(row["key"], guard="key" not in raw)]
         own += [cell(value, guard=item) for value in items.cells(row["item"])]
         answer = [row["text"]] if text else outputs.cells(row["output"])
-        said = [
+        cells = [
             cell(value, guard=result)
             for value in (row["error"] and row["error"]["message"], *answer)
         ]
-        writer.writerow([*own, row["status"], *said])
+        writer.writerow([*own, row["status"], *cells])
         if buffer.tell() > _BLOCK:
-            yield _emptied(buffer)
-    yield _emptied(buffer)
+            yield _drain(buffer)
+    yield _drain(buffer)
 
 
 WRITERS: Mapping[str, Writer] = {
@@ -149,11 +149,10 @@ class _Columns:
 
     def header(self, taken: set[str]) -> list[str]:
         """The column names, distinct from those `taken`, to which they are added."""
-        wanted = tuple(self.names) if self.flat else (self.name,)
-        return [_free(name, self.name, taken) for name in wanted]
+        names = tuple(self.names) if self.flat else (self.name,)
+        return [_free(name, self.name, taken) for name in names]
 
     def cells(self, value: JsonValue) -> list[JsonValue]:
-        """The cells of a value."""
         if not self.flat:
             return [value]
         return (
@@ -171,7 +170,7 @@ def _free(name: str, prefix: str, taken: set[str]) -> str:
     return name
 
 
-def _emptied(buffer: StringIO) -> bytes:
+def _drain(buffer: StringIO) -> bytes:
     text = buffer.getvalue()
     buffer.seek(0)
     buffer.truncate()
@@ -192,7 +191,7 @@ _CUT_OFF = frozenset(
 
 
 def came_through(end: StepFinished) -> bool:
-    """Whether a step processed all of its items, whatever their status."""
+    """Return true if a step processed all of its items, whatever their status."""
     code = None if end.error is None else end.error.code
     return code != "run_ended" if end.status == "skipped" else code in {None, "items"}
 
@@ -207,7 +206,7 @@ def write_table(items: ItemsFile, step: str, path: Path, raw: Raw | None = None)
         OSError: it cannot be written.
     """
     writer = WRITERS[path.suffix.lower()]
-    known = items.given(step) if raw is None else raw
+    known = items.parts_from_input(step) if raw is None else raw
     atomic_pieces(path, writer(partial(items.rows, step), known), shared=True)
 
 
@@ -221,13 +220,13 @@ def step_of(steps: Sequence[str], wanted: str | None, where: str | None = None) 
     if wanted is not None:
         if wanted in steps:
             return wanted
-        said = f"no step `{wanted}` has items"
-        raise UsageError(said, where=f"--step {wanted}", hint=f"steps that have: {names}")
+        message = f"no step `{wanted}` has items"
+        raise UsageError(message, where=f"--step {wanted}", hint=f"steps that have: {names}")
     if not steps:
         raise UsageError("there are no items", where=where)
     if len(steps) > 1:
-        said = f"several steps have items: {names}"
-        raise UsageError(said, where=where, hint="`--step ID` selects one")
+        message = f"several steps have items: {names}"
+        raise UsageError(message, where=where, hint="`--step ID` selects one")
     return steps[0]
 
 
@@ -260,7 +259,6 @@ class ItemsExporter:
         self._through = True
 
     def __call__(self, stamped: Stamped) -> None:
-        """Write when the run has ended."""
         event = stamped.event
         if isinstance(event, StepFinished) and event.place == Place(self._step):
             self._through = came_through(event)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aish.core.text import for_terminal
 from aish.output.live_text import Cleaner
 from aish.output.markdown.blocks import Block, Blocks
-from aish.output.rows import folded, spans
+from aish.output.rows import fold, spans
 from aish.output.screen import Screen
 from aish.output.style import cells
 
@@ -46,7 +46,7 @@ class PartialMarkdown:
         *whole, last = spans(rest, width)
         self._rows += [rest[start:end] for start, end in whole]
         self._at += last[0]
-        rows = [*self._rows, _settled(rest[last[0] :], width).rstrip(" ")]
+        rows = [*self._rows, _without_last_word(rest[last[0] :], width).rstrip(" ")]
         if narrower:
             # The window may become narrower still.
             self._first = len(rows) - 1
@@ -55,7 +55,7 @@ class PartialMarkdown:
         return rows[self._first :] if self._first or not gap else ["", *rows]
 
 
-def _settled(row: str, width: int) -> str:
+def _without_last_word(row: str, width: int) -> str:
     """A row without an unfinished word near the margin, which may still move to the next row."""
     if row.endswith(" ") or cells(row) * _MARGIN < width * (_MARGIN - 1):
         return row
@@ -77,49 +77,43 @@ class MarkdownAnswer:
         screen.pin(self._tail)
 
     def feed(self, text: str) -> None:
-        """Draw the blocks that are complete."""
         self._screen.rest()
         if blocks := self._blocks.feed(text):
-            self._screen.instead("".join([self._drawn(block) for block in blocks]))
+            self._screen.instead("".join([self._draw(block) for block in blocks]))
 
     def end(self) -> None:
-        """Draw what is left."""
-        if shown := [self._drawn(block) for block in self._blocks.end()]:
-            self._screen.instead("".join(shown))
+        if rows := [self._draw(block) for block in self._blocks.end()]:
+            self._screen.instead("".join(rows))
         self.drop()
 
     def drop(self) -> None:
-        """Remove the incomplete block."""
         self._screen.pin(None)
         self._screen.end_line()
 
-    def _drawn(self, block: Block) -> str:
+    def _draw(self, block: Block) -> str:
         gap = "\n" if block.gap else ""
         paint = self._look.paint
         match block.kind:
             case "text" | "item":
                 return gap + "".join(f"{line}\n" for line in self._markdown(block))
             case "label":
-                said = f"{_indent(block)}{self._look.glyphs.rule * 2} {block.text}"
-                return f"{gap}{paint('dim', said)}\n"
+                text = f"{_indent(block)}{self._look.glyphs.rule * 2} {block.text}"
+                return f"{gap}{paint('dim', text)}\n"
             case "code":
                 # Not folded, so that it can be copied.
                 return f"{gap}{_indent(block)}{paint('cyan', block.text) if block.text else ''}\n"
             case "command":
                 return f"{gap}{paint('bold', block.text)}\n"
             case "long":
-                return gap + self._long(block)
+                start = "" if self._is_long else " " * block.indent
+                self._is_long = block.text != "\n"
+                return gap + start + self._cleaner.piece(block.text)
 
     def _markdown(self, block: Block) -> Sequence[str]:
         # At the first block: importing rich takes as long as some requests.
-        from aish.output.markdown.render import drawing_for
+        from aish.output.markdown.render import get_drawing
 
-        return drawing_for(self._look).lines(block, self._screen.width)
-
-    def _long(self, block: Block) -> str:
-        start = "" if self._is_long else " " * block.indent
-        self._is_long = block.text != "\n"
-        return start + self._cleaner.piece(block.text)
+        return get_drawing(self._look).lines(block, self._screen.width)
 
     def _tail(self, width: int, height: int) -> Sequence[str]:
         """The end of the incomplete block, as it was written."""
@@ -129,10 +123,10 @@ class MarkdownAnswer:
         most = max(1, height // _SHARE)
         if self._blocks.in_code:
             recent = for_terminal(text[-width * most :].removesuffix("\r"))
-            rows = folded(recent, width - 1 - len(_INDENT))
+            rows = fold(recent, width - 1 - len(_INDENT))
             return [_INDENT + row for row in rows[-most:]]
-        shown = for_terminal(text.removesuffix("\r"))
-        return self._unended.rows(shown, width, most, gap=self._blocks.has_gap)
+        line = for_terminal(text.removesuffix("\r"))
+        return self._unended.rows(line, width, most, gap=self._blocks.has_gap)
 
 
 def _indent(block: Block) -> str:

@@ -15,11 +15,12 @@ from aish.output.live_text import Line, LineAssembler
 
 _FENCE = re.compile(r"^( *)(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?: |$)")
-_UNDERLINE = re.compile(r"^ {0,3}(?:=+|-+) *$")
+_UNDERLINE = re.compile(r"(?:=+|-+)$")
 _RULE = re.compile(r"^ {0,3}([-*_])(?: *\1){2,} *$")
 _ITEM = re.compile(r"^( *)([-*+]|\d{1,9}[.)])(?: +(.*)|$)")
 _QUOTE = re.compile(r"^ {0,3}>")
 _TABLE_RULE = re.compile(r"^ {0,3}\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$")
+_SIGN = re.compile(r"[-=*_+#>`~]|\d+[.)]")
 _CODE_INDENT = 4
 _MOST_CHARACTERS = 16_384
 _MOST_LINES = 200
@@ -67,17 +68,17 @@ class Blocks:
 
     @property
     def has_gap(self) -> bool:
-        """Whether an empty line precedes the pending text."""
+        """True if an empty line precedes the pending text."""
         return self._gap and self._begun
 
     @property
     def in_code(self) -> bool:
-        """Whether the text continues within a fence."""
+        """True if the text continues within a fence."""
         return self._fence is not None
 
     def feed(self, text: str) -> Sequence[Block]:
         """The blocks that `text` completes."""
-        if self._lines.held(text):
+        if self._lines.hold(text):
             return ()
         return [block for line in self._lines.feed(text) for block in self._take(line)]
 
@@ -85,7 +86,7 @@ class Blocks:
         """The rest, at the end of the text."""
         for line in self._lines.end():
             yield from self._take(line)
-        yield from self._ended()
+        yield from self._end_block()
 
     def _take(self, line: Line) -> Iterator[Block]:
         if line.part == "whole":
@@ -93,8 +94,8 @@ class Blocks:
             yield from self._in_fence(text) if self._fence else self._line(text)
             return
         if line.part == "first":
-            yield from self._ended()
-            yield self._made("long", line.text, _CODE_INDENT if self._fence else 0)
+            yield from self._end_block()
+            yield self._make_block("long", line.text, _CODE_INDENT if self._fence else 0)
         else:
             yield Block("long", "\n" if line.part == "end" else line.text)
 
@@ -108,52 +109,67 @@ class Blocks:
             self._fence = None
             return
         start = len(line) - len(line.lstrip(" "))
-        yield self._made("code", line[min(indent, start) :], indent)
+        yield self._make_block("code", line[min(indent, start) :], indent)
 
     def _line(self, line: str) -> Iterator[Block]:
         text = line.expandtabs(4) if "\t" in line else line
         if not text.strip():
-            yield from self._ended()
+            yield from self._end_block()
             self._gap = True
         elif self._is_full(text):
-            yield from self._continued(line)
-        elif (fence := _FENCE.match(text)) is not None:
-            yield from self._ended()
-            self._fence = (len(fence[1]), fence[2])
-            if label := fence[3].strip():
-                yield self._made("label", label, len(fence[1]))
+            yield from self._continue_block(line)
+        elif (fence := _FENCE.match(text)) is not None and self._deeper(text) < _CODE_INDENT:
+            yield from self._end_block()
+            yield from self._begin_code(fence, len(fence[1]))
         elif line.startswith("CMD: "):
             # Markdown would remove characters from it.
-            yield from self._ended()
-            yield self._made("command", line)
+            yield from self._end_block()
+            yield self._make_block("command", line)
         else:
             yield from self._text_line(text)
 
+    def _begin_code(self, fence: re.Match[str], indent: int) -> Iterator[Block]:
+        self._fence = (indent, fence[2])
+        if label := fence[3].strip():
+            yield self._make_block("label", label, indent)
+
+    def _deeper(self, line: str) -> int:
+        """Return how much more a line is indented than the text of the item it may belong to."""
+        return len(line) - len(line.lstrip(" ")) - (self._content or 0)
+
     def _text_line(self, line: str) -> Iterator[Block]:
-        if self._mode == "text" and _UNDERLINE.match(line):
-            self._add(line)
-            yield from self._ended()
+        deeper = self._deeper(line)
+        is_inside = self._mode == "text" or (self._mode == "item" and deeper >= 0)
+        if is_inside and _UNDERLINE.match(line.strip(" ")) and deeper < _CODE_INDENT:
+            self._add(line.strip(" "))
+            yield from self._end_block()
         elif _HEADING.match(line) or _RULE.match(line):
-            yield from self._ended()
+            yield from self._end_block()
             self._content = None
             self._gap = True
-            yield self._made("text", line.strip())
+            yield self._make_block("text", line.strip())
         elif (item := _ITEM.match(line)) is not None and self._is_item(item):
-            yield from self._ended()
-            self._begin("item", item[3] or "", len(item[1]), item[2])
+            yield from self._end_block()
+            fence = _FENCE.match(item[3] or "")
+            self._begin("item", "" if fence else item[3] or "", len(item[1]), item[2])
             self._content = item.start(3) if item[3] else item.end(2) + 1
+            if fence is not None:
+                yield from self._end_block()
+                yield from self._begin_code(fence, self._content)
         elif _QUOTE.match(line):
             if self._mode != "quote":
-                yield from self._ended()
+                yield from self._end_block()
                 self._begin("quote", line.strip(" "), 0)
             else:
                 self._add(line.strip(" "))
         elif self._mode:
-            self._add(line.strip(" "))
+            # What is indented so much begins nothing.
+            is_text = deeper >= _CODE_INDENT and _SIGN.match(line.strip(" "))
+            self._add(f"    {line.strip(' ')}" if is_text else line.strip(" "))
         else:
-            yield from self._beginning(line)
+            yield from self._begin_block(line)
 
-    def _beginning(self, line: str) -> Iterator[Block]:
+    def _begin_block(self, line: str) -> Iterator[Block]:
         """The beginning of a paragraph, or of indented code."""
         text = line.lstrip(" ")
         indent = len(line) - len(text)
@@ -161,12 +177,11 @@ class Blocks:
             self._content = None
         code = _CODE_INDENT + (self._content or 0)
         if indent >= code:
-            yield self._made("code", line[code:], self._content or 0)
+            yield self._make_block("code", line[code:], self._content or 0)
         else:
             self._begin("text", text, 0 if self._content is None else indent)
 
     def _is_item(self, item: re.Match[str]) -> bool:
-        """Whether what looks like an item is one here."""
         if self._content is not None:
             return True
         if self._mode:
@@ -177,12 +192,12 @@ class Blocks:
         lines = len(self._block)
         return lines > 0 and (self._size + len(line) > _MOST_CHARACTERS or lines >= _MOST_LINES)
 
-    def _continued(self, line: str) -> Iterator[Block]:
+    def _continue_block(self, line: str) -> Iterator[Block]:
         """A block that is too big continues in another one; a table repeats its head."""
         mode, indent = self._mode, self._indent
         is_table = len(self._block) > 1 and _TABLE_RULE.match(self._block[1]) is not None
         head = "\n".join(self._block[:2])
-        yield from self._ended()
+        yield from self._end_block()
         if is_table and len(head) < _LONGEST_HEAD:
             self._begin(mode, head, indent)
             self._add(line)
@@ -199,17 +214,17 @@ class Blocks:
         self._block.append(line)
         self._size += len(line)
 
-    def _ended(self) -> Iterator[Block]:
+    def _end_block(self) -> Iterator[Block]:
         if not self._mode:
             return
         kind: Kind = "item" if self._mode == "item" else "text"
-        text = "\n".join(self._block)
+        text = "\n".join(self._block).removeprefix("\n")
         self._mode = ""
         self._block = []
         self._size = 0
-        yield self._made(kind, text, self._indent, self._marker)
+        yield self._make_block(kind, text, self._indent, self._marker)
 
-    def _made(self, kind: Kind, text: str, indent: int = 0, marker: str = "") -> Block:
+    def _make_block(self, kind: Kind, text: str, indent: int = 0, marker: str = "") -> Block:
         block = Block(kind, text, indent, marker, gap=self._gap and self._begun)
         self._gap = False
         self._begun = True

@@ -9,7 +9,6 @@ used, for it drops what it does not know and takes four times as long.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
@@ -19,8 +18,8 @@ from markdown_it.tree import SyntaxTreeNode
 from aish.core.frozen import frozen
 from aish.core.text import for_terminal
 from aish.output.markdown.blocks import Block
-from aish.output.rows import folded, spans
-from aish.output.style import ASCII, Look, cells, without_styles
+from aish.output.rows import GAP, Side, column_rows, fold, spans
+from aish.output.style import ASCII, Look, cells
 
 
 @frozen
@@ -37,10 +36,10 @@ def rows(runs: Sequence[Run], width: int) -> list[str]:
     placed = list(spans(text, width))
     if all(not run.codes for run in runs):
         return [text[start:end] for start, end in placed]
-    return list(_painted(runs, placed))
+    return list(_paint_rows(runs, placed))
 
 
-def _painted(runs: Sequence[Run], placed: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _paint_rows(runs: Sequence[Run], placed: Sequence[tuple[int, int]]) -> Iterator[str]:
     at = index = 0
     for start, end in placed:
         row: list[str] = []
@@ -80,10 +79,10 @@ def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[R
             case "image":
                 yield Run(for_terminal(f"[{node.content}] ({_lead(node, 'src')})"), codes)
             case "link":
-                said = list(_runs(node.children, look, codes))
-                yield from said
+                children = list(_runs(node.children, look, codes))
+                yield from children
                 lead = for_terminal(_lead(node, "href"))
-                if lead != "".join(run.text for run in said):
+                if lead != "".join(run.text for run in children):
                     yield Run(f" ({lead})", codes)
             case _ if node.children:
                 yield from _runs(node.children, look, inner)
@@ -99,10 +98,8 @@ def _lead(node: SyntaxTreeNode, name: str) -> str:
     return f'{lead} "{title}"' if title else lead
 
 
-Side = Literal["left", "center", "right"]
 Cell = Sequence[Run]
 
-_GAP = "  "
 _SIDES: Mapping[object, Side] = {"text-align:right": "right", "text-align:center": "center"}
 
 
@@ -116,49 +113,31 @@ def table_rows(
 ) -> Iterator[str]:
     """The table, its head first; what does not fit into a cell is folded."""
     needed = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    widths = _shared(needed, width - len(_GAP) * (len(sides) - 1))
+    widths = _share_width(needed, width - len(GAP) * (len(sides) - 1))
     head, *body = lines
     bold = [[Run(run.text, f"1;{run.codes}".rstrip(";")) for run in cell] for cell in head]
-    yield from _line(bold if look.color else head, sides, widths)
-    yield look.paint("dim", _GAP.join(look.glyphs.rule * one for one in widths))
+    yield from column_rows(list(map(rows, bold if look.color else head, widths)), widths, sides)
+    yield look.paint("dim", GAP.join(look.glyphs.rule * column for column in widths))
     is_tall = any(need > have for need, have in zip(needed, widths, strict=True))
     for number, line in enumerate(body):
         if is_tall and number:
             # Between lines that may be folded only an empty one marks where the next begins.
             yield ""
-        yield from _line(line, sides, widths)
-
-
-def _line(line: Sequence[Cell], sides: Sequence[Side], widths: Sequence[int]) -> Iterator[str]:
-    drawn = list(map(rows, line, widths))
-    for number in range(max(map(len, drawn))):
-        parts = (
-            _padded(column[number] if number < len(column) else "", side, width)
-            for column, side, width in zip(drawn, sides, widths, strict=True)
-        )
-        yield _GAP.join(parts).rstrip(" ")
-
-
-def _padded(text: str, side: Side, width: int) -> str:
-    left = max(0, width - cells(without_styles(text)))
-    if side == "right":
-        return " " * left + text
-    before = left // 2 if side == "center" else 0
-    return " " * before + text + " " * (left - before)
+        yield from column_rows(list(map(rows, line, widths)), widths, sides)
 
 
 def _width(cell: Cell) -> int:
     return max((cells(line) for line in "".join(run.text for run in cell).split("\n")), default=0)
 
 
-def _shared(needed: Sequence[int], width: int) -> Sequence[int]:
+def _share_width(needed: Sequence[int], width: int) -> Sequence[int]:
     """The width of each column: narrow ones have what they need, the others share the rest."""
-    given = [max(1, need) for need in needed]
+    widths = [max(1, need) for need in needed]
     left = width
-    for done, column in enumerate(sorted(range(len(given)), key=given.__getitem__)):
-        given[column] = min(given[column], max(1, left // (len(given) - done)))
-        left -= given[column]
-    return given
+    for done, column in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
+        widths[column] = min(widths[column], max(1, left // (len(widths) - done)))
+        left -= widths[column]
+    return widths
 
 
 _CODE_INDENT = "    "
@@ -177,12 +156,12 @@ _SECRET = re.compile(r"<secret:[^<>\s]+>")
 
 def _secret(state: StateInline, silent: bool) -> bool:  # ruff: ignore[boolean-type-hint-positional-argument] - the parser calls it so
     """Read the tag of a secret as text, whatever markup characters are in it."""
-    found = _SECRET.match(state.src, state.pos, state.posMax)
-    if found is None:
+    match = _SECRET.match(state.src, state.pos, state.posMax)
+    if match is None:
         return False
     if not silent:
-        state.push("text", "", 0).content = found.group()
-    state.pos = found.end()
+        state.push("text", "", 0).content = match.group()
+    state.pos = match.end()
     return True
 
 
@@ -202,33 +181,33 @@ class Drawing:
         """A paragraph or an item in lines of at most `width` cells, if they fit."""
         head = " " * min(block.indent, width // 2)
         if block.kind != "item":
-            return [head + row for row in self._drawn(block.text, width - len(head))]
+            return [head + row for row in self._draw(block.text, width - len(head))]
         marker = block.marker if block.marker[0].isdigit() else self._bullet
         tail = head + " " * (len(marker) + 1)
-        first, *others = self._drawn(block.text, width - len(tail)) or [""]
+        first, *others = self._draw(block.text, width - len(tail)) or [""]
         start = f"{head}{self._look.paint('yellow', marker)} {first}"
         return [start, *(tail + row for row in others)]
 
-    def _drawn(self, text: str, width: int) -> Sequence[str]:
+    def _draw(self, text: str, width: int) -> Sequence[str]:
         width = max(_NARROWEST, width)
         if not _MARKS.search(text):
             return rows([Run(text)], width)
         try:
-            drawn = self._parsed(text, width)
+            drawn = self._parse(text, width)
         except Exception:  # ruff: ignore[blind-except] - untrusted text never ends a session: it is shown as written
-            return folded(text, width)
+            return fold(text, width)
         return drawn
 
-    def _parsed(self, text: str, width: int) -> Sequence[str]:
+    def _parse(self, text: str, width: int) -> Sequence[str]:
         if not _BLOCKS.search(text):
             inline = SyntaxTreeNode(self._parser.parseInline(text)).children[0]
             return rows(inline_runs(inline.children, self._look), width)
         tokens = self._parser.parse(text)
         if any(token.level >= _DEEPEST for token in tokens):
-            return folded(text, width)
+            return fold(text, width)
         columns = _columns(tokens)
         if columns * _NARROWEST_COLUMN > width or (columns and _is_ragged(text, columns)):
-            return folded(text, width)
+            return fold(text, width)
         return list(self._rows(SyntaxTreeNode(tokens).children, width))
 
     def _rows(self, nodes: Sequence[SyntaxTreeNode], width: int) -> Iterator[str]:
@@ -246,7 +225,7 @@ class Drawing:
             case "inline":
                 yield from rows(inline_runs(node.children, self._look), width)
             case "heading":
-                yield from self._heading(node, width)
+                yield from self._draw_heading(node, width)
             case "hr":
                 yield paint("dim", glyphs.rule * width)
             case "fence" | "code_block":
@@ -264,7 +243,7 @@ class Drawing:
             case _:
                 yield from self._rows(node.children, width)
 
-    def _heading(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+    def _draw_heading(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
         level = int(node.tag[1:])
         style = "1;4" if level == 1 else "1"
         runs = [run for child in node.children for run in inline_runs(child.children, self._look)]
@@ -304,11 +283,11 @@ def _columns(tokens: Sequence[Token]) -> int:
 
 
 def _is_ragged(text: str, columns: int) -> bool:
-    """Whether a line may have more cells than the head; the parser would omit them."""
+    """Return true if a line may have more cells than the head; the parser would omit them."""
     return any(len(_BARS.findall(line.strip(" |"))) >= columns for line in text.split("\n"))
 
 
 @lru_cache(maxsize=4)
-def drawing_for(look: Look) -> Drawing:
+def get_drawing(look: Look) -> Drawing:
     """The drawing of a look: cached, for it is slow to make."""
     return Drawing(look)

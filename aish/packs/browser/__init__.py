@@ -1,1 +1,1 @@
-"""A headless Chromium as tools (K69-K74)."""
+"""A headless Chromium as tools."""

@@ -1,4 +1,4 @@
-"""The pack `browser`: ten tools on one page of a headless Chromium (K69-K74).
+"""The pack `browser`: ten tools on one page of a headless Chromium.
 
 The browser starts with the first call that needs it and ends with the run. Its connections go
 through the guard; what a page says is enclosed in marks. One call at a time: all share the page.
@@ -14,10 +14,10 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from aish.core.json import JsonValue
-from aish.core.pack_options import BrowserOptions
 from aish.core.phrases import shorten
 from aish.core.text import for_line, for_terminal
 from aish.core.tools import CALL_DEADLINE, Media
+from aish.packs.browser.browser_options import BrowserOptions
 from aish.packs.framework.pack import Bounds, Marks, Older, Pack, PackContext, PackServices, tool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import (
@@ -25,7 +25,7 @@ from aish.packs.tool_results import (
     NOTE_ROOM,
     Answer,
     count_that_fits,
-    enclosed,
+    enclose,
     head_that_fits,
 )
 from aish.system.task_group import task_group
@@ -60,7 +60,7 @@ Seconds = Annotated[int, Bounds(1, 120)]
 
 
 class Browser:
-    """What the tools share while the pack is open: at most one connection, with one page."""
+    """The state that the tools share: at most one connection, with one page."""
 
     def __init__(self, options: BrowserOptions, services: PackServices, tasks: TaskGroup) -> None:
         self.options, self.services, self._tasks = options, services, tasks
@@ -69,7 +69,6 @@ class Browser:
 
     @property
     def mask(self) -> Callable[[str], str]:
-        """What removes secrets from a text."""
         return self.services.mask
 
     def page(self) -> "Page":
@@ -82,18 +81,14 @@ class Browser:
             raise PackError("unavailable", _NOT_CONNECTED)
         return self.connection.current()
 
-    async def connected(self, debug_url: str, seconds: float) -> "BrowserConnection":
-        """The connection to the browser of an address, or to our own; made if there is none.
+    async def connect(self, debug_url: str, seconds: float) -> "BrowserConnection":
+        """The connection to the browser at an address, or to our own; it is opened if necessary."""
+        from aish.packs.browser.connection import parse_debug_url
 
-        Raises:
-            PackError: there is no such browser, or it may not be attached to.
-        """
-        from aish.packs.browser.connection import checked_debug_url
-
-        place = checked_debug_url(debug_url, self.options) if debug_url else None
-        found = self.connection
-        if found is not None and found.is_alive and found.place == place:
-            return found
+        place = parse_debug_url(debug_url, self.options) if debug_url else None
+        connection = self.connection
+        if connection is not None and connection.is_alive and connection.place == place:
+            return connection
         await self.disconnect()
         with anyio.move_on_after(seconds) as limit:
             self.connection = await self._tasks.start(self._live, place)
@@ -102,11 +97,11 @@ class Browser:
         return self.connection
 
     async def disconnect(self) -> bool:
-        """Close the browser, or leave the one that is attached; whether there was one."""
-        found, self.connection = self.connection, None
-        if found is None:
+        """Close the browser, or leave an attached one; return false without one."""
+        connection, self.connection = self.connection, None
+        if connection is None:
             return False
-        await found.close()
+        await connection.close()
         return True
 
     async def _live(
@@ -139,12 +134,12 @@ async def _lifespan(context: PackContext) -> AsyncGenerator[Browser]:
             tasks.cancel_scope.cancel()
 
 
-def _allowed(seconds: float) -> float:
+def _call_timeout(seconds: float) -> float:
     """The time of a call, within that of the step."""
     return max(min(seconds, CALL_DEADLINE.get() - anyio.current_time() - 1), 1)
 
 
-def _checked(selector: str, *, needed: bool = True) -> str:
+def _check_selector(selector: str, *, needed: bool = True) -> str:
     if (needed and not selector.strip()) or len(selector) > _LONGEST_SELECTOR:
         message = f"`selector` needs 1 to {_LONGEST_SELECTOR:,} characters"
         raise PackError("bad_arguments", message)
@@ -164,38 +159,30 @@ async def browser_connect(
     """Starts a browser, or attaches to one.
 
     Args:
-        browser: The open pack.
         debug_url: The debugging address of a running browser on this machine, such as
             `http://127.0.0.1:9222`; empty for a browser of our own.
         timeout_seconds: How long to wait for it.
     """
     async with browser.lock:
-        found = await browser.connected(debug_url, _allowed(timeout_seconds))
+        connection = await browser.connect(debug_url, _call_timeout(timeout_seconds))
         data: dict[str, JsonValue] = {
-            "browser": found.version,
-            "attached": found.attached,
-            "sandboxed": found.sandboxed,
+            "browser": connection.version,
+            "attached": connection.attached,
+            "sandboxed": connection.sandboxed,
         }
-    words = [f"{'attached to' if found.attached else 'started'} {found.version}"]
-    if found.attached:
+    words = [f"{'attached to' if connection.attached else 'started'} {connection.version}"]
+    if connection.attached:
         words.append("it has its user's cookies, and its connections do not go through the guard")
-    elif not found.sandboxed:
+    elif not connection.sandboxed:
         words.append("its pages are not in Chromium's sandbox, because this process is root")
     return Answer("; ".join(words), data)
 
 
-@tool(
-    _CLOSES,
-    result={"closed": "boolean"},
-    older={"webview_disconnect": Older()},
-)
+@tool(_CLOSES, result={"closed": "boolean"}, older={"webview_disconnect": Older()})
 async def browser_disconnect(browser: Browser) -> Answer:
     """Closes the browser.
 
     One that is attached goes on running; only our page in it is closed.
-
-    Args:
-        browser: The open pack.
     """
     async with browser.lock:
         closed = await browser.disconnect()
@@ -225,34 +212,33 @@ async def browser_navigate(
     Connects by itself. An address that answers with an error is a page too: see `status`.
 
     Args:
-        browser: The open pack.
         url: The address, which begins with `https://` or `http://`, or `about:blank`.
         wait: `load` waits until all of the page is loaded, `none` for its beginning only.
         timeout_seconds: How long to wait, for the start of the browser too.
     """
-    from aish.packs.browser.connection import checked_url
+    from aish.packs.browser.connection import parse_page_url
 
-    target = checked_url(url, _LONGEST_URL)
+    target = parse_page_url(url, _LONGEST_URL)
     async with browser.lock:
-        deadline = anyio.current_time() + _allowed(timeout_seconds)
-        found = browser.connection
-        if found is None or not found.is_alive:
-            found = await browser.connected("", deadline - anyio.current_time())
+        deadline = anyio.current_time() + _call_timeout(timeout_seconds)
+        connection = browser.connection
+        if connection is None or not connection.is_alive:
+            connection = await browser.connect("", deadline - anyio.current_time())
         left = max(deadline - anyio.current_time(), 0.1)
-        went = await found.navigate(target, waits=wait == "load", seconds=left)
-        shown = await _place(browser, found.current())
-        notes = found.take_notes()
+        went = await connection.navigate(target, waits=wait == "load", seconds=left)
+        location = await _place(browser, connection.current())
+        notes = connection.take_notes()
     if wait == "load" and not went.is_loaded:
         notes.append(f"not all of the page was loaded within {timeout_seconds} seconds")
     data: dict[str, JsonValue] = {
-        **shown,
+        **location,
         "status": went.status,
         "loaded": went.is_loaded,
         "notes": [*notes],
     }
-    lines = [f"title: {shown['title']}", f"status: {went.status}" if went.status else ""]
-    text = "\n".join([shown["url"], *filter(None, lines), *_noted(notes)])
-    return Answer(text, data, source=shown["url"])
+    lines = [f"title: {location['title']}", f"status: {went.status}" if went.status else ""]
+    text = "\n".join([location["url"], *filter(None, lines), *_note_lines(notes)])
+    return Answer(text, data, source=location["url"])
 
 
 @tool(
@@ -267,25 +253,24 @@ async def browser_click(browser: Browser, selector: str, timeout_seconds: Second
     Waits until it is visible and does not move, then for the page that the click leads to.
 
     Args:
-        browser: The open pack.
         selector: A CSS selector.
         timeout_seconds: How long to wait.
     """
     from aish.packs.browser import page_functions
 
-    _checked(selector)
+    _check_selector(selector)
     async with browser.lock:
         page = browser.page()
-        seconds = _allowed(timeout_seconds)
+        seconds = _call_timeout(timeout_seconds)
         deadline = anyio.current_time() + seconds
         at = await page.find(page_functions.CLICK, selector=selector, seconds=seconds)
         await page.click(at["x"], at["y"], deadline)
-        shown = await _place(browser, page)
+        location = await _place(browser, page)
         notes = _notes(browser)
-    data: dict[str, JsonValue] = {"url": shown["url"], "notes": [*notes]}
+    data: dict[str, JsonValue] = {"url": location["url"], "notes": [*notes]}
     clicked = f"clicked `{shorten(for_line(selector), _SHOWN)}`"
-    text = "\n".join([clicked, f"the page is {shown['url']}", *_noted(notes)])
-    return Answer(text, data, source=shown["url"])
+    text = "\n".join([clicked, f"the page is {location['url']}", *_note_lines(notes)])
+    return Answer(text, data, source=location["url"])
 
 
 @tool(
@@ -300,7 +285,6 @@ async def browser_type(
     """Types at the end of a field.
 
     Args:
-        browser: The open pack.
         selector: A CSS selector; the first match is typed into.
         text: What to type.
         clear: Whether to empty the field first.
@@ -308,15 +292,15 @@ async def browser_type(
     """
     from aish.packs.browser import page_functions
 
-    _checked(selector)
+    _check_selector(selector)
     if len(text) > _LONGEST_TEXT:
         raise PackError("bad_arguments", f"`text` has more than {_LONGEST_TEXT:,} characters")
     async with browser.lock:
         page = browser.page()
-        seconds = _allowed(_FIELD_SECONDS)
+        seconds = _call_timeout(_FIELD_SECONDS)
         deadline = anyio.current_time() + seconds
-        found = await page.find(page_functions.FOCUS, clear, selector=selector, seconds=seconds)
-        if found.get("end"):
+        field = await page.find(page_functions.FOCUS, clear, selector=selector, seconds=seconds)
+        if field.get("end"):
             await page.press("End", deadline)
         if clear and not text:
             await page.press("Backspace", deadline)
@@ -327,9 +311,9 @@ async def browser_type(
         place = await _place(browser, page)
         notes = _notes(browser)
     value = for_terminal(browser.mask(value))
-    shown = shorten(value, _SHOWN_TEXT)
+    excerpt = shorten(value, _SHOWN_TEXT)
     data: dict[str, JsonValue] = {"value": value, "notes": [*notes]}
-    lines = [f"the field has: {shown}", *_noted(notes)]
+    lines = [f"the field has: {excerpt}", *_note_lines(notes)]
     return Answer("\n".join(lines), data, source=place["url"])
 
 
@@ -360,50 +344,49 @@ async def browser_query(browser: Browser, selector: str = "", *, all: bool = Fal
     """Matching elements, or the page's text.
 
     Args:
-        browser: The open pack.
         selector: A CSS selector; empty for the visible text of the page.
         all: Whether to return up to 50 matches, and not only the first.
     """
     from aish.packs.browser import page_functions
     from aish.packs.browser.page import bad_selector
 
-    _checked(selector, needed=False)
+    _check_selector(selector, needed=False)
     async with browser.lock:
         page = browser.page()
         most = _MOST_ELEMENTS if all else 1
-        found = await page.look(page_functions.QUERY, selector, most)
-    if found.get("state") == "bad":
+        result = await page.look(page_functions.QUERY, selector, most)
+    if result.get("state") == "bad":
         raise bad_selector(selector)
-    shown = _shown_place(browser, found)
+    location = _url_and_title(browser, result)
     if not selector.strip():
-        return _page_text(browser, found, shown)
-    return _elements(browser, found, shown)
+        return _page_text(browser, result, location)
+    return _elements(browser, result, location)
 
 
-def _page_text(browser: Browser, found: Mapping[str, Any], shown: Mapping[str, str]) -> Answer:
-    whole = for_terminal(browser.mask(str(found.get("text", ""))))
-    text = head_that_fits(whole, NOTE_ROOM + 2 * len(enclosed(shown["url"], "")))
+def _page_text(browser: Browser, result: Mapping[str, Any], location: Mapping[str, str]) -> Answer:
+    whole = for_terminal(browser.mask(str(result.get("text", ""))))
+    text = head_that_fits(whole, NOTE_ROOM + 2 * len(enclose(location["url"], "")))
     cut = len(text) < len(whole)
     note = f"[truncated: true; {len(whole):,} characters in all; a selector shows less]"
     data: dict[str, JsonValue] = {
-        **shown,
+        **location,
         "found": bool(whole),
         "count": 0,
         "elements": [],
-        "text": enclosed(shown["url"], text),
+        "text": enclose(location["url"], text),
         "truncated": cut,
     }
-    return Answer(text or "(no text)", data, source=shown["url"], trailer=note if cut else "")
+    return Answer(text or "(no text)", data, source=location["url"], trailer=note if cut else "")
 
 
-def _elements(browser: Browser, found: Mapping[str, Any], shown: Mapping[str, str]) -> Answer:
-    rows = [_row(browser, one) for one in found.get("elements", ())]
-    count = int(found.get("count", 0))
+def _elements(browser: Browser, result: Mapping[str, Any], location: Mapping[str, str]) -> Answer:
+    rows = [_row(browser, element) for element in result.get("elements", ())]
+    count = int(result.get("count", 0))
     lines = [_row_line(row) for row in rows]
-    fitting = count_that_fits(lines, NOTE_ROOM + 2 * len(enclosed(shown["url"], "")))
+    fitting = count_that_fits(lines, NOTE_ROOM + 2 * len(enclose(location["url"], "")))
     cut = fitting < len(rows)
     data: dict[str, JsonValue] = {
-        **shown,
+        **location,
         "found": count > 0,
         "count": count,
         "elements": [*rows[:fitting]],
@@ -413,27 +396,27 @@ def _elements(browser: Browser, found: Mapping[str, Any], shown: Mapping[str, st
     left = count - fitting
     notes = [f"[{left:,} more match]"] if left > 0 else []
     text = "\n".join(lines[:fitting]) or "nothing matches"
-    return Answer(text, data, source=shown["url"], trailer="\n".join(notes))
+    return Answer(text, data, source=location["url"], trailer="\n".join(notes))
 
 
-def _row(browser: Browser, one: Mapping[str, Any]) -> dict[str, JsonValue]:
+def _row(browser: Browser, element: Mapping[str, Any]) -> dict[str, JsonValue]:
     def clean(value: object, most: int) -> str:
         return for_terminal(shorten(browser.mask(str(value)), most))
 
     attributes: dict[str, JsonValue] = {
         clean(name, _SHOWN): clean(value, _SHOWN)
-        for name, value in one.get("attributes", {}).items()
+        for name, value in element.get("attributes", {}).items()
     }
     box: dict[str, JsonValue] = {
         key: round(value, 2) if isinstance(value, int | float) else None
-        for key, value in one.get("box", {}).items()
+        for key, value in element.get("box", {}).items()
     }
     return {
-        "tag": clean(one.get("tag", ""), _SHOWN),
+        "tag": clean(element.get("tag", ""), _SHOWN),
         "attributes": attributes,
-        "text": clean(one.get("text", ""), _SHOWN_TEXT),
+        "text": clean(element.get("text", ""), _SHOWN_TEXT),
         "box": box,
-        "visible": bool(one.get("visible")),
+        "visible": bool(element.get("visible")),
     }
 
 
@@ -465,7 +448,6 @@ async def browser_console(browser: Browser, *, clear: bool = False) -> Answer:
     The last 1,000, of the pages before it too; also what it threw, and what the browser reports.
 
     Args:
-        browser: The open pack.
         clear: Whether to forget them afterwards.
     """
     async with browser.lock:
@@ -477,18 +459,18 @@ async def browser_console(browser: Browser, *, clear: bool = False) -> Answer:
             console.clear()
     rows: list[JsonValue] = [
         {
-            "type": one.type,
-            "text": for_terminal(one.text),
-            "timestamp": one.timestamp,
-            "url": one.url,
-            "line": one.line,
+            "type": message.type,
+            "text": for_terminal(message.text),
+            "timestamp": message.timestamp,
+            "url": message.url,
+            "line": message.line,
         }
-        for one in messages
+        for message in messages
     ]
     lines = [
-        f"{one.type}: {shorten(for_line(one.text), _SHOWN_MESSAGE)}"
-        + (f"  ({one.url}:{one.line})" if one.url else "")
-        for one in messages
+        f"{message.type}: {shorten(for_line(message.text), _SHOWN_MESSAGE)}"
+        + (f"  ({message.url}:{message.line})" if message.url else "")
+        for message in messages
     ]
     # The last ones matter most.
     fitting = count_that_fits(lines[::-1], NOTE_ROOM)
@@ -513,7 +495,6 @@ async def browser_eval(browser: Browser, script: str, timeout_seconds: Seconds =
     throws is `error`.
 
     Args:
-        browser: The open pack.
         script: The code, which runs as a script of the page.
         timeout_seconds: How long it may take.
     """
@@ -523,31 +504,31 @@ async def browser_eval(browser: Browser, script: str, timeout_seconds: Seconds =
         raise PackError("bad_arguments", f"`script` has more than {_LONGEST_SCRIPT:,} characters")
     async with browser.lock:
         page = browser.page()
-        done = await evaluate(page, script, _allowed(timeout_seconds))
-        shown = await _place(browser, page)
+        done = await evaluate(page, script, _call_timeout(timeout_seconds))
+        location = await _place(browser, page)
     if done.error is not None:
         error = for_terminal(shorten(browser.mask(done.error), _SHOWN_TEXT))
         failed: dict[str, JsonValue] = {"success": False, "result": None, "error": error}
-        return Answer(f"the script failed: {error}", failed, source=shown["url"])
+        return Answer(f"the script failed: {error}", failed, source=location["url"])
     text = for_terminal(browser.mask(done.text))
-    head = head_that_fits(text, NOTE_ROOM + 2 * len(enclosed(shown["url"], "")))
+    head = head_that_fits(text, NOTE_ROOM + 2 * len(enclose(location["url"], "")))
     note = f"[truncated: true; {len(text):,} characters in all]" if len(head) < len(text) else ""
     try:
-        result = _masked(done.value, browser.mask)
+        result = _mask_value(done.value, browser.mask)
     except RecursionError:
         result = text  # nested without end
     data: dict[str, JsonValue] = {"success": True, "result": result, "error": None}
-    return Answer(head, data, source=shown["url"], trailer=note)
+    return Answer(head, data, source=location["url"], trailer=note)
 
 
-def _masked(value: JsonValue, mask: Callable[[str], str]) -> JsonValue:
+def _mask_value(value: JsonValue, mask: Callable[[str], str]) -> JsonValue:
     """The value without secrets, its texts without what a terminal would act on."""
     if isinstance(value, str):
         return for_terminal(mask(value))
     if isinstance(value, Mapping):
-        return {for_terminal(mask(key)): _masked(one, mask) for key, one in value.items()}
+        return {for_terminal(mask(key)): _mask_value(item, mask) for key, item in value.items()}
     if isinstance(value, list):
-        return [_masked(one, mask) for one in value]
+        return [_mask_value(item, mask) for item in value]
     return value
 
 
@@ -567,22 +548,21 @@ async def browser_screenshot(
     """Screenshot of the page.
 
     Args:
-        browser: The open pack.
         format: `jpeg` is smaller for photographs.
         selector: A CSS selector; the first match alone is shown. Empty for the viewport.
         full_page: Whether to show all of the page, and not only the viewport.
     """
     from aish.packs.browser import page_functions
 
-    _checked(selector, needed=False)
+    _check_selector(selector, needed=False)
     if selector.strip() and full_page:
         raise PackError("bad_arguments", "`selector` and `full_page` exclude each other")
     async with browser.lock:
         page = browser.page()
         clip: Mapping[str, Any] | None = None
         if selector.strip():
-            found = await page.find(page_functions.PLACE, selector=selector, seconds=0)
-            clip = {key: found[key] for key in ("x", "y", "width", "height")}
+            area = await page.find(page_functions.PLACE, selector=selector, seconds=0)
+            clip = {key: area[key] for key in ("x", "y", "width", "height")}
         elif full_page:
             clip = await page.size()
         if clip is not None and max(clip["width"], clip["height"]) > _LARGEST_SIDE:
@@ -591,7 +571,7 @@ async def browser_screenshot(
                 f"and a side may have {_LARGEST_SIDE:,}; choose a part of it with `selector`"
             )
             raise PackError("too_large", message)
-        image = await page.screenshot(format, clip, seconds=_allowed(_SHOT_SECONDS))
+        image = await page.screenshot(format, clip, seconds=_call_timeout(_SHOT_SECONDS))
     if len(image.data) > LARGEST_IMAGE:
         message = f"the picture has {len(image.data):,} bytes, and {LARGEST_IMAGE:,} are allowed"
         raise PackError("too_large", f"{message}; try `format: jpeg`, or a part with `selector`")
@@ -623,7 +603,6 @@ async def browser_wait(
     If the time is over first, `found` is false.
 
     Args:
-        browser: The open pack.
         selector: A CSS selector.
         state: `visible`: a match can be seen; `present`: there is a match; `gone`: no match can
             be seen.
@@ -632,37 +611,36 @@ async def browser_wait(
     from aish.packs.browser import page_functions
     from aish.packs.browser.page import bad_selector
 
-    _checked(selector)
+    _check_selector(selector)
     async with browser.lock:
         page = browser.page()
         began = time.monotonic()
-        deadline = anyio.current_time() + _allowed(timeout_seconds)
+        deadline = anyio.current_time() + _call_timeout(timeout_seconds)
         while True:
-            seen = await page.look(page_functions.LOOK, selector)
-            if seen.get("state") == "bad":
+            element = await page.look(page_functions.LOOK, selector)
+            if element.get("state") == "bad":
                 raise bad_selector(selector)
-            found = bool(seen["present" if state == "present" else "visible"])
+            found = bool(element["present" if state == "present" else "visible"])
             is_so = found is not (state == "gone")
             if is_so or anyio.current_time() >= deadline:
                 break
             await anyio.sleep(_POLL_SECONDS)
     seconds = round(time.monotonic() - began, 3)
-    shown = f"`{shorten(for_line(selector), _SHOWN)}` is {'' if is_so else 'not '}{state}"
-    return Answer(f"{shown} after {seconds:.1f} seconds", {"found": is_so, "seconds": seconds})
+    condition = f"`{shorten(for_line(selector), _SHOWN)}` is {'' if is_so else 'not '}{state}"
+    return Answer(f"{condition} after {seconds:.1f} seconds", {"found": is_so, "seconds": seconds})
 
 
 _POLL_SECONDS = 0.05
 
 
 async def _place(browser: Browser, page: "Page") -> dict[str, str]:
-    """The address and the title of the page, for a result."""
     from aish.packs.browser import page_functions
 
-    return _shown_place(browser, await page.look(page_functions.PAGE))
+    return _url_and_title(browser, await page.look(page_functions.PAGE))
 
 
-def _shown_place(browser: Browser, found: Mapping[str, Any]) -> dict[str, str]:
-    url, title = (for_line(browser.mask(str(found.get(key, "")))) for key in ("url", "title"))
+def _url_and_title(browser: Browser, result: Mapping[str, Any]) -> dict[str, str]:
+    url, title = (for_line(browser.mask(str(result.get(key, "")))) for key in ("url", "title"))
     return {"url": shorten(url, 2_000), "title": shorten(title, _SHOWN)}
 
 
@@ -670,7 +648,7 @@ def _notes(browser: Browser) -> list[str]:
     return browser.connection.take_notes() if browser.connection is not None else []
 
 
-def _noted(notes: list[str]) -> list[str]:
+def _note_lines(notes: list[str]) -> list[str]:
     return [f"note: {note}" for note in notes]
 
 
@@ -689,4 +667,5 @@ PACK = Pack(
     ),
     root="none",
     lifespan=_lifespan,
+    options=BrowserOptions,
 )

@@ -1,9 +1,9 @@
 """The Chrome DevTools Protocol: commands, their replies, and events, over a pipe or a WebSocket.
 
-A browser of our own is spoken to over two pipes, which nobody else can open: a debugging port
-would let every process of the machine drive it. WebSockets are for browsers that were started by
-somebody else. What comes in was made by pages: its size is limited, and what is not a message of
-the protocol ends the connection.
+Our own browser is connected by two pipes, which no other process can open: a debugging port would
+let every process of the machine drive it. WebSockets are for browsers that another program started.
+Incoming data was made by pages: its size is limited, and anything but a message of the protocol
+ends the connection.
 """
 
 import json
@@ -38,7 +38,7 @@ class CdpError(Exception):
 
 
 class ConnectionLostError(Exception):
-    """There is no connection to the browser any more."""
+    """The connection to the browser is lost."""
 
 
 class NoReplyError(Exception):
@@ -57,7 +57,7 @@ class Oversized:
 
 
 class Wire(Protocol):
-    """What carries messages: a pipe or a WebSocket."""
+    """A carrier of messages: a pipe or a WebSocket."""
 
     async def send(self, text: str) -> None:
         """Send one message.
@@ -127,13 +127,12 @@ class PipeWire:
 
 
 class WebSocketWire:
-    """Messages over a WebSocket of a browser that was started by somebody else."""
+    """Messages over the WebSocket of a browser that another program started."""
 
     def __init__(self, socket: "ClientConnection") -> None:
         self._socket = socket
 
     async def send(self, text: str) -> None:
-        """Send one message."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -188,8 +187,6 @@ async def connect_websocket(url: str, seconds: float) -> WebSocketWire:
 
 
 class _Pending:
-    """A command whose reply is waited for."""
-
     def __init__(self) -> None:
         self.done = anyio.Event()
         self.result: Mapping[str, Any] = {}
@@ -250,11 +247,11 @@ class CdpClient:
     def post(
         self, method: str, parameters: Mapping[str, Any] | None = None, *, session: str = ""
     ) -> None:
-        """Send a command whose reply nobody needs, from where nothing may wait."""
+        """Send a command without waiting, and ignore its reply."""
         self._count += 1
-        self._tasks.start_soon(self._posted, self._count, method, parameters, session)
+        self._tasks.start_soon(self._send_if_connected, self._count, method, parameters, session)
 
-    async def _posted(
+    async def _send_if_connected(
         self, id: int, method: str, parameters: Mapping[str, Any] | None, session: str
     ) -> None:
         with suppress(ConnectionLostError):  # `run` reports it
@@ -279,16 +276,16 @@ class CdpClient:
             self._take_oversized(message.head)
             return
         try:
-            found = json.loads(message)
+            value = json.loads(message)
         except (ValueError, RecursionError) as error:
             raise ConnectionLostError(NO_MESSAGE) from error
-        if not isinstance(found, dict):
+        if not isinstance(value, dict):
             raise ConnectionLostError(NO_MESSAGE)
-        if "id" in found:
-            self._take_reply(found)
+        if "id" in value:
+            self._take_reply(value)
             return
-        method, parameters = found.get("method"), found.get("params", {})
-        session = found.get("sessionId", "")
+        method, parameters = value.get("method"), value.get("params", {})
+        session = value.get("sessionId", "")
         if not (
             isinstance(method, str) and isinstance(parameters, dict) and isinstance(session, str)
         ):
@@ -303,8 +300,8 @@ class CdpClient:
             pending.error = ReplyTooLargeError("the reply is too large")
             pending.done.set()
 
-    def _take_reply(self, found: Mapping[str, Any]) -> None:
-        id, result, error = found["id"], found.get("result", {}), found.get("error")
+    def _take_reply(self, reply: Mapping[str, Any]) -> None:
+        id, result, error = reply["id"], reply.get("result", {}), reply.get("error")
         pending = self._pending.get(id) if isinstance(id, int) else None
         if pending is None:  # of `post`, or of a command that nobody waits for any more
             return

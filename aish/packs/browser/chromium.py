@@ -1,7 +1,7 @@
-"""A Chromium of our own: its program, its flags, its profile and its end (K69, K21).
+"""A Chromium of our own: its program, its flags, its profile and its end.
 
-The profile is a folder that is thrown away, and holds the browser's home and temporary files too.
-The guard of `system/process/supervisor` ends the whole tree of processes whatever happens to aish.
+The profile is a temporary folder, which also holds the browser's home and temporary files.
+`system/process/supervisor` ends the whole process tree, whatever happens to aish.
 """
 
 import errno
@@ -71,7 +71,7 @@ def find_chromium(program: str, environ: Mapping[str, str]) -> str | None:
     """The path of the browser: of `program`, a name or a path, or else of what PATH has."""
     path = environ.get("PATH", "")
     names = (program,) if program else PROGRAMS
-    return next((found for name in names if (found := shutil.which(name, path=path))), None)
+    return next((location for name in names if (location := shutil.which(name, path=path))), None)
 
 
 @frozen
@@ -86,7 +86,7 @@ class Chromium:
 
     def words(self, mask: Callable[[str], str]) -> str:
         """The first and the last line of its standard error, and the first that is fatal."""
-        lines = [line.strip() for line in mask(self.stderr.tail).splitlines() if line.strip()]
+        lines = [line.strip() for line in mask(self.stderr.excerpt).splitlines() if line.strip()]
         fatal = [line for line in lines if "FATAL" in line]
         named = lines[:1] + fatal[:1] + lines[-1:]
         shown = dict.fromkeys(shorten(for_line(line), _SHOWN) for line in named)
@@ -101,11 +101,7 @@ async def own_chromium(
     guard: Sequence[str],
     preferences: Mapping[str, JsonValue],
 ) -> AsyncGenerator[Chromium]:
-    """A browser with the flags and preferences of its guard; at the end nothing of it is left.
-
-    Raises:
-        PackError: it is not installed or cannot be started.
-    """
+    """A browser with the flags and preferences of its guard; at the end nothing of it is left."""
     path = find_chromium(program, environ)
     if path is None:
         what = f"`{for_line(program)}`" if program else "Chromium"
@@ -122,7 +118,7 @@ async def own_chromium(
         argv = ("/bin/sh", "-c", _ON_PIPES, "sh", path, *flags)
         supervisor = Supervisor(reaper)
         try:
-            child, wire, stderr = await _started(supervisor, argv, profile, environ)
+            child, wire, stderr = await _start_chromium(supervisor, argv, profile, environ)
             try:
                 yield Chromium(path, wire, sandboxed, child, stderr)
             finally:
@@ -137,7 +133,7 @@ async def own_chromium(
                 await anyio.to_thread.run_sync(supervisor.close)
 
 
-async def _started(
+async def _start_chromium(
     supervisor: Supervisor, argv: Sequence[str], profile: Path, environ: Mapping[str, str]
 ) -> tuple[Supervised, PipeWire, StderrLog]:
     home = str(profile)

@@ -1,4 +1,4 @@
-"""What closes every way out of a Chromium of ours but the guarded proxy (K71).
+"""Flags that leave a Chromium of ours no way out but the guarded proxy.
 
 Each flag stands with the way out that it closes. For TCP none of them is relied on alone: all
 names but the proxy's own address are unknown to the browser, and what is not connected by the proxy

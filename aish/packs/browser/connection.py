@@ -1,4 +1,4 @@
-"""The connection to one browser: starting it or attaching to it, and the one page in it (K69-K72).
+"""The connection to one browser: starting it or attaching to it, and the one page in it.
 
 What happens in the browser outside of the page is decided here: windows that pages open are closed,
 downloads and permissions refused. A page that cannot be used any more is replaced.
@@ -14,10 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.core.pack_options import BrowserOptions
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.packs.browser import page_functions
+from aish.packs.browser.browser_options import BrowserOptions
 from aish.packs.browser.cdp import (
     NO_MESSAGE,
     CdpClient,
@@ -29,7 +29,7 @@ from aish.packs.browser.cdp import (
     connect_websocket,
 )
 from aish.packs.browser.chromium import Chromium, own_chromium
-from aish.packs.browser.page import REPLY_SECONDS, Console, Navigated, Notes, Page
+from aish.packs.browser.page import CRASHED, REPLY_SECONDS, Console, Navigated, Notes, Page
 from aish.packs.browser.page_functions import PERMISSIONS
 from aish.packs.framework.pack import PackServices
 from aish.packs.pack_error import PackError
@@ -45,12 +45,8 @@ _LAST_WORDS_SECONDS: Final = 0.5
 _NO_PAGE: Final = "the page was closed; browser_navigate opens a new one"
 
 
-def checked_url(text: str, most: int) -> str:
-    """An address that a page may be opened at: `http:`, `https:` or `about:blank` (K71).
-
-    Raises:
-        PackError: it is none.
-    """
+def parse_page_url(text: str, most: int) -> str:
+    """An address that a page may be opened at: `http:`, `https:` or `about:blank`."""
     url = text.strip()
     if url == "about:blank":
         return url
@@ -62,10 +58,10 @@ def checked_url(text: str, most: int) -> str:
     except ValueError as error:
         raise PackError("bad_arguments", "the URL is not valid") from error
     if parts.scheme and parts.scheme not in {"http", "https"}:
-        shown = shorten(for_line(parts.scheme), _SHOWN)
-        message = f"`{shown}:` is blocked: only `http:`, `https:` and `about:blank` are permitted"
+        scheme = shorten(for_line(parts.scheme), _SHOWN)
+        message = f"`{scheme}:` is blocked: only `http:`, `https:` and `about:blank` are permitted"
         raise PackError("blocked", message)
-    if not parts.scheme or not host or any(ord(one) < ord("!") for one in url):
+    if not parts.scheme or not host or any(ord(letter) < ord("!") for letter in url):
         message = "the URL does not begin with `https://` or `http://` and a host"
         raise PackError("bad_arguments", message)
     if parts.username is not None or parts.password is not None:
@@ -73,12 +69,8 @@ def checked_url(text: str, most: int) -> str:
     return url
 
 
-def checked_debug_url(text: str, options: BrowserOptions) -> str:
-    """The address of a browser on this machine, with its host as a number (K70).
-
-    Raises:
-        PackError: it is none, or attaching is not permitted.
-    """
+def parse_debug_url(text: str, options: BrowserOptions) -> str:
+    """The address of a browser on this machine, with its host as a number."""
     if not options.attach:
         message = "attaching is blocked: the browser has its user's cookies"
         raise PackError("blocked", f"{message} (the option `attach: true` permits it)")
@@ -107,7 +99,7 @@ _BROWSER_PATH: Final = "/devtools/browser/"
 
 
 class BrowserConnection:
-    """One browser and the page in it that the tools use."""
+    """A browser, and the page in it that the tools use."""
 
     def __init__(
         self,
@@ -133,26 +125,20 @@ class BrowserConnection:
 
     @property
     def attached(self) -> bool:
-        """Whether the browser was started by somebody else."""
+        """True if somebody else started the browser."""
         return self.place is not None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the browser can still be spoken to."""
         return self._client.lost is None
 
     def current(self) -> Page:
-        """The page that the tools use.
-
-        Raises:
-            PackError: there is none.
-        """
         if self._page is None:
             raise PackError("unavailable", _NO_PAGE)
         return self._page
 
     async def usable(self) -> Page:
-        """A page that answers: the current one, or a new one in its place."""
+        """A page that responds: the current one, or a new one instead."""
         page = self._page
         if page is not None and await page.responds():
             return page
@@ -166,24 +152,34 @@ class BrowserConnection:
         Raises:
             PackError: there is no page there, no answer in time, or the guard refuses it.
         """
-        page = await self.usable()
-        seen = self._count_refusals()
+        has_crashed = self._page is not None and self._page.has_crashed
+        count = self._count_refusals()
         try:
-            went = await page.navigate(url, waits=waits, seconds=seconds)
+            went = await self._navigate(url, waits=waits, seconds=seconds)
         except PackError as error:
-            refused = self._refusals_after(seen)
-            if error.code == "unavailable" and refused:
+            refused = self._refusals_after(count)
+            if error.code != "unavailable":
+                raise
+            if refused:
                 raise _refusal(refused[-1]) from error
-            raise
+            if not has_crashed or not self.is_alive:
+                raise
+            # A new page can get a process that ended with the page before: the browser learns of
+            # each of them in its own time.
+            went = await self._navigate(url, waits=waits, seconds=seconds)
         # To a request over plain HTTP the guard answers itself.
-        shown = await self._shown()
-        for refused_one in self._refusals_after(seen):
-            if str(refused_one.destination) == shown and (went.status or 0) >= _FIRST_ERROR:
+        destination = await self._page_destination()
+        for refused_one in self._refusals_after(count):
+            if str(refused_one.destination) == destination and (went.status or 0) >= _FIRST_ERROR:
                 raise _refusal(refused_one)
         return went
 
+    async def _navigate(self, url: str, *, waits: bool, seconds: float) -> Navigated:
+        page = await self.usable()
+        return await page.navigate(url, waits=waits, seconds=seconds)
+
     def take_notes(self) -> list[str]:
-        """What was refused or closed since the last time, by the guard too."""
+        """Return and forget what was refused or closed, by the guard too."""
         refused = self._refusals_after(self._noted)
         self._noted = self._count_refusals()
         for message in dict.fromkeys(one.message for one in refused if one.code == "blocked"):
@@ -196,13 +192,12 @@ class BrowserConnection:
     def _refusals_after(self, number: int) -> "tuple[Refusal, ...]":
         return () if self._proxy is None else self._proxy.refusals(number)
 
-    async def _shown(self) -> str:
-        """The host and port of the page that is shown."""
+    async def _page_destination(self) -> str:
         from aish.net.guarded_client import destination_of_url
 
-        found = await self.current().look(page_functions.PAGE)
+        state = await self.current().look(page_functions.PAGE)
         try:
-            return str(destination_of_url(str(found.get("url", ""))))
+            return str(destination_of_url(str(state.get("url", ""))))
         except ValueError:
             return ""
 
@@ -214,11 +209,7 @@ class BrowserConnection:
         self._over.set()
 
     async def open(self, chromium: Chromium | None) -> None:
-        """Begin: what is refused, and the first page.
-
-        Raises:
-            PackError: the browser does not answer as it should.
-        """
+        """Set up the browser, and open the first page."""
         try:
             await self._open()
         except PackError as error:
@@ -226,11 +217,11 @@ class BrowserConnection:
                 raise
             with anyio.move_on_after(_LAST_WORDS_SECONDS):
                 await chromium.child.wait_until_gone()
-            parts = [self._failed_start(chromium), chromium.words(self._mask)]
+            parts = [self._start_failure(chromium), chromium.words(self._mask)]
             raise PackError("unavailable", ": ".join(filter(None, parts))) from error
 
-    def _failed_start(self, chromium: Chromium) -> str:
-        """Why a browser of our own cannot be used, in words."""
+    def _start_failure(self, chromium: Chromium) -> str:
+        """The reason why our own browser cannot be used."""
         if self.version:
             return "Chromium ended while it was started"
         path = shorten(for_line(chromium.path), _SHOWN)
@@ -262,24 +253,24 @@ class BrowserConnection:
         await self._closed.wait()
 
     def finish(self) -> None:
-        """Nothing is left of it."""
+        """Wake those that `close` it."""
         self._closed.set()
 
     async def _refuse_everything(self) -> None:
-        """Refuse downloads and permissions in a browser of our own (K72)."""
+        """Refuse downloads and permissions in a browser of our own."""
         await self._call("Browser.setDownloadBehavior", {"behavior": "deny", "eventsEnabled": True})
         for name in PERMISSIONS:
             # Browsers know different ones, and say so of those that they do not know.
-            given = {"permission": {"name": name}, "setting": "denied"}
-            self._client.post("Browser.setPermission", given)
+            parameters = {"permission": {"name": name}, "setting": "denied"}
+            self._client.post("Browser.setPermission", parameters)
 
     async def _new_page(self) -> Page:
         self._is_creating = True
         try:
-            made = await self._call("Target.createTarget", {"url": "about:blank"})
+            result = await self._call("Target.createTarget", {"url": "about:blank"})
         finally:
             self._is_creating = False
-        target = str(made.get("targetId", ""))
+        target = str(result.get("targetId", ""))
         joined = await self._call("Target.attachToTarget", {"targetId": target, "flatten": True})
         page = Page(
             self._client, target, str(joined.get("sessionId", "")), self.console, self.notes
@@ -302,34 +293,33 @@ class BrowserConnection:
             message = f"the browser refuses `{method}`: {for_line(str(error))}"
             raise PackError("unavailable", shorten(message, _SHOWN)) from error
 
-    def _take(self, session: str, method: str, given: Mapping[str, Any]) -> None:
+    def _take(self, session: str, method: str, parameters: Mapping[str, Any]) -> None:
         """Take note of an event; must not wait."""
         page = self._page
         match method:
             case "Target.targetCreated":
-                self._take_target(given.get("targetInfo", {}))
+                self._take_target(parameters.get("targetInfo", {}))
             case "Target.targetDestroyed" | "Target.targetCrashed":
-                if page is not None and given.get("targetId") == page.target:
-                    crashed = method.endswith("Crashed")
-                    page.die("the page has crashed" if crashed else "the page was closed")
+                if page is not None and parameters.get("targetId") == page.target:
+                    page.die(CRASHED if method.endswith("Crashed") else "the page was closed")
             case "Target.detachedFromTarget":
-                if page is not None and given.get("sessionId") == page.session:
+                if page is not None and parameters.get("sessionId") == page.session:
                     page.die("the page was closed")
             case "Browser.downloadWillBegin":
-                self.notes.add("refused a download", str(given.get("url", "")))
+                self.notes.add("refused a download", str(parameters.get("url", "")))
             case _:
                 if page is not None and session == page.session:
-                    page.take(method, given)
+                    page.take(method, parameters)
 
-    def _take_target(self, found: Mapping[str, Any]) -> None:
+    def _take_target(self, info: Mapping[str, Any]) -> None:
         """Close windows that a page opens; in an attached browser those of our page only."""
-        opener = found.get("openerId")
-        is_window = found.get("type") == "page"
+        opener = info.get("openerId")
+        is_window = info.get("type") == "page"
         if is_window and (self._is_ours(opener) if self.attached else self._is_foreign(opener)):
-            self._client.post("Target.closeTarget", {"targetId": found.get("targetId")})
+            self._client.post("Target.closeTarget", {"targetId": info.get("targetId")})
 
     def _is_foreign(self, opener: object) -> bool:
-        """Whether a window was not opened by us; our own has no opener."""
+        """Return true if a window is not ours; ours have no opener."""
         return opener is not None or not self._is_creating
 
     def _is_ours(self, target: object) -> bool:
@@ -340,11 +330,7 @@ class BrowserConnection:
 async def open_connection(
     place: str | None, options: BrowserOptions, services: PackServices
 ) -> AsyncGenerator[BrowserConnection]:
-    """A browser that is ready, of our own or at an address; at the end it is closed or left.
-
-    Raises:
-        PackError: there is none.
-    """
+    """A browser that is ready, of our own or at an address; at the end it is closed or left."""
     if place is not None:
         seconds = _DEBUG_SECONDS
         try:
@@ -353,19 +339,19 @@ async def open_connection(
             message = f"no browser can be attached to at `{place}`: {error}"
             raise PackError("unavailable", message) from error
         try:
-            async with _opened(wire, services, place) as connection:
+            async with _run_connection(wire, services, place) as connection:
                 yield connection
         finally:
             with anyio.CancelScope(shield=True):
                 await wire.aclose()
         return
     from aish.net.guarded_client import destination_of
-    from aish.net.guarded_proxy import guarded_proxy
+    from aish.net.guarded_proxy import open_guarded_proxy
     from aish.packs.browser.confinement import PREFERENCES, confinement_flags
 
     allow = [destination_of(text) for text in options.allow]
     async with (
-        guarded_proxy(allow=allow) as proxy,
+        open_guarded_proxy(allow=allow) as proxy,
         own_chromium(
             options.program,
             services.environ,
@@ -376,12 +362,12 @@ async def open_connection(
     ):
         # Its processes are of the session that it was started in.
         proxy.admit(chromium.child.pid)
-        async with _opened(chromium.wire, services, None, chromium, proxy) as connection:
+        async with _run_connection(chromium.wire, services, None, chromium, proxy) as connection:
             yield connection
 
 
 @asynccontextmanager
-async def _opened(
+async def _run_connection(
     wire: Wire,
     services: PackServices,
     place: str | None,
@@ -399,17 +385,12 @@ async def _opened(
             tasks.cancel_scope.cancel()
 
 
-def _refusal(one: "Refusal") -> PackError:
-    code = one.code if one.code in {"blocked", "timeout"} else "unavailable"
-    return PackError(code, one.message)
+def _refusal(refusal: "Refusal") -> PackError:
+    code = refusal.code if refusal.code in {"blocked", "timeout"} else "unavailable"
+    return PackError(code, refusal.message)
 
 
 async def _websocket_of(place: str) -> str:
-    """The WebSocket of the browser at a debugging address.
-
-    Raises:
-        PackError: nothing there says so.
-    """
     if place.startswith("ws:"):
         return place
     from aish.net.guarded_client import GuardedClient, GuardedRequestError, destination_of
@@ -417,11 +398,11 @@ async def _websocket_of(place: str) -> str:
     netloc = urlsplit(place).netloc
     client = GuardedClient(allow=[destination_of(netloc)])
     try:
-        found = await client.get(
+        response = await client.get(
             f"{place}/json/version", headers={}, seconds=_DEBUG_SECONDS, same_origin=True
         )
-        told = json.loads(found.body)["webSocketDebuggerUrl"]
-        path = urlsplit(told).path
+        url = json.loads(response.body)["webSocketDebuggerUrl"]
+        path = urlsplit(url).path
     except (GuardedRequestError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"no browser can be attached to at `{place}`"
         raise PackError("unavailable", message) from error

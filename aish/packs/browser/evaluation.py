@@ -35,7 +35,7 @@ _DESCRIBE: Final = r"""function () {
 
 @frozen
 class Evaluated:
-    """What a script returned, also as text; or what it threw."""
+    """The result of a script, also as text; or its error."""
 
     value: JsonValue = None
     text: str = ""
@@ -43,11 +43,6 @@ class Evaluated:
 
 
 async def evaluate(page: Page, script: str, seconds: float) -> Evaluated:
-    """Run a script in the page.
-
-    Raises:
-        PackError: it takes too long, or the page does not answer.
-    """
     deadline = anyio.current_time() + seconds
     try:
         reply = await page.call(
@@ -85,18 +80,18 @@ def _is_returned(reply: Mapping[str, Any]) -> bool:
     return "exceptionDetails" not in reply
 
 
-async def _value(page: Page, found: Mapping[str, Any]) -> Evaluated:
-    if "objectId" not in found:
-        return _primitive(found)
+async def _value(page: Page, remote: Mapping[str, Any]) -> Evaluated:
+    if "objectId" not in remote:
+        return _primitive(remote)
     reply = await page.call(
         "Runtime.callFunctionOn",
-        {"functionDeclaration": _DESCRIBE, "objectId": found["objectId"], "returnByValue": True},
+        {"functionDeclaration": _DESCRIBE, "objectId": remote["objectId"], "returnByValue": True},
     )
     if not _is_returned(reply):
         return Evaluated(error=exception_text(reply["exceptionDetails"]))
     described = reply.get("result", {}).get("value")
     described = described if isinstance(described, dict) else {}
-    text = str(described.get("text", described.get("described", remote_text(found))))
+    text = str(described.get("text", described.get("described", remote_text(remote))))
     length = described.get("length")
     if isinstance(length, int) and length > LARGEST:
         message = f"the result has {length:,} characters as JSON; return less of it"
@@ -108,8 +103,8 @@ async def _value(page: Page, found: Mapping[str, Any]) -> Evaluated:
         return Evaluated(text, text)
 
 
-def _primitive(found: Mapping[str, Any]) -> Evaluated:
-    value, kind = found.get("value"), found.get("type")
+def _primitive(remote: Mapping[str, Any]) -> Evaluated:
+    value, kind = remote.get("value"), remote.get("type")
     if kind == "undefined":
         return Evaluated(None, "undefined")
     if kind == "string":
@@ -118,7 +113,7 @@ def _primitive(found: Mapping[str, Any]) -> Evaluated:
             message = f"the result has {len(text):,} characters; return less of it"
             raise PackError("too_large", message)
         return Evaluated(text, text)
-    if "unserializableValue" in found:
-        text = remote_text(found)
+    if "unserializableValue" in remote:
+        text = remote_text(remote)
         return Evaluated(text, text)
     return Evaluated(value, json.dumps(value))

@@ -1,4 +1,4 @@
-"""One page of a browser: what happens in it, and what is done with it (K72-K74).
+"""A page of a browser: its events, and actions on it.
 
 A page that has crashed, hangs or was closed says so to every further call; a new one takes its
 place with the next navigation.
@@ -59,6 +59,7 @@ _WHY: Final = {
     "fixed": "what matches `{selector}` is `{what}`, which takes no text",
 }
 _AFTER: Final = "; browser_navigate opens a new page"
+CRASHED: Final = "the page has crashed"
 
 
 @frozen
@@ -74,8 +75,6 @@ class ConsoleMessage:
 
 @frozen
 class Image:
-    """A screenshot."""
-
     data: bytes
     width: int
     height: int
@@ -104,13 +103,12 @@ class Console:
         )
 
     def clear(self) -> None:
-        """Forget them."""
         self.messages.clear()
         self.dropped = 0
 
 
 class Notes:
-    """What was refused or closed since the last time that somebody asked (K72)."""
+    """Notes of what was refused or closed since they were last taken."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
         self._mask = mask
@@ -122,19 +120,17 @@ class Notes:
         if len(self._notes) >= _MOST_NOTES:
             self._more += 1
             return
-        shown = shorten(for_line(self._mask(said[:_LONGEST_MESSAGE])), _SHOWN)
-        self._notes.append(f"{what}: {shown}" if shown else what)
+        excerpt = shorten(for_line(self._mask(said[:_LONGEST_MESSAGE])), _SHOWN)
+        self._notes.append(f"{what}: {excerpt}" if excerpt else what)
 
     def take(self) -> list[str]:
-        """The notes, which are forgotten."""
-        found = [*self._notes, *([and_more(self._more).strip()] if self._more else [])]
+        """Return the notes and forget them."""
+        notes = [*self._notes, *([and_more(self._more).strip()] if self._more else [])]
         self._notes, self._more = [], 0
-        return found
+        return notes
 
 
 class Page:
-    """A page and its session."""
-
     def __init__(
         self, client: CdpClient, target: str, session: str, console: Console, notes: Notes
     ) -> None:
@@ -165,7 +161,6 @@ class Page:
         }
 
     async def prepare(self) -> None:
-        """Enable what is listened to."""
         report = page_functions.REPORTS % {"binding": self._binding}
         for method, parameters in (
             ("Page.enable", {}),
@@ -188,10 +183,10 @@ class Page:
     async def size(self) -> Mapping[str, Any]:
         """The place of the whole document: `x`, `y`, `width`, `height`."""
         try:
-            found = await self.call("Page.getLayoutMetrics")
+            metrics = await self.call("Page.getLayoutMetrics")
         except CdpError as error:
             raise PackError("unavailable", "the page has no size yet") from error
-        size = found.get("cssContentSize", {})
+        size = metrics.get("cssContentSize", {})
         return {key: size.get(key, 0) for key in ("x", "y", "width", "height")}
 
     async def call(
@@ -232,7 +227,7 @@ class Page:
         self._client.post(method, parameters, session=self.session)
 
     async def responds(self) -> bool:
-        """Whether scripts of the page can run; if not, it is not used any more."""
+        """Return true if scripts of the page can run; else give the page up."""
         if self.dead:
             return False
         try:
@@ -251,13 +246,15 @@ class Page:
     def _is_usable(self) -> bool:
         return not self.dead and self._client.lost is None
 
+    @property
+    def has_crashed(self) -> bool:
+        return self.dead == CRASHED
+
     def die(self, why: str) -> None:
-        """Use the page no more."""
         self.dead = self.dead or why
         self._tell()
 
     def take(self, method: str, given: Mapping[str, Any]) -> None:
-        """Take note of an event of this page."""
         handler = self._events.get(method)
         if handler is not None:
             handler(given)
@@ -297,19 +294,15 @@ class Page:
         return Navigated(status, is_loaded=self._loader in self._loaded)
 
     async def settle(self, deadline: float) -> bool:
-        """Wait until a page that is on its way is loaded; whether it is."""
+        """Wait until a page is loaded; return false if time is over."""
         return await self._until(lambda: not self._loading, deadline - anyio.current_time())
 
     async def look(self, function: str, *arguments: JsonValue) -> Mapping[str, Any]:
-        """The result of a function of `page_functions`, in a world that scripts cannot reach.
-
-        Raises:
-            PackError: the page does not answer.
-        """
+        """The result of a function of `page_functions`, in a world that scripts cannot reach."""
         deadline = anyio.current_time() + REPLY_SECONDS
         while True:
             try:
-                return await self._looked(function, arguments)
+                return await self._evaluate(function, arguments)
             except CdpError as error:
                 left = deadline - anyio.current_time()
                 if left <= 0 or not any(words in str(error) for words in _GONE_CONTEXT):
@@ -321,21 +314,17 @@ class Page:
     async def find(
         self, function: str, *arguments: JsonValue, seconds: float, selector: str
     ) -> Mapping[str, Any]:
-        """The same as soon as its `state` is `ok`.
-
-        Raises:
-            PackError: it is not in time, and why; or the selector is not valid.
-        """
+        """Look until the `state` is `ok`."""
         deadline = anyio.current_time() + seconds
         while True:
-            found = await self.look(function, selector, *arguments)
-            state = found.get("state")
+            result = await self.look(function, selector, *arguments)
+            state = result.get("state")
             if state == "ok":
-                return found
+                return result
             if state == "bad":
                 raise bad_selector(selector)
             if anyio.current_time() >= deadline:
-                what = for_line(str(found.get("what", "")))
+                what = for_line(str(result.get("what", "")))
                 why = _WHY.get(str(state), _WHY["missing"])
                 message = why.format(selector=shorten(for_line(selector), _SHOWN), what=what)
                 raise PackError("no_match", message)
@@ -351,16 +340,14 @@ class Page:
         await self._after_input(deadline)
 
     async def insert(self, text: str) -> None:
-        """Type a text where the caret is."""
         if text:
             await self._input("Input.insertText", {"text": text})
 
     async def press(self, key: Literal["Enter", "End", "Backspace"], deadline: float) -> None:
-        """Press a key."""
-        given = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
+        event = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
         text = {"text": "\r"} if key == "Enter" else {}
-        await self._input("Input.dispatchKeyEvent", {"type": "keyDown", **given, **text})
-        await self._input("Input.dispatchKeyEvent", {"type": "keyUp", **given})
+        await self._input("Input.dispatchKeyEvent", {"type": "keyDown", **event, **text})
+        await self._input("Input.dispatchKeyEvent", {"type": "keyUp", **event})
         if key == "Enter":
             await self._after_input(deadline)
 
@@ -382,14 +369,13 @@ class Page:
         return Image(data, width, height)
 
     async def close(self) -> None:
-        """Close the page, also one that hangs."""
         if self._client.lost is None:
             if self.dead:
                 self._client.post("Page.crash", session=self.session)
             self._client.post("Target.closeTarget", {"targetId": self.target})
         self.die("the page was closed")
 
-    async def _looked(self, function: str, arguments: tuple[JsonValue, ...]) -> Mapping[str, Any]:
+    async def _evaluate(self, function: str, arguments: tuple[JsonValue, ...]) -> Mapping[str, Any]:
         world = await self.call(
             "Page.createIsolatedWorld", {"frameId": self._frame, "worldName": _WORLD}
         )
@@ -423,31 +409,31 @@ class Page:
             await anyio.sleep(_POLL_SECONDS)
         await self.settle(deadline)
 
-    def _take_lifecycle(self, given: Mapping[str, Any]) -> None:
-        if given.get("frameId") == self._frame and given.get("name") == "load":
-            self._loaded.append(str(given.get("loaderId")))
+    def _take_lifecycle(self, parameters: Mapping[str, Any]) -> None:
+        if parameters.get("frameId") == self._frame and parameters.get("name") == "load":
+            self._loaded.append(str(parameters.get("loaderId")))
 
-    def _take_navigation(self, given: Mapping[str, Any]) -> None:
-        frame = given.get("frame", {})
+    def _take_navigation(self, parameters: Mapping[str, Any]) -> None:
+        frame = parameters.get("frame", {})
         if "parentId" not in frame and frame.get("id") == self._frame:
             self._loader = str(frame.get("loaderId", ""))
 
-    def _take_start(self, given: Mapping[str, Any]) -> None:
-        self._loading = self._loading or given.get("frameId") == self._frame
+    def _take_start(self, parameters: Mapping[str, Any]) -> None:
+        self._loading = self._loading or parameters.get("frameId") == self._frame
 
-    def _take_stop(self, given: Mapping[str, Any]) -> None:
-        self._loading = self._loading and given.get("frameId") != self._frame
+    def _take_stop(self, parameters: Mapping[str, Any]) -> None:
+        self._loading = self._loading and parameters.get("frameId") != self._frame
 
-    def _take_response(self, given: Mapping[str, Any]) -> None:
-        status = given.get("response", {}).get("status")
-        is_page = given.get("type") == "Document" and given.get("frameId") == self._frame
+    def _take_response(self, parameters: Mapping[str, Any]) -> None:
+        status = parameters.get("response", {}).get("status")
+        is_page = parameters.get("type") == "Document" and parameters.get("frameId") == self._frame
         if is_page and isinstance(status, int):
             if len(self._statuses) >= _MOST_LOADERS:
                 del self._statuses[next(iter(self._statuses))]
-            self._statuses[str(given.get("loaderId"))] = status
+            self._statuses[str(parameters.get("loaderId"))] = status
 
-    def _take_dialog(self, given: Mapping[str, Any]) -> None:
-        kind, said = str(given.get("type", "")), str(given.get("message", ""))
+    def _take_dialog(self, details: Mapping[str, Any]) -> None:
+        kind, message = str(details.get("type", "")), str(details.get("message", ""))
         # Who is asked whether to leave a page wants to leave it.
         leaving = kind == "beforeunload"
         parameters = {"accept": leaving}
@@ -455,33 +441,33 @@ class Page:
         if leaving:
             self._notes.add("left a page that asked to stay")
         else:
-            self._notes.add(f"dismissed a dialog ({for_line(kind)})", said)
+            self._notes.add(f"dismissed a dialog ({for_line(kind)})", message)
 
-    def _take_window(self, given: Mapping[str, Any]) -> None:
-        self._notes.add("closed a new window", str(given.get("url", "")))
+    def _take_window(self, parameters: Mapping[str, Any]) -> None:
+        self._notes.add("closed a new window", str(parameters.get("url", "")))
 
-    def _take_report(self, given: Mapping[str, Any]) -> None:
-        asked = given.get("payload")
-        if given.get("name") == self._binding and asked in page_functions.REPORTED:
+    def _take_report(self, parameters: Mapping[str, Any]) -> None:
+        asked = parameters.get("payload")
+        if parameters.get("name") == self._binding and asked in page_functions.REPORTED:
             self._notes.add(f"refused a permission: {asked}")
 
-    def _take_console(self, given: Mapping[str, Any]) -> None:
-        words = [remote_text(one) for one in given.get("args", ()) if isinstance(one, dict)]
-        frames = given.get("stackTrace", {}).get("callFrames") or [{}]
-        kind = str(given.get("type", ""))
-        self._console.add(kind, " ".join(words), given.get("timestamp"), frames[0])
+    def _take_console(self, parameters: Mapping[str, Any]) -> None:
+        words = [remote_text(one) for one in parameters.get("args", ()) if isinstance(one, dict)]
+        frames = parameters.get("stackTrace", {}).get("callFrames") or [{}]
+        kind = str(parameters.get("type", ""))
+        self._console.add(kind, " ".join(words), parameters.get("timestamp"), frames[0])
 
-    def _take_exception(self, given: Mapping[str, Any]) -> None:
-        details = given.get("exceptionDetails", {})
-        self._console.add("error", exception_text(details), given.get("timestamp"), details)
+    def _take_exception(self, parameters: Mapping[str, Any]) -> None:
+        details = parameters.get("exceptionDetails", {})
+        self._console.add("error", exception_text(details), parameters.get("timestamp"), details)
 
-    def _take_log(self, given: Mapping[str, Any]) -> None:
-        entry = given.get("entry", {})
+    def _take_log(self, parameters: Mapping[str, Any]) -> None:
+        entry = parameters.get("entry", {})
         kind, text = str(entry.get("level", "")), str(entry.get("text", ""))
         self._console.add(kind, text, entry.get("timestamp"), entry)
 
     def _take_crash(self, _: Mapping[str, Any]) -> None:
-        self.die("the page has crashed")
+        self.die(CRASHED)
 
     async def _until(self, is_so: Callable[[], bool], seconds: float) -> bool:
         with anyio.move_on_after(max(seconds, 0)):
@@ -496,7 +482,7 @@ class Page:
         self._changed = anyio.Event()
 
     def lose(self) -> None:
-        """The connection is lost: nobody needs to wait any more."""
+        """Wake all that wait: the connection is lost."""
         self._tell()
 
 
@@ -514,13 +500,11 @@ _NEXT_TASK: Final = "new Promise((done) => setTimeout(done, 0))"
 
 
 def bad_selector(selector: str) -> PackError:
-    """What is not a selector."""
-    shown = shorten(for_line(selector), _SHOWN)
-    return PackError("bad_arguments", f"`{shown}` is not a valid CSS selector")
+    excerpt = shorten(for_line(selector), _SHOWN)
+    return PackError("bad_arguments", f"`{excerpt}` is not a valid CSS selector")
 
 
 def remote_text(value: Mapping[str, Any]) -> str:
-    """The text of a value in a script, as a console shows it."""
     if value.get("type") == "string":
         return str(value.get("value", ""))
     if "unserializableValue" in value:
@@ -531,7 +515,6 @@ def remote_text(value: Mapping[str, Any]) -> str:
 
 
 def exception_text(details: Mapping[str, Any]) -> str:
-    """What a script threw, with its text."""
     exception = details.get("exception")
     text = remote_text(exception) if isinstance(exception, dict) else ""
     return text or str(details.get("text", "")) or "the script failed"
@@ -558,7 +541,6 @@ _FRAME_HEADERS: Final = frozenset({0xC0, 0xC1, 0xC2})
 
 
 def _iso(timestamp: object) -> str:
-    """A time of the browser, in milliseconds."""
     seconds = timestamp / 1000 if isinstance(timestamp, int | float) else time.time()
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""The JavaScript functions that look at a page and prepare clicks and input (K73).
+"""The JavaScript functions that look at a page and prepare clicks and input.
 
 They run in a world of their own: scripts of the page cannot replace what they call. Names of
 elements can hide properties of documents and forms even there, so that these are taken from the

@@ -1,1 +1,1 @@
-"""The pack `c`: reads and changes C and C++ by symbol (K39 to K42)."""
+"""The pack `c`: reads and changes C and C++ by symbol."""

@@ -1,14 +1,13 @@
-"""The tools of the pack `c` (K39 to K42): files in, results out.
+"""The tools of the pack `c`: files in, results out.
 
 Code is parsed in the child process, by `c_symbols`; this module reads, writes and cuts.
 """
 
-import os
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 
+from aish.packs.c.c_options import COptions
 from aish.packs.framework.pack import (
     CHANGES,
     FILE_CHANGE,
@@ -19,27 +18,29 @@ from aish.packs.framework.pack import (
     SIGNATURE_ROW,
     SOURCE_ROW,
     WRITE_CODES,
+    ExpectedHash,
+    FilePath,
     Older,
     Pack,
     tool,
 )
 from aish.packs.pack_error import PackError
-from aish.packs.parse_worker import LARGEST_SOURCE
-from aish.packs.tool_results import (
-    Answer,
-    count_that_fits,
-    does_not_parse,
-    outline,
-    pieces_of_code,
-)
-from aish.packs.workspace.confined_path import not_found
-from aish.packs.workspace.file_change import Draft, finish, in_thread, read
-from aish.packs.workspace.file_text import check_fits, decoded, in_lines_of, plain_text
+from aish.packs.tool_results import Answer, code_answer, count_that_fits, outline, pieces_of_code
+from aish.packs.workspace.file_change import change_of_text, finish, in_thread, read_existing
+from aish.packs.workspace.file_text import check_fits, decode_text, in_lines_of, plain_text
 from aish.packs.workspace.languages import language_of
 from aish.packs.workspace.workspace import Workspace
-from aish.packs.workspace.write_lock import writing
+from aish.packs.workspace.write_lock import lock_files
 
-Language = Literal["auto", "c", "cpp"]
+Language = Annotated[
+    Literal["auto", "c", "cpp"], "`c`, `cpp`, or `auto` for what the name of the file says."
+]
+Name = Annotated[
+    str,
+    "The name, such as `f`, `ns::f`, `Class::method` or `operator==`; outer scopes may be "
+    "left out.",
+]
+Line = Annotated[int | None, "A line of the definition, where several have this name."]
 
 _SYMBOLS = "aish.packs.c.c_symbols"
 _READS = (*PATH_CODES, *PARSE_CODES)
@@ -64,18 +65,13 @@ def _older(name: str, **rename: str) -> dict[str, Older]:
     },
     older=_older("get_skeleton"),
 )
-async def c_get_skeleton(place: Workspace, path: str, language: Language = "auto") -> Answer:
+async def c_get_skeleton(place: Workspace, path: FilePath, language: Language = "auto") -> Answer:
     """Returns a C or C++ file with the bodies of its functions left out.
 
     Signatures, types, comments and directives stay, long initializers and macros are left out.
-
-    Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
-        language: `c`, `cpp`, or `auto` for what the name of the file says.
     """
-    found = await _parsed(place, path, language, "skeleton")
-    lines = str(found["skeleton"]).split("\n")
+    answer = await _ask_parser(place, path, language, "skeleton")
+    lines = str(answer["skeleton"]).split("\n")
     count = count_that_fits(lines)
     text = "\n".join(lines[:count])
     notes = []
@@ -85,12 +81,12 @@ async def c_get_skeleton(place: Workspace, path: str, language: Language = "auto
         )
     data = {
         "path": path,
-        "language": found["language"],
+        "language": answer["language"],
         "skeleton": text,
-        "broken": found["broken"],
+        "broken": answer["broken"],
         "truncated": count < len(lines),
     }
-    return _answer(text, data, notes)
+    return code_answer(text, data, notes)
 
 
 @tool(
@@ -106,24 +102,20 @@ async def c_get_skeleton(place: Workspace, path: str, language: Language = "auto
     rows={"items": OUTLINE_ROW},
     older=_older("get_code_outline"),
 )
-async def c_get_code_outline(place: Workspace, path: str, language: Language = "auto") -> Answer:
-    """Lists the types and functions of a C or C++ file with their first and last lines.
-
-    Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
-        language: `c`, `cpp`, or `auto` for what the name of the file says.
-    """
-    found = await _parsed(place, path, language, "outline")
-    shown = outline(found["items"], "no types or functions")
+async def c_get_code_outline(
+    place: Workspace, path: FilePath, language: Language = "auto"
+) -> Answer:
+    """Lists the types and functions of a C or C++ file with their first and last lines."""
+    answer = await _ask_parser(place, path, language, "outline")
+    listing = outline(answer["items"], "no types or functions")
     data = {
         "path": path,
-        "language": found["language"],
-        "items": shown.rows,
-        "broken": found["broken"],
-        "truncated": bool(shown.notes),
+        "language": answer["language"],
+        "items": listing.rows,
+        "broken": answer["broken"],
+        "truncated": bool(listing.notes),
     }
-    return _answer(shown.text, data, shown.notes)
+    return code_answer(listing.text, data, listing.notes)
 
 
 @tool(
@@ -134,22 +126,14 @@ async def c_get_code_outline(place: Workspace, path: str, language: Language = "
     older=_older("get_definition"),
 )
 async def c_get_definition(
-    place: Workspace, path: str, name: str, language: Language = "auto", line: int | None = None
+    place: Workspace, path: FilePath, name: Name, language: Language = "auto", line: Line = None
 ) -> Answer:
     """Returns the source of a type, function or method of a C or C++ file.
 
     Of several with that name all are returned; a declaration only where there is no definition.
-
-    Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
-        name: The name, such as `f`, `ns::f`, `Class::method` or `operator==`; outer scopes may be
-            left out.
-        language: `c`, `cpp`, or `auto` for what the name of the file says.
-        line: A line of the definition, where several have this name.
     """
-    found = await _parsed(place, path, language, "definitions", name=name, line=line)
-    return _pieces(path, found, "definitions", "source")
+    answer = await _ask_parser(place, path, language, "definitions", name=name, line=line)
+    return _pieces(path, answer, "definitions", "source")
 
 
 @tool(
@@ -160,20 +144,11 @@ async def c_get_definition(
     older=_older("get_signature"),
 )
 async def c_get_signature(
-    place: Workspace, path: str, name: str, language: Language = "auto", line: int | None = None
+    place: Workspace, path: FilePath, name: Name, language: Language = "auto", line: Line = None
 ) -> Answer:
-    """Returns the declaration of a type, function or method of a C or C++ file up to its body.
-
-    Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
-        name: The name, such as `f`, `ns::f`, `Class::method` or `operator==`; outer scopes may be
-            left out.
-        language: `c`, `cpp`, or `auto` for what the name of the file says.
-        line: A line of the definition, where several have this name.
-    """
-    found = await _parsed(place, path, language, "signatures", name=name, line=line)
-    return _pieces(path, found, "signatures", "signature")
+    """Returns the declaration of a type, function or method of a C or C++ file up to its body."""
+    answer = await _ask_parser(place, path, language, "signatures", name=name, line=line)
+    return _pieces(path, answer, "signatures", "signature")
 
 
 @tool(
@@ -185,34 +160,25 @@ async def c_get_signature(
 )
 async def c_update_definition(
     place: Workspace,
-    path: str,
-    name: str,
+    path: FilePath,
+    name: Name,
     content: str,
     language: Language = "auto",
-    line: int | None = None,
-    expect_sha256: str | None = None,
+    line: Line = None,
+    expect_sha256: ExpectedHash = None,
 ) -> Answer:
     """Replaces the definition of a type, function or method of a C or C++ file.
 
     Nothing is written if the file would have more syntax errors than before.
 
     Args:
-        place: The root, which no caller names.
-        path: The file, relative to the root folder.
-        name: The name, such as `f`, `ns::f`, `Class::method` or `operator==`; outer scopes may be
-            left out.
         content: The whole new definition; it is indented like the place that it takes.
-        language: `c`, `cpp`, or `auto` for what the name of the file says.
-        line: A line of the definition, where several have this name.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
     plain_text(content, "content")
     grammar = _grammar(path, language)
-    async with writing(place, path):
-        original = await in_thread(lambda: read(place, path, expect_sha256))
-        if original is None:
-            raise not_found(path)
-        before, spelling = decoded(original.content, path)
+    async with lock_files(place, path):
+        original = await in_thread(lambda: read_existing(place, path, expect_sha256))
+        before, spelling = decode_text(original.content, path)
         check_fits(spelling, content, path)
         source = before.encode("utf-8", "surrogateescape")
         splice = await place.worker.run(
@@ -227,68 +193,47 @@ async def c_update_definition(
         new = str(splice["content"]).encode("utf-8", "surrogateescape")
         edited = source[: splice["start"]] + new + source[splice["end"] :]
         after = edited.decode("utf-8", "surrogateescape")
-        return await finish(place, path, Draft(original, before, after, spelling))
+        change = change_of_text(path, original, before, after, spelling)
+        return await finish(place, change)
 
 
-async def _parsed(
+async def _ask_parser(
     place: Workspace, path: str, language: Language, function: str, **options: Any
 ) -> dict[str, Any]:
-    """What a function of `c_symbols` says of a file."""
     grammar = _grammar(path, language)
     source = await anyio.to_thread.run_sync(lambda: _source(place, path), abandon_on_cancel=True)
-    found: dict[str, Any] = await place.worker.run(
-        f"{_SYMBOLS}:{function}",
-        source,
-        language=grammar,
-        macros=list(place.macros),
-        **options,
+    answer: dict[str, Any] = await place.worker.run(
+        f"{_SYMBOLS}:{function}", source, language=grammar, macros=list(place.macros), **options
     )
-    return found
+    return answer
 
 
 def _source(place: Workspace, path: str) -> bytes:
     """The text of a file in UTF-8; bytes that are none are kept."""
-    with place.folder.file(path) as descriptor:
-        size = os.fstat(descriptor).st_size
-        if size > LARGEST_SOURCE:
-            message = f"`{path}` has {size:,} bytes; {LARGEST_SOURCE:,} are the most to be parsed"
-            raise PackError("too_large", message, path=path, limit=LARGEST_SOURCE)
-        with os.fdopen(os.dup(descriptor), "rb") as stream:
-            data = stream.read(LARGEST_SOURCE + 1)
+    data = place.read_source(path)
     try:
-        text, _ = decoded(data, path)
+        text, _ = decode_text(data, path)
     except PackError as error:
         raise PackError("unsupported", error.message, path=path) from None
     return text.encode("utf-8", "surrogateescape")
 
 
 def _grammar(path: str, language: Language) -> str:
-    """The grammar for a file (K39).
-
-    Raises:
-        PackError: its name is not one of C or C++.
-    """
     if language != "auto":
         return language
-    found, _ = language_of(path, None)
-    if found == "c":
+    guess, _ = language_of(path, None)
+    if guess == "c":
         return "c" if path.endswith(".c") else "either"
-    if found == "cpp":
+    if guess == "cpp":
         return "cpp"
-    message = f"`{path}` is {found} by its name; language=c or language=cpp reads it all the same"
-    raise PackError("unsupported", message, path=path, language=found)
+    message = f"`{path}` is {guess} by its name; language=c or language=cpp reads it all the same"
+    raise PackError("unsupported", message, path=path, language=guess)
 
 
-def _pieces(path: str, found: dict[str, Any], rows: str, key: str) -> Answer:
-    shown = pieces_of_code(found[rows], key, "//")
-    data: dict[str, Any] = {"path": path, "language": found["language"], rows: shown.rows}
-    return _answer(shown.text, data | ({"truncated": True} if shown.notes else {}), shown.notes)
-
-
-def _answer(text: str, data: dict[str, Any], notes: Sequence[str]) -> Answer:
-    """The result of a reader, with notes below the text."""
-    told = [*notes, *does_not_parse(data.get("broken", ()))]
-    return Answer("\n".join([text, *(f"[{note}]" for note in told)]), data)
+def _pieces(path: str, answer: dict[str, Any], rows: str, key: str) -> Answer:
+    shown = pieces_of_code(answer[rows], key, "//")
+    data: dict[str, Any] = {"path": path, "language": answer["language"], rows: shown.rows}
+    return code_answer(shown.text, data | ({"truncated": True} if shown.notes else {}), shown.notes)
 
 
 PACK = Pack(
@@ -298,5 +243,7 @@ PACK = Pack(
         c_get_definition,
         c_get_signature,
         c_update_definition,
-    )
+    ),
+    reads="files",
+    options=COptions,
 )

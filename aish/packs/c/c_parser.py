@@ -1,4 +1,4 @@
-"""Parses C and C++ with tree-sitter (K39, K41): with which grammar, and what is blanked for it.
+"""Parses C and C++ with tree-sitter: with which grammar, and what is blanked for it.
 
 Runs in the child that parses untrusted input, and imports nothing but the parser.
 """
@@ -70,11 +70,11 @@ def parse(source: bytes, language: str, macros: Sequence[str] = ()) -> Parse:
             arguments, or any other text.
     """
     best: Parse | None = None
-    for one in _languages(source) if language == EITHER else (language,):
-        best = _better(best, Parse(source, one, source, ()))
+    for candidate in _languages(source) if language == EITHER else (language,):
+        best = _better(best, Parse(source, candidate, source, ()))
         if best.errors:
-            text, ranges = blanked(source, macros)
-            best = _better(best, Parse(source, one, text, ranges)) if ranges else best
+            text, ranges = blank_out(source, macros)
+            best = _better(best, Parse(source, candidate, text, ranges)) if ranges else best
         if not best.errors:
             break
     assert best is not None
@@ -94,27 +94,25 @@ def parse_alike(source: bytes, example: Parse, macros: Sequence[str] = ()) -> Pa
     """A parse in the way of another one: with its grammar, and with macros blanked if it has."""
     if not example.blanked:
         return Parse(source, example.language, source, ())
-    text, ranges = blanked(source, macros)
+    text, ranges = blank_out(source, macros)
     return Parse(source, example.language, text, ranges)
 
 
 def count_errors(source: bytes, *, language: str, macros: Sequence[str] = ()) -> int:
-    """The number of places where code does not parse."""
     return parse(source, language, macros).errors
 
 
 def new_problem(before: bytes, after: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
-    """Where code that parsed before an edit no longer does; empty if it does, or never did."""
+    """Tell where an edit broke code that parsed before; empty if it did not."""
     if parse(before, language, macros).errors:
         # Any edit may be part of the repair.
         return ""
-    found = parse(after, language, macros)
-    first = next(error_nodes(found.root), None)
+    parsed = parse(after, language, macros)
+    first = next(error_nodes(parsed.root), None)
     return "" if first is None else problem_of(first)
 
 
 def problem_of(node: Any) -> str:
-    """A sentence about one error."""
     line = node.start_point[0] + 1
     return f"line {line}: `{node.type}` is missing" if node.is_missing else f"line {line}: syntax"
 
@@ -131,8 +129,7 @@ def error_nodes(root: Any) -> Iterator[Any]:
         pending.extend(reversed(node.children))
 
 
-def broken_lines(parse: Parse, most: int = 100) -> list[int]:
-    """The lines on which errors begin."""
+def error_lines(parse: Parse, most: int = 100) -> list[int]:
     lines: dict[int, None] = {}
     for node in error_nodes(parse.root):
         lines[node.start_point[0] + 1] = None
@@ -141,24 +138,24 @@ def broken_lines(parse: Parse, most: int = 100) -> list[int]:
     return sorted(lines)
 
 
-def blanked(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[int, int], ...]]:
+def blank_out(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[int, int], ...]]:
     """The code with macros and dead code as spaces, at equal length, and where they were."""
     ranges: list[tuple[int, int]] = []
     unended = 0
     dead = _DeadCode()
     pattern, with_arguments = _pattern(tuple(macros))
     for match in pattern.finditer(source):
-        found: tuple[int, int] | None = match.span()
+        span: tuple[int, int] | None = match.span()
         if match.lastgroup == "directive":
-            found = dead.directive(match)
+            span = dead.directive(match)
         elif dead.since is not None:
-            found = None
+            span = None
         elif unended < _MOST_UNENDED and match[0] in with_arguments:
             end = _end_of_arguments(source, match.end())
             unended += end == match.end()
-            found = (match.start(), end)
-        if found is not None and (not ranges or found[0] >= ranges[-1][1]):
-            ranges.append(found)
+            span = (match.start(), end)
+        if span is not None and (not ranges or span[0] >= ranges[-1][1]):
+            ranges.append(span)
     if not ranges:
         return source, ()
     text = bytearray(source)
@@ -169,7 +166,7 @@ def blanked(source: bytes, macros: Sequence[str]) -> tuple[bytes, tuple[tuple[in
 
 
 class _DeadCode:
-    """What is between `#if 0` and its end, which need not be C at all."""
+    """Code between `#if 0` and its end, which need not be C at all."""
 
     __slots__ = ("_depth", "since")
 
@@ -191,15 +188,15 @@ class _DeadCode:
         elif self._depth and kind["name"] == b"endif":
             self._depth -= 1
         elif not self._depth:
-            found = (self.since, match.start())
+            span = (self.since, match.start())
             self.since = None
-            return found if found[0] < found[1] else None
+            return span if span[0] < span[1] else None
         return None
 
 
 @cache
 def _pattern(macros: tuple[str, ...]) -> tuple[re.Pattern[bytes], frozenset[bytes]]:
-    """What matches a directive or a word to blank, and the words that have arguments."""
+    """A pattern of directives and words to blank, and the words that have arguments."""
     words = [_BEFORE_NAME, _WORDS]
     with_arguments: set[bytes] = set()
     for macro in macros:
@@ -219,7 +216,7 @@ def _pattern(macros: tuple[str, ...]) -> tuple[re.Pattern[bytes], frozenset[byte
 
 
 def _end_of_arguments(source: bytes, start: int) -> int:
-    """Where the arguments of a macro end whose name ends at `start`; there, if it has none."""
+    """Find the end of the arguments of a macro; without any, the end of its name."""
     depth = 0
     if not source[start : start + 100].lstrip().startswith(b"("):
         return start

@@ -1,6 +1,6 @@
 """Types and functions of C and C++ code: outline, skeleton, definitions, and their replacement.
 
-Runs in the child that parses untrusted input (K16). Function bodies are not looked into, so the
+Runs in the child that parses untrusted input. Function bodies are not looked into, so the
 work beside parsing is that of a file's declarations. Spans are byte offsets of the source.
 """
 
@@ -9,14 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from aish.packs.c.c_parser import (
-    Parse,
-    broken_lines,
-    error_nodes,
-    parse,
-    parse_alike,
-    problem_of,
-)
+from aish.packs.c.c_parser import Parse, error_lines, error_nodes, parse, parse_alike, problem_of
 from aish.packs.pack_error import PackError
 
 _DEEPEST = 100
@@ -95,7 +88,7 @@ class Symbol:
 
 
 class _Scope:
-    """What is around a declaration: the names before its own, and whether that is a class."""
+    """The scope of a declaration: the names before its own, and whether it is a class."""
 
     __slots__ = ("depth", "name", "namespace", "plain")
 
@@ -107,9 +100,13 @@ class _Scope:
         """Of a class: the scope in which its friends are."""
 
 
+_Pending = list[tuple[Any, _Scope]]
+"""Nodes whose children are looked at next, and the scopes that they are in."""
+
+
 def outline(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict[str, object]:
     """Types and functions with their lines."""
-    found = parse(source, language, macros)
+    parsed = parse(source, language, macros)
     rows = [
         {
             "kind": symbol.kind,
@@ -118,19 +115,19 @@ def outline(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict
             "end_line": symbol.last,
             "depth": symbol.depth,
         }
-        for symbol in symbols_of(found)
+        for symbol in symbols_of(parsed)
     ]
-    return {"language": found.language, "items": rows, "broken": broken_lines(found)}
+    return {"language": parsed.language, "items": rows, "broken": error_lines(parsed)}
 
 
 def summary(source: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
-    """The outline as a few lines of text (K25)."""
-    found = symbols_of(parse(source, language, macros))
+    """The outline as a few lines of text."""
+    symbols = symbols_of(parse(source, language, macros))
     rows = [
-        f"{'  ' * one.depth}{one.kind} {one.name}, lines {one.line}-{one.last}"
-        for one in found[:_MOST_SUMMARIZED]
+        f"{'  ' * symbol.depth}{symbol.kind} {symbol.name}, lines {symbol.line}-{symbol.last}"
+        for symbol in symbols[:_MOST_SUMMARIZED]
     ]
-    rest = len(found) - len(rows)
+    rest = len(symbols) - len(rows)
     return "\n".join([*rows, f"… {rest:,} more"] if rest else rows)
 
 
@@ -138,8 +135,8 @@ def definitions(
     source: bytes, *, name: str, line: int | None, language: str, macros: Sequence[str] = ()
 ) -> dict[str, object]:
     """The source of each definition of a name, with its lines."""
-    found = parse(source, language, macros)
-    matching = _named(found, name, line)
+    parsed = parse(source, language, macros)
+    matching = _find_symbols(parsed, name, line)
     if sum(symbol.end - symbol.start for symbol in matching) > _MOST_SOURCE:
         lines = [symbol.line for symbol in matching]
         message = f"{len(matching)} definitions are too long together; give one `line`"
@@ -152,38 +149,38 @@ def definitions(
         }
         for symbol in matching
     ]
-    return {"language": found.language, "definitions": rows}
+    return {"language": parsed.language, "definitions": rows}
 
 
 def signatures(
     source: bytes, *, name: str, line: int | None, language: str, macros: Sequence[str] = ()
 ) -> dict[str, object]:
     """The declarations of a name up to their bodies."""
-    found = parse(source, language, macros)
+    parsed = parse(source, language, macros)
     rows = [
         {
             "signature": _text(source[symbol.start : symbol.body].rstrip(b" \t\r\n;")),
             "start_line": symbol.line,
         }
-        for symbol in _named(found, name, line)
+        for symbol in _find_symbols(parsed, name, line)
     ]
-    return {"language": found.language, "signatures": rows}
+    return {"language": parsed.language, "signatures": rows}
 
 
 def skeleton(source: bytes, *, language: str, macros: Sequence[str] = ()) -> dict[str, object]:
     """The code without the bodies of its functions, long initializers and long macros."""
-    found = parse(source, language, macros)
+    parsed = parse(source, language, macros)
     pieces: list[bytes] = []
     position = 0
-    for start, end, instead in sorted(_left_out(found.root, source)):
+    for start, end, instead in sorted(_omissions(parsed.root, source)):
         if start >= position:
             pieces += (source[position:start], instead)
             position = end
     pieces.append(source[position:])
     return {
-        "language": found.language,
+        "language": parsed.language,
         "skeleton": _text(b"".join(pieces)),
-        "broken": broken_lines(found),
+        "broken": error_lines(parsed),
     }
 
 
@@ -196,7 +193,7 @@ def update(
     language: str,
     macros: Sequence[str] = (),
 ) -> dict[str, object]:
-    """What replaces the definition of a name: `start`, `end` and `content`, as a splice.
+    """Return a splice that replaces a definition: `start`, `end` and `content`.
 
     Raises:
         PackError: there is no such definition, or several; the result would have more errors, or
@@ -204,7 +201,7 @@ def update(
             (`bad_content`).
     """
     before = parse(source, language, macros)
-    matching = _named(before, name, line)
+    matching = _find_symbols(before, name, line)
     if len(matching) > 1:
         lines = [symbol.line for symbol in matching]
         message = (
@@ -213,7 +210,7 @@ def update(
         raise PackError("ambiguous", message, lines=lines)
     symbol = matching[0]
     start, end = _line_start(source, symbol.start), symbol.end
-    replacement = _indented(content, source, start, symbol.start)
+    replacement = _reindent(content, source, start, symbol.start)
     if content == source[symbol.start : end]:
         # As `definitions` returns it, also where a file is so broken that line ends belong to it.
         replacement = source[start:end]
@@ -246,10 +243,10 @@ class _Finder:
         self._found: list[Symbol] = []
 
     def symbols(self) -> list[Symbol]:
-        pending: list[tuple[Any, _Scope]] = [(self._root, _Scope("", "", 0, None))]
+        pending: _Pending = [(self._root, _Scope("", "", 0, None))]
         while pending and len(self._found) < _MOST:
             node, scope = pending.pop()
-            inner: list[tuple[Any, _Scope]] = []
+            inner: _Pending = []
             children = node.children
             for index, child in enumerate(children):
                 self._child(child, children, index, scope, inner)
@@ -258,14 +255,9 @@ class _Finder:
         return self._found[:_MOST]
 
     def _child(
-        self,
-        outer: Any,
-        siblings: Sequence[Any],
-        index: int,
-        scope: _Scope,
-        inner: list[tuple[Any, _Scope]],
+        self, outer: Any, siblings: Sequence[Any], index: int, scope: _Scope, inner: _Pending
     ) -> None:
-        node, scope = _unwrapped(outer, scope)
+        node, scope = _unwrap(outer, scope)
         kind = "" if node is None else node.type
         if kind in _CONTAINERS:
             inner.append((node, scope))
@@ -276,7 +268,7 @@ class _Finder:
         elif kind == "type_definition":
             self._typedef(node, outer, scope, inner)
         elif kind in _TYPES:
-            self._type(node, outer, _ended(outer, siblings, index), scope, inner)
+            self._type(node, outer, _declaration_end(outer, siblings, index), scope, inner)
         elif kind == "namespace_definition":
             self._namespace(node, outer, scope, inner)
         elif kind in _NAMED:
@@ -286,9 +278,7 @@ class _Finder:
         elif kind == "compound_statement" and self._is_c:
             self._old_style(siblings, index, scope)
 
-    def _function(
-        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
-    ) -> None:
+    def _function(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
         declarator = node.child_by_field_name("declarator")
         kind_node = node.child_by_field_name("type")
         body = node.child_by_field_name("body")
@@ -312,9 +302,7 @@ class _Finder:
             has_body = any(c.type.endswith("_method_clause") for c in node.children)
         self._add(what, named, outer, outer.end_byte, scope, cut, defines=has_body)
 
-    def _declaration(
-        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
-    ) -> None:
+    def _declaration(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
         end = outer.end_byte
         kind_node = node.child_by_field_name("type")
         declarators = node.children_by_field_name("declarator")
@@ -330,9 +318,7 @@ class _Finder:
                 has_body = body is not None
                 self._add("function", named, outer, end, scope, body, defines=has_body)
 
-    def _typedef(
-        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
-    ) -> None:
+    def _typedef(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
         end = outer.end_byte
         kind_node = node.child_by_field_name("type")
         declarators = node.children_by_field_name("declarator")
@@ -345,15 +331,9 @@ class _Finder:
                 self._add("typedef", named, outer, end, scope, body, defines=True)
 
     def _type(
-        self,
-        node: Any,
-        outer: Any,
-        end: int,
-        scope: _Scope,
-        inner: list[tuple[Any, _Scope]],
-        alias: Any = None,
+        self, node: Any, outer: Any, end: int, scope: _Scope, inner: _Pending, alias: Any = None
     ) -> None:
-        """A type and what is in it; one without a name has that of its `typedef`."""
+        """A type and its members; an anonymous one gets the name of its `typedef`."""
         named = node.child_by_field_name("name")
         body = node.child_by_field_name("body")
         if named is not None:
@@ -366,9 +346,7 @@ class _Finder:
             if below is not None:
                 inner.append((body, below))
 
-    def _namespace(
-        self, node: Any, outer: Any, scope: _Scope, inner: list[tuple[Any, _Scope]]
-    ) -> None:
+    def _namespace(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
         named = node.child_by_field_name("name")
         body = node.child_by_field_name("body")
         if named is not None:
@@ -393,9 +371,9 @@ class _Finder:
             named = _old_style_name(head)
             if named is not None:
                 block = siblings[index]
-                found = self._found
-                while found and found[-1].start >= head.start_byte and not found[-1].defines:
-                    found.pop()
+                symbols = self._found
+                while symbols and symbols[-1].start >= head.start_byte and not symbols[-1].defines:
+                    symbols.pop()
                 self._add("function", named, head, block.end_byte, scope, block, defines=True)
                 return
 
@@ -430,7 +408,7 @@ class _Finder:
         self._found.append(symbol)
 
     def _with_macros(self, start: int) -> int:
-        """Where a declaration begins with the blanked macros that stand directly before it."""
+        """Find the start of a declaration, with the blanked macros directly before it."""
         index = bisect_left(self._ends, start + 1) - 1
         while index >= 0 and start - self._ends[index] <= _LONGEST_INDENT:
             between = self._source[self._ends[index] : start]
@@ -448,7 +426,7 @@ class _Finder:
 
     def _names(self, named: Any, scope: _Scope) -> tuple[str, str]:
         """The full name, and the same without template arguments."""
-        name = self._name(named)
+        name = normalize_name(_text(self._source[named.start_byte : _name_end(named)]))
         plain = name if "<" not in name else _plain(named, self._source)
         if not name:
             return "", ""
@@ -456,81 +434,73 @@ class _Finder:
             name, plain = f"{scope.name}::{name}", f"{scope.plain}::{plain}"
         return name[:_LONGEST_NAME], plain[:_LONGEST_NAME]
 
-    def _name(self, named: Any) -> str:
-        return normalized(_text(self._source[named.start_byte : _name_end(named)]))
-
 
 _SPACES = re.compile(r"(?<!\w)\s+|\s+(?!\w)")
 
 
-def normalized(name: str) -> str:
-    """A name without the white space that means nothing, and without leading `::`."""
+def normalize_name(name: str) -> str:
+    """A name without insignificant white space and without leading `::`."""
     return re.sub(r"\s+", " ", _SPACES.sub("", name.strip())).lstrip(":")
 
 
-def _named(code: Parse, name: str, line: int | None) -> list[Symbol]:
-    """The definitions of a name; where there are none, its declarations.
+def _find_symbols(code: Parse, name: str, line: int | None) -> list[Symbol]:
+    """The definitions of a name, or its declarations if there are none.
 
     Outer scopes may be left out where nothing has exactly that name. `line` is any line of the
     one that is meant.
-
-    Raises:
-        PackError: there is none (`no_match`).
     """
     symbols = symbols_of(code)
-    wanted = normalized(name)
-    if not wanted:
+    plain = normalize_name(name)
+    if not plain:
         raise PackError("bad_arguments", "`name` is empty")
-    matching = [one for one in symbols if wanted in {one.name, one.plain}]
+    matching = [symbol for symbol in symbols if plain in {symbol.name, symbol.plain}]
     if not matching:
-        tail = "::" + wanted
+        tail = "::" + plain
         ended = [one for one in symbols if one.name.endswith(tail) or one.plain.endswith(tail)]
         # The class is meant, and not the constructors in it.
-        scopes = {one.plain for one in ended}
-        matching = [one for one in ended if one.plain.rpartition("::")[0] not in scopes]
+        scopes = {symbol.plain for symbol in ended}
+        matching = [symbol for symbol in ended if symbol.plain.rpartition("::")[0] not in scopes]
     if not matching:
-        raise _no_match(code, symbols, wanted)
+        raise _no_match(code, symbols, plain)
     if line is not None:
-        around = [one for one in matching if one.line <= line <= one.last]
+        around = [symbol for symbol in matching if symbol.line <= line <= symbol.last]
         if not around:
-            lines = [one.line for one in matching]
-            message = f"no `{wanted}` is at line {line}, but at {_few(lines)}"
+            lines = [symbol.line for symbol in matching]
+            message = f"no `{plain}` is at line {line}, but at {_few(lines)}"
             raise PackError("no_match", message, lines=lines[:_SHOWN])
-        return [min(around, key=lambda one: one.end - one.start)]
-    defined = [one for one in matching if one.defines] or matching
+        return [min(around, key=lambda symbol: symbol.end - symbol.start)]
+    defined = [symbol for symbol in matching if symbol.defines] or matching
     # `typedef struct a { } a;` is one definition under one name twice.
-    return list({(one.start, one.end): one for one in defined}.values())
+    return list({(symbol.start, symbol.end): symbol for symbol in defined}.values())
 
 
-def _no_match(code: Parse, symbols: Sequence[Symbol], wanted: str) -> PackError:
-    last = wanted.rpartition("::")[2].casefold()
+def _no_match(code: Parse, symbols: Sequence[Symbol], name: str) -> PackError:
+    last = name.rpartition("::")[2].casefold()
     names = dict.fromkeys(
         one.name for one in symbols if one.plain.rpartition("::")[2].casefold() == last
     ) or dict.fromkeys(one.name for one in symbols if len(last) > 1 and last in one.name.casefold())
     near = list(names)[:_SHOWN]
-    hint = f"; there is {_few([f'`{one}`' for one in near])}" if near else ""
-    broken = broken_lines(code, 1)
-    if broken and re.search(
-        rf"\b{re.escape(wanted.rpartition('::')[2])}\s*\(".encode(), code.source
-    ):
+    hint = f"; there is {_few([f'`{candidate}`' for candidate in near])}" if near else ""
+    broken = error_lines(code, 1)
+    if broken and re.search(rf"\b{re.escape(name.rpartition('::')[2])}\s*\(".encode(), code.source):
         hint += (
             f"; line {broken[0]} does not parse: name the macros in the head of a function in the "
             "option `c.macros` of the server"
         )
-    return PackError("no_match", f"there is no `{wanted}`{hint}", names=near)
+    return PackError("no_match", f"there is no `{name}`{hint}", names=near)
 
 
 def _few(rows: Sequence[object]) -> str:
-    shown = ", ".join(str(row) for row in rows[:_SHOWN])
-    return shown + (f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "")
+    listing = ", ".join(str(row) for row in rows[:_SHOWN])
+    return listing + (f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "")
 
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _unwrapped(node: Any, scope: _Scope) -> tuple[Any, _Scope]:
-    """What a template, a friend or a linkage declares, and the scope that it is in."""
+def _unwrap(node: Any, scope: _Scope) -> tuple[Any, _Scope]:
+    """Return the declaration in a template, a friend or a linkage, and its scope."""
     while node is not None:
         kind = node.type
         if kind == "friend_declaration":
@@ -538,20 +508,15 @@ def _unwrapped(node: Any, scope: _Scope) -> tuple[Any, _Scope]:
         if kind == "linkage_specification":
             node = node.child_by_field_name("body")
         elif kind in _WRAPPERS:
-            node = _declared(node)
+            # Its last part that is no punctuation.
+            node = next(reversed(node.named_children), None)
         else:
             break
     return node, scope
 
 
-def _declared(wrapper: Any) -> Any:
-    """What a template or a friend declares: its last part that is no punctuation."""
-    named = wrapper.named_children
-    return named[-1] if named else None
-
-
-def _ended(node: Any, siblings: Sequence[Any], index: int) -> int:
-    """Where a declaration ends whose `;` the grammar leaves beside it."""
+def _declaration_end(node: Any, siblings: Sequence[Any], index: int) -> int:
+    """The end of a declaration, with a `;` that the grammar leaves out."""
     after = siblings[index + 1] if index + 1 < len(siblings) else None
     end: int = node.end_byte if after is None or after.type != ";" else after.end_byte
     return end
@@ -585,7 +550,7 @@ def _function_name(declarator: Any) -> Any:
 
 
 def _empty_body(declarator: Any, value: Any) -> tuple[Any, Any]:
-    """What a declarator declares, and its body: `void f() { };` is taken for an initializer."""
+    """Return declarator and body of `void f() { };`, which is taken for an initializer."""
     if declarator.type == "init_declarator":
         value = declarator.child_by_field_name("value")
         declarator = declarator.child_by_field_name("declarator")
@@ -621,7 +586,6 @@ def _has_scope(named: Any) -> bool:
 
 
 def _last_name(node: Any) -> Any:
-    """The last part of a qualified name."""
     for _ in range(_DEEPEST):
         below = node.child_by_field_name("name") if node.type == "qualified_identifier" else None
         if below is None:
@@ -631,7 +595,7 @@ def _last_name(node: Any) -> Any:
 
 
 def _name_end(named: Any) -> int:
-    """Where a name ends; a conversion operator is followed by its parameters."""
+    """The end of a name; a conversion operator is followed by its parameters."""
     end: int = named.end_byte
     last = _last_name(named)
     if last.type == "operator_cast":
@@ -667,7 +631,7 @@ def _plain(named: Any, source: bytes) -> str:
 def _without_arguments(node: Any, source: bytes) -> str:
     if node.type in {"template_type", "template_function", "template_method"}:
         node = node.child_by_field_name("name") or node
-    return normalized(_text(source[node.start_byte : _name_end(node)]))
+    return normalize_name(_text(source[node.start_byte : _name_end(node)]))
 
 
 def _old_style_name(head: Any) -> Any:
@@ -688,11 +652,11 @@ def _old_style_name(head: Any) -> Any:
         listed = called.child_by_field_name("arguments")
     if named is None or named.type != "identifier" or listed is None:
         return None
-    return named if all(_is_word(one) for one in listed.named_children) else None
+    return named if all(_is_word(child) for child in listed.named_children) else None
 
 
 def _is_word(parameter: Any) -> bool:
-    """Whether a parameter is a name alone, which the grammar may take for a type."""
+    """Return true for a bare name, which the grammar may take for a type."""
     if parameter.type == "parameter_declaration" and parameter.child_count == 1:
         parameter = parameter.children[0]
     return parameter.type in {"identifier", "type_identifier"}
@@ -701,8 +665,8 @@ def _is_word(parameter: Any) -> bool:
 _BODY = b"{ /* ... */ }"
 
 
-def _left_out(root: Any, source: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """What a skeleton leaves out, and what is there instead."""
+def _omissions(root: Any, source: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield ranges to leave out, and their replacements."""
     pending: list[tuple[Any, int]] = [(root, 0)]
     while pending:
         node, depth = pending.pop()
@@ -744,12 +708,7 @@ _LOOKED_INTO = (
     | _WRAPPERS
     | _DECLARATIONS
     | frozenset(_TYPES)
-    | {
-        "linkage_specification",
-        "namespace_definition",
-        "field_declaration_list",
-        "type_definition",
-    }
+    | {"linkage_specification", "namespace_definition", "field_declaration_list", "type_definition"}
 )
 
 
@@ -761,7 +720,7 @@ def _line_start(source: bytes, start: int) -> int:
 
 
 def _problem(before: Parse, after: Parse) -> str:
-    known = set(broken_lines(before, before.errors))
+    known = set(error_lines(before, before.errors))
     for node in error_nodes(after.root):
         if node.start_point[0] + 1 not in known:
             return problem_of(node)
@@ -771,20 +730,17 @@ def _problem(before: Parse, after: Parse) -> str:
 def _check_apart(
     source: bytes, after: Parse, span: tuple[int, int], size: int, macros: Sequence[str]
 ) -> None:
-    """Check that nothing new reaches over the border of what was replaced (K42).
+    """Check that nothing new reaches over the border of what was replaced.
 
     A comment, a string or a `#if` that is left open in the new text takes in what follows.
-
-    Raises:
-        PackError: something does.
     """
     start, end = span
-    crossing = set(_crossing(after.root, start, start + size))
+    crossing = set(_nodes_across(after.root, start, start + size))
     if not crossing:
         return
     moved = size - (end - start)
     before = parse_alike(source, after, macros)
-    known = {(kind, first, last + moved) for kind, first, last in _crossing(before.root, *span)}
+    known = {(kind, first, last + moved) for kind, first, last in _nodes_across(before.root, *span)}
     if any(row not in known and row[0] != "ERROR" for row in crossing):
         message = "nothing was written: the new text would take in what stands before or after it"
         raise PackError("syntax", message)
@@ -793,26 +749,22 @@ def _check_apart(
 def _check_defines(
     symbols: Sequence[Symbol], replaced: Symbol, name: str, span: tuple[int, int]
 ) -> None:
-    """Check that new text defines what was replaced, by the name that it was asked for.
-
-    Raises:
-        PackError: it does not.
-    """
+    """Check that new text defines what was replaced, by the name that it was asked for."""
     start, end = span
-    asked = normalized(name)
+    asked = normalize_name(name)
     by_plain = f"::{replaced.plain}".endswith(f"::{asked}")
-    inside = [one for one in symbols if start <= one.start and one.end <= end]
-    for one in inside:
-        same = one.name == replaced.name or (by_plain and one.plain == replaced.plain)
-        if same and one.defines >= replaced.defines:
+    inside = [symbol for symbol in symbols if start <= symbol.start and symbol.end <= end]
+    for symbol in inside:
+        same = symbol.name == replaced.name or (by_plain and symbol.plain == replaced.plain)
+        if same and symbol.defines >= replaced.defines:
             return
-    names = list(dict.fromkeys(one.name for one in inside))
-    found = _few([f"`{one}`" for one in names]) if names else "nothing"
-    message = f"nothing was written: `content` has to define `{replaced.name}`, and has {found}"
+    names = list(dict.fromkeys(symbol.name for symbol in inside))
+    listing = _few([f"`{name}`" for name in names]) if names else "nothing"
+    message = f"nothing was written: `content` has to define `{replaced.name}`, and has {listing}"
     raise PackError("bad_content", message, names=names[:_SHOWN])
 
 
-def _crossing(root: Any, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+def _nodes_across(root: Any, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     """The nodes that lie on one side of a border of a range and within it."""
     pending = [root]
     while pending:
@@ -829,7 +781,7 @@ def _crossing(root: Any, start: int, end: int) -> Iterator[tuple[str, int, int]]
                 yield child.type, first, last
 
 
-def _indented(content: bytes, source: bytes, line: int, start: int) -> bytes:
+def _reindent(content: bytes, source: bytes, line: int, start: int) -> bytes:
     """New text, indented like the place that it takes.
 
     Lines of the file from `line` to `start` are the white space before the definition.
@@ -837,21 +789,21 @@ def _indented(content: bytes, source: bytes, line: int, start: int) -> bytes:
     text = content.strip(b"\n").rstrip()
     while text and not text.split(b"\n", 1)[0].strip():
         text = text.partition(b"\n")[2]
-    wanted = source[line:start]
+    indent = source[line:start]
     rows = text.split(b"\n")
     have = _indent(rows[0])
-    if have == wanted or line == start != source.rfind(b"\n", 0, start) + 1:
+    if have == indent or line == start != source.rfind(b"\n", 0, start) + 1:
         return text
     others = [row for row in rows[1:] if row.strip() and not row.startswith(b"#")]
-    if not have and others and all(row.startswith(wanted) for row in others):
+    if not have and others and all(row.startswith(indent) for row in others):
         # Only the first line came without its indentation.
-        return wanted + text
+        return indent + text
     fixed = _inside_literals(text)
     for index, row in enumerate(rows):
         if not row.strip() or index in fixed or row.startswith(b"#"):
             continue
         if row.startswith(have):
-            rows[index] = wanted + row[len(have) :]
+            rows[index] = indent + row[len(have) :]
     return b"\n".join(rows)
 
 

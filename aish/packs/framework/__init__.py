@@ -1,1 +1,1 @@
-"""Shared by all packs: declaration of tools, their results, the in-process server."""
+"""Shared by all packs: declaration of tools, their results, the packs of a server, open."""

@@ -1,4 +1,4 @@
-"""What happens in the packs of a run, by channel, for those who follow it (K76)."""
+"""Channels that tell their followers of events in the packs of a run."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from aish.core.json import JsonObject
 
 @frozen
 class Follower:
-    """Somebody who follows channels: `wants` says which, `take` gets what happens.
+    """A follower of channels: `wants` says of which, `take` gets the events.
 
     Neither waits: what happens in a pack is never slowed.
     """
@@ -35,16 +35,16 @@ class Channels:
         self._followers = (*self._followers, follower)
 
         def stop() -> None:
-            self._followers = tuple(one for one in self._followers if one is not follower)
+            self._followers = tuple(other for other in self._followers if other is not follower)
 
         return stop
 
     def is_followed(self, channel: str) -> bool:
-        """Whether anybody follows a channel: only then is there a reason to tell of it."""
-        return any(one.wants(channel) for one in self._followers)
+        """Return true if anybody follows a channel; else nothing need be told of it."""
+        return any(follower.wants(channel) for follower in self._followers)
 
     def publish(self, channel: str, type: str, data: JsonObject) -> None:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
         """Tell those who follow a channel; `data` has no secret in it."""
-        for one in self._followers:
-            if one.wants(channel):
-                one.take(channel, type, data)
+        for follower in self._followers:
+            if follower.wants(channel):
+                follower.take(channel, type, data)

@@ -1,4 +1,4 @@
-"""Declaration of packs and their tools (K1, K9, K12).
+"""Declaration of packs and their tools.
 
 A typed function becomes a tool: its schema and its descriptions come from the signature, the rest
 from the decorator on it.
@@ -10,13 +10,14 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Follow
+from aish.core.tools import Reach
 from aish.packs.framework.channels import Channels
 from aish.packs.tool_results import Answer
 
@@ -65,11 +66,12 @@ def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
     properties: dict[str, JsonValue] = {}
     required: list[JsonValue] = []
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        if name not in described:
+        description = described.get(name) or _note_of(hints[name])
+        if not description:
             raise TypeError(f"parameter `{name}` of `{function.__name__}` is not described")
         optional = parameter.default is not inspect.Parameter.empty
         schema = _type_schema(hints[name])
-        schema["description"] = described[name]
+        schema["description"] = description
         if optional and parameter.default is not None:
             schema["default"] = parameter.default
         if not optional:
@@ -80,6 +82,12 @@ def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
         schema["required"] = required
     schema["additionalProperties"] = False
     return schema
+
+
+def _note_of(hint: object) -> str:
+    """The description that a type brings: `Annotated[str, "The file."]`."""
+    notes = getattr(hint, "__metadata__", ())
+    return next((note for note in notes if isinstance(note, str)), "")
 
 
 def _type_schema(hint: Any) -> dict[str, JsonValue]:
@@ -135,17 +143,17 @@ def _object_schema(hint: Any) -> dict[str, JsonValue]:
 def _argument_descriptions(function: Callable[..., object]) -> dict[str, str]:
     """The entries of the docstring's `Args:`, continuation lines joined."""
     section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     name = ""
     for line in section.splitlines():
         if line and not line.startswith(" "):
             break
         if entry := _ARGUMENT.match(line):
             name = entry[1]
-            found[name] = entry[2]
+            descriptions[name] = entry[2]
         elif name and line.strip():
-            found[name] += " " + line.strip()
-    return found
+            descriptions[name] += " " + line.strip()
+    return descriptions
 
 
 ToolFunction = Callable[..., Awaitable[Answer]]
@@ -157,7 +165,8 @@ class Marks:
     """The four annotations of MCP, always all of them, and whether calls may run in parallel.
 
     `passing` tools change only what the run itself has open, such as a page of a browser: a call
-    that fails leaves no work undone.
+    that fails leaves no work undone. `reach` is what a tool shows beside its `path`. `sends` says
+    whether it can carry data to anybody; by default that is what an open world and a change do.
     """
 
     read_only: bool
@@ -166,12 +175,31 @@ class Marks:
     open_world: bool
     parallel: bool = False
     passing: bool = False
+    reach: Reach = ""
+    sends: bool | None = None
+
+    @property
+    def changes(self) -> bool:
+        return not (self.read_only or self.passing)
+
+    @property
+    def annotations(self) -> Mapping[str, bool]:
+        return {
+            "readOnlyHint": self.read_only,
+            "destructiveHint": self.destructive,
+            "idempotentHint": self.idempotent,
+            "openWorldHint": self.open_world,
+        }
 
 
 READS = Marks(read_only=True, destructive=False, idempotent=True, open_world=False, parallel=True)
+READS_BELOW = replace(READS, reach="below")
+READS_ANYWHERE = replace(READS, reach="anywhere")
+READS_WORLD = replace(READS, open_world=True)
 ADDS = Marks(read_only=False, destructive=False, idempotent=True, open_world=False)
 REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
 CHANGES = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)
+CHANGES_BELOW = replace(CHANGES, reach="below")
 
 ALWAYS = ("bad_arguments", "failed", "system")
 """Codes that every tool may return."""
@@ -182,6 +210,11 @@ WRITE_CODES = (
 )
 PARSE_CODES = ("no_match", "ambiguous", "syntax", "unsupported", "too_large", "too_slow")
 
+
+FilePath = Annotated[str, "The file, relative to the root folder."]
+ExpectedHash = Annotated[
+    str | None, "The SHA-256 that the file has to have now; with another one nothing is done."
+]
 
 FILE_CHANGE: Mapping[str, str] = {
     "path": "string",
@@ -202,11 +235,7 @@ OUTLINE_ROW: Mapping[str, str] = {
     "depth": "integer",
 }
 """A definition in an outline."""
-SOURCE_ROW: Mapping[str, str] = {
-    "source": "string",
-    "start_line": "integer",
-    "end_line": "integer",
-}
+SOURCE_ROW: Mapping[str, str] = {"source": "string", "start_line": "integer", "end_line": "integer"}
 """A piece of code."""
 SIGNATURE_ROW: Mapping[str, str] = {"signature": "string", "start_line": "integer"}
 """A definition up to its body."""
@@ -214,7 +243,7 @@ SIGNATURE_ROW: Mapping[str, str] = {"signature": "string", "start_line": "intege
 
 @frozen
 class Older:
-    """An older name of a tool: how its parameters were called, and which it sets (K10)."""
+    """An older name of a tool: how its parameters were called, and which it sets."""
 
     rename: Mapping[str, str] = field(default_factory=dict)
     set: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -224,7 +253,7 @@ class Older:
 class PackTool:
     """A tool of a pack, as a server would describe it, with its function.
 
-    `codes` are the failures that it may return beside those of every tool (K15). `older` are its
+    `codes` are the failures that it may return beside those of every tool. `older` are its
     older names, `older_parameters` the older names of its parameters under any of its names.
     """
 
@@ -232,9 +261,7 @@ class PackTool:
     description: str
     input_schema: JsonObject
     output_schema: JsonObject
-    annotations: Mapping[str, bool]
-    parallel: bool
-    changes: bool
+    marks: Marks
     codes: tuple[str, ...]
     older: Mapping[str, Older]
     older_parameters: Mapping[str, str]
@@ -250,33 +277,26 @@ def tool(
     older: Mapping[str, Older] | None = None,
     older_parameters: Mapping[str, str] | None = None,
 ) -> Callable[[ToolFunction], PackTool]:
-    """Make a tool of a function, with the function's name (K1).
+    """Make a tool of a function, with the function's name.
 
     `result` are the keys of `structuredContent` and their JSON types, or `any`; `rows` those of the
-    objects in an array (K14).
+    objects in an array.
     """
 
-    def made(function: ToolFunction) -> PackTool:
+    def make_tool(function: ToolFunction) -> PackTool:
         return PackTool(
             name=function.__name__,
             description=description_of(function),
             input_schema=schema_of(function),
             output_schema=_output_schema(result, rows or {}),
-            annotations={
-                "readOnlyHint": marks.read_only,
-                "destructiveHint": marks.destructive,
-                "idempotentHint": marks.idempotent,
-                "openWorldHint": marks.open_world,
-            },
-            parallel=marks.parallel,
-            changes=not (marks.read_only or marks.passing),
+            marks=marks,
             codes=(*codes, *ALWAYS),
             older=older or {},
             older_parameters=older_parameters or {},
             function=function,
         )
 
-    return made
+    return make_tool
 
 
 def _output_schema(
@@ -309,12 +329,12 @@ class FileModel:
 
 @frozen
 class PackServices:
-    """What a run offers to its packs; one for all servers.
+    """Services of a run for its packs; one for all servers.
 
-    Packs live in `tasks`. `worker` parses untrusted input (K16). `environ` is the environment of
-    aish, `secrets` the values of variables that options name (F15). `run_folder` is private to the
+    Packs live in `tasks`. `worker` parses untrusted input. `environ` is the environment of
+    aish, `secrets` the values of variables that options name. `run_folder` is private to the
     run. `notice` takes a code and a sentence, `mask` removes secrets: `run_secrets`, for texts that
-    come in pieces. `own_files` are what the run is made of (K19),
+    come in pieces. `own_files` are what the run is made of,
     `recorded_files` those of them that it writes itself. `follow` tells of the events of the run,
     `channels` of what happens in packs. `project` is the folder of the pipeline; `run_id`, `steps`
     and `servers` are those of the run, as far as it has any. `models` are those of the file by
@@ -345,22 +365,52 @@ class PackServices:
 
 @frozen
 class PackContext:
-    """What a pack is opened with: the root of its server if it has one, and its options."""
+    """The arguments that open a pack: the root of its server, if any, and its options."""
 
     services: PackServices
     workspace: "Workspace | None"
     options: Any
-    """Of this pack: a class of `core.pack_options`, or `None` for a pack without options."""
+    """An instance of the class that the pack declares, or `None` for a pack without options."""
 
 
-Lifespan = Callable[[PackContext], AbstractAsyncContextManager[Any]]
-"""Yields the state that the pack's tools are called with; runs in a task of its own."""
+Lifespan = Callable[..., AbstractAsyncContextManager[Any]]
+"""Yields the state that the pack's tools are called with; runs in a task of its own.
+
+A built-in one is called with a `PackContext`, another one with the services that it names.
+"""
 
 
 @frozen
 class Pack:
-    """The tools of a module, and what opens and closes what they share (K21)."""
+    """The tools of a module, and what opens and closes what they share.
+
+    `reads` says what its read-only tools return: what is in `files`, or in `collected` texts, which
+    anybody may have written. `options` is a frozen dataclass that stands in a module of its own,
+    which loads no pack: files are checked with it.
+    """
 
     tools: tuple[PackTool, ...]
     root: Literal["needed", "optional", "none"] = "needed"
     lifespan: Lifespan | None = None
+    reads: Literal["", "files", "collected"] = ""
+    options: type[Any] | None = None
+
+    def manifest_row(self, tool: PackTool) -> dict[str, JsonValue]:
+        """Return the facts needed without loading the pack: `catalogue.ToolMarks`."""
+        marks = tool.marks
+        is_untrusted = marks.open_world or self.reads == "collected"
+        by_default = marks.open_world and not marks.read_only
+        effects: dict[str, JsonValue] = {
+            "reach": marks.reach,
+            "reads_files": bool(self.reads) and marks.read_only,
+            "reads_untrusted": is_untrusted and marks.read_only,
+            "sends": by_default if marks.sends is None else marks.sends,
+        }
+        return {
+            "read_only": marks.read_only,
+            "destructive": marks.destructive,
+            "open_world": marks.open_world,
+            "parallel": marks.parallel,
+            "changes": marks.changes,
+            **{name: value for name, value in effects.items() if value},
+        }

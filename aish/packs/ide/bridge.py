@@ -1,4 +1,4 @@
-"""A connection to a bridge, which is opened again when it is lost (K78).
+"""A connection to a bridge, which is opened again when it is lost.
 
 A message is `{type, channel, sessionId, data, timestamp}`, with an `id`. Most bridges pass it on
 and answer nothing; only one that has once sent a `replyTo` is waited for: what answers has the id
@@ -23,11 +23,11 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from aish.core.events import rfc3339
 from aish.core.json import JsonObject, JsonValue, strict_json
-from aish.core.pack_options import BridgeOptions
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.core.tools import CALL_DEADLINE
 from aish.packs.framework.channels import Channels
+from aish.packs.ide.ide_options import BridgeOptions
 from aish.packs.pack_error import PackError
 from aish.system.secrets.secrets import Secrets
 
@@ -46,7 +46,7 @@ _SILENT.propagate = False
 
 
 class Waits:
-    """How long to wait before each connection: twice as long each time, a little more or less."""
+    """Pauses before connections: doubled each time, with a little jitter."""
 
     def __init__(self, first: float, most: float) -> None:
         self._first = first
@@ -54,13 +54,12 @@ class Waits:
         self._count = 0
 
     def next(self) -> float:
-        """The next wait."""
         wait = min(self._first * 2.0**self._count, self._most)
         self._count = min(self._count + 1, 30)
         return wait * random.uniform(1 - _JITTER, 1 + _JITTER)  # ruff: ignore[suspicious-non-cryptographic-random-usage] - spreads connections
 
     def reset(self) -> None:
-        """The connection was of use: the next wait is the first one again."""
+        """Begin with the first pause again, after a useful connection."""
         self._count = 0
 
 
@@ -68,7 +67,6 @@ class _Connecting(connect):
     """Follows no redirect: the token is for the address that was configured."""
 
     def process_redirect(self, exc: Exception) -> Exception:  # ruff: ignore[no-self-use] - overrides
-        """What a redirect is here: a failure."""
         return exc
 
 
@@ -108,17 +106,15 @@ class Bridge:
 
     @property
     def is_online(self) -> bool:
-        """Whether there is a connection."""
         return self._connection is not None
 
     async def run(self) -> None:
-        """Keep a connection open until this is cancelled."""
         while True:
             try:
-                await self._connected()
+                await self._run_connection()
                 self._problem = "it closed the connection"
             except (OSError, WebSocketException, EOFError, UnicodeError) as error:
-                self._problem = _said_of(error)  # calls are told; the next wait is longer
+                self._problem = _error_text(error)  # calls are told; the next wait is longer
             finally:
                 self._connection = None
                 self._tried.set()
@@ -127,7 +123,7 @@ class Bridge:
             await self._sleep(self._waits.next())
 
     async def ask(self, type: str, data: JsonObject) -> Mapping[str, JsonValue] | None:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
-        """What the bridge answers; `None` if it answers nothing, or has not in 5 seconds.
+        """Return the bridge's answer; `None` if there is none within 5 seconds.
 
         Raises:
             PackError: `unavailable`, it is down or answers nonsense; or what it says is wrong.
@@ -168,7 +164,7 @@ class Bridge:
             raise PackError("unavailable", "the connection to the bridge was lost")
         return None
 
-    async def _connected(self) -> None:
+    async def _run_connection(self) -> None:
         """Open a connection and take what comes, until it ends."""
         async with _Connecting(
             self._options.url,
@@ -197,11 +193,11 @@ class Bridge:
 
     def _take(self, text: str | bytes) -> None:
         try:
-            found = strict_json(text if isinstance(text, str) else text.decode())
+            value = strict_json(text if isinstance(text, str) else text.decode())
         except (ValueError, RecursionError):
             return
         # Not before it is read: JSON spells a character in several ways.
-        message = self._secrets.mask_json(found)
+        message = self._secrets.mask_json(value)
         if not isinstance(message, dict):
             return
         self._answers = self._answers or "replyTo" in message
@@ -216,8 +212,8 @@ class Bridge:
             self._channels.publish(f"ide:{kind}", kind, about)
 
 
-def _said_of(error: Exception) -> str:
-    """Why a connection could not be opened, or did not last."""
+def _error_text(error: Exception) -> str:
+    """The reason why a connection failed or ended."""
     match error:
         case TimeoutError():
             return f"no answer in {_OPEN_SECONDS:.0f} s"
@@ -233,8 +229,8 @@ def _said_of(error: Exception) -> str:
 def _data(reply: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     error = reply.get("error")
     if isinstance(error, dict):
-        said = for_line(str(error.get("message") or "it gave no reason"))
-        raise PackError(str(error.get("code")), f"the bridge: {shorten(said, _SAID)}")
+        reason = for_line(str(error.get("message") or "it gave no reason"))
+        raise PackError(str(error.get("code")), f"the bridge: {shorten(reason, _SAID)}")
     data = reply.get("data")
     if not isinstance(data, dict):
         raise PackError("unavailable", "the bridge answered without data")

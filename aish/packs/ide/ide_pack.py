@@ -1,4 +1,4 @@
-"""The pack `ide`: chats, runs as builds, and an overview, for the tools of an editor (K77, K78).
+"""The pack `ide`: chats, runs as builds, and an overview, for the tools of an editor.
 
 Without a bridge the answers are those of this machine: builds are the runs of the project, a plan
 is the steps of a run, services are the servers of the file, and chats are had with the model of
@@ -23,9 +23,9 @@ from aish.core.errors import UsageError
 from aish.core.events import ReasoningDelta, Stamped, TextDelta, ToolOutput, rfc3339, to_object
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import IdeOptions
 from aish.core.text import for_line, for_terminal
-from aish.packs.framework.pack import Bounds, Marks, Pack, PackContext, tool
+from aish.packs.framework.pack import READS_WORLD, Bounds, Marks, Pack, PackContext, tool
+from aish.packs.ide.ide_options import IdeOptions
 from aish.packs.installed_libraries import is_installed
 from aish.packs.model_request import Message, ModelRequest, ask_model
 from aish.packs.pack_error import PackError
@@ -49,7 +49,7 @@ _PIECES = (TextDelta, ReasoningDelta, ToolOutput)
 _PERIODS = {"1h": 3_600, "24h": 86_400, "7d": 604_800}
 _SYSTEM = "You answer the questions of somebody who works on a software project, briefly."
 _SPEAKS = Marks(read_only=False, destructive=False, idempotent=False, open_world=True)
-_ASKS = Marks(read_only=True, destructive=False, idempotent=True, open_world=True, parallel=True)
+SessionId = Annotated[str, "The id that ide_session_create returned."]
 
 
 @slotted
@@ -63,7 +63,6 @@ class Chat:
     turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def row(self) -> dict[str, JsonValue]:
-        """What is told of it in a list."""
         return {
             "id": self.id,
             "name": self.name,
@@ -75,7 +74,7 @@ class Chat:
 
 @slotted
 class IdeState:
-    """The chats, and what was seen of the events of this run."""
+    """The chats, and the state of this run as its events report it."""
 
     context: PackContext
     options: IdeOptions
@@ -87,15 +86,14 @@ class IdeState:
 
     @property
     def folders(self) -> list[Path]:
-        """Where runs are kept: those of the project, and where this one is."""
+        """The folders with runs: those of the project, and the one of this run."""
         services = self.context.services
-        found = [] if services.project is None else [services.project / ".aish" / "runs"]
+        folders = [] if services.project is None else [services.project / ".aish" / "runs"]
         if services.run_folder is not None:
-            found.append(services.run_folder.parent)
-        return list(dict.fromkeys(found))
+            folders.append(services.run_folder.parent)
+        return list(dict.fromkeys(folders))
 
     def take(self, stamped: Stamped) -> None:
-        """Note an event of this run."""
         if isinstance(stamped.event, _PIECES):
             return
         from aish.packs.ide.past_runs import fold_step
@@ -104,10 +102,10 @@ class IdeState:
         fold_step(self.steps, record)
         servers = record.get("servers")
         if record["type"] == "run.started" and isinstance(servers, list | tuple):
-            for one in servers:
-                assert isinstance(one, Mapping), "a server is an object"
-                row = {"name": one["alias"], "state": one["state"], "tools": one["tools"]}
-                self.servers[str(one["alias"])] = row
+            for server in servers:
+                assert isinstance(server, Mapping), "a server is an object"
+                row = {"name": server["alias"], "state": server["state"], "tools": server["tools"]}
+                self.servers[str(server["alias"])] = row
         self.events.append(record)
 
 
@@ -151,28 +149,26 @@ _SESSION = ("id", "name", "kind", "status", "started_at")
     codes=("not_found", "unavailable", "limit", "timeout"),
     older_parameters={"sessionId": "session_id"},
 )
-async def ide_chat_send(state: IdeState, session_id: str, message: str) -> Answer:
+async def ide_chat_send(state: IdeState, session_id: SessionId, message: str) -> Answer:
     """Sends a message to a chat session.
 
     The reply is that of the model, which sees the whole chat and has no tools.
 
     Args:
-        state: The chats of the run, which no caller names.
-        session_id: The id that ide_session_create returned.
         message: The text, up to 100,000 characters.
     """
     if not message.strip() or len(message) > LONGEST_MESSAGE:
-        said = f"`message` is empty, or has more than {LONGEST_MESSAGE:,} characters"
-        raise PackError("bad_arguments", said)
+        problem = f"`message` is empty, or has more than {LONGEST_MESSAGE:,} characters"
+        raise PackError("bad_arguments", problem)
     if state.bridge is not None:
         asked = {"session_id": session_id, "message": message}
-        return await _bridged(state, ide_chat_send.name, asked)
+        return await _ask_bridge(state, ide_chat_send.name, asked)
     chat = _chat(state, session_id)
     async with chat.turn:
         if len(chat.messages) + 2 > MOST_MESSAGES:
-            said = f"the chat has {MOST_MESSAGES} messages, and no more may be added"
-            raise PackError("limit", said)
-        history = [Message(*_spoken(one)) for one in chat.messages]
+            problem = f"the chat has {MOST_MESSAGES} messages, and no more may be added"
+            raise PackError("limit", problem)
+        history = [Message(*_role_and_text(message)) for message in chat.messages]
         request = ModelRequest(
             [*history, Message("user", message)], model=state.options.model or "", system=_SYSTEM
         )
@@ -192,46 +188,40 @@ async def ide_chat_send(state: IdeState, session_id: str, message: str) -> Answe
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"session_id": "string", "messages": "array", "pending": "boolean"},
     rows={"messages": {"role": "string", "text": "string", "timestamp": "string"}},
     codes=("not_found", "unavailable"),
     older_parameters={"sessionId": "session_id"},
 )
 async def ide_chat_history(
-    state: IdeState, session_id: str, limit: Annotated[int, Bounds(1, MOST_MESSAGES)] = 50
+    state: IdeState, session_id: SessionId, limit: Annotated[int, Bounds(1, MOST_MESSAGES)] = 50
 ) -> Answer:
     """Messages of a chat session.
 
     Args:
-        state: The chats of the run, which no caller names.
-        session_id: The id that ide_session_create returned.
         limit: The most messages, the last ones.
     """
     if state.bridge is not None:
         asked: JsonObject = {"session_id": session_id, "limit": limit}
-        return await _bridged(state, ide_chat_history.name, asked)
+        return await _ask_bridge(state, ide_chat_history.name, asked)
     chat = _chat(state, session_id)
     rows: list[JsonValue] = [*chat.messages[-limit:]]
-    lines = [f"{one['role']}: {one['text']}" for one in chat.messages[-limit:]]
+    lines = [f"{message['role']}: {message['text']}" for message in chat.messages[-limit:]]
     data: dict[str, JsonValue] = {"session_id": chat.id, "messages": rows, "pending": False}
     return Answer("\n".join(lines) or "no messages", data)
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"sessions": "array", "pending": "boolean"},
     rows={"sessions": dict.fromkeys(_SESSION, "string")},
     codes=("unavailable",),
 )
 async def ide_session_list(state: IdeState) -> Answer:
-    """Chat sessions, and runs.
-
-    Args:
-        state: The chats of the run, which no caller names.
-    """
+    """Chat sessions, and runs."""
     if state.bridge is not None:
-        return await _bridged(state, ide_session_list.name, {})
+        return await _ask_bridge(state, ide_session_list.name, {})
     rows: list[JsonValue] = [chat.row() for chat in state.chats.values()]
     for row in await _in_thread(_builds, state, "", _LISTED_RUNS):
         own = {key: row[key] for key in ("id", "status", "started_at")}
@@ -241,38 +231,31 @@ async def ide_session_list(state: IdeState) -> Answer:
         for row in rows
         if isinstance(row, dict)
     ]
-    data: dict[str, JsonValue] = {"sessions": rows, "pending": False}
-    return Answer("\n".join(lines) or "no sessions", data)
+    return Answer("\n".join(lines) or "no sessions", {"sessions": rows, "pending": False})
 
 
-@tool(
-    _SPEAKS,
-    result={"session": "object", "pending": "boolean"},
-    codes=("limit", "unavailable"),
-)
+@tool(_SPEAKS, result={"session": "object", "pending": "boolean"}, codes=("limit", "unavailable"))
 async def ide_session_create(state: IdeState, name: str) -> Answer:
     """Creates a chat session.
 
     Args:
-        state: The chats of the run, which no caller names.
         name: What it is called.
     """
     if not name.strip() or len(name) > _LONGEST_NAME:
-        said = f"`name` is empty, or has more than {_LONGEST_NAME} characters"
-        raise PackError("bad_arguments", said)
+        message = f"`name` is empty, or has more than {_LONGEST_NAME} characters"
+        raise PackError("bad_arguments", message)
     if state.bridge is not None:
-        return await _bridged(state, ide_session_create.name, {"name": name})
+        return await _ask_bridge(state, ide_session_create.name, {"name": name})
     if len(state.chats) >= MOST_CHATS:
         raise PackError("limit", f"there are {MOST_CHATS} chats, and no more may be created")
     number = state.context.services.channels.number("chat")
     chat = Chat(f"chat-{number}", for_line(name), rfc3339(time.time()))
     state.chats[chat.id] = chat
-    data: dict[str, JsonValue] = {"session": chat.row(), "pending": False}
-    return Answer(f"created {chat.id}", data)
+    return Answer(f"created {chat.id}", {"session": chat.row(), "pending": False})
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"session_id": "string", "status": "string", "steps": "array", "pending": "boolean"},
     rows={"steps": {"id": "string", "status": "string", "seconds": "number"}},
     codes=("not_found", "unavailable"),
@@ -282,11 +265,10 @@ async def ide_plan_status(state: IdeState, session_id: str = "current") -> Answe
     """Steps of a run and their status; a chat has none.
 
     Args:
-        state: The chats of the run, which no caller names.
         session_id: The id of a run or chat, or `current` for this run.
     """
     if state.bridge is not None:
-        return await _bridged(state, ide_plan_status.name, {"session_id": session_id})
+        return await _ask_bridge(state, ide_plan_status.name, {"session_id": session_id})
     own = state.context.services.run_id
     if session_id in state.chats:
         status, rows = "open", []
@@ -295,11 +277,11 @@ async def ide_plan_status(state: IdeState, session_id: str = "current") -> Answe
     else:
         from aish.packs.ide.past_runs import steps_of
 
-        id, folder = await _found(state, session_id)
-        found = await _in_thread(steps_of, folder)
-        if found is None:
+        id, folder = await _find_run(state, session_id)
+        steps = await _in_thread(steps_of, folder)
+        if steps is None:
             raise PackError("unavailable", f"the journal of `{id}` cannot be read")
-        session_id, (status, rows) = id, found
+        session_id, (status, rows) = id, steps
     lines = [f"{row['id']}  {row['status']}" for row in rows]
     data: dict[str, JsonValue] = {
         "session_id": session_id,
@@ -311,7 +293,7 @@ async def ide_plan_status(state: IdeState, session_id: str = "current") -> Answe
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"build": "object", "pending": "boolean"},
     codes=("not_found", "unavailable"),
     older_parameters={"buildId": "build_id"},
@@ -320,23 +302,21 @@ async def ide_build_status(state: IdeState, build_id: str = "latest") -> Answer:
     """Status of a run.
 
     Args:
-        state: The chats of the run, which no caller names.
         build_id: The id of a run, or `latest`.
     """
     if state.bridge is not None:
-        return await _bridged(state, ide_build_status.name, {"build_id": build_id})
+        return await _ask_bridge(state, ide_build_status.name, {"build_id": build_id})
     from aish.packs.ide.past_runs import past_run
 
-    id, folder = await _found(state, build_id)
-    found = await _in_thread(past_run, id, folder)
-    if found is None:
+    id, folder = await _find_run(state, build_id)
+    run = await _in_thread(past_run, id, folder)
+    if run is None:
         raise PackError("unavailable", f"the journal of `{id}` cannot be read")
-    data: dict[str, JsonValue] = {"build": found.row(), "pending": False}
-    return Answer(_build_line(found.row()), data)
+    return Answer(_build_line(run.row()), {"build": run.row(), "pending": False})
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"builds": "array", "pending": "boolean"},
     rows={
         "builds": {
@@ -357,20 +337,18 @@ async def ide_build_list(
     """Runs, the newest first.
 
     Args:
-        state: The chats of the run, which no caller names.
         repo: Only those of the pipeline with this name.
         limit: The most runs.
     """
     if state.bridge is not None:
-        return await _bridged(state, ide_build_list.name, {"repo": repo, "limit": limit})
+        return await _ask_bridge(state, ide_build_list.name, {"repo": repo, "limit": limit})
     rows: list[JsonValue] = [*await _in_thread(_builds, state, repo, limit)]
     lines = [_build_line(row) for row in rows if isinstance(row, dict)]
-    data: dict[str, JsonValue] = {"builds": rows, "pending": False}
-    return Answer("\n".join(lines) or "no runs", data)
+    return Answer("\n".join(lines) or "no runs", {"builds": rows, "pending": False})
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"build_id": "string", "lines": "array", "pending": "boolean"},
     codes=("not_found", "unavailable"),
     older_parameters={"buildId": "build_id"},
@@ -381,15 +359,14 @@ async def ide_build_logs(
     """Last lines of a run's log.
 
     Args:
-        state: The chats of the run, which no caller names.
         build_id: The id of a run, or `latest`.
         tail: The most lines.
     """
     if state.bridge is not None:
-        return await _bridged(state, ide_build_logs.name, {"build_id": build_id, "tail": tail})
+        return await _ask_bridge(state, ide_build_logs.name, {"build_id": build_id, "tail": tail})
     from aish.packs.ide.past_runs import last_lines
 
-    id, folder = await _found(state, build_id)
+    id, folder = await _find_run(state, build_id)
     lines = await _in_thread(last_lines, folder, tail)
     if lines is None:
         raise PackError("unavailable", f"the journal of `{id}` cannot be read")
@@ -398,7 +375,7 @@ async def ide_build_logs(
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={
         "repos": "array",
         "services": "array",
@@ -416,25 +393,22 @@ async def ide_dashboard_overview(state: IdeState) -> Answer:
     """Overview of repositories, servers, sessions and runs.
 
     While a bridge is down, it is that of this machine.
-
-    Args:
-        state: The chats of the run, which no caller names.
     """
     if state.bridge is not None and state.bridge.is_online:
         try:
-            found = await state.bridge.ask(ide_dashboard_overview.name, {})
+            answer = await state.bridge.ask(ide_dashboard_overview.name, {})
         except PackError:
-            found = None  # what is known here is the answer then
-        if found is not None:
-            data = {**_fitting(ide_dashboard_overview.name, found), "bridge_online": True}
+            answer = None  # what is known here is the answer then
+        if answer is not None:
+            data = {**_fit_to_schema(ide_dashboard_overview.name, answer), "bridge_online": True}
             return _from_bridge(state, data)
     data = await _in_thread(_overview, state)
-    shown = {key: value for key, value in data.items() if key != "bridge_online"}
-    return Answer("\n".join(f"{key}: {json.dumps(value)}" for key, value in shown.items()), data)
+    values = {key: value for key, value in data.items() if key != "bridge_online"}
+    return Answer("\n".join(f"{key}: {json.dumps(value)}" for key, value in values.items()), data)
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"events": "array", "pending": "boolean"},
     rows={"events": {"time": "string", "run": "string", "type": "string", "text": "string"}},
     codes=("unavailable",),
@@ -445,23 +419,21 @@ async def ide_dashboard_activity(
     """Recent events.
 
     Args:
-        state: The chats of the run, which no caller names.
         limit: The most events, the newest first.
     """
     if state.bridge is not None:
-        return await _bridged(state, ide_dashboard_activity.name, {"limit": limit})
+        return await _ask_bridge(state, ide_dashboard_activity.name, {"limit": limit})
     rows: list[JsonValue] = [*await _in_thread(_activity, state, limit)]
     lines = [
         f"{row['time']}  {row['run']}  {row['type']}  {row['text']}".rstrip()
         for row in rows
         if isinstance(row, dict)
     ]
-    data: dict[str, JsonValue] = {"events": rows, "pending": False}
-    return Answer("\n".join(lines) or "no events", data)
+    return Answer("\n".join(lines) or "no events", {"events": rows, "pending": False})
 
 
 @tool(
-    _ASKS,
+    READS_WORLD,
     result={"period": "string", "metrics": "object", "pending": "boolean"},
     codes=("unavailable",),
 )
@@ -471,27 +443,26 @@ async def ide_dashboard_metrics(
     """Runs, tokens, cost and durations of a period.
 
     Args:
-        state: The chats of the run, which no caller names.
         period: How far back.
     """
     if state.bridge is not None:
-        return await _bridged(state, ide_dashboard_metrics.name, {"period": period})
+        return await _ask_bridge(state, ide_dashboard_metrics.name, {"period": period})
     from aish.packs.ide.past_runs import metrics_since
 
     since = time.time() - _PERIODS[period]
-    found = await _in_thread(metrics_since, state.folders, since)
-    data: dict[str, JsonValue] = {"period": period, "metrics": found, "pending": False}
-    return Answer("\n".join(f"{key}: {value}" for key, value in found.items()), data)
+    metrics = await _in_thread(metrics_since, state.folders, since)
+    data: dict[str, JsonValue] = {"period": period, "metrics": metrics, "pending": False}
+    return Answer("\n".join(f"{key}: {value}" for key, value in metrics.items()), data)
 
 
 def _chat(state: IdeState, id: str) -> Chat:
-    found = state.chats.get(id)
-    if found is None:
+    chat = state.chats.get(id)
+    if chat is None:
         raise PackError("not_found", f"there is no chat `{for_line(id[:_LONGEST_NAME])}`")
-    return found
+    return chat
 
 
-def _spoken(message: Mapping[str, JsonValue]) -> tuple[Literal["user", "assistant"], str]:
+def _role_and_text(message: Mapping[str, JsonValue]) -> tuple[Literal["user", "assistant"], str]:
     return "user" if message["role"] == "user" else "assistant", str(message["text"])
 
 
@@ -501,18 +472,14 @@ def _add(state: IdeState, chat: Chat, role: str, text: str, timestamp: str) -> N
     state.context.services.channels.publish(f"chat:{chat.id}", "message", row)
 
 
-async def _found(state: IdeState, id: str) -> tuple[str, Path]:
-    """The run with this id, or the newest.
-
-    Raises:
-        PackError: there is none.
-    """
+async def _find_run(state: IdeState, id: str) -> tuple[str, Path]:
+    """The run with this id, or the newest."""
     from aish.packs.ide.past_runs import LATEST, run_ids
 
     runs = await _in_thread(run_ids, state.folders)
-    for one, folder in runs:
-        if id in {LATEST, one}:
-            return one, folder
+    for run_id, folder in runs:
+        if id in {LATEST, run_id}:
+            return run_id, folder
     raise PackError("not_found", f"there is no run `{for_line(id[:_LONGEST_NAME])}`")
 
 
@@ -523,9 +490,9 @@ def _builds(state: IdeState, pipeline: str, limit: int) -> list[dict[str, JsonVa
     for id, folder in run_ids(state.folders)[:MOST_RUNS]:
         if len(rows) == limit:
             break
-        found = past_run(id, folder)
-        if found is not None and pipeline in {"", found.pipeline}:
-            rows.append(found.row())
+        run = past_run(id, folder)
+        if run is not None and pipeline in {"", run.pipeline}:
+            rows.append(run.row())
     return rows
 
 
@@ -537,11 +504,11 @@ def _overview(state: IdeState) -> dict[str, JsonValue]:
     from aish.packs.ide.past_runs import branch_of
 
     project = state.context.services.project
-    found = None if project is None else branch_of(project.absolute())
+    branch = None if project is None else branch_of(project.absolute())
     repos: list[JsonValue] = []
-    if project is not None and found is not None:
-        path = os.path.relpath(found[0], project.absolute())
-        repos.append({"path": path, "branch": for_line(found[1])})
+    if project is not None and branch is not None:
+        path = os.path.relpath(branch[0], project.absolute())
+        repos.append({"path": path, "branch": for_line(branch[1])})
     recent = _builds(state, "", _RECENT)
     return {
         "repos": repos,
@@ -554,16 +521,16 @@ def _overview(state: IdeState) -> dict[str, JsonValue]:
 
 def _activity(state: IdeState, limit: int) -> list[dict[str, JsonValue]]:
     """The events of this run, then how others began and ended; the newest first."""
-    from aish.packs.ide.past_runs import past_run, run_ids, said
+    from aish.packs.ide.past_runs import event_text, past_run, run_ids
 
     own = state.context.services.run_id
-    rows = [_event_row(own, record, said(record)) for record in reversed(state.events)]
+    rows = [_event_row(own, record, event_text(record)) for record in reversed(state.events)]
     for id, folder in run_ids(state.folders):
         if len(rows) >= limit:
             break
-        found = None if id == own else past_run(id, folder)
-        records = () if found is None else (found.finished, found.started)
-        rows += [_event_row(id, record, said(record)) for record in records if record]
+        run = None if id == own else past_run(id, folder)
+        records = () if run is None else (run.finished, run.started)
+        rows += [_event_row(id, record, event_text(record)) for record in records if record]
     return rows[:limit]
 
 
@@ -571,32 +538,31 @@ def _event_row(run: str, record: Mapping[str, Any], text: str) -> dict[str, Json
     return {"time": record.get("time"), "run": run, "type": record.get("type"), "text": text}
 
 
-async def _bridged(state: IdeState, name: str, asked: JsonObject) -> Answer:
-    """The answer of the bridge to a call."""
+async def _ask_bridge(state: IdeState, name: str, asked: JsonObject) -> Answer:
     assert state.bridge is not None, "it is asked whether there is one"
-    found = await state.bridge.ask(name, asked)
-    if found is None:
-        said = "sent to the bridge, which has not answered; its answer may come later"
-        return Answer(said, {"pending": True})
-    return _from_bridge(state, {**_fitting(name, found), "pending": False})
+    answer = await state.bridge.ask(name, asked)
+    if answer is None:
+        message = "sent to the bridge, which has not answered; its answer may come later"
+        return Answer(message, {"pending": True})
+    return _from_bridge(state, {**_fit_to_schema(name, answer), "pending": False})
 
 
 def _from_bridge(state: IdeState, data: dict[str, JsonValue]) -> Answer:
     assert state.options.bridge is not None, "it has answered"
-    data = {key: _escaped(value) for key, value in data.items()}
+    data = {key: _escape(value) for key, value in data.items()}
     text = data.get("reply")
-    shown = text if isinstance(text, str) else json.dumps(data, ensure_ascii=False, indent=1)
-    return Answer(shown, data, source=state.options.bridge.url.partition("?")[0])
+    output = text if isinstance(text, str) else json.dumps(data, ensure_ascii=False, indent=1)
+    return Answer(output, data, source=state.options.bridge.url.partition("?")[0])
 
 
-def _escaped(value: JsonValue) -> JsonValue:
+def _escape(value: JsonValue) -> JsonValue:
     """A value whose texts are escaped as those that a model reads."""
     if isinstance(value, str):
         return for_terminal(value)
     if isinstance(value, Mapping):
-        return {for_line(key): _escaped(one) for key, one in value.items()}
+        return {for_line(key): _escape(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [_escaped(one) for one in value]
+        return [_escape(item) for item in value]
     return value
 
 
@@ -610,17 +576,13 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def _fitting(name: str, found: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """What the bridge answered, as far as the result of the tool has it.
-
-    Raises:
-        PackError: a key has a value of another type.
-    """
-    tool = next(one for one in PACK.tools if one.name == name)
+def _fit_to_schema(name: str, answer: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Keep the fields of the bridge's answer that fit the tool's schema."""
+    tool = next(candidate for candidate in PACK.tools if candidate.name == name)
     properties = tool.output_schema["properties"]
     assert isinstance(properties, Mapping), "a schema of an object"
-    kept: dict[str, JsonValue] = {}
-    for key, value in found.items():
+    values: dict[str, JsonValue] = {}
+    for key, value in answer.items():
         schema = properties.get(key)
         if not isinstance(schema, Mapping) or not isinstance(schema["type"], list):
             continue
@@ -629,12 +591,12 @@ def _fitting(name: str, found: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         if value is not None and (is_bool or not isinstance(value, _KINDS[kind])):
             raise PackError("unavailable", f"the bridge answered with a `{key}` that is no {kind}")
         is_table = isinstance(value, list) and "items" in schema
-        kept[key] = (
+        values[key] = (
             [row for row in value if isinstance(row, dict)]
             if is_table and isinstance(value, list)
             else value
         )
-    return kept
+    return values
 
 
 PACK = Pack(
@@ -653,4 +615,5 @@ PACK = Pack(
     ),
     root="none",
     lifespan=_open,
+    options=IdeOptions,
 )

@@ -1,4 +1,4 @@
-"""Runs of a project, from their journals: what the pack `ide` tells of builds (K77)."""
+"""Runs of a project, read from their journals, which the pack `ide` reports as builds."""
 
 import json
 import os
@@ -25,7 +25,6 @@ from aish.system.files import open_own
 JOURNAL = "events.jsonl"
 LATEST = "latest"
 MOST_RUNS = 2_000
-MOST_LINES = 1_000
 _ID = lazy_pattern(r"(\d{8}T\d{6}Z)-[a-z0-9-]{1,40}-[a-z0-9]{4}")
 _ENDS = (RunStarted, RunFinished)
 _STEPS = (*_ENDS, StepStarted, StepFinished)
@@ -53,11 +52,9 @@ class PastRun:
 
     @property
     def pipeline(self) -> str:
-        """The name of its pipeline."""
         return str(self.started.get("pipeline") or "")
 
     def row(self) -> dict[str, JsonValue]:
-        """What is told of it in a list."""
         end = self.finished or {}
         ended = end.get("exit") or {}
         return {
@@ -65,7 +62,7 @@ class PastRun:
             "pipeline": for_line(self.pipeline),
             "status": self.status,
             "exit_code": ended.get("code"),
-            "started_at": self.started.get("time") or started_at(self.id),
+            "started_at": self.started.get("time") or start_time(self.id),
             "seconds": end.get("seconds"),
             "cost_usd": end.get("cost_usd"),
         }
@@ -73,35 +70,35 @@ class PastRun:
 
 def run_ids(folders: Sequence[Path]) -> list[tuple[str, Path]]:
     """The runs below these folders, the newest first; links are not followed."""
-    found: dict[str, Path] = {}
+    runs: dict[str, Path] = {}
     for folder in folders:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 if _ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                    found.setdefault(entry.name, folder / entry.name)
-    return sorted(found.items(), key=lambda pair: (pair[0][:16], _written(pair[1])), reverse=True)
+                    runs.setdefault(entry.name, folder / entry.name)
+    return sorted(runs.items(), key=lambda pair: (pair[0][:16], _plan_time(pair[1])), reverse=True)
 
 
-def _written(folder: Path) -> int:
-    """Tells runs of one second apart."""
+def _plan_time(folder: Path) -> int:
+    """The order of runs of a second."""
     try:
         return (folder / "plan.json").lstat().st_mtime_ns
     except OSError:
         return 0
 
 
-def started_at(id: str) -> str:
-    """When a run began, from its id."""
-    found = _ID.fullmatch(id)
-    stamp = "" if found is None else found[1]
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began(id))) if stamp else ""
+def start_time(id: str) -> str:
+    """The start of a run, from its id."""
+    match = _ID.fullmatch(id)
+    stamp = "" if match is None else match[1]
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(start_seconds(id))) if stamp else ""
 
 
-def began(id: str) -> float:
-    """The same in seconds since the epoch; 0 if the id has no date."""
-    found = _ID.fullmatch(id)
+def start_seconds(id: str) -> float:
+    """The start in seconds since the epoch; 0 without a date."""
+    match = _ID.fullmatch(id)
     try:
-        return 0.0 if found is None else float(timegm(time.strptime(found[1], "%Y%m%dT%H%M%SZ")))
+        return 0.0 if match is None else float(timegm(time.strptime(match[1], "%Y%m%dT%H%M%SZ")))
     except ValueError:
         return 0.0
 
@@ -109,34 +106,30 @@ def began(id: str) -> float:
 def past_run(id: str, folder: Path) -> PastRun | None:
     """A run; `None` if it has no journal that can be read."""
     try:
-        running, records = _ends(folder)
+        with _open_journal(folder) as reading:
+            running = is_written(reading.descriptor)
+            records = list(reading.journal.of_types(_ENDS))
     except (AishError, OSError, ValueError):
         return None
-    started = next((one for one in records if one.get("type") == "run.started"), {})
+    started = next((record for record in records if record.get("type") == "run.started"), {})
     last = records[-1] if records else {}
     finished = last if last.get("type") == "run.finished" else None
     return PastRun(id, folder, started, finished, running)
 
 
-def _ends(folder: Path) -> tuple[bool, list[JsonObject]]:
-    with _opened(folder) as reading:
-        running = is_written(reading.descriptor)
-        return running, list(reading.journal.of_types(_ENDS))
-
-
 def steps_of(folder: Path) -> tuple[str, list[dict[str, JsonValue]]] | None:
     """The status of a run and of its steps, in their order; `None` if it cannot be read."""
-    found = past_run(folder.name, folder)
-    if found is None:
+    run = past_run(folder.name, folder)
+    if run is None:
         return None
-    rows: dict[str, dict[str, JsonValue]] = {id: _row(id, "pending") for id in _planned(folder)}
+    rows: dict[str, dict[str, JsonValue]] = {id: _row(id, "pending") for id in _plan_steps(folder)}
     try:
-        with _opened(folder) as reading:
+        with _open_journal(folder) as reading:
             for record in reading.journal.of_types(_STEPS):
                 fold_step(rows, record)
     except (AishError, OSError, ValueError):
         return None
-    return found.status, list(rows.values())
+    return run.status, list(rows.values())
 
 
 def fold_step(rows: dict[str, dict[str, JsonValue]], record: Mapping[str, Any]) -> None:
@@ -154,14 +147,14 @@ def _row(id: str, status: str, seconds: JsonValue = None) -> dict[str, JsonValue
     return {"id": id, "status": status, "seconds": seconds}
 
 
-def _planned(folder: Path) -> list[str]:
+def _plan_steps(folder: Path) -> list[str]:
     """The steps of a run by its plan, as far as it names them."""
     with suppress(AishError, OSError, ValueError, RecursionError):
         with os.fdopen(open_own(folder / "plan.json"), "rb") as stream:
             plan = json.loads(stream.read(_PLAN_SIZE))
         steps = plan.get("steps") if isinstance(plan, dict) else None
         if isinstance(steps, list):
-            return [str(one["id"]) for one in steps if isinstance(one, dict) and "id" in one]
+            return [str(step["id"]) for step in steps if isinstance(step, dict) and "id" in step]
     return []
 
 
@@ -169,15 +162,14 @@ def last_lines(folder: Path, count: int) -> list[str] | None:
     """The last events of a run, a line each; `None` if it cannot be read."""
     kept: deque[JsonObject] = deque(maxlen=count)
     try:
-        with _opened(folder) as reading:
+        with _open_journal(folder) as reading:
             kept.extend(reading.journal)
     except (AishError, OSError, ValueError):
         return None
-    return [f"{one.get('time')} {one.get('type')} {said(one)}".rstrip() for one in kept]
+    return [f"{one.get('time')} {one.get('type')} {event_text(one)}".rstrip() for one in kept]
 
 
-def said(record: Mapping[str, Any]) -> str:
-    """What an event is about, on one line."""
+def event_text(record: Mapping[str, Any]) -> str:
     words = [record.get(key) for key in _SAID]
     text = " ".join(str(word) for word in words if word not in {None, ""})
     return shorten(for_line(text), _LONGEST)
@@ -195,8 +187,8 @@ def metrics_since(folders: Sequence[Path], since: float) -> dict[str, JsonValue]
         "ok": sum(run.status == "ok" for run in runs),
         "failed": sum(run.finished is not None and run.status != "ok" for run in runs),
         "running": sum(run.status == "running" for run in runs),
-        "input_tokens": sum(int(one.get("input") or 0) for one in tokens),
-        "output_tokens": sum(int(one.get("output") or 0) for one in tokens),
+        "input_tokens": sum(int(usage.get("input") or 0) for usage in tokens),
+        "output_tokens": sum(int(usage.get("output") or 0) for usage in tokens),
         "cost_usd": round(sum(costs), 6) if costs else None,
         "median_seconds": seconds[len(seconds) // 2] if seconds else None,
         "longest_seconds": seconds[-1] if seconds else None,
@@ -205,23 +197,21 @@ def metrics_since(folders: Sequence[Path], since: float) -> dict[str, JsonValue]
 
 def _since(folders: Sequence[Path], since: float) -> Iterator[PastRun]:
     for id, folder in run_ids(folders)[:MOST_RUNS]:
-        if began(id) < since:
+        if start_seconds(id) < since:
             return
-        found = past_run(id, folder)
-        if found is not None:
-            yield found
+        run = past_run(id, folder)
+        if run is not None:
+            yield run
 
 
 @frozen
 class _Reading:
-    """An open journal."""
-
     journal: JournalReading
     descriptor: int
 
 
 @contextmanager
-def _opened(folder: Path) -> Generator[_Reading]:
+def _open_journal(folder: Path) -> Generator[_Reading]:
     descriptor = open_own(folder / JOURNAL)
     file = os.fdopen(descriptor, "rb")
     with JournalReading(file, str(folder / JOURNAL)) as journal:

@@ -1,4 +1,4 @@
-"""Issues in `.beads/issues.jsonl`: one a line, read and changed without `bd` (K80, K81).
+"""Issues in `.beads/issues.jsonl`: one a line, read and changed without `bd`.
 
 A change touches the values that it is about: unknown keys, the order of keys and of lines, and
 lines that are no issues stay as they are, byte by byte.
@@ -23,7 +23,7 @@ from aish.core.phrases import backticked
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.atomic_write import LARGEST, put, read_original
 from aish.packs.workspace.workspace import Workspace
-from aish.packs.workspace.write_lock import folder_locks, writing
+from aish.packs.workspace.write_lock import folder_locks, lock_files
 
 PATH = ".beads/issues.jsonl"
 STATUSES = ("open", "in_progress", "blocked", "deferred", "closed", "pinned", "hooked")
@@ -50,7 +50,6 @@ class IssueLine:
 
     @property
     def id(self) -> str:
-        """The id, or nothing."""
         return text_of(self.issue or {}, "id")
 
 
@@ -66,26 +65,18 @@ def status_of(issue: JsonObject) -> str:
 
 
 async def read_issues(place: Workspace) -> tuple[list[JsonObject], int]:
-    """The issues in the order of their lines, and how many lines are none.
-
-    Raises:
-        PackError: the file cannot be read.
-    """
+    """The issues in the order of their lines, and how many lines are none."""
     return await anyio.to_thread.run_sync(_read, place, abandon_on_cancel=True)
 
 
 async def create_issue(place: Workspace, title: str, description: str, prefix: str) -> JsonObject:
-    """Add an issue with a new id at the end of the file.
+    """Add an issue with a new id at the end of the file."""
+    issue: dict[str, JsonValue] = {}
 
-    Raises:
-        PackError: the file cannot be written.
-    """
-    made: dict[str, JsonValue] = {}
-
-    def added(lines: list[str]) -> list[str] | None:
+    def add(lines: list[str]) -> list[str] | None:
         known = [line.id for line in map(_line, lines)]
         now = rfc3339(datetime.now(UTC).timestamp())
-        made.update(
+        issue.update(
             id=_new_id(prefix or _prefix(known, place), set(known)),
             title=title,
             description=description,
@@ -95,37 +86,33 @@ async def create_issue(place: Workspace, title: str, description: str, prefix: s
             created_at=now,
             updated_at=now,
         )
-        return [*lines, json_text(made)]
+        return [*lines, json_text(issue)]
 
-    await _change(place, added)
-    return made
+    await _change(place, add)
+    return issue
 
 
 async def update_issue(place: Workspace, id: str, status: str) -> JsonObject:
-    """Set the status of an issue, and the times that belong to it.
-
-    Raises:
-        PackError: there is no such issue, or the file cannot be written.
-    """
+    """Set the status of an issue, and the times that belong to it."""
     if status not in STATUSES:
         raise PackError("bad_arguments", f"`status` is none of {backticked(STATUSES)}")
     changed: dict[str, JsonValue] = {}
 
-    def updated(lines: list[str]) -> list[str] | None:
+    def update(lines: list[str]) -> list[str] | None:
         for index, line in enumerate(map(_line, lines)):
             issue = line.issue
             if issue is None or line.id != id or status_of(issue) == _DELETED:
                 continue
             values = {} if text_of(issue, "status") == status else _of_status(issue, status)
             changed.update(
-                {key: one for key, one in {**issue, **values}.items() if one is not None}
+                {key: value for key, value in {**issue, **values}.items() if value is not None}
             )
             if not values:
                 return None
-            return [*lines[:index], _spliced(line.text, values), *lines[index + 1 :]]
+            return [*lines[:index], _replace_values(line.text, values), *lines[index + 1 :]]
         raise no_issue(id)
 
-    await _change(place, updated)
+    await _change(place, update)
     return changed
 
 
@@ -136,7 +123,7 @@ def no_issue(id: str) -> PackError:
 
 
 def _of_status(issue: JsonObject, status: str) -> dict[str, JsonValue]:
-    """What a new status changes; `None` stands for a key that goes."""
+    """The changes that a new status makes; `None` removes a key."""
     now = rfc3339(datetime.now(UTC).timestamp())
     values: dict[str, JsonValue] = {"status": status, "updated_at": now}
     if status == "closed":
@@ -147,11 +134,7 @@ def _of_status(issue: JsonObject, status: str) -> dict[str, JsonValue]:
 
 
 async def read_ready_issues(place: Workspace) -> tuple[list[JsonObject], int]:
-    """Those of `read_issues` that can be worked on.
-
-    Raises:
-        PackError: the file cannot be read.
-    """
+    """Read the issues that can be worked on."""
     issues, broken = await read_issues(place)
     now = datetime.now(UTC)
     ready = await anyio.to_thread.run_sync(ready_issues, issues, now, abandon_on_cancel=True)
@@ -159,11 +142,11 @@ async def read_ready_issues(place: Workspace) -> tuple[list[JsonObject], int]:
 
 
 def ready_issues(issues: Sequence[JsonObject], now: datetime) -> list[JsonObject]:
-    """Those that can be worked on, the most urgent and then the oldest first (K81)."""
-    by_id = {text_of(one, "id"): one for one in issues}
+    """Issues that can be worked on, the most urgent, then the oldest first."""
+    by_id = {text_of(issue, "id"): issue for issue in issues}
     below: dict[str, list[str]] = defaultdict(list)
     for id, issue in by_id.items():
-        for parent in _linked(issue, "parent-child"):
+        for parent in _dependency_ids(issue, "parent-child"):
             below[parent].append(id)
     waiting = [
         id
@@ -175,21 +158,21 @@ def ready_issues(issues: Sequence[JsonObject], now: datetime) -> list[JsonObject
         added = set(below[waiting.pop()]) - stopped
         stopped |= added
         waiting += added
-    found = [
-        one
-        for one in issues
-        if status_of(one) == "open"
-        and one.get("pinned") is not True
-        and one.get("ephemeral") is not True
-        and text_of(one, "id") not in stopped
+    open_issues = [
+        issue
+        for issue in issues
+        if status_of(issue) == "open"
+        and issue.get("pinned") is not True
+        and issue.get("ephemeral") is not True
+        and text_of(issue, "id") not in stopped
     ]
-    return sorted(found, key=lambda one: (_priority(one), text_of(one, "created_at")))
+    return sorted(open_issues, key=lambda issue: (_priority(issue), text_of(issue, "created_at")))
 
 
 def _is_held(issue: JsonObject, by_id: Mapping[str, JsonObject]) -> bool:
-    """Whether one of the issues that block it is neither closed nor pinned."""
-    blocking = (by_id.get(id) for id in _linked(issue, "blocks"))
-    return any(one is not None and not _is_settled(one) for one in blocking)
+    """Return true if an issue that blocks it is neither closed nor pinned."""
+    blocking = (by_id.get(id) for id in _dependency_ids(issue, "blocks"))
+    return any(blocker is not None and not _is_settled(blocker) for blocker in blocking)
 
 
 def _is_settled(issue: JsonObject) -> bool:
@@ -207,12 +190,12 @@ def _is_deferred(issue: JsonObject, now: datetime) -> bool:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) > now
 
 
-def _linked(issue: JsonObject, kind: str) -> Iterator[str]:
+def _dependency_ids(issue: JsonObject, kind: str) -> Iterator[str]:
     """The ids that an issue depends on in this way."""
     listed = issue.get("dependencies")
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict) and text_of(one, "type", "blocks") == kind:
-            yield text_of(one, "depends_on_id")
+    for dependency in listed if isinstance(listed, list) else ():
+        if isinstance(dependency, dict) and text_of(dependency, "type", "blocks") == kind:
+            yield text_of(dependency, "depends_on_id")
 
 
 def _priority(issue: JsonObject) -> int:
@@ -238,7 +221,7 @@ def _read(place: Workspace) -> tuple[list[JsonObject], int]:
     lines = [_line(text) for text in _texts(content)]
     issues = [line.issue for line in lines if line.issue is not None]
     broken = sum(line.issue is None and bool(line.text.strip()) for line in lines)
-    return [one for one in issues if status_of(one) != _DELETED], broken
+    return [issue for issue in issues if status_of(issue) != _DELETED], broken
 
 
 def _content(descriptor: int) -> bytes:
@@ -269,7 +252,7 @@ def _line(text: str) -> IssueLine:
 async def _change(place: Workspace, edit: Callable[[list[str]], list[str] | None]) -> None:
     """Replace the lines by what `edit` makes of them, which no other writer changes meanwhile."""
     try:
-        async with writing(place, PATH):
+        async with lock_files(place, PATH):
             await anyio.to_thread.run_sync(partial(_change_now, place, edit))
     except PackError as error:
         if error.code in _UNWRITABLE and "bead_id" not in error.details:
@@ -288,10 +271,10 @@ def _change_now(place: Workspace, edit: Callable[[list[str]], list[str] | None])
 
 
 def _prefix(known: Sequence[str], place: Workspace) -> str:
-    """What most ids begin with; without any, the name of the root."""
-    found = Counter(match[1] for id in known if (match := _ID.fullmatch(id)))
-    if found:
-        return found.most_common(1)[0][0]
+    """The most common prefix of ids, or else the name of the root."""
+    prefixes = Counter(match[1] for id in known if (match := _ID.fullmatch(id)))
+    if prefixes:
+        return prefixes.most_common(1)[0][0]
     return _NOT_IN_ID.sub("-", place.root.name.lower()).strip("-_") or "bd"
 
 
@@ -316,12 +299,12 @@ class _Member:
     end: int
 
 
-def _spliced(text: str, values: Mapping[str, JsonValue]) -> str:
+def _replace_values(text: str, values: Mapping[str, JsonValue]) -> str:
     """The text of an object with other values; `None` removes a key, new keys are added behind."""
     members = list(_members(text))
     places = {member.key: number for number, member in enumerate(members)}
     before = [text[: members[0].start]]
-    before += [text[one.end : two.start] for one, two in pairwise(members)]
+    before += [text[member.end : two.start] for member, two in pairwise(members)]
     pieces: list[str] = []
     for number, member in enumerate(members):
         if member.key in values and values[member.key] is None:

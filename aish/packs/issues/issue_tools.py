@@ -1,4 +1,4 @@
-"""The pack `issues`: the work list of a project, in `.beads/` (K79-K81).
+"""The pack `issues`: the work list of a project, in `.beads/`.
 
 The program `bd` is asked where it is installed; else the tools read and write `issues.jsonl`. What
 issues say is enclosed in marks.
@@ -16,6 +16,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line, safe_utf8
 from aish.packs.framework.pack import READS, Marks, Pack, PackContext, tool
+from aish.packs.issues.issue_options import IssuesOptions
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, count_that_fits
 from aish.packs.workspace.workspace import Workspace
@@ -53,7 +54,7 @@ class Issues:
 
 @frozen
 class _Backend:
-    """Where issues are: `program` is `bd`; without it `has_database` tells that the file is old."""
+    """The source of issues: `bd`; without it `has_database` tells that the file is old."""
 
     program: str | None
     has_database: bool
@@ -64,7 +65,7 @@ class _Backend:
 
     @property
     def source(self) -> str:
-        """What issues come from, as the marks name it."""
+        """The source of issues, as the marks name it."""
         return f"{FOLDER}/issues.jsonl" if self.program is None else "bd"
 
     @property
@@ -80,12 +81,7 @@ async def _open(context: PackContext) -> AsyncGenerator[Issues]:
 
 @tool(
     READS,
-    result={
-        "issues": "array",
-        "backend": "string",
-        "stale": "boolean",
-        "truncated": "boolean",
-    },
+    result={"issues": "array", "backend": "string", "stale": "boolean", "truncated": "boolean"},
     rows={"issues": _ROW},
     codes=("unavailable", "unreadable", "too_slow"),
 )
@@ -93,7 +89,6 @@ async def bd_list(issues: Issues, status: str = "", limit: int = 200) -> Answer:
     """Lists issues, closed ones too.
 
     Args:
-        issues: The issues of the root, which no caller names.
         status: Only those with this status, such as `open`, `in_progress` or `closed`.
         limit: Most issues to return, up to 1,000.
     """
@@ -102,14 +97,14 @@ async def bd_list(issues: Issues, status: str = "", limit: int = 200) -> Answer:
     backend = _backend(issues)
     most = min(max(limit, 1), MOST_ISSUES)
     if backend.program is None:
-        found, broken = await read_issues(issues.place)
-        listed = [one for one in found if not status or status_of(one) == status]
+        records, broken = await read_issues(issues.place)
+        listed = [issue for issue in records if not status or status_of(issue) == status]
     else:
         # The status is the value of one word: no text can become an option.
         words = [f"--status={safe_utf8(status)}"] if status else []
         words += ["--all", f"--limit={most + 1}"]
-        listed, broken = _listed(await _asked(issues, backend, "list", words)), 0
-    return _listing(backend, listed, broken, most)
+        listed, broken = _issues_in_answer(await _ask_bd(issues, backend, "list", words)), 0
+    return _list_answer(backend, listed, broken, most)
 
 
 @tool(
@@ -119,11 +114,7 @@ async def bd_list(issues: Issues, status: str = "", limit: int = 200) -> Answer:
     codes=("unavailable", "unreadable", "too_slow"),
 )
 async def bd_ready(issues: Issues) -> Answer:
-    """Lists open issues that nothing blocks, the most urgent first.
-
-    Args:
-        issues: The issues of the root, which no caller names.
-    """
+    """Lists open issues that nothing blocks, the most urgent first."""
     from aish.packs.issues.issue_store import read_ready_issues
 
     backend = _backend(issues)
@@ -131,8 +122,8 @@ async def bd_ready(issues: Issues) -> Answer:
         listed, broken = await read_ready_issues(issues.place)
     else:
         words = [f"--limit={MOST_ISSUES + 1}"]
-        listed, broken = _listed(await _asked(issues, backend, "ready", words)), 0
-    answer = _listing(backend, listed, broken, MOST_ISSUES)
+        listed, broken = _issues_in_answer(await _ask_bd(issues, backend, "ready", words)), 0
+    answer = _list_answer(backend, listed, broken, MOST_ISSUES)
     data = {key: value for key, value in answer.data.items() if key != "truncated"}
     return Answer(answer.text, data, source=answer.source, trailer=answer.trailer)
 
@@ -146,7 +137,6 @@ async def bd_create(issues: Issues, title: str, description: str = "") -> Answer
     """Creates an open issue.
 
     Args:
-        issues: The issues of the root, which no caller names.
         title: What is to be done, in up to 500 characters.
         description: More about it.
     """
@@ -162,12 +152,12 @@ async def bd_create(issues: Issues, title: str, description: str = "") -> Answer
         raise PackError("bad_arguments", "`title` or `description` has a NUL in it")
     backend = _writable(issues)
     if backend.program is None:
-        made: JsonObject = await create_issue(issues.place, title, description, issues.prefix)
+        issue: JsonObject = await create_issue(issues.place, title, description, issues.prefix)
     else:
         words = [f"--description={description}"] if description else []
-        answer = await _asked(issues, backend, "create", [*words, "--", title])
-        made = next(iter(_listed(answer)), {})
-    return _changed(backend, made, "created")
+        answer = await _ask_bd(issues, backend, "create", [*words, "--", title])
+        issue = next(iter(_issues_in_answer(answer)), {})
+    return _change_answer(backend, issue, "created")
 
 
 @tool(
@@ -180,7 +170,6 @@ async def bd_update(issues: Issues, bead_id: str, status: str) -> Answer:
     """Changes the status of an issue.
 
     Args:
-        issues: The issues of the root, which no caller names.
         bead_id: The id of the issue, as in `app-a1b2`.
         status: Such as `open`, `in_progress`, `blocked`, `deferred` or `closed`.
     """
@@ -191,26 +180,21 @@ async def bd_update(issues: Issues, bead_id: str, status: str) -> Answer:
         raise PackError("bad_arguments", "`bead_id` or `status` is empty, or has a NUL in it")
     backend = _writable(issues)
     if backend.program is None:
-        return _changed(backend, await update_issue(issues.place, id, status), "updated")
+        return _change_answer(backend, await update_issue(issues.place, id, status), "updated")
     try:
-        answer = await _asked(issues, backend, "update", [f"--status={status}", "--", id])
+        answer = await _ask_bd(issues, backend, "update", [f"--status={status}", "--", id])
     except PackError as error:
-        said = error.message.lower()
-        if error.code == "unavailable" and ("not found" in said or "no issue found" in said):
+        message = error.message.lower()
+        if error.code == "unavailable" and ("not found" in message or "no issue found" in message):
             raise no_issue(for_line(shorten(id, _SHOWN))) from None
         raise
-    found = _listed(answer)
-    if not found:
+    rows = _issues_in_answer(answer)
+    if not rows:
         raise no_issue(for_line(shorten(id, _SHOWN)))
-    return _changed(backend, found[0], "updated")
+    return _change_answer(backend, rows[0], "updated")
 
 
 def _backend(issues: Issues) -> _Backend:
-    """Which way issues are read.
-
-    Raises:
-        PackError: the root has none, or they are elsewhere.
-    """
     if _kind(issues, FOLDER) != "folder":
         raise PackError("unavailable", "no active workspace to run beads tools.")
     if _kind(issues, f"{FOLDER}/redirect") is not None:
@@ -220,11 +204,6 @@ def _backend(issues: Issues) -> _Backend:
 
 
 def _writable(issues: Issues) -> _Backend:
-    """Which way issues are changed.
-
-    Raises:
-        PackError: only `bd` could, and it is not there or would run programs of the root.
-    """
     backend = _backend(issues)
     if backend.is_stale:
         message = (
@@ -253,29 +232,29 @@ def _program(issues: Issues) -> str | None:
     from shutil import which
 
     path = issues.environ.get("PATH", os.defpath)
-    folders = [one for one in path.split(os.pathsep) if one.startswith("/")]
-    found = which("bd", path=os.pathsep.join(folders)) if folders else None
-    if found is None or Path(found).resolve().is_relative_to(issues.place.root):
+    folders = [folder for folder in path.split(os.pathsep) if folder.startswith("/")]
+    program = which("bd", path=os.pathsep.join(folders)) if folders else None
+    if program is None or Path(program).resolve().is_relative_to(issues.place.root):
         return None
-    return None if Path(found).is_relative_to(issues.place.root) else found
+    return None if Path(program).is_relative_to(issues.place.root) else program
 
 
 def _has_database(issues: Issues) -> bool:
-    """Whether a database holds the issues, and the file is only what it last exported."""
+    """Return true if a database holds the issues, and the file is an export."""
     if any(_kind(issues, f"{FOLDER}/{name}") == "folder" for name in ("embeddeddolt", "dolt")):
         return True
     try:
         with issues.place.folder.file(f"{FOLDER}/metadata.json") as descriptor:
-            found = json.loads(os.read(descriptor, _LARGEST_METADATA))
+            metadata = json.loads(os.read(descriptor, _LARGEST_METADATA))
     except (PackError, ValueError, RecursionError):
         return False
-    if not isinstance(found, dict):
+    if not isinstance(metadata, dict):
         return False
-    return found.get("dolt_mode") in _SERVERS or found.get("backend") == "postgres"
+    return metadata.get("dolt_mode") in _SERVERS or metadata.get("backend") == "postgres"
 
 
-async def _asked(issues: Issues, backend: _Backend, verb: str, words: Sequence[str]) -> Any:
-    """What `bd` answers to a command, as JSON; `None` if it prints nothing.
+async def _ask_bd(issues: Issues, backend: _Backend, verb: str, words: Sequence[str]) -> Any:
+    """Run `bd` and return its answer, as JSON; `None` if it prints nothing.
 
     Raises:
         PackError: it cannot be run, fails, or takes too long.
@@ -306,11 +285,11 @@ async def _asked(issues: Issues, backend: _Backend, verb: str, words: Sequence[s
         raise PackError("unavailable", f"`bd` cannot be run: {why}") from None
     if result.timed_out:
         raise PackError("too_slow", f"`bd {verb}` took more than {SECONDS:.0f} seconds")
-    said = result.stderr.decode("utf-8", "replace").strip()
+    output = result.stderr.decode("utf-8", "replace").strip()
     if result.exit_code != 0 or result.truncated:
-        said = said or result.stdout[:_SHOWN].decode("utf-8", "replace").strip()
-        shown = for_line(shorten(said, _SHOWN)) or f"exit code {result.exit_code}"
-        raise PackError("unavailable", f"`bd {verb}` failed: {shown}")
+        output = output or result.stdout[:_SHOWN].decode("utf-8", "replace").strip()
+        excerpt = for_line(shorten(output, _SHOWN)) or f"exit code {result.exit_code}"
+        raise PackError("unavailable", f"`bd {verb}` failed: {excerpt}")
     text = result.stdout.decode("utf-8", "replace").strip()
     try:
         return json.loads(text) if text else None
@@ -318,7 +297,7 @@ async def _asked(issues: Issues, backend: _Backend, verb: str, words: Sequence[s
         raise PackError("unavailable", f"`bd {verb}` did not answer with JSON") from None
 
 
-def _listed(answer: Any) -> list[JsonObject]:
+def _issues_in_answer(answer: Any) -> list[JsonObject]:
     """The issues in an answer of `bd`: a list, one alone, or either of them in an envelope."""
     if isinstance(answer, dict) and "id" not in answer:
         answer = answer.get("data", answer.get("issues"))
@@ -326,11 +305,11 @@ def _listed(answer: Any) -> list[JsonObject]:
     return [row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), str)]
 
 
-def _listing(backend: _Backend, found: Sequence[JsonObject], broken: int, most: int) -> Answer:
-    rows = [_row(issue) for issue in found[:most]]
+def _list_answer(backend: _Backend, issues: Sequence[JsonObject], broken: int, most: int) -> Answer:
+    rows = [_row(issue) for issue in issues[:most]]
     lines = [_line(row) for row in rows]
     count = count_that_fits(lines)
-    is_cut = count < len(found)
+    is_cut = count < len(issues)
     notes = []
     if is_cut:
         notes.append("[truncated: true; ask for one status, or for fewer]")
@@ -349,7 +328,7 @@ def _listing(backend: _Backend, found: Sequence[JsonObject], broken: int, most: 
     return Answer(text, data, source=backend.source, trailer="\n".join(notes))
 
 
-def _changed(backend: _Backend, issue: JsonObject, how: str) -> Answer:
+def _change_answer(backend: _Backend, issue: JsonObject, how: str) -> Answer:
     """An issue after a change.
 
     Raises:
@@ -358,28 +337,28 @@ def _changed(backend: _Backend, issue: JsonObject, how: str) -> Answer:
     if not issue.get("id"):
         raise PackError("unavailable", f"`bd` has not named the issue that it {how}")
     row = _row(issue)
-    shown: dict[str, JsonValue] = dict(row)
+    fields: dict[str, JsonValue] = dict(row)
     for key in _TIMES:
         if isinstance(value := issue.get(key), str):
-            shown[key] = _shown(value, _SHOWN)
-    data: dict[str, JsonValue] = {"id": row["id"], "issue": shown, "backend": backend.name}
+            fields[key] = _clean_line(value, _SHOWN)
+    data: dict[str, JsonValue] = {"id": row["id"], "issue": fields, "backend": backend.name}
     return Answer(_line(row), data, source=backend.source, trailer=f"[{how}]")
 
 
 def _row(issue: JsonObject) -> dict[str, JsonValue]:
-    """What is shown of an issue; a value of another type than is expected is left out."""
+    """The row of an issue; a value of an unexpected type is left out."""
     row: dict[str, JsonValue] = {}
     for key in _ROW:
         value = issue.get(key)
         if key == "priority":
             row[key] = value if isinstance(value, int) and not isinstance(value, bool) else None
         else:
-            row[key] = _shown(value, LONGEST_TITLE) if isinstance(value, str) else None
+            row[key] = _clean_line(value, LONGEST_TITLE) if isinstance(value, str) else None
     row["status"] = row["status"] or "open"
     return row
 
 
-def _shown(text: str, most: int) -> str:
+def _clean_line(text: str, most: int) -> str:
     return for_line(safe_utf8(shorten(text, most)))
 
 
@@ -387,4 +366,9 @@ def _line(row: Mapping[str, JsonValue]) -> str:
     return f"ID: {row['id']}, Status: {row['status']}, Title: {row['title'] or ''}"
 
 
-PACK = Pack(tools=(bd_list, bd_create, bd_update, bd_ready), lifespan=_open)
+PACK = Pack(
+    tools=(bd_list, bd_create, bd_update, bd_ready),
+    lifespan=_open,
+    reads="collected",
+    options=IssuesOptions,
+)

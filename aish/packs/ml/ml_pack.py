@@ -1,4 +1,4 @@
-"""The pack `ml`: `ml_generate`, `ml_score`, `ml_probe`, `ml_status`, `ml_backends` (K65-K68).
+"""The pack `ml`: `ml_generate`, `ml_score`, `ml_probe`, `ml_status`, `ml_backends`.
 
 Models are those of the file, named by their alias: no address and no key comes from a caller. The
 run counts, limits, records and replays each request, as those of its steps.
@@ -6,15 +6,15 @@ run counts, limits, records and replays each request, as those of its steps.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from aish.core.errors import did_you_mean
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import MlOptions
 from aish.core.phrases import backticked, counted, shorten
 from aish.core.text import for_line, safe_utf8
-from aish.packs.framework.pack import FileModel, Marks, Pack, PackContext, tool
+from aish.packs.framework.pack import READS_WORLD, FileModel, Marks, Pack, PackContext, tool
+from aish.packs.ml.ml_options import MlOptions
 from aish.packs.model_request import ASKING_CODES, Message, ModelRequest, ask_model
 from aish.packs.pack_error import PackError
 from aish.packs.time_span import seconds_of
@@ -36,12 +36,12 @@ _PROBE_TOKENS = 512
 _MOST_FAILURES = 3
 _ASKS = Marks(read_only=True, destructive=False, idempotent=False, open_world=True, parallel=True)
 _PROBES = Marks(read_only=True, destructive=False, idempotent=False, open_world=True)
-_LOOKS = Marks(read_only=True, destructive=False, idempotent=True, open_world=True, parallel=True)
+ModelAlias = Annotated[str, "The alias of a model of the file; without it the model of the step."]
 
 
 @slotted
 class Ml:
-    """What the tools share while the pack is open; a client for InfluxDB once it is needed."""
+    """The state that the tools share; a client for InfluxDB once it is needed."""
 
     context: PackContext
     options: MlOptions
@@ -69,7 +69,7 @@ async def _lifespan(context: PackContext) -> AsyncGenerator[Ml]:
 async def ml_generate(
     ml: Ml,
     prompt: str,
-    model: str = "",
+    model: ModelAlias = "",
     system: str = "",
     temperature: float | None = None,
     max_tokens: int | None = None,
@@ -77,9 +77,7 @@ async def ml_generate(
     """Asks a model of the file, without tools.
 
     Args:
-        ml: The open pack.
         prompt: What the model is asked.
-        model: The alias of a model of the file; without it the model of the step.
         system: The system prompt.
         temperature: From 0, the most likely answer, to 2.
         max_tokens: Most tokens of the answer.
@@ -93,10 +91,10 @@ async def ml_generate(
         raise PackError("bad_arguments", f"`max_tokens` needs to be 1 to {_MOST_TOKENS:,}")
     _check_model(ml, model)
     messages = (Message("user", prompt),)
-    found = await ask_model(ModelRequest(messages, model, system, temperature, max_tokens))
-    text = found.text.strip()
-    trailer = "[the answer was cut off at `max_tokens`]" if found.stop == "maxTokens" else ""
-    data: JsonObject = {"response": found.text, "model": found.model, "usage": dict(found.usage)}
+    answer = await ask_model(ModelRequest(messages, model, system, temperature, max_tokens))
+    text = answer.text.strip()
+    trailer = "[the answer was cut off at `max_tokens`]" if answer.stop == "maxTokens" else ""
+    data: JsonObject = {"response": answer.text, "model": answer.model, "usage": dict(answer.usage)}
     return Answer(text or "the answer is empty", data, trailer=trailer)
 
 
@@ -107,20 +105,16 @@ async def ml_generate(
     older_parameters={"suites": "suite"},
 )
 async def ml_score(
-    ml: Ml,
-    prompt: str,
-    response: str,
-    suite: Literal["heuristic", "semantic", "all"] = "heuristic",
+    ml: Ml, prompt: str, response: str, suite: Literal["heuristic", "semantic", "all"] = "heuristic"
 ) -> Answer:
     """Scores an answer.
 
     Args:
-        ml: The open pack.
         prompt: What was asked.
         response: The answer to it.
         suite: `heuristic` checks it here, `semantic` asks the judge of the options.
     """
-    from aish.packs.ml.scoring import heuristic_scores, judged
+    from aish.packs.ml.scoring import heuristic_scores, judge_answer
 
     _check_texts(prompt=prompt, response=response)
     data: dict[str, JsonValue] = {}
@@ -128,26 +122,22 @@ async def ml_score(
     if suite != "semantic":
         scores = heuristic_scores(safe_utf8(prompt), safe_utf8(response))
         rows: JsonObject = {
-            name: {"score": one.score, "reason": one.reason} for name, one in scores.items()
+            name: {"score": score.score, "reason": score.reason} for name, score in scores.items()
         }
-        total = overall([one.score for one in scores.values()])
+        total = overall([score.score for score in scores.values()])
         data["heuristic"] = {"score": total, "checks": rows}
         lines.append(f"heuristic: {total:.2f}")
-        lines += [f"  {name}: {one.score:.2f}, {one.reason}" for name, one in scores.items()]
+        lines += [f"  {name}: {score.score:.2f}, {score.reason}" for name, score in scores.items()]
     if suite != "heuristic":
         if ml.options.judge is None:
             message = "there is no judge: the option `judge` of the pack `ml` names a model"
             raise PackError("unavailable", message, **data)
         try:
-            verdict = await judged(ml.options.judge, await _rubric(ml), prompt, response)
+            verdict = await judge_answer(ml.options.judge, await _rubric(ml), prompt, response)
         except PackError as error:
             raise PackError(error.code, error.message, **data, **error.details) from error
         reason = shorten(for_line(ml.context.services.mask(verdict.reason)), 2 * _SHOWN)
-        data["semantic"] = {
-            "score": verdict.score,
-            "reason": reason,
-            "model": ml.options.judge,
-        }
+        data["semantic"] = {"score": verdict.score, "reason": reason, "model": ml.options.judge}
         lines.append(f"semantic: {verdict.score:.2f}, {reason}")
     return Answer("\n".join(lines), data)
 
@@ -164,21 +154,14 @@ def overall(scores: Sequence[float]) -> float:
     codes=ASKING_CODES,
     result={"total": "integer", "passed": "integer", "results": "array"},
     rows={
-        "results": {
-            "id": "string",
-            "category": "string",
-            "response": "string",
-            "passed": "boolean",
-        }
+        "results": {"id": "string", "category": "string", "response": "string", "passed": "boolean"}
     },
     older_parameters={"backend": "model"},
 )
-async def ml_probe(ml: Ml, model: str = "", categories: list[str] | None = None) -> Answer:
+async def ml_probe(ml: Ml, model: ModelAlias = "", categories: list[str] | None = None) -> Answer:
     """Probes a model with questions of known answer.
 
     Args:
-        ml: The open pack.
-        model: The alias of a model of the file; without it the model of the step.
         categories: Which of the 16 categories; without it all, with two questions each.
     """
     from aish.packs.ml.probes import CATEGORIES, questions_of
@@ -198,7 +181,7 @@ async def ml_probe(ml: Ml, model: str = "", categories: list[str] | None = None)
             response = f"ERROR: not asked, as {failed[-1].message}"
         else:
             try:
-                response = await _asked(model, question)
+                response = await _ask(model, question)
                 passed = question.accepts(response)
                 has_answered = True
                 failed.clear()
@@ -217,25 +200,24 @@ async def ml_probe(ml: Ml, model: str = "", categories: list[str] | None = None)
         )
     if not has_answered:
         raise failed[0]
-    return _probed(rows)
+    return _probe_answer(rows)
 
 
-async def _asked(model: str, question: "Question") -> str:
-    """The answer of the model to one question."""
+async def _ask(model: str, question: "Question") -> str:
     messages = (Message("user", question.text),)
-    found = await ask_model(
+    answer = await ask_model(
         ModelRequest(messages, model, temperature=0.0, max_tokens=_PROBE_TOKENS)
     )
-    return found.text.strip()
+    return answer.text.strip()
 
 
-def _probed(rows: Sequence[Mapping[str, JsonValue]]) -> Answer:
+def _probe_answer(rows: Sequence[Mapping[str, JsonValue]]) -> Answer:
     passed = sum(bool(row["passed"]) for row in rows)
     lines = [f"passed {passed} of {counted(len(rows), 'question')}"]
     for row in rows:
         if not row["passed"]:
-            said = shorten(for_line(str(row["response"])), _SHOWN // 2)
-            lines.append(f"{row['id']}: {said or '(an empty answer)'}")
+            reply = shorten(for_line(str(row["response"])), _SHOWN // 2)
+            lines.append(f"{row['id']}: {reply or '(an empty answer)'}")
     data: JsonObject = {
         "total": len(rows),
         "passed": passed,
@@ -245,7 +227,7 @@ def _probed(rows: Sequence[Mapping[str, JsonValue]]) -> Answer:
 
 
 @tool(
-    _LOOKS,
+    READS_WORLD,
     codes=("unavailable",),
     result={
         "runs": "integer",
@@ -256,19 +238,13 @@ def _probed(rows: Sequence[Mapping[str, JsonValue]]) -> Answer:
         "degraded": "string",
     },
     rows={
-        "models": {
-            "model": "string",
-            "turns": "integer",
-            "tokens": "integer",
-            "cost_usd": "number",
-        }
+        "models": {"model": "string", "turns": "integer", "tokens": "integer", "cost_usd": "number"}
     },
 )
 async def ml_status(ml: Ml, since: str = "24h") -> Answer:
     """Usage and status of past runs.
 
     Args:
-        ml: The open pack.
         since: How far back: `30m`, `24h` or `7d`, up to 400 days.
     """
     from aish.packs.ml.run_usage import influx_client, points_since, runs_since
@@ -277,21 +253,21 @@ async def ml_status(ml: Ml, since: str = "24h") -> Answer:
     services = ml.context.services
     if services.runs is None:
         raise PackError("unavailable", "no folder of runs is known here")
-    found = await runs_since(services.runs, seconds, services.run_folder)
+    usage = await runs_since(services.runs, seconds, services.run_folder)
     lines = [
-        f"{counted(found.runs, 'run')} in {since.strip()}: {found.ok} ok, {found.failed} failed"
+        f"{counted(usage.runs, 'run')} in {since.strip()}: {usage.ok} ok, {usage.failed} failed"
     ]
-    for row in found.models:
+    for row in usage.models:
         cost = "" if row["cost_usd"] is None else f", ${row['cost_usd']:.4f}"
         turns = counted(int(str(row["turns"])), "turn")
         lines.append(f"{for_line(str(row['model']))}: {turns}, {row['tokens']} tokens{cost}")
     data: dict[str, JsonValue] = {
-        "runs": found.runs,
-        "ok": found.ok,
-        "failed": found.failed,
-        "models": [*found.models],
+        "runs": usage.runs,
+        "ok": usage.ok,
+        "failed": usage.failed,
+        "models": [*usage.models],
     }
-    notes = [found.degraded] if found.degraded else []
+    notes = [usage.degraded] if usage.degraded else []
     if (influx := ml.options.influx) is not None:
         try:
             if ml.influx is None:
@@ -308,16 +284,12 @@ async def ml_status(ml: Ml, since: str = "24h") -> Answer:
 
 
 @tool(
-    _LOOKS,
+    READS_WORLD,
     result={"backends": "array", "default": "string"},
     rows={"backends": {"name": "string", "origin": "string", "available": "boolean"}},
 )
 async def ml_backends(ml: Ml) -> Answer:
-    """The models of the file and their availability.
-
-    Args:
-        ml: The open pack.
-    """
+    """The models of the file and their availability."""
     import anyio
 
     services = ml.context.services
@@ -342,7 +314,7 @@ async def ml_backends(ml: Ml) -> Answer:
 
 
 async def _unreachable(model: FileModel) -> str:
-    """Why nothing can be sent to the model's address; empty if that is possible."""
+    """The reason why a model's address cannot be used; empty if it can."""
     from urllib.parse import urlsplit
 
     import anyio
@@ -362,11 +334,7 @@ async def _unreachable(model: FileModel) -> str:
 
 
 def _check_model(ml: Ml, alias: str) -> None:
-    """Check the alias, before anything is asked.
-
-    Raises:
-        PackError: `bad_arguments` or `unavailable`: there is no such model, or it cannot be used.
-    """
+    """Check the alias, before anything is asked."""
     models = ml.context.services.models
     if not alias:
         return
@@ -387,7 +355,6 @@ def _check_texts(**texts: str) -> None:
 
 
 async def _rubric(ml: Ml) -> str:
-    """The rubric of the options, or ours."""
     import anyio.to_thread
 
     from aish.packs.ml.scoring import RUBRIC
@@ -410,4 +377,5 @@ PACK = Pack(
     tools=(ml_generate, ml_score, ml_probe, ml_status, ml_backends),
     root="none",
     lifespan=_lifespan,
+    options=MlOptions,
 )

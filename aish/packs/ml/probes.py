@@ -1,4 +1,4 @@
-"""Questions of known answer: 16 categories of two, each answer checked by code (K67)."""
+"""Questions of known answer: 16 categories of two, each answer checked by code."""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,17 +27,17 @@ class Question:
 def number(expected: float) -> Check:
     """The last number of the answer, in digits."""
 
-    def check(said: str) -> bool:
-        found = _NUMBER.findall(said)
-        return bool(found) and isclose(float(found[-1].replace(",", "")), expected)
+    def check(reply: str) -> bool:
+        numbers = _NUMBER.findall(reply)
+        return bool(numbers) and isclose(float(numbers[-1].replace(",", "")), expected)
 
     return check
 
 
 def words(expected: str) -> Check:
     """Exactly these words, whatever their case and what is between them."""
-    wanted = _words(expected)
-    return lambda said: _words(said) == wanted
+    expected_words = _words(expected)
+    return lambda reply: _words(reply) == expected_words
 
 
 def word(expected: str, *others: str) -> Check:
@@ -53,14 +53,14 @@ def word(expected: str, *others: str) -> Check:
 
 def text(expected: str) -> Check:
     """Exactly this text, but for white space around it."""
-    return lambda said: said.strip() == expected
+    return lambda reply: reply.strip() == expected
 
 
 def value(expected: object) -> Check:
     """This JSON value, within a code fence if the answer has one."""
 
-    def check(said: str) -> bool:
-        inner = said.strip()
+    def check(reply: str) -> bool:
+        inner = reply.strip()
         if inner.startswith("```") and inner.endswith("```"):
             inner = inner[3:-3].partition("\n")[2]
         try:
@@ -71,8 +71,8 @@ def value(expected: object) -> Check:
     return check
 
 
-def _words(said: str) -> list[str]:
-    return [word.lower() for word in _WORD.findall(said)]
+def _words(reply: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(reply)]
 
 
 _NUMBER_ONLY = "Answer with the number only."

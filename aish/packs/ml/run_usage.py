@@ -1,4 +1,4 @@
-"""What runs used: from their journals, and points of an InfluxDB (K68)."""
+"""Usage of runs: from their journals, and points of an InfluxDB."""
 
 import time
 from calendar import timegm
@@ -23,13 +23,13 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, strict_json
-from aish.core.pack_options import InfluxOptions
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted, shorten
 from aish.core.tools import CALL_DEADLINE
-from aish.journal.history import Segment, Turn, ended
+from aish.journal.history import Segment, Turn, fold_records
 from aish.journal.reader import event_of, read_journal
 from aish.net.guarded_client import GuardedClient, GuardedRequestError, destination_of_url
+from aish.packs.ml.ml_options import InfluxOptions
 from aish.packs.pack_error import PackError
 
 JOURNAL = "events.jsonl"
@@ -50,7 +50,7 @@ _TYPES: tuple[type[Event], ...] = (
 
 @frozen
 class Status:
-    """How many runs there were, and what their models used; `degraded` says what is missing."""
+    """Counts of runs, and the usage of their models; `degraded` says what is missing."""
 
     runs: int
     ok: int
@@ -64,7 +64,7 @@ async def runs_since(folder: Path, seconds: int, own: Path | None) -> Status:
     left = CALL_DEADLINE.get() - anyio.current_time() - _FOR_ENDING
     until = time.monotonic() + max(min(left, _LOOK_SECONDS), 0)
     return await anyio.to_thread.run_sync(
-        _looked, folder, time.time() - seconds, own, until, abandon_on_cancel=True
+        _read_runs, folder, time.time() - seconds, own, until, abandon_on_cancel=True
     )
 
 
@@ -76,18 +76,18 @@ class _Use:
         self.tokens = 0
         self.cost: float | None = None
 
-    def add(self, said: TurnFinished) -> None:
+    def add(self, turn: TurnFinished) -> None:
         self.turns += 1
-        if said.usage is not None:
-            self.tokens += (said.usage.input or 0) + (said.usage.output or 0)
-        if said.cost_usd is not None:
-            self.cost = (self.cost or 0.0) + said.cost_usd
+        if turn.usage is not None:
+            self.tokens += (turn.usage.input or 0) + (turn.usage.output or 0)
+        if turn.cost_usd is not None:
+            self.cost = (self.cost or 0.0) + turn.cost_usd
 
 
-def _looked(folder: Path, since: float, own: Path | None, until: float) -> Status:
+def _read_runs(folder: Path, since: float, own: Path | None, until: float) -> Status:
     runs = ok = failed = unreadable = unread = 0
     uses: dict[str, _Use] = {}
-    ids = [id for id in _begun_since(folder, since) if own is None or id != own.name]
+    ids = [id for id in _runs_since(folder, since) if own is None or id != own.name]
     for at, id in enumerate(ids):
         if at == MOST_RUNS or time.monotonic() > until:
             unread = len(ids) - at
@@ -103,8 +103,8 @@ def _looked(folder: Path, since: float, own: Path | None, until: float) -> Statu
         if finished is not None:
             is_ok = finished.exit.code == 0
             ok, failed = ok + is_ok, failed + (not is_ok)
-        for said in turns:
-            uses.setdefault(said.model, _Use()).add(said)
+        for turn in turns:
+            uses.setdefault(turn.model, _Use()).add(turn)
     models = [
         {"model": name, "turns": use.turns, "tokens": use.tokens, "cost_usd": use.cost}
         for name, use in sorted(uses.items(), key=lambda pair: (-pair[1].tokens, pair[0]))
@@ -115,18 +115,18 @@ def _looked(folder: Path, since: float, own: Path | None, until: float) -> Statu
 
 
 def _run(journal: Path) -> tuple[RunFinished | None, list[TurnFinished]]:
-    """How a run ended, if it has, and what its models said."""
+    """Read the end of a run, if any, and its turns."""
     last: Segment | None = None
     turns: list[TurnFinished] = []
-    for one in ended(_events(journal)):
-        if isinstance(one, Segment):
-            last = one
-        elif isinstance(one, Turn):
-            turns.append(one.said)
+    for record in fold_records(_events(journal)):
+        if isinstance(record, Segment):
+            last = record
+        elif isinstance(record, Turn):
+            turns.append(record.said)
     return None if last is None else last.finished, turns
 
 
-def _begun_since(folder: Path, since: float) -> list[str]:
+def _runs_since(folder: Path, since: float) -> list[str]:
     """The runs of the folder by the time in their id, newest first."""
     try:
         names = [path.name for path in folder.iterdir()]
@@ -139,11 +139,11 @@ def _begun_since(folder: Path, since: float) -> list[str]:
 
 
 def _began(id: str) -> float:
-    found = _ID.fullmatch(id)
-    if found is None:
+    match = _ID.fullmatch(id)
+    if match is None:
         return -1.0
     try:
-        return float(timegm(time.strptime(found[1], "%Y%m%dT%H%M%SZ")))
+        return float(timegm(time.strptime(match[1], "%Y%m%dT%H%M%SZ")))
     except ValueError:
         return -1.0
 

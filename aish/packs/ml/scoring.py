@@ -1,4 +1,4 @@
-"""Scores of an answer: what can be seen of it here, and what a judge says (K66)."""
+"""Scores of an answer: computed here, or given by a model as judge."""
 
 import json
 import re
@@ -51,12 +51,12 @@ class Score:
 
 def heuristic_scores(prompt: str, response: str) -> Mapping[str, Score]:
     """Each check of the answer, that for an empty one first."""
-    asked, said = prompt[:_LOOKED_AT], response[:_LOOKED_AT].strip()
-    return {name: check(asked, said) for name, check in _CHECKS.items()}
+    asked, reply = prompt[:_LOOKED_AT], response[:_LOOKED_AT].strip()
+    return {name: check(asked, reply) for name, check in _CHECKS.items()}
 
 
-def _empty(_: str, said: str) -> Score:
-    return Score(1.0, f"{counted(len(said.split()), 'word')}") if said else Score(0.0, "no text")
+def _empty(_: str, reply: str) -> Score:
+    return Score(1.0, counted(len(reply.split()), "word")) if reply else Score(0.0, "no text")
 
 
 _COMPLETE_ENDS = (*".!?…:;\"'`)]}>*_|", *"\u201d\u2019\u3002\uff01\uff1f")
@@ -65,18 +65,18 @@ _LONG = 40
 _LIST_ITEM = lazy_pattern(r"\s{0,20}(?:[-*+#]|\d{1,3}[.)])\s")
 
 
-def _cut_off(_: str, said: str) -> Score:
+def _cut_off(_: str, reply: str) -> Score:
     """An open code fence or bracket, or a long text that ends within a sentence."""
-    if said.count("```") % 2:
+    if reply.count("```") % 2:
         return Score(0.0, "a code block is not closed")
-    if said[:1] in {"{", "["} and _json_of(said) is None and not said.endswith(("}", "]")):
+    if reply[:1] in {"{", "["} and _json_of(reply) is None and not reply.endswith(("}", "]")):
         return Score(0.0, "a JSON value is not closed")
-    lines = said.splitlines()
+    lines = reply.splitlines()
     last = lines[-1] if lines else ""
     words = last.split()
     if words and (last.rstrip().endswith(",") or words[-1].lower() in _OPEN_WORDS):
         return Score(0.0, f"it ends with `{words[-1][-40:]}`")
-    is_prose = len(said.split()) > _LONG and not _LIST_ITEM.match(last)
+    is_prose = len(reply.split()) > _LONG and not _LIST_ITEM.match(last)
     if is_prose and not last.rstrip().endswith(_COMPLETE_ENDS):
         return Score(0.5, "the last sentence has no end")
     return Score(1.0, "it has an end")
@@ -87,9 +87,9 @@ _RUN = 4
 _USUAL = 0.15
 
 
-def _repeated(_: str, said: str) -> Score:
+def _score_repetition(_: str, reply: str) -> Score:
     """The share of word sequences that occur again."""
-    words = said.lower().split()
+    words = reply.lower().split()
     if len(words) < _SHORT:
         return Score(1.0, "too short to repeat itself")
     runs = [tuple(words[at : at + _RUN]) for at in range(len(words) - _RUN + 1)]
@@ -107,9 +107,9 @@ _REFUSES = lazy_pattern(
 _BEGINNING = 200
 
 
-def _refused(_: str, said: str) -> Score:
-    found = _REFUSES.search(said[:_BEGINNING])
-    return Score(0.0, f"it says `{found[0]}`") if found else Score(1.0, "no refusal")
+def _score_refusal(_: str, reply: str) -> Score:
+    match = _REFUSES.search(reply[:_BEGINNING])
+    return Score(0.0, f"it says `{match[0]}`") if match else Score(1.0, "no refusal")
 
 
 _WANTS_JSON = lazy_pattern(
@@ -128,26 +128,26 @@ _TABLE = lazy_pattern(r"(?m)^[ \t]{0,20}\|.{0,2000}\|[ \t]{0,20}$")
 _YES_OR_NO = lazy_pattern(r"(?:\W{0,5})(?:yes|no)\b", re.IGNORECASE)
 
 
-def _wrong_format(asked: str, said: str) -> Score:
-    """What the question asks for in plain words: JSON, a list, a table, yes or no."""
-    wanted: list[tuple[str, bool]] = []
+def _wrong_format(asked: str, reply: str) -> Score:
+    """Score the format that a question asks for: JSON, a list, a table, yes or no."""
+    formats: list[tuple[str, bool]] = []
     if _WANTS_JSON.search(asked):
-        wanted.append(("JSON", _json_of(said) is not None))
+        formats.append(("JSON", _json_of(reply) is not None))
     if _WANTS_NUMBERED.search(asked):
-        wanted.append(("a numbered list", bool(_NUMBERED.search(said))))
+        formats.append(("a numbered list", bool(_NUMBERED.search(reply))))
     if _WANTS_BULLETS.search(asked):
-        wanted.append(("a bullet list", bool(_BULLETS.search(said))))
+        formats.append(("a bullet list", bool(_BULLETS.search(reply))))
     if _WANTS_TABLE.search(asked):
-        wanted.append(("a table", bool(_TABLE.search(said))))
+        formats.append(("a table", bool(_TABLE.search(reply))))
     if _WANTS_YES_OR_NO.search(asked):
-        wanted.append(("yes or no", bool(_YES_OR_NO.match(said))))
-    if not wanted:
+        formats.append(("yes or no", bool(_YES_OR_NO.match(reply))))
+    if not formats:
         return Score(1.0, "no format is asked for")
-    missing = [name for name, is_there in wanted if not is_there]
+    missing = [name for name, is_there in formats if not is_there]
     if missing:
-        score = round(1 - len(missing) / len(wanted), 2)
+        score = round(1 - len(missing) / len(formats), 2)
         return Score(score, f"asked for {', '.join(missing)}, which it is not")
-    return Score(1.0, f"it is {', '.join(name for name, _ in wanted)}, as asked for")
+    return Score(1.0, f"it is {', '.join(name for name, _ in formats)}, as asked for")
 
 
 _NUMBERS = {
@@ -176,21 +176,21 @@ _USUAL_WORDS = 4_000
 _SENTENCE_ENDS = lazy_pattern(r"[.!?…]+(?:\s|$)")
 
 
-def _length(asked: str, said: str) -> Score:
+def _length(asked: str, reply: str) -> Score:
     """The length that the question asks for, else whether it is usual."""
-    words = len(said.split())
+    words = len(reply.split())
     if not words:
         return Score(0.0, "no text")
-    found = _MOST.search(asked)
-    if found is None:
+    match = _MOST.search(asked)
+    if match is None:
         if words <= _USUAL_WORDS:
             return Score(1.0, "no length is asked for")
         return Score(round(_USUAL_WORDS / words, 2), f"{words:,} words")
-    text = found["count"].lower()
+    text = match["count"].lower()
     count = int(text) if text.isdecimal() else _NUMBERS[text]
-    unit, bound = found["unit"].lower(), found["bound"].lower()
-    have = _units(said, unit)
-    reason = f"{counted(have, unit)}, asked for: {' '.join(found[0].split())}"
+    unit, bound = match["unit"].lower(), match["bound"].lower()
+    have = _units(reply, unit)
+    reason = f"{counted(have, unit)}, asked for: {' '.join(match[0].split())}"
     if count == 0 or have == 0:
         return Score(0.0, reason)
     too_few = bound in {_AT_LEAST, _EXACT} and have < count
@@ -200,31 +200,31 @@ def _length(asked: str, said: str) -> Score:
     return Score(round(min(have, count) / max(have, count), 2), reason)
 
 
-def _units(said: str, unit: str) -> int:
+def _units(reply: str, unit: str) -> int:
     if unit == "word":
-        return len(said.split())
+        return len(reply.split())
     if unit == "character":
-        return len(said)
+        return len(reply)
     if unit == "line":
-        return sum(bool(line.strip()) for line in said.splitlines())
+        return sum(bool(line.strip()) for line in reply.splitlines())
     if unit == "paragraph":
-        return sum(bool(part.strip()) for part in said.split("\n\n"))
-    return max(len(_SENTENCE_ENDS.findall(said)), 1)
+        return sum(bool(part.strip()) for part in reply.split("\n\n"))
+    return max(len(_SENTENCE_ENDS.findall(reply)), 1)
 
 
 _CHECKS: Mapping[str, Callable[[str, str], Score]] = {
     "empty": _empty,
     "cut_off": _cut_off,
-    "repeated": _repeated,
-    "refused": _refused,
+    "repeated": _score_repetition,
+    "refused": _score_refusal,
     "wrong_format": _wrong_format,
     "length": _length,
 }
 
 
-def _json_of(said: str) -> JsonValue:
+def _json_of(reply: str) -> JsonValue:
     """The JSON object or list that a text is, within a code fence if it has one."""
-    text = said.strip()
+    text = reply.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text[3:-3].partition("\n")[2]
     try:
@@ -234,8 +234,8 @@ def _json_of(said: str) -> JsonValue:
     return value if isinstance(value, dict | list) else None
 
 
-async def judged(judge: str, rubric: str, prompt: str, response: str) -> Score:
-    """What the model `judge` says of an answer, by a rubric; it is asked twice if need be.
+async def judge_answer(judge: str, rubric: str, prompt: str, response: str) -> Score:
+    """Let the model `judge` score an answer by a rubric; ask twice if need be.
 
     Raises:
         PackError: it does not answer, or with no score.
@@ -248,32 +248,32 @@ async def judged(judge: str, rubric: str, prompt: str, response: str) -> Score:
     messages = [Message("user", asked)]
     for _ in range(_ATTEMPTS):
         request = ModelRequest(messages, judge, _SYSTEM, 0.0, _JUDGE_TOKENS, _SCHEMA)
-        said = (await ask_model(request)).text
-        verdict = _verdict(said[:_LONGEST_REPLY])
+        reply = (await ask_model(request)).text
+        verdict = _verdict(reply[:_LONGEST_REPLY])
         if verdict is not None:
             return verdict
-        messages += [Message("assistant", said.strip() or "…"), Message("user", _AGAIN)]
+        messages += [Message("assistant", reply.strip() or "…"), Message("user", _AGAIN)]
     raise PackError("failed", f"the judge `{judge}` gives no score from 0 to 1")
 
 
-def _verdict(said: str) -> Score | None:
+def _verdict(reply: str) -> Score | None:
     """The score that a reply is, or that of its first JSON object that has one."""
-    if plain := _PLAIN_SCORE.match(said):
+    if plain := _PLAIN_SCORE.match(reply):
         return Score(float(plain[1]), "no reason given")
     decoder = json.JSONDecoder()
-    at = said.find("{")
+    at = reply.find("{")
     for _ in range(_MOST_OBJECTS):
         if at < 0:
             return None
         try:
-            value, _end = decoder.raw_decode(said, at)
+            value, _end = decoder.raw_decode(reply, at)
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict):
             score = value.get("score")
             if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1:
                 return Score(float(score), str(value.get("reason") or "no reason given"))
-        at = said.find("{", at + 1)
+        at = reply.find("{", at + 1)
     return None
 
 

@@ -1,1 +1,1 @@
-"""The pack `py`: Python code by symbol (K28-K38)."""
+"""The pack `py`: Python code by symbol."""

@@ -1,4 +1,4 @@
-"""Changes of Python code by symbol: data in, the changed part out (K29-K35).
+"""Changes of Python code by symbol: data in, the changed part out.
 
 Each change is a splice at byte offsets, and is checked: what parsed has to parse afterwards, and
 the definitions that it is not about have to be there still. Runs in the child process that parses.
@@ -8,32 +8,30 @@ import builtins
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
+from aish.core.text_diff import equal_start
 from aish.packs.pack_error import PackError
 from aish.packs.py.code_text import usages
 from aish.packs.py.definitions import (
-    AstModule,
     Block,
     Module,
-    ParseError,
     Statement,
-    TreeSitterModule,
     compile_problem,
-    found,
-    parse_with_tree_sitter,
-    parsed,
+    find_definitions,
+    find_statements,
+    parse_module,
     problem_of,
     single,
+    syntax_tree,
 )
 from aish.packs.py.readers import definition_span
 from aish.packs.py.source_code import Source
 
 if TYPE_CHECKING:
-    import tokenize
+    import symtable
 
 _MOST_USES = 50
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -54,68 +52,20 @@ _OF_MODULES = frozenset({
 })  # fmt: skip
 
 
-def update_definition(
-    data: bytes, *, path: str, tree_sitter: bool, name: str, line: int | None, content: str
-) -> dict[str, Any]:
-    """Replace a definition; the change, as `changed_part` gives it."""
-    module = parsed(data, path, tree_sitter=tree_sitter, writing=True)
-    return changed_part(module.source, updated(module, name, line, content))
+def _edit(change: Callable[..., bytes]) -> Callable[..., dict[str, Any]]:
+    """Let the worker call a change of a module; it gets what `part_to_replace` returns."""
 
+    def edit(data: bytes, *, path: str, **options: Any) -> dict[str, Any]:
+        module = parse_module(data, path, writing=True)
+        return part_to_replace(module.source, change(module, **options))
 
-def set_signature(
-    data: bytes, *, path: str, tree_sitter: bool, name: str, line: int | None, content: str
-) -> dict[str, Any]:
-    """Replace a signature."""
-    module = parsed(data, path, tree_sitter=tree_sitter, writing=True)
-    return changed_part(module.source, with_signature(module, name, line, content))
-
-
-def set_declaration(
-    data: bytes, *, path: str, tree_sitter: bool, name: str, line: int | None, content: str
-) -> dict[str, Any]:
-    """Replace an assignment."""
-    module = parsed(data, path, tree_sitter=tree_sitter, writing=True)
-    return changed_part(module.source, with_declaration(module, name, line, content))
-
-
-def add_definition(
-    data: bytes,
-    *,
-    path: str,
-    tree_sitter: bool,
-    name: str,
-    content: str,
-    anchor_type: str,
-    anchor_symbol: str | None,
-) -> dict[str, Any]:
-    """Add a definition at an anchor."""
-    module = parsed(data, path, tree_sitter=tree_sitter, writing=True)
-    return changed_part(module.source, added(module, name, content, anchor_type, anchor_symbol))
-
-
-def remove_definition(
-    data: bytes, *, path: str, tree_sitter: bool, name: str, line: int | None
-) -> dict[str, Any]:
-    """Remove a definition."""
-    module = parsed(data, path, tree_sitter=tree_sitter, writing=True)
-    return changed_part(
-        module.source, removed(module, single(module, _named(module, name, line), name))
-    )
-
-
-def wrap_region(
-    data: bytes, *, path: str, tree_sitter: bool, start_line: int, end_line: int, region_name: str
-) -> dict[str, Any]:
-    """Put region comments around lines."""
-    module = parsed(data, path, tree_sitter=tree_sitter, writing=True)
-    return changed_part(module.source, wrapped(module, start_line, end_line, region_name))
+    return edit
 
 
 def move_definition(
     *sources: bytes,
     path: str,
     new_path: str,
-    tree_sitter: bool,
     name: str,
     line: int | None,
     new_name: str | None,
@@ -127,67 +77,55 @@ def move_definition(
     Returns the `changes`, one a source, the names that are `unbound` in the new place, and the
     lines of the first file in which its old name is `still_used`.
     """
-    module = parsed(sources[0], path, tree_sitter=tree_sitter, writing=True)
-    subject = single(module, _named(module, name, line), name)
+    module = parse_module(sources[0], path, writing=True)
+    subject = single(module, find_definitions(module, name, line), name)
     moved = _Moved(module, subject, new_name)
-    left = removed(module, subject)
+    left = without_statement(module, subject)
     if len(sources) == 1:
-        target = parsed(left, path, tree_sitter=tree_sitter, writing=True)
+        target = parse_module(left, path, writing=True)
     else:
-        target = parsed(sources[1], new_path, tree_sitter=tree_sitter, writing=True)
+        target = parse_module(sources[1], new_path, writing=True)
     place = _place(target, anchor_type, anchor_symbol)
     _check_free(place.module, place.block, moved.name, twins=moved.twins)
-    result = _inserted(place, moved.text(place.indent, target))
+    result = _insert_lines(place, moved.text(place.indent, target))
     pairs = [(module.source, result)]
     if len(sources) > 1:
         pairs = [(module.source, left), (target.source, result)]
     is_away = len(sources) > 1 or moved.name != subject.name
     (uses,) = usages(pairs[0][1], name=subject.name, mode="identifier", limit=_MOST_USES)
     return {
-        "changes": list(starmap(changed_part, pairs)),
+        "changes": list(starmap(part_to_replace, pairs)),
         "unbound": _unbound(place.module, place.block, moved),
         "still_used": list(dict.fromkeys(f"{line}: {text}" for line, _, text in uses if is_away)),
     }
 
 
-def changed_part(source: Source, after: bytes) -> dict[str, Any]:
-    """What to replace of a file to get another one: the bytes kept before and after it.
+def part_to_replace(source: Source, after: bytes) -> dict[str, Any]:
+    """The change that makes one file another: the bytes kept before and after it.
 
     `new` has the new bytes, each as a character: JSON has no bytes. `texts` are those before and
     after where the file is in an encoding that only its cookie tells.
     """
     before = source.data
     most = min(len(before), len(after))
-    start = _common(before[:most], after[:most])
+    start = equal_start(before[:most], after[:most])
     rest = most - start
-    end = _common(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
+    end = equal_start(before[len(before) - rest :][::-1], after[len(after) - rest :][::-1])
     new = after[start : len(after) - end]
     part = {"before": start, "after": end, "new": new.decode("latin-1"), "texts": None}
     if not source.bom and source.encoding != "utf-8":
-        part["texts"] = [each.decode(source.encoding) for each in (before, after)]
+        part["texts"] = [piece.decode(source.encoding) for piece in (before, after)]
         part["encoding"] = source.encoding
     return part
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """Length of what two texts of one length begin with in common."""
-    low, high = 0, len(one)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def updated(module: Module, name: str, line: int | None, content: str) -> bytes:
+def with_update(module: Module, name: str, line: int | None, content: str) -> bytes:
     """The file with another definition in the place of one."""
     source = module.source
-    subject = single(module, _named(module, name, line), name)
+    subject = single(module, find_definitions(module, name, line), name)
     start, end = definition_span(module, subject)
     old = source.code[start:end]
-    text = _given(source, content, "content")
+    text = _content_bytes(source, content, "content")
     if text == _LINE_END.sub(b"\n", old):
         return source.data
     indent = module.indent(subject) or b""
@@ -200,20 +138,19 @@ def updated(module: Module, name: str, line: int | None, content: str) -> bytes:
         each.start < each.at for each in part.statements if each.name == subject.name
     ):
         # Decorators are kept, with what stands between them.
-        kept = _LINE_END.sub(b"\n", source.code[start : subject.at]).rstrip(b" \t\f")
+        prefix = _LINE_END.sub(b"\n", source.code[start : subject.at]).rstrip(b" \t\f")
         head = part.before(first)
-        text = head + _moved(kept, indent, part.base) + text[len(head) :]
-    text = _moved(text, part.base, indent)
+        text = head + _reindent(prefix, indent, part.base) + text[len(head) :]
+    text = _reindent(text, part.base, indent)
     new = source.code[:start] + _in_lines(text, source, start) + source.code[end:]
-    return _checked(module, new, [*_outside(module, subject), subject])
+    return _reparse(module, new, [*_outside(module, subject), subject])[0]
 
 
 def with_signature(module: Module, name: str, line: int | None, content: str) -> bytes:
-    """The file with another signature of a definition."""
     source = module.source
-    subject = single(module, _named(module, name, line), name)
+    subject = single(module, find_definitions(module, name, line), name)
     start, end = module.signature_span(subject)
-    text = _given(source, content, "signature").strip(b" \t\f\n")
+    text = _content_bytes(source, content, "signature").strip(b" \t\f\n")
     text = text.removesuffix(b":").rstrip()
     if text == _LINE_END.sub(b"\n", source.code[start:end]):
         return source.data
@@ -229,20 +166,19 @@ def with_signature(module: Module, name: str, line: int | None, content: str) ->
         message = f"`signature` has to be one signature, `{kind} {subject.name}…`, without a body"
         raise PackError("bad_content", message, path=source.path, name=name)
     code = source.code[:start] + _in_lines(text, source, start) + source.code[end:]
-    return _checked(module, code, module.definitions)
+    return _reparse(module, code, module.definitions)[0]
 
 
 def with_declaration(module: Module, name: str, line: int | None, content: str) -> bytes:
-    """The file with another assignment of a variable."""
     source = module.source
-    subject = single(module, found(module, module.declarations(), name, line), name)
-    text = _given(source, content, "declaration").strip(b" \t\f\n")
+    subject = single(module, find_statements(module, module.declarations(), name, line), name)
+    text = _content_bytes(source, content, "declaration").strip(b" \t\f\n")
     if text == _LINE_END.sub(b"\n", source.code[subject.start : subject.end]):
         return source.data
     part = _Part(text, module, "declaration")
     last = name.strip().rpartition(".")[2]
     new = part.statements[0] if len(part.statements) == 1 else None
-    if new is None or last not in part.module.assigned(new):
+    if new is None or last not in part.module.targets(new):
         message = f"`declaration` has to be one assignment of `{last}`"
         raise PackError("bad_content", message, path=source.path, name=name)
     rest = source.code[subject.end : source.end_of_line(subject.end)].strip()
@@ -251,18 +187,18 @@ def with_declaration(module: Module, name: str, line: int | None, content: str) 
     if rest or not tail:
         text = text[: new.end]
     code = source.code[: subject.start] + _in_lines(text, source, subject.start)
-    return _checked(module, code + source.code[subject.end :], module.definitions)
+    return _reparse(module, code + source.code[subject.end :], module.definitions)[0]
 
 
-def added(
+def with_addition(
     module: Module, name: str, content: str, anchor_type: str, anchor_symbol: str | None
 ) -> bytes:
     """The file with one more definition."""
     source = module.source
-    text = _given(source, content, "content")
+    text = _content_bytes(source, content, "content")
     part = _Part(text, module, "content")
     scope, _, last = name.strip().rpartition(".")
-    first = next((each for each in part.statements if each.name == last), None)
+    first = next((statement for statement in part.statements if statement.name == last), None)
     if not last or first is None:
         message = f"`content` does not define `{last or name}`; it has to be a whole definition"
         raise PackError("bad_content", message, path=source.path, name=name)
@@ -275,10 +211,10 @@ def added(
         message = f"`{name}` cannot be added there: the anchor is {where}"
         raise PackError("bad_arguments", message, path=source.path, name=name)
     _check_free(place.module, place.block, last, twins=_is_twin(part.code_before(first)))
-    return _inserted(place, _moved(text, part.base, place.indent))
+    return _insert_lines(place, _reindent(text, part.base, place.indent))
 
 
-def removed(module: Module, subject: Statement) -> bytes:
+def without_statement(module: Module, subject: Statement) -> bytes:
     """The file without a definition and the comments directly above it."""
     source = module.source
     code = source.code
@@ -298,14 +234,14 @@ def removed(module: Module, subject: Statement) -> bytes:
         end = below
     else:
         start = above
-    kept = code[:start]
+    head = code[:start]
     if end == len(code) and not _ends_line(code) and not new:
         # The file ended without a line end, and does so still.
-        kept = _without_line_end(kept)
-    return _checked(module, kept + new + code[end:], _outside(module, subject))
+        head = _without_line_end(head)
+    return _reparse(module, head + new + code[end:], _outside(module, subject))[0]
 
 
-def wrapped(module: Module, start_line: int, end_line: int, region_name: str) -> bytes:
+def with_region(module: Module, start_line: int, end_line: int, region_name: str) -> bytes:
     """The file with comments before and after some lines that make a region of them."""
     source = module.source
     code, starts = source.code, source.starts
@@ -324,89 +260,66 @@ def wrapped(module: Module, start_line: int, end_line: int, region_name: str) ->
         message = "`region_name` has to be on one line, without control characters"
         raise PackError("bad_arguments", message)
     newline = source.line_end(start)
-    indent = next((found[1] for found in _CODE.finditer(code, start, end)), b"")
-    name = _given(source, region_name, "region_name").strip()
+    indent = next((match[1] for match in _CODE.finditer(code, start, end)), b"")
+    name = _content_bytes(source, region_name, "region_name").strip()
     body = code[start:end] if _ends_line(code[start:end]) else code[start:end] + newline
     last = indent + b"# endregion " + name + (newline if _ends_line(code[start:end]) else b"")
     new = code[:start] + indent + b"# region " + name + newline + body + last + code[end:]
-    data, after = _reparsed(module, new, module.definitions)
+    data, after = _reparse(module, new, module.definitions)
     # Tree-sitter takes a comment within a continued line for what it is not.
-    if not _is_same_code(module, after) or (
-        isinstance(module, TreeSitterModule)
-        and any(_before_line(source, n).endswith(b"\\") for n in (start_line, end_line + 1))
-    ):
+    is_inside = any(_before_line(source, n).endswith(b"\\") for n in (start_line, end_line + 1))
+    if _leaves(module) != _leaves(after) or (is_inside and problem_of(code)):
         message = "nothing was written: a comment would be inside of a string or a continued line"
         raise PackError("syntax", message, path=source.path)
     return data
 
 
+def _without(module: Module, name: str, line: int | None) -> bytes:
+    subject = single(module, find_definitions(module, name, line), name)
+    return without_statement(module, subject)
+
+
+update_definition = _edit(with_update)
+set_signature = _edit(with_signature)
+set_declaration = _edit(with_declaration)
+add_definition = _edit(with_addition)
+remove_definition = _edit(_without)
+wrap_region = _edit(with_region)
+
+
 def _before_line(source: Source, line: int) -> bytes:
-    """The line before one, without its end."""
     if not 1 < line <= len(source.starts):
         return b""
     return source.code[source.starts[line - 2] : source.starts[line - 1]].rstrip(b"\r\n")
 
 
-def _named(module: Module, name: str, line: int | None) -> list[Statement]:
-    return found(module, ((each.dotted, each) for each in module.definitions), name, line)
-
-
 def _outside(module: Module, subject: Statement) -> list[Statement]:
-    """The definitions of a module that are not in one of them."""
+    """The definitions of a module before, after and around `subject`."""
     return [
-        each
-        for each in module.definitions
-        if each.end <= subject.start or each.start >= subject.end
-    ] + _around(subject.block)
+        definition
+        for definition in module.definitions
+        if definition.end <= subject.start or definition.start >= subject.end
+    ] + subject.block.scopes()
 
 
-def _around(block: Block) -> list[Statement]:
-    """The definitions around a suite."""
-    scopes = []
-    scope = block.scope
-    while scope is not None:
-        scopes.append(scope)
-        scope = scope.block.scope
-    return scopes
-
-
-def _parser(module: Module) -> type[AstModule] | type[TreeSitterModule]:
-    return AstModule if isinstance(module, AstModule) else TreeSitterModule
-
-
-def _checked(module: Module, code: bytes, kept: Iterable[Statement]) -> bytes:
-    """The bytes of the changed file; `PackError` as with `_reparsed`."""
-    return _reparsed(module, code, kept)[0]
-
-
-def _reparsed(module: Module, code: bytes, kept: Iterable[Statement]) -> tuple[bytes, Module]:
-    """The bytes of the changed file, and its statements.
-
-    Raises:
-        PackError: it no longer parses, or does not have all of these definitions any more.
-    """
+def _reparse(module: Module, code: bytes, definitions: Iterable[Statement]) -> tuple[bytes, Module]:
+    """The bytes of the changed file, and its statements."""
     source = module.source
-    data = source.encoded(code)
-    changed = Source(code, source.path, encoding="utf-8")
-    after: Module | None = None
-    problem = ""
-    if isinstance(module, AstModule):
-        try:
-            after = AstModule(changed)
-        except ParseError as error:
-            problem = str(error)
-    else:
-        after = TreeSitterModule(changed)
+    data = source.encode(code)
+    after = Module(Source(code, source.path, encoding="utf-8"))
+    problem = problem_of(code)
+    if problem and problem_of(source.code):
+        # It is for a newer Python.
         problem = f"line {after.broken[0]}" if after.broken else ""
-    if problem or after is None:
+    if problem:
         message = f"nothing was written: `{source.path}` would no longer parse ({problem})"
         raise PackError("syntax", message, path=source.path, problem=problem)
-    problem = compile_problem(code) if isinstance(after, AstModule) else ""
+    problem = compile_problem(code)
     if problem and not compile_problem(source.code):
         message = f"nothing was written: `{source.path}` would no longer compile ({problem})"
         raise PackError("syntax", message, path=source.path, problem=problem)
-    lost = Counter(each.dotted for each in kept)
-    lost -= Counter(each.dotted for each in after.definitions)
+    lost = Counter(definition.dotted for definition in definitions)
+    lost -= Counter(definition.dotted for definition in after.definitions)
     if lost:
         names = ", ".join(f"`{name}`" for name in sorted(lost)[:3])
         message = f"nothing was written: {names} would no longer be defined"
@@ -414,12 +327,8 @@ def _reparsed(module: Module, code: bytes, kept: Iterable[Statement]) -> tuple[b
     return data, after
 
 
-def _given(source: Source, text: str, what: str) -> bytes:
-    r"""Code from a caller, with `\n` at the end of lines and none around it.
-
-    Raises:
-        PackError: it is empty, or cannot be part of the file.
-    """
+def _content_bytes(source: Source, text: str, what: str) -> bytes:
+    r"""Code from a caller, with `\n` at the end of lines and none around it."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip(" \t\n\f").split("\n")
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
     lines = lines[first:]
@@ -460,30 +369,25 @@ class _Part:
                 raise PackError("syntax", message, path=module.source.path)
             self.statements = owner.blocks[0].statements
 
-    def before(self, each: Statement) -> bytes:
-        """The text before the line of a definition."""
+    def before(self, statement: Statement) -> bytes:
         source = self.module.source
-        return source.code[self._offset : source.start_of_line(each.at)]
+        return source.code[self._offset : source.start_of_line(statement.at)]
 
-    def code_before(self, each: Statement) -> bytes:
+    def code_before(self, statement: Statement) -> bytes:
         """The decorators of a definition."""
-        return self.module.source.code[each.start : each.at]
+        return self.module.source.code[statement.start : statement.at]
 
 
 def _standalone(code: bytes, module: Module, what: str) -> Module:
     path = module.source.path
-    source = Source(code, path, encoding="utf-8")
+    part = Module(Source(code, path, encoding="utf-8"))
     problem = problem_of(code)
-    if not problem:
-        return AstModule(source)
-    if isinstance(module, TreeSitterModule):
-        part = TreeSitterModule(source)
-        if not part.broken:
-            return part
-    raise PackError("syntax", f"`{what}` does not parse: {problem}", path=path, problem=problem)
+    if problem and (part.broken or not problem_of(module.source.code)):
+        raise PackError("syntax", f"`{what}` does not parse: {problem}", path=path, problem=problem)
+    return part
 
 
-def _moved(text: bytes, base: bytes, indent: bytes) -> bytes:
+def _reindent(text: bytes, base: bytes, indent: bytes) -> bytes:
     """Code with another indentation; what is inside of strings stays, but for docstrings."""
     if base == indent:
         return text
@@ -501,40 +405,23 @@ def _moved(text: bytes, base: bytes, indent: bytes) -> bytes:
 
 def _lines_in_strings(text: bytes) -> tuple[set[int], set[int]]:
     """The lines that begin inside of a string; and those that begin inside of a docstring."""
-    import tokenize
-
     inside: set[int] = set()
     docstrings: set[int] = set()
-    # From Python 3.12 on, what is in an f-string is tokens of its own.
-    opening = {getattr(tokenize, f"{kind}STRING_START", -1) for kind in "FT"}
-    closing = {getattr(tokenize, f"{kind}STRING_END", -1) for kind in "FT"}
-    open_lines: list[int] = []
-    before, string = tokenize.NEWLINE, range(0)
-    for token in _tokens(text):
-        if token.type in opening:
-            open_lines.append(token.start[0])
-        elif token.type in closing:
-            inside.update(range(open_lines.pop() + 1, token.end[0] + 1))
-        elif token.type == tokenize.STRING:
-            lines = range(token.start[0] + 1, token.end[0] + 1)
-            inside.update(lines)
-            begins = before in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
-            string = lines if begins else range(0)
-        elif token.type == tokenize.NEWLINE and before == tokenize.STRING:
-            docstrings.update(string)
-        if token.type not in {tokenize.COMMENT, tokenize.NL}:
-            before = token.type
+    stack = [syntax_tree(text).root_node]
+    while stack:
+        node = stack.pop()
+        first, last = node.start_point.row, node.end_point.row
+        if first == last:
+            continue
+        if node.type != "string":
+            stack += node.children
+            continue
+        statement = node.parent
+        is_alone = statement is not None and statement.type == "expression_statement"
+        has_fields = any(child.type == "interpolation" for child in node.children)
+        lines = docstrings if is_alone and not has_fields else inside
+        lines.update(range(first + 2, last + 2))
     return inside - docstrings, docstrings
-
-
-def _tokens(text: bytes) -> "Iterator[tokenize.TokenInfo]":
-    """The tokens of some code; of that of a newer Python, as far as they are understood."""
-    import io
-    import tokenize
-
-    # The result of an edit is parsed anyway.
-    with suppress(tokenize.TokenError, SyntaxError):
-        yield from tokenize.generate_tokens(io.StringIO(text.decode("utf-8")).readline)
 
 
 def _in_lines(text: bytes, source: Source, offset: int) -> bytes:
@@ -574,26 +461,22 @@ def _whole_lines(module: Module, subject: Statement) -> tuple[int, int]:
 
 
 def _blank_above(source: Source, offset: int) -> int:
-    """Where the blank lines begin that are directly above a line."""
+    """Find the start of the blank lines directly above a line."""
     line = source.line_of(offset)
     if offset > source.starts[line - 1]:
         # The end of a last line without a line end: nothing blank is there.
         return offset
-    while line > 1 and _is_blank(source, line - 1):
+    while line > 1 and _BLANK.match(source.code, source.starts[line - 2]):
         line -= 1
     return source.starts[line - 1]
 
 
 def _blank_below(source: Source, offset: int) -> int:
-    """Where the blank lines end that begin at a line."""
+    """Find the end of the blank lines from a line on."""
     place = offset
     while place < len(source.code) and _BLANK.match(source.code, place):
         place = source.next_line(place)
     return place
-
-
-def _is_blank(source: Source, line: int) -> bool:
-    return _BLANK.match(source.code, source.starts[line - 1]) is not None
 
 
 def _ends_line(code: bytes) -> bool:
@@ -607,7 +490,7 @@ def _without_line_end(code: bytes) -> bytes:
 
 
 class _Place:  # ruff: ignore[class-as-data-structure] - a dataclass takes long to import
-    """Where lines are put in: before the line at `offset`, into `block`."""
+    """A place for new lines: before the line at `offset`, in `block`."""
 
     def __init__(
         self, module: Module, offset: int, block: Block, indent: bytes, *, is_first: bool
@@ -620,11 +503,7 @@ class _Place:  # ruff: ignore[class-as-data-structure] - a dataclass takes long 
 
 
 def _place(module: Module, anchor_type: str, anchor_symbol: str | None) -> _Place:
-    """The place that an anchor names.
-
-    Raises:
-        PackError: the symbol is missing, there is none or there are several of it.
-    """
+    """The place that an anchor names."""
     path = module.source.path
     if anchor_type in {"top", "bottom"}:
         if anchor_symbol is not None:
@@ -641,22 +520,22 @@ def _place(module: Module, anchor_type: str, anchor_symbol: str | None) -> _Plac
 
 
 def _anchors(module: Module, symbol: str, anchor_type: str) -> list[Statement]:
-    definitions = [(each.dotted, each) for each in module.definitions]
+    definitions = [(definition.dotted, definition) for definition in module.definitions]
     if anchor_type in {"before", "after"} and not any(
         dotted == symbol.strip() for dotted, _ in definitions
     ):
         definitions += list(module.declarations())
-    return found(module, definitions, symbol, None)
+    return find_statements(module, definitions, symbol, None)
 
 
 def _top(module: Module) -> _Place:
-    """After the docstring and the imports that the module begins with."""
+    """The place after the docstring and the imports of a module."""
     statements = module.top.statements
     count = 1 if module.docstring(module.top) else 0
     for number, statement in enumerate(statements[count:], count + 1):
         if _has_imports(module, statement):
             count = number
-        elif not all(map(_DUNDER.fullmatch, module.assigned(statement) or [""])):
+        elif not all(map(_DUNDER.fullmatch, module.targets(statement) or [""])):
             break
     if count:
         offset = _line_after(module, statements[count - 1])
@@ -668,17 +547,17 @@ def _top(module: Module) -> _Place:
 
 
 def _has_imports(module: Module, statement: Statement) -> bool:
-    """Whether a statement imports; or imports on conditions, and defines nothing."""
-    if module.imported(statement):
+    """Return true for imports, and for conditions with imports and no definitions."""
+    if module.import_rows(statement):
         return True
-    inner = [each for block in statement.blocks for each in block.statements]
-    if statement.name or any(each.name for each in inner):
+    inner = [child for block in statement.blocks for child in block.statements]
+    if statement.name or any(child.name for child in inner):
         return False
-    return any(module.imported(each) for each in inner)
+    return any(module.import_rows(child) for child in inner)
 
 
 def _bottom(module: Module) -> _Place:
-    """At the end, but before what runs where the module is the program."""
+    """The place at the end, but before code for the main program."""
     source = module.source
     statements = module.top.statements
     if statements and _MAIN.match(source.code, statements[-1].start):
@@ -740,12 +619,12 @@ def _with_own_lines(module: Module, anchor: Statement) -> tuple[Module, Statemen
     code = source.code[: colon + 1] + source.line_end(colon) + indent + source.code[first.start :]
     changed = Source(source.data, source.path, writing=True)
     changed.code = code
-    after = _parser(module)(changed)
-    return after, next(each for each in after.definitions if each.at == anchor.at)
+    after = Module(changed)
+    return after, next(definition for definition in after.definitions if definition.at == anchor.at)
 
 
 def _indent_unit(module: Module) -> bytes:
-    """What the first indented suite of the file is indented with."""
+    """The indentation of the first indented suite of the file."""
     for statement in module.top.statements:
         for block in statement.blocks:
             if block.statements:
@@ -756,7 +635,7 @@ def _indent_unit(module: Module) -> bytes:
 
 
 def _line_after(module: Module, statement: Statement) -> int:
-    """Where the line begins after a statement, what follows on its line, and its last comments."""
+    """Find the first line after a statement, the rest of its line, and its last comments."""
     source = module.source
     siblings = statement.block.statements
     place = siblings.index(statement)
@@ -771,7 +650,7 @@ def _line_after(module: Module, statement: Statement) -> int:
     return source.next_line(statement.end)
 
 
-def _inserted(place: _Place, text: bytes) -> bytes:
+def _insert_lines(place: _Place, text: bytes) -> bytes:
     """The file with lines put in, and blank lines around them as around their neighbours."""
     module = place.module
     source = module.source
@@ -790,15 +669,15 @@ def _inserted(place: _Place, text: bytes) -> bytes:
     new = newline * above + text.replace(b"\n", newline) + newline * below
     # A last line that has no line end leaves none behind.
     new = new + newline if _ends_line(before) or not before else newline + new
-    return _checked(module, before + new + after, module.definitions)
+    return _reparse(module, before + new + after, module.definitions)[0]
 
 
 def _usual_gap(module: Module, block: Block) -> int:
-    """How many blank lines are between definitions here: most often, or usually in Python."""
+    """The usual number of blank lines between definitions, here or else in Python."""
     source = module.source
     gaps: Counter[int] = Counter()
-    for one, other in zip(block.statements, block.statements[1:], strict=False):
-        if one.name and other.name:
+    for statement, other in zip(block.statements, block.statements[1:], strict=False):
+        if statement.name and other.name:
             start = _whole_lines(module, other)[0]
             above = _blank_above(source, start)
             gaps[source.line_of(start) - source.line_of(above)] += 1
@@ -808,31 +687,26 @@ def _usual_gap(module: Module, block: Block) -> int:
 
 
 def _check_free(module: Module, block: Block, name: str, *, twins: bool) -> None:
-    """Check that a scope does not bind a name yet, other than to what it is a twin of.
-
-    Raises:
-        PackError: it does.
-    """
+    """Check that a scope does not bind a name yet, other than to what it is a twin of."""
     scope = block.scope.dotted if block.scope is not None else ""
-    for each in module.statements():
-        around = each.block.scope
+    for statement in module.statements():
+        around = statement.block.scope
         if (around.dotted if around is not None else "") != scope:
             continue
-        names = (each.name, *module.assigned(each), *map(_bound_by, module.imported(each)))
-        if name in names and not (twins and each.name == name):
-            line = module.source.line_of(each.start)
+        if name in _names_of(module, statement) and not (twins and statement.name == name):
+            line = module.source.line_of(statement.start)
             where = f"`{scope}` of `{module.source.path}`" if scope else f"`{module.source.path}`"
             message = f"{where} has a `{name}` already, at line {line}"
             raise PackError("exists", message, path=module.source.path, name=name, line=line)
 
 
-def _bound_by(row: dict[str, Any]) -> str:
+def _name_of_import(row: dict[str, Any]) -> str:
     """The name that a row of an import binds."""
     return str(row["alias"] or (row["name"] or row["module"]).partition(".")[0])
 
 
 def _is_twin(decorators: bytes) -> bool:
-    """Whether decorators say that there is another definition of the name."""
+    """Return true if decorators imply another definition of the name."""
     return (
         re.search(rb"@[\w. \t]*\b(?:overload|setter|getter|deleter|register)\b", decorators)
         is not None
@@ -859,7 +733,7 @@ class _Moved:
 
     def text(self, indent: bytes, target: Module) -> bytes:
         """The lines at another indentation."""
-        text = _moved(self._text, self.base, indent)
+        text = _reindent(self._text, self.base, indent)
         if not text.isascii() and not target.source.is_utf8():
             path = target.source.path
             message = f"`{path}` is not in UTF-8, and only ASCII can be put into it"
@@ -868,62 +742,55 @@ class _Moved:
 
     def free_names(self) -> set[str]:
         """The names that the definition uses and does not bind itself."""
-        import symtable
-
-        text = _moved(self._text, self.base, b"")
-        if problem_of(text):
-            return _free_by_tree_sitter(text) - {self.name}
-        try:
-            table = symtable.symtable(text.decode("utf-8"), "moved", "exec")
-        except (SyntaxError, RecursionError):
-            # Such as a `nonlocal` whose function was left behind.
-            return _free_by_tree(text) - {self.name}
-        names: set[str] = set()
-        tables = [table]
-        while tables:
-            scope = tables.pop()
-            tables += scope.get_children()
-            for symbol in scope.get_symbols():
-                is_global = symbol.is_global() or scope is table
-                if is_global and symbol.is_referenced() and not _binds(table, symbol.get_name()):
-                    names.add(symbol.get_name())
-        return names
+        text = _reindent(self._text, self.base, b"")
+        tables = _symbol_tables(text)
+        if not tables:
+            # For a newer Python, or with a `nonlocal` whose function was left behind.
+            return _free_names(text) - {self.name}
+        bound = {symbol.get_name() for symbol in tables[0].get_symbols() if _is_bound(symbol)}
+        return {
+            symbol.get_name()
+            for table in tables
+            for symbol in table.get_symbols()
+            if (symbol.is_global() or table is tables[0]) and symbol.is_referenced()
+        } - bound
 
 
-def _binds(table: Any, name: str) -> bool:
+def _symbol_tables(code: bytes) -> "list[symtable.SymbolTable]":
+    """The scopes of some code, the outermost first; none if Python does not take it."""
+    import symtable
+
     try:
-        symbol = table.lookup(name)
-    except KeyError:
-        return False
-    return bool(symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace())
+        waiting = [symtable.symtable(code.decode("utf-8"), "<file>", "exec")]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    tables = []
+    while waiting:
+        tables.append(waiting.pop())
+        waiting += tables[-1].get_children()
+    return tables
 
 
-def _free_by_tree(text: bytes) -> set[str]:
-    import ast
+def _is_bound(symbol: "symtable.Symbol") -> bool:
+    return (
+        symbol.is_assigned()
+        or symbol.is_imported()
+        or symbol.is_namespace()
+        or symbol.is_parameter()
+    )
 
+
+def _free_names(text: bytes) -> set[str]:
+    """The identifiers of some code that are neither bound in it nor attributes."""
     used: set[str] = set()
     bound: set[str] = set()
     outer: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.arg):
-            bound.add(node.arg)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            bound.add(node.name)
-        elif isinstance(node, ast.Nonlocal):
-            outer.update(node.names)
-    return used - bound | outer
-
-
-def _free_by_tree_sitter(text: bytes) -> set[str]:
-    """The identifiers of code of a newer Python that are neither bound in it nor attributes."""
-    used: set[str] = set()
-    bound: set[str] = set()
-    stack = [(parse_with_tree_sitter(text).root_node, False)]
+    stack = [(syntax_tree(text).root_node, False)]
     while stack:
         node, binds = stack.pop()
-        if node.type == "identifier":
+        if node.type == "nonlocal_statement":
+            outer.update((child.text or b"").decode("utf-8") for child in node.named_children)
+        elif node.type == "identifier":
             name = (node.text or b"").decode("utf-8", "replace")
             (bound if binds else used).add(name)
         passed_on = binds and node.type in _BINDING_PARTS
@@ -935,7 +802,7 @@ def _free_by_tree_sitter(text: bytes) -> set[str]:
                 if node.type in {"typed_parameter", "constrained_type"}:
                     # What follows the name is its type.
                     passed_on = False
-    return used - bound
+    return used - bound | outer
 
 
 _NAMES = ("name", "alias")
@@ -949,89 +816,40 @@ _LISTS_OF_BOUND = frozenset({"parameters", "lambda_parameters", "type_parameter"
 _BINDING_PARTS = frozenset({
     *("typed_parameter", "list_splat_pattern", "dictionary_splat_pattern", "pattern_list"),
     *("tuple_pattern", "list_pattern", "type", "constrained_type", "generic_type"),
+    "as_pattern_target",
 })  # fmt: skip
 
 
 def _unbound(target: Module, block: Block, moved: _Moved) -> list[str]:
     """The names that a definition uses and that the module it moved to does not bind."""
     bound = {*dir(builtins), *_OF_MODULES, moved.name}
-    scopes = _around(block)
-    for around in scopes:
-        if around.kind == "function" and isinstance(target, AstModule):
-            bound.update(_parameters(around))
-    for statement in target.statements():
-        scope = statement.block.scope
-        if scope is None or (scope in scopes and scope.kind == "function"):
+    scopes = [scope for scope in block.scopes() if scope.kind == "function"]
+    tables = _symbol_tables(target.source.code)
+    headers = {(scope.name, target.source.line_of(scope.at)) for scope in scopes}
+    for table in tables:
+        if table is tables[0] or (table.get_name(), table.get_lineno()) in headers:
+            bound.update(
+                symbol.get_name()
+                for symbol in table.get_symbols()
+                if _is_bound(symbol) or symbol.is_declared_global()
+            )
+    for statement in () if tables else target.statements():
+        if statement.block.scope is None or statement.block.scope in scopes:
             bound.update(_names_of(target, statement))
     return sorted(moved.free_names() - bound)
 
 
-def _parameters(function: Statement) -> Iterator[str]:
-    import ast
-
-    return (each.arg for each in ast.walk(function.node.args) if isinstance(each, ast.arg))
-
-
-def _names_of(target: Module, statement: Statement) -> Iterator[str]:
-    """The names that a statement binds in its scope; of inner ones, what they declare global."""
+def _names_of(module: Module, statement: Statement) -> Iterator[str]:
+    """The names that a statement binds in its scope."""
     yield statement.name
-    yield from target.assigned(statement)
-    yield from map(_bound_by, target.imported(statement))
-    if not isinstance(target, AstModule):
-        return
-    import ast
-
-    stack: list[ast.AST] = [statement.node]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            yield node.name
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            yield node.rest
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Global):
-                    yield from inner.names
-        else:
-            stack.extend(ast.iter_child_nodes(node))
+    yield from module.targets(statement)
+    yield from map(_name_of_import, module.import_rows(statement))
 
 
-def _is_same_code(module: Module, other: Module) -> bool:
-    """Whether two modules differ in nothing but comments."""
-    if isinstance(module, AstModule) and isinstance(other, AstModule):
-        return _is_same(module.tree, other.tree)
-    if isinstance(module, TreeSitterModule) and isinstance(other, TreeSitterModule):
-        return _leaves(module.root) == _leaves(other.root)
-    return False
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two trees are equal, places apart; they may be deep."""
-    import ast
-
-    stack = [(one, other)]
-    while stack:
-        left, right = stack.pop()
-        if type(left) is not type(right):
-            return False
-        if isinstance(left, ast.AST):
-            stack += [(getattr(left, f, None), getattr(right, f, None)) for f in left._fields]
-        elif isinstance(left, list):
-            if len(left) != len(right):
-                return False
-            stack += zip(left, right, strict=True)
-        # Complex numbers and bytes too; `nan` cannot be written as a constant.
-        elif left != right:
-            return False
-    return True
-
-
-def _leaves(root: Any) -> list[tuple[str, bytes]]:
-    """The tokens of a tree, without comments."""
+def _leaves(module: Module) -> list[tuple[str, bytes]]:
+    """The tokens of a module, without comments."""
     leaves = []
-    stack = [root]
+    stack = [module.root]
     while stack:
         node = stack.pop()
         if node.type == "comment":

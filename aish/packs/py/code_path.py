@@ -1,4 +1,4 @@
-"""`py_derive_code_path`: which functions a function calls, over several files (K37)."""
+"""`py_derive_code_path`: which functions a function calls, over several files."""
 
 import re
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ import anyio.to_thread
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
 from aish.core.text import for_line
-from aish.packs.framework.pack import PARSE_CODES, PATH_CODES, READS, Bounds, Older, tool
+from aish.packs.framework.pack import PARSE_CODES, PATH_CODES, READS_ANYWHERE, Bounds, Older, tool
 from aish.packs.pack_error import PackError
-from aish.packs.py.name_resolution import Modules, Ref
+from aish.packs.py.name_resolution import ModuleSearch, Ref
 from aish.packs.py.python_files import (
     SECONDS,
     PythonFile,
     PythonFiles,
-    ask_child,
-    fitting,
+    SearchPath,
+    count_lines_that_fit,
     read_python_files,
 )
 from aish.packs.tool_results import Answer
@@ -33,7 +33,7 @@ _CALLABLE = frozenset({"function", "class"})
 
 
 @tool(
-    READS,
+    READS_ANYWHERE,
     codes=(*PATH_CODES, *PARSE_CODES),
     result={"nodes": "array", "unresolved": "array", "truncated": "boolean"},
     rows={
@@ -49,7 +49,10 @@ _CALLABLE = frozenset({"function", "class"})
     older={"derive_code_path": Older(rename={"max_depth": "depth"})},
 )
 async def py_derive_code_path(
-    place: Workspace, target: str, path: str = ".", depth: Annotated[int, Bounds(1, DEEPEST)] = 5
+    place: Workspace,
+    target: str,
+    path: SearchPath = ".",
+    depth: Annotated[int, Bounds(1, DEEPEST)] = 5,
 ) -> Answer:
     """Shows which functions a function calls, which these call, and so on, over several files.
 
@@ -59,17 +62,14 @@ async def py_derive_code_path(
     `unresolved` lists the other calls, those of libraries among them; builtins are left out.
 
     Args:
-        place: the root folder
         target: the function, dotted as in `Class.method`, or after its module as in `app.main.run`
-        path: the file or folder to look in, from the root folder; what `.gitignore` files exclude
-            is left out
         depth: how many calls deep to follow, up to 100
     """
     if not all(part.isidentifier() for part in target.split(".")):
         raise PackError("bad_arguments", "`target` is not the name of a function")
     deadline = anyio.current_time() + SECONDS
-    found = await read_python_files(place, path)
-    return await _Search(place, found, deadline).calls_of(target, depth)
+    files = await read_python_files(place, path)
+    return await _Search(place, files, deadline).calls_of(target, depth)
 
 
 _Key = tuple[str, str]
@@ -94,21 +94,16 @@ class _Node:
     calls: list[_Key] = field(default_factory=list)
 
 
-class _Search:
-    """Reads files as they are needed, and follows calls breadth first."""
+class _Search(ModuleSearch):
+    """Follows calls breadth first."""
 
-    def __init__(self, place: Workspace, found: PythonFiles, deadline: float) -> None:
-        self._place = place
-        self._found = found
-        self._deadline = deadline
-        self._files = {file.path: file for file in found.files}
-        self._modules = Modules(self._files)
+    def __init__(self, place: Workspace, files: PythonFiles, deadline: float) -> None:
+        super().__init__(place, files, deadline, calls=True)
         self._nodes: dict[_Key, _Node] = {}
         self._unresolved: dict[tuple[str, str], _Unresolved] = {}
         self._truncated = False
 
     async def calls_of(self, target: str, depth: int) -> Answer:
-        """The result of the tool."""
         root = await self._root(target)
         self._nodes[root] = self._node(root, 0, None)
         level = [root]
@@ -132,59 +127,31 @@ class _Search:
 
     async def _root(self, target: str) -> _Key:
         own = target.rpartition(".")[2]
-        await self._read(await anyio.to_thread.run_sync(_defining, self._found.files, own))
-        refs = self._modules.definitions(target, _CALLABLE)
-        while not refs and self._modules.missing:
-            await self._read_missing()
-            refs = self._modules.definitions(target, _CALLABLE)
-        called = await self._resolved(refs)
+        await self._read(await anyio.to_thread.run_sync(_files_that_define, self.found.files, own))
+        called = await self._callables(await self._definitions(target, _CALLABLE))
         keys = list(dict.fromkeys(map(self._key, called)))
         if not keys:
             message = f"there is no function `{target}` here"
-            raise PackError("no_match", self._found.qualified(message), target=target)
+            raise PackError("no_match", self.found.with_note(message), target=target)
         if len(keys) > 1:
             named: list[JsonValue] = [
-                f"{path}:{self._line(key)}: {key[1]}"
-                for key in keys[:_MOST_NAMED]
-                for path in key[:1]
+                f"{key[0]}:{self._node(key, 0, None).line}: {key[1]}" for key in keys[:_MOST_NAMED]
             ]
             more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
-            shown = "; ".join(for_line(str(each)) for each in named)
+            listing = "; ".join(for_line(str(key)) for key in named)
             message = (
-                f"there are {len(keys)} functions `{target}`: {shown}{more}; "
+                f"there are {len(keys)} functions `{target}`: {listing}{more}; "
                 "name one with its class or module, or a smaller `path`"
             )
             raise PackError("ambiguous", message, candidates=named)
         return keys[0]
 
-    async def _resolved(self, refs: list[Ref]) -> list[Ref]:
+    async def _callables(self, refs: list[Ref]) -> list[Ref]:
         """The functions that calls of these run: of a class its `__init__`."""
-        while True:
-            called = [self._callable(ref) or ref for ref in refs]
-            if not self._modules.missing:
-                return called
-            await self._read_missing()
-
-    async def _read_missing(self) -> None:
-        await self._read([self._files[path] for path in sorted(self._modules.missing)])
-
-    async def _read(self, files: Sequence[PythonFile]) -> None:
-        rows = await ask_child(
-            self._place,
-            "aish.packs.py.module_facts:facts",
-            self._found,
-            files,
-            self._deadline,
-            calls=True,
-        )
-        self._modules.add(files, rows)
+        return await self._result_of(lambda: [self._callable(ref) or ref for ref in refs])
 
     def _key(self, ref: Ref) -> _Key:
         return ref.path, self._modules.scope(ref)["name"]
-
-    def _line(self, key: _Key) -> int:
-        line: int = self._modules.scope(self._twins(key)[0])["line"]
-        return line
 
     def _twins(self, key: _Key) -> list[Ref]:
         """All definitions of one name in one file: overloads, setters, branches."""
@@ -200,15 +167,12 @@ class _Search:
         return _Node(refs, self._modules.scope(refs[0])["line"], depth, caller)
 
     async def _calls(self, level: list[_Key]) -> list[tuple[_Key, list[_Key]]]:
-        """What each of these functions calls, without repeats."""
-        while True:
-            calls, unresolved = await anyio.to_thread.run_sync(self._calls_now, level)
-            if not self._modules.missing:
-                # Each name once a file.
-                for one in unresolved:
-                    self._unresolved.setdefault((one.path, one.name), one)
-                return calls
-            await self._read_missing()
+        """Find the calls of these functions, without repeats."""
+        calls, unresolved = await self._result_of(lambda: self._calls_now(level))
+        # Each name once a file.
+        for call in unresolved:
+            self._unresolved.setdefault((call.path, call.name), call)
+        return calls
 
     def _calls_now(
         self, level: list[_Key]
@@ -222,47 +186,44 @@ class _Search:
                     # Without an `__init__` below the folder.
                     continue
                 for steps, line in self._modules.scope(ref)["calls"]:
-                    found = self._modules.resolve(ref.path, ref.scope, steps)
-                    target = self._callable(found)
+                    callee = self._modules.resolve(ref.path, ref.scope, steps)
+                    target = self._callable(callee)
                     if target is not None:
                         called[self._key(target)] = None
-                    elif found is None or found.kind != "builtin":
-                        unresolved.append(_Unresolved(_shown(steps), ref.path, line))
+                    elif callee is None or callee.kind != "builtin":
+                        unresolved.append(_Unresolved(_format_path(steps), ref.path, line))
             calls.append((key, list(called)))
         return calls, unresolved
 
     def _callable(self, ref: Ref | None) -> Ref | None:
-        """The function that a call runs: that of a class is `__init__`, or itself without one."""
+        """The function that a call runs; for a class its `__init__`, or the class itself."""
         if ref is None or ref.kind == "function":
             return ref
         if ref.kind == "class":
-            made = self._modules.attribute(Ref("instance", ref.path, ref.scope), "__init__")
-            return made if made is not None and made.kind == "function" else ref
+            method = self._modules.attribute(Ref("instance", ref.path, ref.scope), "__init__")
+            return method if method is not None and method.kind == "function" else ref
         if ref.kind == "instance":
-            made = self._modules.attribute(ref, "__call__")
-            return made if made is not None and made.kind == "function" else None
+            method = self._modules.attribute(ref, "__call__")
+            return method if method is not None and method.kind == "function" else None
         return None
 
     def _answer(self, root: _Key) -> Answer:
-        self._truncated = self._truncated or bool(self._found.stopped)
+        self._truncated = self._truncated or bool(self.found.stopped)
         rows, lines = self._tree(root)
-        unresolved = sorted(self._unresolved.values(), key=lambda one: (one.path, one.line))
+        unresolved = sorted(self._unresolved.values(), key=lambda call: (call.path, call.line))
         if unresolved:
             lines.append("not resolved:")
-            lines += [f"  {each.name} {for_line(each.path)}:{each.line}" for each in unresolved]
-        shown = min(fitting(lines), len(rows) + 1 + MOST_UNRESOLVED)
-        if shown < len(lines):
+            lines += [f"  {call.name} {for_line(call.path)}:{call.line}" for call in unresolved]
+        count = min(count_lines_that_fit(lines), len(rows) + 1 + MOST_UNRESOLVED)
+        if count < len(lines):
             self._truncated = True
-            unresolved = unresolved[: max(shown - len(rows) - 1, 0)]
-            rows, lines = rows[:shown], lines[:shown]
-        notes = [self._found.note] if self._found.note else []
-        if self._truncated and not self._found.stopped:
-            notes.append(f"cut after {len(rows)} functions; ask with a smaller `depth`")
-        if notes:
-            mark = "truncated: true; " if self._truncated else ""
-            lines.append(f"[{mark}{'; '.join(notes)}]")
+            unresolved = unresolved[: max(count - len(rows) - 1, 0)]
+            rows, lines = rows[:count], lines[:count]
+        hint = f"cut after {len(rows)} functions; ask with a smaller `depth`"
+        is_cut = self._truncated and not self.found.stopped
+        lines += self.found.last_line(hint if is_cut else "", truncated=self._truncated)
         others: list[JsonValue] = [
-            {"name": each.name, "path": each.path, "line": each.line} for each in unresolved
+            {"name": call.name, "path": call.path, "line": call.line} for call in unresolved
         ]
         data: dict[str, JsonValue] = {
             "nodes": rows,
@@ -299,7 +260,7 @@ class _Search:
         return rows, lines
 
     def _is_above(self, key: _Key, caller: _Key | None) -> bool:
-        """Whether a function is among those through which its caller was reached."""
+        """Return true if a function is among those that led to its caller."""
         while caller is not None:
             if caller == key:
                 return True
@@ -307,12 +268,12 @@ class _Search:
         return False
 
 
-def _shown(steps: Sequence[str]) -> str:
+def _format_path(steps: Sequence[str]) -> str:
     first = {'"': "str", "?": "…"}.get(steps[0], steps[0])
     return for_line("".join([first, *steps[1:]]))
 
 
-def _defining(files: list[PythonFile], name: str) -> list[PythonFile]:
+def _files_that_define(files: list[PythonFile], name: str) -> list[PythonFile]:
     """The files that may define a name; one beyond ASCII has several forms."""
     sought = re.compile(rb"\b(?:def|class)[\s\\]+%b\b" % re.escape(name.encode()))
     return [

@@ -38,7 +38,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _RESTART = re.compile(r"(?:async[ \t]+def|def|class|import)[ \t]+[^\W\d]|@[^\W\d]")
 
 
-def decoded(source: bytes) -> str:
+def decode_module(source: bytes) -> str:
     """The text of a module as Python reads it, with line feeds only."""
     mark, encoding = encoding_of(source)
     try:
@@ -60,28 +60,28 @@ def code_only(text: str) -> str:
     pieces: list[str] = []
     end = 0
     find = _LITERAL.search
-    while found := find(text, end):
-        start = found.start()
+    while match := find(text, end):
+        start = match.start()
         pieces.append(text[end:start])
         if text[start] == "#":
-            end = found.end()
+            end = match.end()
             pieces.append(" " * (end - start))
         elif _is_format(text, start):
             end, inside = _format_string(text, start)
-            pieces.append(_quoted(inside))
+            pieces.append(_quote(inside))
         else:
-            end = found.end()
-            pieces.append(_quoted(" " * (end - start)))
+            end = match.end()
+            pieces.append(_quote(" " * (end - start)))
     pieces.append(text[end:])
     return "".join(pieces)
 
 
-def _quoted(inside: str) -> str:
+def _quote(inside: str) -> str:
     return f'"{inside[1:-1]}"' if len(inside) > 1 else '"'
 
 
 def _is_format(text: str, start: int) -> bool:
-    """Whether the string whose first quote is at `start` has a prefix with `f` or `t`."""
+    """Return true if the string with its first quote at `start` is an f- or t-string."""
     prefix = start
     while prefix > max(start - _LONGEST_PREFIX - 1, 0) and _is_word(text[prefix - 1]):
         prefix -= 1
@@ -107,11 +107,11 @@ def _format_string(  # ruff: ignore[complex-structure, too-many-branches] - one 
     while stack:
         kind, quote, _ = stack[-1]
         pattern = {"string": _IN_FORMAT[quote], "field": _IN_FIELD, "format": _IN_SPEC}[kind]
-        found = pattern.search(text, place)
-        if found is None:
+        match = pattern.search(text, place)
+        if match is None:
             found_start, sign = len(text), ""
         else:
-            found_start, sign = found.start(), found[0]
+            found_start, sign = match.start(), match[0]
         before = text[place:found_start]
         pieces.append(before.replace("\n", " ") if kind == "field" else " " * len(before))
         place = found_start
@@ -159,7 +159,7 @@ def _field_sign(
             pieces.append('"' + " " * (len(inner) - 1))
         else:
             after = literal.end()
-            pieces.append(_quoted(" " * (after - place)))
+            pieces.append(_quote(" " * (after - place)))
     elif sign == "#":
         end = text.find("\n", place)
         after = len(text) if end < 0 or len(quote) == 1 else end
@@ -184,8 +184,6 @@ def _field_sign(
 
 
 class Lines:
-    """The lines of a text, by offset."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._starts = [0]
@@ -199,7 +197,6 @@ class Lines:
         return bisect_right(self._starts, offset)
 
     def start(self, number: int) -> int:
-        """The offset of a line."""
         return self._starts[number - 1]
 
     def hit(self, offset: int) -> list[int | str]:
@@ -208,10 +205,10 @@ class Lines:
         start = self._starts[number - 1]
         end = self._text.find("\n", start)
         line = self._text[start : end if end >= 0 else len(self._text)]
-        shown = line.strip()
-        if len(shown) > LONGEST_LINE:
-            shown = shown[: LONGEST_LINE - 1] + "…"
-        return [number, offset - start + 1, shown]
+        excerpt = line.strip()
+        if len(excerpt) > LONGEST_LINE:
+            excerpt = excerpt[: LONGEST_LINE - 1] + "…"
+        return [number, offset - start + 1, excerpt]
 
 
 def statements(code: str) -> Iterator[tuple[int, int, str]]:
@@ -226,14 +223,14 @@ def statements(code: str) -> Iterator[tuple[int, int, str]]:
         bare = line.strip()
         after = offset + len(line) + 1
         if parts and depth > 0 and _RESTART.match(bare):
-            yield _joined(start, parts)
+            yield _join_parts(start, parts)
             parts, depth = [], 0
         opened = line.count("(") + line.count("[") + line.count("{")
         closed = line.count(")") + line.count("]") + line.count("}") if opened or depth else 0
         if not parts and opened == closed and bare[-1:] != "\\":
             # Nearly all lines are a statement each.
             if bare:
-                yield _joined(offset, [line])
+                yield _join_parts(offset, [line])
         elif parts or bare:
             if not parts:
                 start = offset
@@ -241,14 +238,14 @@ def statements(code: str) -> Iterator[tuple[int, int, str]]:
             parts.append(line[: line.rindex("\\")] + " " if is_continued else line)
             depth = max(depth + opened - closed, 0)
             if depth == 0 and not is_continued:
-                yield _joined(start, parts)
+                yield _join_parts(start, parts)
                 parts = []
         offset = after
     if parts:
-        yield _joined(start, parts)
+        yield _join_parts(start, parts)
 
 
-def _joined(start: int, parts: list[str]) -> tuple[int, int, str]:
+def _join_parts(start: int, parts: list[str]) -> tuple[int, int, str]:
     whole = parts[0] if len(parts) == 1 else " ".join(parts)
     bare = whole.lstrip()
     blank = whole[: len(whole) - len(bare)]
@@ -257,11 +254,11 @@ def _joined(start: int, parts: list[str]) -> tuple[int, int, str]:
 
 
 def usages(*sources: bytes, name: str, mode: str, limit: int) -> list[list[list[int | str]]]:
-    """Where a name or a text occurs in each of the sources."""
-    found: list[list[list[int | str]]] = []
+    """Find a name or a text in each of the sources."""
+    hit_lists: list[list[list[int | str]]] = []
     left = limit
     for source in sources:
-        text = decoded(source)
+        text = decode_module(source)
         hits = []
         lines: Lines | None = None
         for offset in _text_offsets(text, name) if mode == "text" else _name_offsets(text, name):
@@ -270,8 +267,39 @@ def usages(*sources: bytes, name: str, mode: str, limit: int) -> list[list[list[
             lines = lines or Lines(text)
             hits.append(lines.hit(offset))
             left -= 1
-        found.append(hits)
-    return found
+        hit_lists.append(hits)
+    return hit_lists
+
+
+def mentions(*sources: bytes, name: str) -> list[list[list[int]]]:
+    """Find a name in strings and comments: line, column, and 1 where `__all__` lists it."""
+    pattern = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+    row_lists: list[list[list[int]]] = []
+    for source in sources:
+        text = decode_module(source)
+        offsets = [match.start() for match in pattern.finditer(text)]
+        code = code_only(text) if offsets else ""
+        offsets = [offset for offset in offsets if not code.startswith(name, offset)]
+        lists = _exports(code) if offsets and "__all__" in code else []
+        lines = Lines(text)
+        rows = []
+        for offset in offsets:
+            end = offset + len(name)
+            is_whole = text[offset - 1 : offset] == text[end : end + 1] in {"'", '"'}
+            is_listed = is_whole and any(start <= offset < stop for start, stop in lists)
+            line = lines.number(offset)
+            rows.append([line, offset - lines.start(line) + 1, int(is_listed)])
+        row_lists.append(rows)
+    return row_lists
+
+
+def _exports(code: str) -> list[tuple[int, int]]:
+    """The statements that make `__all__`, by their offsets."""
+    return [
+        (offset, offset + len(line))
+        for offset, indent, line in statements(code)
+        if line.startswith("__all__")
+    ]
 
 
 def _text_offsets(text: str, sought: str) -> Iterator[int]:
@@ -282,22 +310,22 @@ def _text_offsets(text: str, sought: str) -> Iterator[int]:
 
 
 def _name_offsets(text: str, name: str) -> Iterator[int]:
-    """Where a name is, or names with dots between them, outside of strings and comments."""
+    """Find a name, or names with dots between them, outside of strings and comments."""
     parts = [compatible_form(part) for part in name.split(".")]
     if text.isascii():
         if not all(part in text for part in parts):
             return
         pattern = r"\s*\.\s*".join(re.escape(part) for part in parts)
-        for found in re.finditer(rf"(?<!\w){pattern}(?!\w)", code_only(text)):
-            yield found.start()
+        for match in re.finditer(rf"(?<!\w){pattern}(?!\w)", code_only(text)):
+            yield match.start()
         return
     # Python compares names in their NFKC form, which may be of another length.
     code = code_only(text)
-    seen: list[tuple[str, int, int]] = []
-    for found in _NAME.finditer(code):
-        word = compatible_form(found[0])
-        if len(parts) > 1 and seen and code[seen[-1][2] : found.start()].strip() != ".":
-            seen = []
-        seen = [*seen, (word, found.start(), found.end())][-len(parts) :]
-        if [each[0] for each in seen] == parts:
-            yield seen[0][1]
+    words: list[tuple[str, int, int]] = []
+    for match in _NAME.finditer(code):
+        word = compatible_form(match[0])
+        if len(parts) > 1 and words and code[words[-1][2] : match.start()].strip() != ".":
+            words = []
+        words = [*words, (word, match.start(), match.end())][-len(parts) :]
+        if [item[0] for item in words] == parts:
+            yield words[0][1]

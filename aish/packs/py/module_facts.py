@@ -1,4 +1,4 @@
-"""What a module binds and calls, for following names over several files.
+"""Bindings and calls of a module, to follow names over several files.
 
 Runs in the child that parses. Read from logical lines (`code_text`): no grammar, so that files with
 errors and of newer Pythons are read too, and no recursion. A path is a list of a name and what
@@ -15,7 +15,7 @@ import keyword
 import re
 from typing import Any
 
-from aish.packs.py.code_text import Lines, code_only, decoded, statements
+from aish.packs.py.code_text import Lines, code_only, decode_module, statements
 
 MOST_SCOPES = 20_000
 MOST_CALLS = 2_000
@@ -28,7 +28,7 @@ MOST_BINDINGS = 8
 """Bindings of one name in a scope that are kept."""
 
 _TOKEN = re.compile(r"[^\W\d]\w*|\" *\"?|\d[\w.]*|[-+*/%@&|^<>=!:]=|->|\S")
-_HEADER = re.compile(
+HEADER = re.compile(
     r"(?P<async>async\s+)?(?P<kind>def|class)\s+(?P<name>[^\W\d]\w*)\s*(?P<generic>\[)?"
 )
 _ALIAS = re.compile(
@@ -37,12 +37,13 @@ _ALIAS = re.compile(
 _COMPOUND = re.compile(
     r"(?:async\s+)?(?:if|elif|else|try|except|finally|with|for|while|def|class|match|case)\b"
 )
+_OUTER = re.compile(r"(?:global|nonlocal)\s")
 _MARKS = frozenset({"staticmethod", "classmethod", "property", "cached_property", "overload"})
 _CONSTANTS = frozenset({"None", "True", "False"})
-_WORDS = frozenset(keyword.kwlist) - _CONSTANTS
+WORDS = frozenset(keyword.kwlist) - _CONSTANTS
 _FIRST_LETTERS = frozenset("acdefimtw@")
 """Of the statements that bind names, open blocks or decorate."""
-_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
 
 Fact = dict[str, Any]
 _Open = tuple[int, int, str, int]
@@ -56,10 +57,10 @@ def facts(*sources: bytes, calls: bool) -> list[Fact]:
 
     Without `calls` only what a class hierarchy needs is read: no calls, and no values but names.
     """
-    return [_Module(decoded(source), calls=calls).read() for source in sources]
+    return [ModuleReader(decode_module(source), calls=calls).read() for source in sources]
 
 
-class _Module:
+class ModuleReader:
     """Reads one module, line by line."""
 
     def __init__(self, text: str, *, calls: bool) -> None:
@@ -93,19 +94,19 @@ class _Module:
             self._scopes[index]["end"] = self._lines.number(max(self._end - 1, 0))
 
     def _statement(self, offset: int, indent: int, code: str) -> None:
-        """One logical line, with what follows a colon or semicolons in it."""
+        """Read a logical line, with what follows a colon or semicolons."""
         if code[0] == "@":
             self._decorators.append((offset, code))
             if self._calls:
-                self._expressions(offset, _tokens(code))
+                self._expressions(offset, tokens_of(code))
             return
         body = 0
-        if (header := _HEADER.match(code)) is not None and len(self._scopes) < MOST_SCOPES:
+        if (header := HEADER.match(code)) is not None and len(self._scopes) < MOST_SCOPES:
             body = self._define(offset, indent, code, header)
         elif _COMPOUND.match(code) and not (code.startswith(("match", "case")) and code[-1] != ":"):
-            body = len(code) if code[-1] == ":" else _block_start(code)
+            body = len(code) if code[-1] == ":" else block_start(code)
             if self._calls:
-                self._clause(offset, _tokens(code[:body]))
+                self._clause(offset, tokens_of(code[:body]))
         self._decorators = []
         # Only simple statements may follow on the same line.
         for part in code[body:].split(";") if body < len(code) else ():
@@ -143,7 +144,7 @@ class _Module:
         if kind == "function" and not self._calls:
             # Nearly no class hierarchy goes through it.
             self._open.append((-1, indent, name, offset))
-            return len(code) if code[-1] == ":" else _block_start(code)
+            return len(code) if code[-1] == ":" else block_start(code)
         up = self._index()
         index = len(self._scopes)
         scope = self._scope(kind, name, up, offset)
@@ -151,8 +152,8 @@ class _Module:
             scope["start"] = self._lines.number(self._decorators[0][0])
         self._bind(name, ["scope", index])
         self._scopes.append(scope)
-        tokens = _tokens(code)
-        match = _pairs(tokens)
+        tokens = tokens_of(code)
+        match = bracket_ends(tokens)
         place = 2 + (header["async"] is not None)
         if header["generic"] is not None:
             place = match.get(place, place) + 1
@@ -178,29 +179,33 @@ class _Module:
 
     def _bases(self, offset: int, tokens: list[Token]) -> list[list[Any]]:
         """The bases of a class: path and text of each."""
-        found = []
+        bases = []
         for part in _parts(tokens)[:MOST_BASES]:
             if not part or part[0][0] == "*" or (len(part) > 1 and part[1][0] == "="):
                 continue
-            path, end = _primary(part, 0, _pairs(part))
+            path, end = _primary(part, 0, bracket_ends(part))
             if end < len(part):
                 path = ["?"]
             last = part[-1]
-            shown = self._text[offset + part[0][1] : offset + last[1] + len(last[0])]
-            shown = " ".join(shown.split())
-            if len(shown) > LONGEST_SHOWN:
-                shown = shown[: LONGEST_SHOWN - 1] + "…"
+            excerpt = self._text[offset + part[0][1] : offset + last[1] + len(last[0])]
+            excerpt = " ".join(excerpt.split())
+            if len(excerpt) > LONGEST_SHOWN:
+                excerpt = excerpt[: LONGEST_SHOWN - 1] + "…"
             # The arguments of a generic class change nothing in what it inherits.
-            found.append([[step for step in path if step != "[]"], shown])
-        return found
+            bases.append([[step for step in path if step != "[]"], excerpt])
+        return bases
 
     def _parameters(self, offset: int, scope: Fact, tokens: list[Token]) -> None:
         for part in _parts(tokens):
             rest = [word for word in part if word[0] != "*"]
+            if [word for word, _ in part] == ["/"]:
+                scope["unnamed"] += scope["params"]
             if not rest or not rest[0][0].isidentifier():
                 continue
             name = rest[0][0]
             scope["params"].append(name)
+            if part[0][0] == "*":
+                scope["unnamed"].append(name)
             binding: list[Any] = ["unknown"]
             if [word[0] for word in rest[1:2]] == [":"] and part[0][0] != "*":
                 stop = next((n for n, word in enumerate(rest) if word[0] == "="), len(rest))
@@ -214,22 +219,24 @@ class _Module:
             return None
         last = tokens[-1]
         raw = self._text[offset + tokens[0][1] : offset + last[1] + len(last[0])]
-        return annotated_path(raw)
+        return annotation_path(raw)
 
     def _simple(self, offset: int, code: str) -> None:
         """A statement without a block."""
         if code.startswith("import") and _starts_word(code, "import"):
-            self._import(_tokens(code)[1:])
+            self._import(tokens_of(code)[1:])
         elif code.startswith("from") and _starts_word(code, "from"):
-            self._import_from(_tokens(code)[1:])
+            self._import_from(tokens_of(code)[1:])
+        elif _OUTER.match(code):
+            self._here["outer"] += [word for word, _ in tokens_of(code)[1:] if word != ","]
         elif self._calls:
-            tokens = _tokens(code)
+            tokens = tokens_of(code)
             self._assignment(offset, tokens)
             self._expressions(offset, tokens)
-        elif found := _ALIAS.match(code):
-            path = [part.strip() for part in found["path"].split(".")]
-            if path[0] not in _WORDS:
-                self._bind(found["name"], ["value", _dotted(path)])
+        elif match := _ALIAS.match(code):
+            path = [part.strip() for part in match["path"].split(".")]
+            if path[0] not in WORDS:
+                self._bind(match["name"], ["value", _attribute_path(path)])
 
     def _import(self, tokens: list[Token]) -> None:
         for part in _parts(tokens):
@@ -263,7 +270,7 @@ class _Module:
             # The patterns look like calls; a condition does call.
             tokens = tokens[words.index("if") :] if "if" in words else []
         self._expressions(offset, tokens)
-        match = _pairs(tokens)
+        match = bracket_ends(tokens)
         if words[0] == "case":
             return
         if "with" in words[:2]:
@@ -283,7 +290,7 @@ class _Module:
         signs: list[int] = []
         colon = -1
         for place, (word, _) in enumerate(tokens):
-            depth += (word in _OPENING) - (word in _CLOSING)
+            depth += (word in OPENING) - (word in CLOSING)
             if depth == 0 and word == "=":
                 signs.append(place)
             elif depth == 0 and word == ":" and colon < 0 and not signs:
@@ -298,7 +305,7 @@ class _Module:
         value = tokens[stop + 1 :]
         if value and value[0][0] == "await":
             value = value[1:]
-        path, end = _primary(value, 0, _pairs(value))
+        path, end = _primary(value, 0, bracket_ends(value))
         binding = ["value", path] if end == len(value) and path[0] != "?" else ["unknown"]
         begin = 0
         for sign in signs:
@@ -307,7 +314,7 @@ class _Module:
 
     def _target(self, tokens: list[Token], binding: list[Any]) -> None:
         words = [word[0] for word in tokens]
-        if len(words) == 1 and words[0].isidentifier() and words[0] not in _WORDS:
+        if len(words) == 1 and words[0].isidentifier() and words[0] not in WORDS:
             self._bind(words[0], binding)
         elif words[1:2] == ["."] and words[2:] == words[-1:] and words[2].isidentifier():
             # An attribute of the first parameter of a method is one of the class.
@@ -319,13 +326,13 @@ class _Module:
             # Of `a, b = …` and `(a, *b) = …` each name; not of `a.b, c[d] = …`.
             for place, word in enumerate(words):
                 before, after = words[place - 1 : place], words[place + 1 : place + 2]
-                is_name = word.isidentifier() and word not in _WORDS
+                is_name = word.isidentifier() and word not in WORDS
                 if is_name and before != ["."] and after not in (["."], ["["], ["("]):
                     self._bind(word, ["unknown"])
 
     def _expressions(self, offset: int, tokens: list[Token]) -> None:
         """Every call in a piece of code, and what loops and `:=` bind."""
-        match = _pairs(tokens)
+        match = bracket_ends(tokens)
         done: set[int] = set()
         for place, (word, start) in enumerate(tokens):
             if place in done:
@@ -340,15 +347,15 @@ class _Module:
                 before = tokens[place - 1][0][0]
                 head = '"' if before == '"' or before.isdigit() else "?"
                 self._trailers(offset, [head], start, place, tokens, match, done)
-            elif word.isidentifier() and word not in _WORDS:
+            elif word.isidentifier() and word not in WORDS:
                 self._trailers(offset, [word], start, place + 1, tokens, match, done)
-            elif word == "(" and tokens[place - 1 if place else 0][0] in _CLOSING:
+            elif word == "(" and tokens[place - 1 if place else 0][0] in CLOSING:
                 self._trailers(offset, ["?"], start, place, tokens, match, done)
 
     def _loop_names(self, tokens: list[Token], place: int) -> None:
         while place < len(tokens) and tokens[place][0] not in {"in", ":", "for"}:
             word = tokens[place][0]
-            if word.isidentifier() and word not in _WORDS:
+            if word.isidentifier() and word not in WORDS:
                 self._bind(word, ["unknown"])
             place += 1
 
@@ -382,24 +389,24 @@ class _Module:
                 return
 
 
-def annotated_path(raw: str) -> list[str] | None:
+def annotation_path(raw: str) -> list[str] | None:
     """The path of the class in an annotation such as `"Foo"`, `Foo | None`, `Foo[int]`."""
     text = raw.strip()
     if len(text) > LONGEST_ANNOTATION:
         return None
     if text[:1] in {'"', "'"} and text[-1:] == text[:1]:
         text = text[1:-1].strip()
-    if found := re.fullmatch(r"(?:[\w.]+\.)?Optional\s*\[(.*)\]", text, re.DOTALL):
-        text = found[1]
+    if match := re.fullmatch(r"(?:[\w.]+\.)?Optional\s*\[(.*)\]", text, re.DOTALL):
+        text = match[1]
     choices = [part.strip() for part in text.split("|")]
     choices = [part for part in choices if part != "None"]
     if len(choices) != 1:
         return None
-    found = re.fullmatch(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?:\[.*\])?", choices[0], re.DOTALL)
-    return _dotted(found[1].split(".")) if found else None
+    match = re.fullmatch(r"([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?:\[.*\])?", choices[0], re.DOTALL)
+    return _attribute_path(match[1].split(".")) if match else None
 
 
-def _dotted(names: list[str]) -> list[str]:
+def _attribute_path(names: list[str]) -> list[str]:
     return [names[0], *("." + name for name in names[1:])]
 
 
@@ -412,42 +419,44 @@ def _scope(kind: str, name: str, up: int, line: int) -> Fact:
         "start": line,
         "end": line,
         "binds": {},
+        "outer": [],
         "bases": [],
         "attributes": {},
         "calls": [],
         "params": [],
+        "unnamed": [],
         "returns": None,
         "marks": [],
     }
 
 
-def _tokens(code: str) -> list[Token]:
-    return [(found[0], found.start()) for found in _TOKEN.finditer(code)]
+def tokens_of(code: str) -> list[Token]:
+    return [(match[0], match.start()) for match in _TOKEN.finditer(code)]
 
 
-def _pairs(tokens: list[Token]) -> dict[int, int]:
+def bracket_ends(tokens: list[Token]) -> dict[int, int]:
     """For each opening bracket the place of its end."""
-    found: dict[int, int] = {}
+    ends: dict[int, int] = {}
     waiting: list[int] = []
     for place, (word, _) in enumerate(tokens):
-        if word in _OPENING:
+        if word in OPENING:
             waiting.append(place)
-        elif word in _CLOSING and waiting:
-            found[waiting.pop()] = place
-    return found
+        elif word in CLOSING and waiting:
+            ends[waiting.pop()] = place
+    return ends
 
 
 def _parts(tokens: list[Token]) -> list[list[Token]]:
     """Tokens between the commas outside of brackets."""
-    found: list[list[Token]] = [[]]
+    parts: list[list[Token]] = [[]]
     depth = 0
     for word in tokens:
-        depth += (word[0] in _OPENING) - (word[0] in _CLOSING)
+        depth += (word[0] in OPENING) - (word[0] in CLOSING)
         if word[0] == "," and depth == 0:
-            found.append([])
+            parts.append([])
         else:
-            found[-1].append(word)
-    return found
+            parts[-1].append(word)
+    return parts
 
 
 def _primary(tokens: list[Token], place: int, match: dict[int, int]) -> tuple[list[str], int]:
@@ -457,7 +466,7 @@ def _primary(tokens: list[Token], place: int, match: dict[int, int]) -> tuple[li
     word = tokens[place][0]
     if word.startswith('"') or word[0].isdigit():
         path = ['"']
-    elif word.isidentifier() and word not in _WORDS:
+    elif word.isidentifier() and word not in WORDS:
         path = [word]
     else:
         return ["?"], place
@@ -476,23 +485,23 @@ def _primary(tokens: list[Token], place: int, match: dict[int, int]) -> tuple[li
 
 
 def _start_of(tokens: list[Token], place: int) -> int:
-    """Where the item of a `with` begins whose `as` is at a place."""
+    """Find the start of the `with` item whose `as` is at a place."""
     depth = 0
     while place > 0:
         word = tokens[place - 1][0]
-        depth += (word in _CLOSING) - (word in _OPENING)
+        depth += (word in CLOSING) - (word in OPENING)
         if depth < 0 or (depth == 0 and word in {",", "with", "as"}):
             break
         place -= 1
     return place
 
 
-def _block_start(code: str) -> int:
-    """Where the block begins that a header opens on its own line, after the colon."""
+def block_start(code: str) -> int:
+    """Find the start of a block on the line of its header, after the colon."""
     depth = 0
     lambdas = 0
-    for word, start in _tokens(code):
-        depth += (word in _OPENING) - (word in _CLOSING)
+    for word, start in tokens_of(code):
+        depth += (word in OPENING) - (word in CLOSING)
         if depth == 0 and word == "lambda":
             lambdas += 1
         elif depth == 0 and word == ":":
@@ -503,7 +512,6 @@ def _block_start(code: str) -> int:
 
 
 def _decorator(code: str) -> str:
-    """The last name of a decorator."""
     return code[1:].partition("(")[0].rpartition(".")[2].strip()
 
 

@@ -1,17 +1,21 @@
-"""Follows names over the modules below a folder, by what `module_facts` found in them (K37).
+"""Follows names over the modules below a folder, by what `module_facts` found in them.
 
 Imports, aliases, inheritance, attributes of `self`, local instances and annotations are followed.
-Nothing is read here: a module whose facts are needed is put into `missing`, and the caller asks
-again when it has them. What cannot be followed is `None`.
+`Modules` reads nothing: a module whose facts are needed is put into `missing`, and `ModuleSearch`
+asks again when it has them. What cannot be followed is `None`.
 """
 
 import builtins
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from aish.core.frozen import frozen
-from aish.packs.py.python_files import PythonFile
+import anyio.to_thread
+
+from aish.packs.py.python_files import PythonFile, PythonFiles, ask_child
+from aish.packs.workspace.workspace import Workspace
+
+Result = TypeVar("Result")
 
 _DEEPEST = 40
 _MOST_BASES = 200
@@ -22,9 +26,8 @@ Facts = dict[str, Any]
 _EMPTY: Facts = {"scopes": [], "stars": []}
 
 
-@frozen
-class Ref:
-    """What a name is: a definition by the file and its number there, or a name from elsewhere.
+class Ref(NamedTuple):
+    """The meaning of a name: a definition by its file and number, or a name from elsewhere.
 
     `instance` is one of a class; `external` something that is not below the folder, by its name;
     `super` is what follows a class in the order of its bases.
@@ -37,9 +40,15 @@ class Ref:
     scope: int = 0
 
 
-class Modules:
-    """The modules below a folder, by their paths from the root."""
+class Binding(NamedTuple):
+    """The place that binds a name: the file, the number of the scope there, and the name."""
 
+    path: str
+    scope: int
+    name: str
+
+
+class Modules:
     def __init__(self, paths: Iterable[str]) -> None:
         self.facts: dict[str, Facts] = {}
         self.missing: set[str] = set()
@@ -63,6 +72,7 @@ class Modules:
                 self._importable.setdefault(_stem(name), []).append(folder)
         self._known: dict[tuple[Any, ...], Ref | None] = {}
         self._orders: dict[tuple[str, int], list[Ref]] = {}
+        self._bindings: dict[tuple[Ref, str], Binding | None] = {}
 
     def add(self, files: Iterable[PythonFile], found: Iterable[tuple[PythonFile, Any]]) -> None:
         """Take the facts of some files; what was found without them is forgotten.
@@ -74,6 +84,7 @@ class Modules:
         self.missing.clear()
         self._known.clear()
         self._orders.clear()
+        self._bindings.clear()
 
     def scopes(self, path: str) -> Sequence[Facts]:
         """The scopes of a module; none if it was not read yet."""
@@ -87,11 +98,11 @@ class Modules:
         return self.scopes(ref.path)[ref.scope]
 
     def definitions(self, name: str, kinds: frozenset[str]) -> list[Ref]:
-        """What has a dotted name, after the name of its module or without; else what ends so."""
+        """Find a dotted name, after the name of its module or without; else names ending so."""
         exact: list[Ref] = []
         others: list[Ref] = []
         for path, facts in self.facts.items():
-            module = _module_name(path)
+            module = module_name(path)
             for index, scope in enumerate(facts["scopes"]):
                 if scope["kind"] not in kinds:
                     continue
@@ -103,39 +114,116 @@ class Modules:
                 # Longer than the definition's own name, or a part of it.
                 is_whole = len(name) > len(scope["name"])
                 (exact if is_whole else others).append(Ref(scope["kind"], path, index))
-        return exact or self._imported(name, kinds) or others
+        return exact or self._find_imports(name, kinds) or others
 
-    def _imported(self, name: str, kinds: frozenset[str]) -> list[Ref]:
-        """What a module has imported that the name begins with, such as all of `from ._api`."""
+    def _find_imports(self, name: str, kinds: frozenset[str]) -> list[Ref]:
+        """Find imports of a module that the name begins with, such as all of `from ._api`."""
         module, _, own = name.rpartition(".")
-        paths = [path for path in self._paths if f".{_module_name(path)}".endswith(f".{module}")]
-        found = [self.attribute(Ref("module", path), own) for path in sorted(paths) if module]
-        return [ref for ref in dict.fromkeys(found) if ref is not None and ref.kind in kinds]
+        paths = [path for path in self._paths if f".{module_name(path)}".endswith(f".{module}")]
+        refs = [self.attribute(Ref("module", path), own) for path in sorted(paths) if module]
+        return [ref for ref in dict.fromkeys(refs) if ref is not None and ref.kind in kinds]
 
     def resolve(self, path: str, scope: int, steps: Sequence[str], deep: int = 0) -> Ref | None:
-        """What an expression is that stands in a scope."""
+        """Resolve an expression in a scope."""
         if deep > _DEEPEST:
             return None
         first, *rest = steps
-        found: Ref | None
+        ref: Ref | None
         if first == '"':
-            found = Ref("builtin", "str")
+            ref = Ref("builtin", "str")
         elif first == "?":
             return None
         elif first == "super" and rest[:1] == ["()"]:
-            found, rest = self._super(path, scope), rest[1:]
+            ref, rest = self._super(path, scope), rest[1:]
         else:
-            found = self.name(path, scope, first, deep)
+            ref = self.name(path, scope, first, deep)
         for step in rest:
-            if found is None or step == "[]":
+            if ref is None or step == "[]":
                 return None
-            found = (
-                self._called(found, deep) if step == "()" else self.attribute(found, step[1:], deep)
-            )
-        return found
+            ref = self._call(ref, deep) if step == "()" else self.attribute(ref, step[1:], deep)
+        return ref
+
+    def binding(self, path: str, scope: int, steps: Sequence[str]) -> Binding | None:
+        """Find the binding of the last name of an expression in a scope."""
+        *before, last = steps
+        if before:
+            owner = self.resolve(path, scope, before)
+            return None if owner is None else self.member(owner, last.removeprefix("."))
+        scopes = self.scopes(path)
+        index = scope
+        while 0 < index < len(scopes):
+            here = scopes[index]
+            is_seen = here["kind"] != "class" or index == scope
+            if is_seen and last in here["binds"] and last not in here["outer"]:
+                return self._origin(Binding(path, index, last))
+            index = here["up"]
+        return self.member(Ref("module", path), last)
+
+    def parameter(self, path: str, scope: int, steps: Sequence[str], name: str) -> Binding | None:
+        """Find the parameter that a call in a scope gives by its name."""
+        called = self.resolve(path, scope, steps)
+        if called is not None and called.kind == "class":
+            method = self.attribute(Ref("instance", called.path, called.scope), "__init__")
+            if method is None or method.kind != "function":
+                # A data class: its fields are the parameters.
+                return self.member(called, name)
+            called = method
+        if called is None or called.kind != "function":
+            return None
+        facts = self.scope(called)
+        known = name in facts["params"] and name not in facts["unnamed"]
+        return Binding(called.path, called.scope, name) if known else None
+
+    def pattern(self, path: str, scope: int, steps: Sequence[str], name: str) -> Binding | None:
+        """Find the attribute that a pattern of `case` in a scope looks at."""
+        matched = self.resolve(path, scope, steps)
+        is_class = matched is not None and matched.kind == "class"
+        return self.member(matched, name) if matched is not None and is_class else None
+
+    def member(self, owner: Ref, name: str, deep: int = 0) -> Binding | None:
+        """Find the binding of an attribute of a module or a class."""
+        key = (owner, name)
+        if key not in self._bindings and deep <= _DEEPEST:
+            # Also what a circle of imports comes to.
+            self._bindings[key] = None
+            self._bindings[key] = self._member_binding(owner, name, deep)
+        return self._bindings.get(key)
+
+    def _member_binding(self, owner: Ref, name: str, deep: int) -> Binding | None:
+        if owner.kind in {"class", "instance", "super"}:
+            order = self.order(Ref("class", owner.path, owner.scope))
+            for base in order[1:] if owner.kind == "super" else order:
+                if base.kind == "class":
+                    scope = self.scope(base)
+                    if name in scope["binds"] or name in scope["attributes"]:
+                        return Binding(base.path, base.scope, name)
+        elif owner.kind == "module" and (scopes := self.scopes(owner.path)):
+            if name in scopes[0]["binds"]:
+                return self._origin(Binding(owner.path, 0, name), deep)
+            for star in self.facts[owner.path]["stars"]:
+                module = self.locate(star, owner.path)
+                if module is None or (name.startswith("_") and not self._has_list(module)):
+                    continue
+                if ref := self.member(module, name, deep + 1):
+                    return ref
+        return None
+
+    def _has_list(self, module: Ref) -> bool:
+        """Return true if a module says itself what a star takes of it, private names too."""
+        scopes = self.scopes(module.path) if module.kind == "module" else ()
+        return bool(scopes) and "__all__" in scopes[0]["binds"]
+
+    def _origin(self, binding: Binding, deep: int = 0) -> Binding:
+        """Follow imports from a binding to the first one."""
+        scope = self.scopes(binding.path)[binding.scope]
+        for kind, *rest in reversed(scope["binds"][binding.name]):
+            module = self.locate(rest[0], binding.path) if kind == "import" and rest[1] else None
+            if module is not None and (ref := self.member(module, rest[1], deep + 1)):
+                return ref
+        return binding
 
     def name(self, path: str, scope: int, name: str, deep: int = 0) -> Ref | None:
-        """What a name is in a scope, or around it, or a builtin."""
+        """Resolve a name in a scope, or around it, or a builtin."""
         key = ("name", path, scope, name)
         if key not in self._known:
             # Also what a circle of names comes to.
@@ -155,10 +243,10 @@ class Modules:
                 if name in here["binds"]:
                     return self._first(here["binds"][name], path, index, deep)
             index = here["up"]
-        found, is_bound = self._in_module(path, name, deep)
+        ref, is_bound = self._in_module(path, name, deep)
         if not is_bound and name in _BUILTINS:
             return Ref("builtin", name)
-        return found
+        return ref
 
     def _owner(self, path: str, index: int, name: str) -> Ref | None:
         """The class or an instance of it, for the first parameter of a method."""
@@ -187,13 +275,13 @@ class Modules:
         """The last binding that can be followed, a definition or import rather than a value."""
         other: Ref | None = None
         for binding in reversed(bindings):
-            found = self._bound(binding, path, scope, deep + 1)
-            if found is not None and found.kind not in {"external", "builtin"}:
-                return found
-            other = other or found
+            ref = self._ref_of(binding, path, scope, deep + 1)
+            if ref is not None and ref.kind not in {"external", "builtin"}:
+                return ref
+            other = other or ref
         return other
 
-    def _bound(self, binding: Sequence[Any], path: str, scope: int, deep: int) -> Ref | None:
+    def _ref_of(self, binding: Sequence[Any], path: str, scope: int, deep: int) -> Ref | None:
         match binding[0]:
             case "scope":
                 return Ref(self.scopes(path)[binding[1]]["kind"], path, binding[1])
@@ -205,12 +293,11 @@ class Modules:
             case "value":
                 return self.resolve(path, scope, binding[1], deep)
             case "type":
-                found = self.resolve(path, scope, binding[1], deep)
-                return self._called(found, deep) if found and found.kind != "function" else None
+                ref = self.resolve(path, scope, binding[1], deep)
+                return self._call(ref, deep) if ref and ref.kind != "function" else None
         return None
 
     def attribute(self, ref: Ref, name: str, deep: int = 0) -> Ref | None:
-        """What an attribute is."""
         if deep > _DEEPEST:
             return None
         key = ("attribute", ref, name)
@@ -222,10 +309,10 @@ class Modules:
     def _attribute(self, ref: Ref, name: str, deep: int) -> Ref | None:
         match ref.kind:
             case "module":
-                found, is_bound = self._in_module(ref.path, name, deep)
+                member, is_bound = self._in_module(ref.path, name, deep)
                 if not is_bound and _stem(ref.path.rpartition("/")[2]) == "__init__":
                     return self._below(ref.path.rpartition("/")[0], name)
-                return found
+                return member
             case "folder":
                 return self._below(ref.path, name)
             case "external" | "builtin":
@@ -237,33 +324,32 @@ class Modules:
     def _member(self, ref: Ref, name: str, deep: int) -> Ref | None:
         """A method or attribute of a class, its own or inherited."""
         order = self.order(Ref("class", ref.path, ref.scope), deep)
-        for each in order[1:] if ref.kind == "super" else order:
-            if each.kind != "class":
+        for base in order[1:] if ref.kind == "super" else order:
+            if base.kind != "class":
                 continue
-            scope = self.scope(each)
+            scope = self.scope(base)
             if name in scope["binds"]:
-                found = self._first(scope["binds"][name], each.path, each.scope, deep)
-                if found and found.kind == "function" and ref.kind != "class":
-                    marks = self.scope(found)["marks"]
+                member = self._first(scope["binds"][name], base.path, base.scope, deep)
+                if member and member.kind == "function" and ref.kind != "class":
+                    marks = self.scope(member)["marks"]
                     if "property" in marks or "cached_property" in marks:
-                        return self._called(found, deep)
-                if found is not None:
-                    return found
+                        return self._call(member, deep)
+                if member is not None:
+                    return member
             # Their last part is the method that assigns them.
             for binding in reversed(scope["attributes"].get(name, ())):
-                found = self._bound(binding[:-1], each.path, binding[-1], deep + 1)
-                if found is not None:
-                    return found
+                member = self._ref_of(binding[:-1], base.path, binding[-1], deep + 1)
+                if member is not None:
+                    return member
         return None
 
-    def _called(self, ref: Ref, deep: int) -> Ref | None:
-        """What a call returns."""
+    def _call(self, ref: Ref, deep: int) -> Ref | None:
         if ref.kind == "class":
             return Ref("instance", ref.path, ref.scope)
         if ref.kind == "function":
             scope = self.scope(ref)
             if scope["returns"]:
-                return self._bound(["type", scope["returns"]], ref.path, scope["up"], deep + 1)
+                return self._ref_of(["type", scope["returns"]], ref.path, scope["up"], deep + 1)
             return None
         if ref.kind in {"external", "builtin"}:
             return Ref(ref.kind, f"{ref.path}()")
@@ -272,36 +358,39 @@ class Modules:
     def bases(self, ref: Ref, deep: int = 0) -> list[Ref | None]:
         """The classes that a class is derived from, `None` for each that cannot be followed."""
         scope = self.scope(ref)
-        found = [self.resolve(ref.path, scope["up"], steps, deep) for steps, _ in scope["bases"]]
+        refs = [self.resolve(ref.path, scope["up"], steps, deep) for steps, _ in scope["bases"]]
         return [
             base if base and base.kind in {"class", "external", "builtin"} else None
-            for base in found
+            for base in refs
         ]
 
     def order(self, ref: Ref, deep: int = 0) -> list[Ref]:
-        """A class and those it inherits from, in the order in which members are looked up."""
+        """A class and its bases, in the order in which members are looked up."""
         key = (ref.path, ref.scope)
         if key in self._orders:
             return self._orders[key]
         self._orders[key] = [ref]
         waiting = [ref]
-        seen: list[Ref] = []
-        while waiting and len(seen) < _MOST_BASES:
+        refs: list[Ref] = []
+        known: set[Ref] = set()
+        while waiting and len(refs) < _MOST_BASES:
             here = waiting.pop()
-            seen.append(here)
-            if here.kind == "class" and seen.count(here) == 1:
+            is_first = here not in known
+            refs.append(here)
+            known.add(here)
+            if here.kind == "class" and is_first:
                 waiting.extend(
                     base for base in reversed(self.bases(here, deep + 1)) if base is not None
                 )
         # A class that several others share comes after all of these.
-        order = list(dict.fromkeys(reversed(seen)))
+        order = list(dict.fromkeys(reversed(refs)))
         order.remove(ref)
         order.append(ref)
         self._orders[key] = order[::-1]
         return self._orders[key]
 
     def _in_module(self, path: str, name: str, deep: int) -> tuple[Ref | None, bool]:
-        """What a module binds a name to, and whether it binds it at all."""
+        """Resolve a name in a module; tell if it is bound at all."""
         scopes = self.scopes(path)
         if not scopes:
             return None, False
@@ -331,30 +420,30 @@ class Modules:
                 if not folder:
                     return None
                 folder = folder.rpartition("/")[0]
-            return self._walked(folder, names)
+            return self._find_module(folder, names)
         candidates = self._importable.get(names[0], []) if names else []
-        around = [each for each in candidates if _contains(each, folder)]
-        for each in sorted(around, key=len, reverse=True):
-            if (found := self._walked(each, names)) is not None:
-                return found
+        around = [candidate for candidate in candidates if _contains(candidate, folder)]
+        for candidate in sorted(around, key=len, reverse=True):
+            if (ref := self._find_module(candidate, names)) is not None:
+                return ref
         if names and names[0] in sys.stdlib_module_names:
             return None
-        for each in candidates:
-            if (found := self._walked(each, names)) is not None:
-                return found
+        for candidate in candidates:
+            if (ref := self._find_module(candidate, names)) is not None:
+                return ref
         return None
 
-    def _walked(self, folder: str, names: Sequence[str]) -> Ref | None:
+    def _find_module(self, folder: str, names: Sequence[str]) -> Ref | None:
         """The module below a folder, or the folder itself as a package."""
-        found: Ref | None = self._package(folder)
+        ref: Ref | None = self._package(folder)
         for name in names:
-            if found is None or (
-                found.kind == "module" and _stem(found.path.rpartition("/")[2]) != "__init__"
+            if ref is None or (
+                ref.kind == "module" and _stem(ref.path.rpartition("/")[2]) != "__init__"
             ):
                 return None
-            above = found.path if found.kind == "folder" else found.path.rpartition("/")[0]
-            found = self._below(above, name)
-        return found
+            above = ref.path if ref.kind == "folder" else ref.path.rpartition("/")[0]
+            ref = self._below(above, name)
+        return ref
 
     def _package(self, folder: str) -> Ref | None:
         for suffix in _SUFFIXES[:2]:
@@ -375,7 +464,7 @@ class Modules:
 
 
 def _stem(name: str) -> str:
-    return next((name.removesuffix(each) for each in _SUFFIXES if name.endswith(each)), name)
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
 
 
 def _join(folder: str, name: str) -> str:
@@ -386,5 +475,44 @@ def _contains(folder: str, other: str) -> bool:
     return not folder or other == folder or other.startswith(folder + "/")
 
 
-def _module_name(path: str) -> str:
+def module_name(path: str) -> str:
     return _stem(path).removesuffix("/__init__").replace("/", ".")
+
+
+class ModuleSearch:
+    """Reads the modules of some files as they are needed, until a deadline."""
+
+    def __init__(
+        self, place: Workspace, found: PythonFiles, deadline: float, *, calls: bool
+    ) -> None:
+        self._place = place
+        self.found = found
+        self._deadline = deadline
+        self._with_calls = calls
+        self._files = {file.path: file for file in found.files}
+        self._modules = Modules(self._files)
+
+    async def _definitions(self, name: str, kinds: frozenset[str]) -> list[Ref]:
+        refs = self._modules.definitions(name, kinds)
+        while not refs and self._modules.missing:
+            await self._read_missing()
+            refs = self._modules.definitions(name, kinds)
+        return refs
+
+    async def _result_of(self, find: Callable[[], Result]) -> Result:
+        """Repeat a search until all modules that it needs are read; returns its last result."""
+        while True:
+            result = await anyio.to_thread.run_sync(find)
+            if not self._modules.missing:
+                return result
+            await self._read_missing()
+
+    async def _read_missing(self) -> None:
+        await self._read([self._files[path] for path in sorted(self._modules.missing)])
+
+    async def _read(self, files: Sequence[PythonFile]) -> None:
+        call = "aish.packs.py.module_facts:facts"
+        rows = await ask_child(
+            self._place, call, self.found, files, self._deadline, calls=self._with_calls
+        )
+        self._modules.add(files, rows)

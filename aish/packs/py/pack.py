@@ -1,12 +1,11 @@
-"""The pack `py`: reads and changes Python code by symbol (K28-K38).
+"""The pack `py`: reads and changes Python code by symbol.
 
 The code is parsed in the worker process: `readers` and `code_edits` run there.
 """
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import starmap
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 
@@ -21,65 +20,63 @@ from aish.packs.framework.pack import (
     SIGNATURE_ROW,
     SOURCE_ROW,
     WRITE_CODES,
+    ExpectedHash,
     Pack,
     tool,
 )
-from aish.packs.installed_libraries import is_installed
-from aish.packs.pack_error import PackError
-from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.code_path import py_derive_code_path
 from aish.packs.py.hierarchy import py_get_hierarchy
 from aish.packs.py.python_files import check_is_python
+from aish.packs.py.rename import py_rename
 from aish.packs.py.usages import py_find_usages
 from aish.packs.tool_results import (
     Answer,
     CodeRows,
-    does_not_parse,
+    code_answer,
     head_that_fits,
     outline,
     pieces_of_code,
 )
 from aish.packs.workspace.atomic_write import Original
-from aish.packs.workspace.confined_path import not_found, segments_of
+from aish.packs.workspace.confined_path import segments_of
 from aish.packs.workspace.file_change import (
     Change,
     in_thread,
-    read,
+    read_existing,
     replace_file,
     replace_files,
 )
-from aish.packs.workspace.file_text import decoded
+from aish.packs.workspace.file_options import FilesOptions
+from aish.packs.workspace.file_text import decode_text
 from aish.packs.workspace.workspace import Workspace
-from aish.packs.workspace.write_lock import writing
+from aish.packs.workspace.write_lock import lock_files
 
-Anchor = Literal["bottom", "top", "before", "after", "start_of", "end_of"]
+PythonPath = Annotated[str, "The Python file, relative to the root folder."]
+Name = Annotated[str, "The dotted name, such as `function`, `Class.method` or `outer.inner`."]
+Line = Annotated[int | None, "A line of the definition, where several have this name."]
+Variable = Annotated[str, "The variable, such as `LIMIT`, or `Class.attribute`."]
+AssignmentLine = Annotated[int | None, "A line of the assignment, where there are several."]
+Anchor = Annotated[
+    Literal["bottom", "top", "before", "after", "start_of", "end_of"],
+    "Where it is put, if not at the top or bottom in relation to `anchor_symbol`.",
+]
+AnchorSymbol = Annotated[
+    str | None, "The dotted name that it is put before, after, at the start or the end of."
+]
 
 _READ_CODES = (*PATH_CODES, *PARSE_CODES)
 _EDIT_CODES = tuple(dict.fromkeys((*WRITE_CODES, *PARSE_CODES)))
-_MISSING = (
-    "tree-sitter is not installed, so broken and newer code is not read: "
-    "pip install 'aish-pipelines[py]'"
-)
 
 
 @tool(
     READS,
     codes=_READ_CODES,
-    result={
-        "path": "string",
-        "skeleton": "string",
-        "broken": "array",
-        "truncated": "boolean",
-    },
+    result={"path": "string", "skeleton": "string", "broken": "array", "truncated": "boolean"},
 )
-async def py_get_skeleton(place: Workspace, path: str) -> Answer:
+async def py_get_skeleton(place: Workspace, path: PythonPath) -> Answer:
     """Returns a Python file with the bodies of its functions left out.
 
     Signatures, docstrings, decorators, imports, and the code of the module and its classes stay.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
     """
     data = await _read(place, path, "skeleton")
     text = str(data["skeleton"])
@@ -92,27 +89,17 @@ async def py_get_skeleton(place: Workspace, path: str) -> Answer:
             "truncated: true; py_get_code_outline lists the rest, py_get_signature and "
             "py_get_docstring show parts of it"
         )
-    return _answer(text, data, notes)
+    return code_answer(text, data, notes)
 
 
 @tool(
     READS,
     codes=_READ_CODES,
-    result={
-        "path": "string",
-        "items": "array",
-        "broken": "array",
-        "truncated": "boolean",
-    },
+    result={"path": "string", "items": "array", "broken": "array", "truncated": "boolean"},
     rows={"items": OUTLINE_ROW},
 )
-async def py_get_code_outline(place: Workspace, path: str) -> Answer:
-    """Lists the classes, functions and methods of a Python file with their first and last lines.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-    """
+async def py_get_code_outline(place: Workspace, path: PythonPath) -> Answer:
+    """Lists the classes, functions and methods of a Python file with their first and last lines."""
     data = await _read(place, path, "outline")
     return _answer_in_rows(outline(data["items"], "no classes or functions"), data, "items")
 
@@ -124,16 +111,9 @@ async def py_get_code_outline(place: Workspace, path: str) -> Answer:
     rows={"definitions": SOURCE_ROW},
 )
 async def py_get_definition(
-    place: Workspace, path: str, name: str, line: int | None = None
+    place: Workspace, path: PythonPath, name: Name, line: Line = None
 ) -> Answer:
-    """Returns the source of a class, function or method, with its decorators.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
-        line: A line of the definition, where several have this name.
-    """
+    """Returns the source of a class, function or method, with its decorators."""
     data = await _read(place, path, "definition", name=name, line=line)
     return _pieces(data, "definitions", "source")
 
@@ -145,16 +125,9 @@ async def py_get_definition(
     rows={"signatures": SIGNATURE_ROW},
 )
 async def py_get_signature(
-    place: Workspace, path: str, name: str, line: int | None = None
+    place: Workspace, path: PythonPath, name: Name, line: Line = None
 ) -> Answer:
-    """Returns the signature of a class, function or method, up to its colon.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
-        line: A line of the definition, where several have this name.
-    """
+    """Returns the signature of a class, function or method, up to its colon."""
     data = await _read(place, path, "signature", name=name, line=line)
     return _pieces(data, "signatures", "signature")
 
@@ -170,19 +143,16 @@ async def py_get_signature(
     },
 )
 async def py_get_docstring(
-    place: Workspace, path: str, name: str = "", line: int | None = None
+    place: Workspace, path: PythonPath, name: str = "", line: Line = None
 ) -> Answer:
     """Returns the docstring of a Python module, class, function or method.
 
     Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
         name: The dotted name of a class, function or method; empty for the module.
-        line: A line of the definition, where several have this name.
     """
     data = await _read(place, path, "docstring", name=name, line=line)
     text = data["docstring"]
-    return _answer("there is no docstring" if text is None else text, data)
+    return code_answer("there is no docstring" if text is None else text, data)
 
 
 @tool(
@@ -207,15 +177,13 @@ async def py_get_docstring(
     },
 )
 async def py_get_class_summary(
-    place: Workspace, path: str, name: str, line: int | None = None
+    place: Workspace, path: PythonPath, name: str, line: int | None = None
 ) -> Answer:
     """Describes a class: its bases, docstring, attributes and the signatures of its methods.
 
     Properties, setters, class methods and static methods are named as such.
 
     Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
         name: The dotted name of the class.
         line: A line of the class, where several have this name.
     """
@@ -227,11 +195,11 @@ async def py_get_class_summary(
     for part, key in (("attributes", "source"), ("methods", "signature")):
         if data[part]:
             rows += ["", f"{part}:"]
-        for each in data[part]:
-            kind = each.get("kind", "method")
+        for row in data[part]:
+            kind = row.get("kind", "method")
             mark = "" if kind == "method" else f"{kind}: "
-            rows.append(f"    {each['start_line']}: {mark}{each[key]}")
-    return _answer("\n".join(rows), data)
+            rows.append(f"    {row['start_line']}: {mark}{row[key]}")
+    return code_answer("\n".join(rows), data)
 
 
 @tool(
@@ -241,16 +209,9 @@ async def py_get_class_summary(
     rows={"declarations": SOURCE_ROW},
 )
 async def py_get_var_declaration(
-    place: Workspace, path: str, name: str, line: int | None = None
+    place: Workspace, path: PythonPath, name: Variable, line: AssignmentLine = None
 ) -> Answer:
-    """Returns the assignments of a variable of a Python module or class.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-        name: The variable, such as `LIMIT`, or `Class.attribute`.
-        line: A line of the assignment, where there are several.
-    """
+    """Returns the assignments of a variable of a Python module or class."""
     data = await _read(place, path, "declaration", name=name, line=line)
     return _pieces(data, "declarations", "source")
 
@@ -270,13 +231,8 @@ async def py_get_var_declaration(
         }
     },
 )
-async def py_get_imports(place: Workspace, path: str) -> Answer:
-    """Lists what a Python file imports, within functions and conditions too.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-    """
+async def py_get_imports(place: Workspace, path: PythonPath) -> Answer:
+    """Lists what a Python file imports, within functions and conditions too."""
     data = await _read(place, path, "imports")
     rows = []
     for item in data["items"]:
@@ -284,34 +240,24 @@ async def py_get_imports(place: Workspace, path: str) -> Answer:
         module = "." * item["level"] + item["module"]
         what = f"from {module} import {item['name']}" if item["name"] else f"import {module}"
         rows.append(f"{item['line']}: {what}{alias}")
-    return _answer("\n".join(rows) or "no imports", data)
+    return code_answer("\n".join(rows) or "no imports", data)
 
 
 @tool(
     READS,
     codes=(*PATH_CODES, "unsupported", "too_large", "too_slow"),
-    result={
-        "path": "string",
-        "ok": "boolean",
-        "errors": "array",
-        "grammar": "string",
-    },
+    result={"path": "string", "ok": "boolean", "errors": "array", "grammar": "string"},
     rows={"errors": {"line": "integer", "column": "integer", "message": "string"}},
 )
-async def py_check_syntax(place: Workspace, path: str) -> Answer:
-    """Checks whether a Python file has syntax errors, without running it.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-    """
+async def py_check_syntax(place: Workspace, path: PythonPath) -> Answer:
+    """Checks whether a Python file has syntax errors, without running it."""
     data = await _read(place, path, "syntax")
     newer = data.pop("newer")
-    rows = [f"{each['line']}:{each['column']}: {each['message']}" for each in data["errors"]]
+    rows = [f"{error['line']}:{error['column']}: {error['message']}" for error in data["errors"]]
     rows.append(f"{'no' if data['ok'] else 'has'} syntax errors ({data['grammar']})")
     if newer:
         rows.append("tree-sitter reads it: it may be for another version of Python")
-    return _answer("\n".join(rows), data)
+    return code_answer("\n".join(rows), data)
 
 
 @tool(
@@ -322,23 +268,18 @@ async def py_check_syntax(place: Workspace, path: str) -> Answer:
 )
 async def py_update_definition(
     place: Workspace,
-    path: str,
-    name: str,
+    path: PythonPath,
+    name: Name,
     content: str,
-    line: int | None = None,
-    expect_sha256: str | None = None,
+    line: Line = None,
+    expect_sha256: ExpectedHash = None,
 ) -> Answer:
     """Replaces a class, function or method by a new definition of the same name.
 
     Content without decorators keeps the old ones. It is indented like the place it gets.
 
     Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
         content: The whole new definition.
-        line: A line of the definition, where several have this name.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
     options: dict[str, Any] = {"name": name, "line": line, "content": content}
     return await _edit(place, path, expect_sha256, "update_definition", options)
@@ -352,21 +293,16 @@ async def py_update_definition(
 )
 async def py_set_signature(
     place: Workspace,
-    path: str,
-    name: str,
+    path: PythonPath,
+    name: Name,
     signature: str,
-    line: int | None = None,
-    expect_sha256: str | None = None,
+    line: Line = None,
+    expect_sha256: ExpectedHash = None,
 ) -> Answer:
     """Replaces the signature of a function, method or class; body and decorators stay.
 
     Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
         signature: The new signature with the same name, such as `def function(a, b=1) -> int`.
-        line: A line of the definition, where several have this name.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
     options: dict[str, Any] = {"name": name, "line": line, "content": signature}
     return await _edit(place, path, expect_sha256, "set_signature", options)
@@ -380,21 +316,16 @@ async def py_set_signature(
 )
 async def py_set_var_declaration(
     place: Workspace,
-    path: str,
-    name: str,
+    path: PythonPath,
+    name: Variable,
     declaration: str,
-    line: int | None = None,
-    expect_sha256: str | None = None,
+    line: AssignmentLine = None,
+    expect_sha256: ExpectedHash = None,
 ) -> Answer:
     """Replaces the assignment of a variable of a Python module or class.
 
     Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-        name: The variable, such as `LIMIT`, or `Class.attribute`.
         declaration: The new assignment, such as `LIMIT: int = 20`.
-        line: A line of the assignment, where there are several.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
     options: dict[str, Any] = {"name": name, "line": line, "content": declaration}
     return await _edit(place, path, expect_sha256, "set_declaration", options)
@@ -408,12 +339,12 @@ async def py_set_var_declaration(
 )
 async def py_add_def(
     place: Workspace,
-    path: str,
+    path: PythonPath,
     name: str,
     content: str,
     anchor_type: Anchor = "bottom",
-    anchor_symbol: str | None = None,
-    expect_sha256: str | None = None,
+    anchor_symbol: AnchorSymbol = None,
+    expect_sha256: ExpectedHash = None,
 ) -> Answer:
     """Adds a class, function or method to a Python file.
 
@@ -422,13 +353,8 @@ async def py_add_def(
     class.
 
     Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
         name: The name of what is added, which must be new.
         content: The whole definition. It is indented like the place it gets.
-        anchor_type: Where it is put, if not at the top or bottom in relation to `anchor_symbol`.
-        anchor_symbol: The dotted name that it is put before, after, at the start or the end of.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
     options: dict[str, Any] = {
         "name": name,
@@ -442,20 +368,12 @@ async def py_add_def(
 @tool(CHANGES, codes=_EDIT_CODES, result=FILE_CHANGE)
 async def py_remove_def(
     place: Workspace,
-    path: str,
-    name: str,
-    line: int | None = None,
-    expect_sha256: str | None = None,
+    path: PythonPath,
+    name: Name,
+    line: Line = None,
+    expect_sha256: ExpectedHash = None,
 ) -> Answer:
-    """Removes a class, function or method and the comments directly above it.
-
-    Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
-        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
-        line: A line of the definition, where several have this name.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
-    """
+    """Removes a class, function or method and the comments directly above it."""
     options: dict[str, Any] = {"name": name, "line": line}
     return await _edit(place, path, expect_sha256, "remove_definition", options)
 
@@ -477,11 +395,11 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
     place: Workspace,
     path: str,
     new_path: str,
-    name: str,
+    name: Name,
     new_name: str | None = None,
     anchor_type: Anchor = "bottom",
-    anchor_symbol: str | None = None,
-    line: int | None = None,
+    anchor_symbol: AnchorSymbol = None,
+    line: Line = None,
     expect_sha256: str | None = None,
 ) -> Answer:
     """Moves a class, function or method to another place or another Python file.
@@ -491,45 +409,34 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
     that have its old name.
 
     Args:
-        place: The root, which no caller names.
         path: The Python file that has it, relative to the root folder.
         new_path: The Python file that gets it, which has to be there; the same for another place.
-        name: The dotted name, such as `function`, `Class.method` or `outer.inner`.
         new_name: The name that it gets, without dots.
-        anchor_type: Where it is put, if not at the top or bottom in relation to `anchor_symbol`.
-        anchor_symbol: The dotted name that it is put before, after, at the start or the end of.
-        line: A line of the definition, where several have this name.
         expect_sha256: The SHA-256 that the first file has to have now; with another one nothing is
             done.
     """
     paths = [path] if segments_of(path) == segments_of(new_path) else [path, new_path]
-    async with writing(place, *paths):
-        originals = [
-            await in_thread(lambda: read(place, path, expect_sha256)),
-            *([await in_thread(lambda: read(place, new_path, None))] if len(paths) > 1 else []),
-        ]
-        found = []
-        for each, original in zip(paths, originals, strict=True):
-            if original is None:
-                raise not_found(each)
-            check_is_python(each, original.content)
-            found.append(original)
+    async with lock_files(place, *paths):
+        originals = [await in_thread(lambda: read_existing(place, path, expect_sha256))]
+        if len(paths) > 1:
+            originals.append(await in_thread(lambda: read_existing(place, new_path, None)))
+        for file_path, original in zip(paths, originals, strict=True):
+            check_is_python(file_path, original.content)
         result = await place.worker.run(
             "aish.packs.py.code_edits:move_definition",
-            *(original.content for original in found),
+            *(original.content for original in originals),
             path=path,
             new_path=new_path,
-            tree_sitter=_has_tree_sitter(),
             name=name,
             line=line,
             new_name=new_name,
             anchor_type=anchor_type,
             anchor_symbol=anchor_symbol,
         )
-        changes = list(starmap(_change, zip(paths, found, result["changes"], strict=True)))
+        changes = list(starmap(_change, zip(paths, originals, result["changes"], strict=True)))
         # The other file first: if it all ends in between, the definition is there twice.
         await in_thread(lambda: replace_files(place, changes[::-1]))
-        diffs = await in_thread(lambda: {one.path: one.diff for one in changes})
+        diffs = await in_thread(lambda: {change.path: change.diff for change in changes})
     text = f"moved `{for_line(name)}` from `{for_line(path)}` to `{for_line(new_path)}`\n"
     text += "".join(diff.text for diff in diffs.values())
     if any(diff.truncated for diff in diffs.values()):
@@ -544,11 +451,10 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
         {
             "path": path,
             "new_path": new_path,
-            "diffs": {one: diff.text for one, diff in diffs.items()},
-            "sha256": {one.path: one.sha256 for one in changes},
+            "diffs": {path: diff.text for path, diff in diffs.items()},
+            "sha256": {change.path: change.sha256 for change in changes},
             "unbound": result["unbound"],
             "still_used": result["still_used"],
-            **_degraded(),
         },
     )
 
@@ -556,21 +462,18 @@ async def py_move_def(  # ruff: ignore[too-many-arguments] - the catalogue's
 @tool(CHANGES, codes=(*WRITE_CODES, "out_of_range", "unsupported"), result=FILE_CHANGE)
 async def py_region_wrap(
     place: Workspace,
-    path: str,
+    path: PythonPath,
     start_line: int,
     end_line: int,
     region_name: str,
-    expect_sha256: str | None = None,
+    expect_sha256: ExpectedHash = None,
 ) -> Answer:
     """Puts the comments `# region NAME` and `# endregion NAME` around lines of a Python file.
 
     Args:
-        place: The root, which no caller names.
-        path: The Python file, relative to the root folder.
         start_line: The first line of the region; 1 is the first line of the file.
         end_line: The last line of the region.
         region_name: The name of the region.
-        expect_sha256: The SHA-256 that the file has to have now; with another one nothing is done.
     """
     options: dict[str, Any] = {
         "start_line": start_line,
@@ -580,94 +483,49 @@ async def py_region_wrap(
     return await _edit(place, path, expect_sha256, "wrap_region", options)
 
 
-def _has_tree_sitter() -> bool:
-    """Whether the worker can use it; it is not imported here."""
-    return is_installed("tree_sitter", "tree_sitter_python")
-
-
 async def _read(place: Workspace, path: str, function: str, **options: Any) -> dict[str, Any]:
-    """What a function of `readers` tells of a file."""
-
-    def source() -> bytes:
-        with place.folder.file(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-            if size > LARGEST_SOURCE:
-                message = f"`{path}` has {size:,} bytes; {LARGEST_SOURCE:,} are the most"
-                raise PackError("too_large", message, path=path, limit=LARGEST_SOURCE)
-            with os.fdopen(os.dup(descriptor), "rb") as stream:
-                # It may grow meanwhile: the worker counts again.
-                return stream.read(LARGEST_SOURCE + 1)
-
-    content = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)
+    content = await anyio.to_thread.run_sync(place.read_source, path, abandon_on_cancel=True)
     check_is_python(path, content)
     data = await place.worker.run(
-        f"aish.packs.py.readers:{function}",
-        content,
-        path=path,
-        tree_sitter=_has_tree_sitter(),
-        **options,
+        f"aish.packs.py.readers:{function}", content, path=path, **options
     )
-    data.pop("parser", None)
-    return {"path": path, **data, **_degraded()}
-
-
-def _degraded() -> dict[str, str]:
-    return {} if _has_tree_sitter() else {"degraded": _MISSING}
+    return {"path": path, **data}
 
 
 async def _edit(
-    place: Workspace,
-    path: str,
-    expected: str | None,
-    function: str,
-    options: Mapping[str, Any],
+    place: Workspace, path: str, expected: str | None, function: str, options: Mapping[str, Any]
 ) -> Answer:
     """Change a file by a function of `code_edits`; no other change comes in between."""
-    async with writing(place, path):
-        original = await in_thread(lambda: read(place, path, expected))
-        if original is None:
-            raise not_found(path)
+    async with lock_files(place, path):
+        original = await in_thread(lambda: read_existing(place, path, expected))
         check_is_python(path, original.content)
         part = await place.worker.run(
-            f"aish.packs.py.code_edits:{function}",
-            original.content,
-            path=path,
-            tree_sitter=_has_tree_sitter(),
-            **options,
+            f"aish.packs.py.code_edits:{function}", original.content, path=path, **options
         )
-        answer = await replace_file(place, _change(path, original, part))
-    return Answer(answer.text, {**answer.data, **_degraded()})
+        return await replace_file(place, _change(path, original, part))
 
 
 def _change(path: str, original: Original, part: dict[str, Any]) -> Change:
-    """The new content of a file, which the worker tells by the part that is another."""
+    """The new content of a file, of which the worker returns only the changed part."""
     old = original.content
     new = old[: part["before"]] + part["new"].encode("latin-1") + old[len(old) - part["after"] :]
     if part["texts"]:
         before, after = (text.replace("\r\n", "\n") for text in part["texts"])
         return Change(path, original, new, before, after, part["encoding"])
-    before, _ = decoded(old, path)
-    after, spelling = decoded(new, path)
+    before, _ = decode_text(old, path)
+    after, spelling = decode_text(new, path)
     return Change(path, original, new, before, after, spelling.name)
-
-
-def _answer(text: str, data: dict[str, Any], notes: Sequence[str] = ()) -> Answer:
-    """The result of a reader, with notes below the text."""
-    told = [*notes, *does_not_parse(data.get("broken", ()))]
-    if degraded := data.get("degraded"):
-        told.append(f"degraded: {degraded}")
-    return Answer("\n".join([text, *(f"[{note}]" for note in told)]), data)
 
 
 def _pieces(data: dict[str, Any], rows: str, key: str) -> Answer:
     return _answer_in_rows(pieces_of_code(data[rows], key, "#"), data, rows)
 
 
-def _answer_in_rows(shown: CodeRows, data: dict[str, Any], rows: str) -> Answer:
-    data[rows] = shown.rows
-    if shown.notes:
+def _answer_in_rows(listing: CodeRows, data: dict[str, Any], rows: str) -> Answer:
+    data[rows] = listing.rows
+    if listing.notes:
         data["truncated"] = True
-    return _answer(shown.text, data, shown.notes)
+    return code_answer(listing.text, data, listing.notes)
 
 
 PACK = Pack(
@@ -690,6 +548,9 @@ PACK = Pack(
         py_add_def,
         py_remove_def,
         py_move_def,
+        py_rename,
         py_region_wrap,
-    )
+    ),
+    reads="files",
+    options=FilesOptions,
 )

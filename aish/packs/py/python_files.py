@@ -1,4 +1,4 @@
-"""The Python files below a folder, read within limits, and what the child says of them (K4, K16).
+"""The Python files below a folder, read within limits, and what the child says of them.
 
 Files are opened here and nowhere else: the child gets bytes.
 """
@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 import anyio.to_thread
@@ -19,7 +19,7 @@ from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.source_code import encoding_of
 from aish.packs.tool_results import room
-from aish.packs.workspace.confined_path import Folder, Where, shown
+from aish.packs.workspace.confined_path import Folder, Where, path_text
 from aish.packs.workspace.folder_walk import Walk
 from aish.packs.workspace.languages import FIRST_LINE, language_of
 from aish.packs.workspace.workspace import Workspace
@@ -32,11 +32,15 @@ _BATCH = 4 * 1024 * 1024
 _NOTE = 300
 """Bytes for what is said about a result that was cut."""
 
+SearchPath = Annotated[
+    str,
+    "the file or folder to look in, from the root folder; what `.gitignore` files exclude "
+    "is left out",
+]
+
 
 @frozen
 class PythonFile:
-    """The path of a file from the root, and its bytes."""
-
     path: str
     data: bytes
 
@@ -55,19 +59,24 @@ class PythonFiles:
 
     @property
     def note(self) -> str:
-        """What a result adds where not every file was read."""
+        """The note of a result that lacks some files."""
         parts = [f"stopped {self.stopped}"] if self.stopped else []
         parts += [f"{self.skipped} files left out (too large or no text)"] if self.skipped else []
         parts += [self.unfollowed] if self.unfollowed else []
         return "; ".join(parts)
 
-    def qualified(self, message: str) -> str:
+    def last_line(self, hint: str, *, truncated: bool) -> list[str]:
+        """The note and a hint as the last line of a result; none without either."""
+        text = "; ".join(filter(None, (self.note, hint)))
+        return [f"[{'truncated: true; ' if truncated else ''}{text}]"] if text else []
+
+    def with_note(self, message: str) -> str:
         """A message that something is not there, where not every file was read."""
         return f"{message} ({self.note})" if self.note else message
 
 
-def fitting(lines: Sequence[str]) -> int:
-    """How many lines a result passes on whole, with a note of ours after them (K7)."""
+def count_lines_that_fit(lines: Sequence[str]) -> int:
+    """Count the lines that a result has room for, beside a note of ours."""
     left = room() - _NOTE
     for count, line in enumerate(lines):
         left -= len(line.encode("utf-8", "replace")) + 1
@@ -77,11 +86,7 @@ def fitting(lines: Sequence[str]) -> int:
 
 
 async def read_python_files(place: Workspace, path: str, seconds: float = SECONDS) -> PythonFiles:
-    """The file at a path, or the Python files below it.
-
-    Raises:
-        PackError: nothing is visible there, or the one file is too large or no text.
-    """
+    """The file at a path, or the Python files below it."""
     return await anyio.to_thread.run_sync(
         _read_all, place.folder, path, seconds, abandon_on_cancel=True
     )
@@ -91,7 +96,7 @@ def _read_all(  # ruff: ignore[complex-structure] - one list of limits
     folder: Folder, path: str, seconds: float
 ) -> PythonFiles:
     began = time.monotonic()
-    found = PythonFiles()
+    files = PythonFiles()
     if folder.kind(path) != "folder":
         data = _read(folder, path)
         if data is None:
@@ -101,40 +106,36 @@ def _read_all(  # ruff: ignore[complex-structure] - one list of limits
         if b"\0" in data:
             message = f"`{path}` is not Python code: it has NUL characters in it"
             raise PackError("unsupported", message, path=path)
-        return PythonFiles([PythonFile(shown(path), data)])
+        return PythonFiles([PythonFile(path_text(path), data)])
     size = 0
     walk = Walk(folder, ignored=False)
     for segments in walk.files(path):
         if not segments[-1].endswith(SUFFIXES):
             continue
-        if len(found.files) >= MOST_FILES:
-            found.stopped = f"after {MOST_FILES:,} files"
+        if len(files.files) >= MOST_FILES:
+            files.stopped = f"after {MOST_FILES:,} files"
         elif size > MOST_BYTES:
-            found.stopped = f"after {size:,} bytes"
+            files.stopped = f"after {size:,} bytes"
         elif time.monotonic() - began > seconds:
-            found.stopped = f"after {seconds:.0f} seconds"
-        if found.stopped:
-            return found
+            files.stopped = f"after {seconds:.0f} seconds"
+        if files.stopped:
+            return files
         try:
             data = _read(folder, segments)
         except PackError:
             # Removed meanwhile, or not readable.
             data = None
         if data is None or b"\0" in data:
-            found.skipped += 1
+            files.skipped += 1
             continue
         size += len(data)
-        found.files.append(PythonFile(shown(segments), data))
-    found.stopped, found.unfollowed = walk.incomplete, walk.unfollowed_note
-    return found
+        files.files.append(PythonFile(path_text(segments), data))
+    files.stopped, files.unfollowed = walk.incomplete, walk.unfollowed_note
+    return files
 
 
 def check_is_python(path: str, data: bytes) -> None:
-    """Check that a file is Python code, by its name or its `#!` line.
-
-    Raises:
-        PackError: it is not (`unsupported`).
-    """
+    """Check that a file is Python code, by its name or its `#!` line."""
     if path.endswith(SUFFIXES) or language_of("", data[:FIRST_LINE])[0] == "python":
         return
     message = (
@@ -172,7 +173,7 @@ async def ask_child(
     deadline: float,
     **options: Any,
 ) -> list[tuple[PythonFile, Any]]:
-    """What a function in the child returns for these files, asked in batches.
+    """Call a function in the child for these files, in batches.
 
     A file that is too much for the child is left out, and so are those after `deadline`; `found`
     says so.
@@ -205,12 +206,12 @@ async def ask_child(
 
 def batches(files: Sequence[PythonFile]) -> list[list[PythonFile]]:
     """The files in groups of a few megabytes."""
-    found: list[list[PythonFile]] = []
+    groups: list[list[PythonFile]] = []
     size = 0
     for file in files:
-        if not found or size + len(file.data) > _BATCH:
-            found.append([])
+        if not groups or size + len(file.data) > _BATCH:
+            groups.append([])
             size = 0
-        found[-1].append(file)
+        groups[-1].append(file)
         size += len(file.data)
-    return found
+    return groups

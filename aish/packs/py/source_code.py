@@ -1,4 +1,4 @@
-r"""The bytes of a Python file as UTF-8 code, and back to bytes (K29).
+r"""The bytes of a Python file as UTF-8 code, and back to bytes.
 
 Lines end at `\n`, `\r\n` and `\r`, as they do for Python: a form feed or U+2028 ends none. Runs
 in the child process that parses, so it imports little.
@@ -8,15 +8,9 @@ import codecs
 import re
 from bisect import bisect_right
 
+from aish.packs.byte_order_marks import byte_order_mark
 from aish.packs.pack_error import PackError
 
-_BOMS = (
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-    (codecs.BOM_UTF8, "utf-8"),
-)
 _COOKIE = re.compile(rb"[ \t\f]*#[^\r\n]*?coding[:=][ \t]*([-\w.]+)")
 _NO_CODE = re.compile(rb"[ \t\f]*(?:#[^\r\n]*)?(?:\r\n|\r|\n)")
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -24,7 +18,7 @@ _UTF8 = frozenset({"utf-8", "utf8", "utf_8"})
 
 
 class Source:
-    """One file: its code in UTF-8 without a byte-order mark, and where its lines begin.
+    """A file: its code in UTF-8 without a byte-order mark, and its line starts.
 
     `encoding` is for code that is in no file: a cookie in it means nothing.
 
@@ -46,12 +40,12 @@ class Source:
         if self.encoding == "utf-8":
             self.code = rest
         else:
-            self.code = self._converted(rest, writing=writing)
+            self.code = self._to_utf8(rest, writing=writing)
         if b"\0" in self.code:
             message = f"`{path}` has NUL characters in it: it is not Python code"
             raise PackError("binary" if writing else "unsupported", message, path=path)
 
-    def _converted(self, rest: bytes, *, writing: bool) -> bytes:
+    def _to_utf8(self, rest: bytes, *, writing: bool) -> bytes:
         code = _as_utf8(rest, self.encoding, exact=writing)
         if code is None:
             message = f"`{self.path}` cannot be read in the encoding that it names"
@@ -71,18 +65,16 @@ class Source:
         return bisect_right(self.starts, offset)
 
     def start_of_line(self, offset: int) -> int:
-        """The offset at which the line of an offset begins."""
         return self.starts[self.line_of(offset) - 1]
 
     def end_of_line(self, offset: int) -> int:
-        """The offset of the end of the line of an offset, its line end excluded."""
-        found = _LINE_END.search(self.code, offset)
-        return found.start() if found else len(self.code)
+        """The offset of the end of the line at `offset`, without its line break."""
+        match = _LINE_END.search(self.code, offset)
+        return match.start() if match else len(self.code)
 
     def next_line(self, offset: int) -> int:
-        """The offset at which the line after the one of an offset begins."""
-        found = _LINE_END.search(self.code, offset)
-        return found.end() if found else len(self.code)
+        match = _LINE_END.search(self.code, offset)
+        return match.end() if match else len(self.code)
 
     @property
     def line_count(self) -> int:
@@ -90,30 +82,26 @@ class Source:
         return len(self.starts) - (self.starts[-1] == len(self.code))
 
     def text(self, start: int, end: int) -> str:
-        """A part of the code as text; bytes that are none are replaced."""
+        """A part of the code as text; invalid bytes are replaced."""
         return self.code[start:end].decode("utf-8", "replace")
 
     def line_end(self, start: int = 0) -> bytes:
         r"""The kind of line end that is used from an offset on, or before it, or `\n`."""
         # An offset may be between the two bytes of one.
         start -= self.code[start - 1 : start + 1] == b"\r\n"
-        found = _LINE_END.search(self.code, start) or _LINE_END.search(self.code)
-        return found.group() if found else b"\n"
+        match = _LINE_END.search(self.code, start) or _LINE_END.search(self.code)
+        return match.group() if match else b"\n"
 
     def is_utf8(self) -> bool:
-        """Whether the code is valid UTF-8; where it is not, only ASCII can be put into it."""
+        """Return true if the code is valid UTF-8; else only ASCII can be put into it."""
         try:
             self.code.decode("utf-8")
         except UnicodeDecodeError:
             return False
         return True
 
-    def encoded(self, code: bytes) -> bytes:
-        """The bytes of the file with other code.
-
-        Raises:
-            PackError: the encoding cannot hold it, or the code changes what the encoding is.
-        """
+    def encode(self, code: bytes) -> bytes:
+        """The bytes of the file with other code."""
         try:
             if self.encoding == "utf-8":
                 data = self.bom + code
@@ -130,14 +118,14 @@ class Source:
 
 def encoding_of(data: bytes) -> tuple[bytes, str]:
     """The byte-order mark and the encoding of a file: by its mark or its cookie, else UTF-8."""
-    for bom, name in _BOMS:
-        if data.startswith(bom):
-            return bom, name
-    found = _COOKIE.match(data)
-    if found is None:
+    mark, codec = byte_order_mark(data)
+    if mark:
+        return mark, codec
+    match = _COOKIE.match(data)
+    if match is None:
         first = _NO_CODE.match(data)
-        found = _COOKIE.match(data, first.end()) if first else None
-    name = found[1].decode("ascii", "replace").lower() if found else "utf-8"
+        match = _COOKIE.match(data, first.end()) if first else None
+    name = match[1].decode("ascii", "replace").lower() if match else "utf-8"
     return b"", "utf-8" if name in _UTF8 or name.startswith("utf-8-") else name
 
 
@@ -157,9 +145,8 @@ def _as_utf8(data: bytes, encoding: str, *, exact: bool) -> bytes | None:
 
 
 def line_starts(code: bytes) -> list[int]:
-    """The offsets at which lines begin."""
     if b"\r" in code:
-        return [0, *(found.end() for found in _LINE_END.finditer(code))]
+        return [0, *(match.end() for match in _LINE_END.finditer(code))]
     starts = [0]
     place = code.find(b"\n") + 1
     while place:

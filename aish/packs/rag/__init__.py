@@ -1,1 +1,1 @@
-"""The pack `rag`: passages of local documents for questions (K60-K63)."""
+"""The pack `rag`: passages of local documents for questions."""

@@ -1,4 +1,4 @@
-"""Vectors of texts by the model that comes with the extra `rag`; runs in a child process (K61).
+"""Vectors of texts by the model that comes with the extra `rag`; runs in a child process.
 
 It is loaded by the first call: 150 MB, a second.
 """

@@ -1,4 +1,4 @@
-"""Cuts a document into passages: at its headings, then at paragraphs, lines and words (K62).
+"""Cuts a document into passages: at its headings, then at paragraphs, lines and words.
 
 Markdown and reStructuredText have headings; a code fence of Markdown stays whole.
 """
@@ -25,8 +25,6 @@ _MARKDOWN_LEVELS = "=-"
 
 @frozen
 class Chunk:
-    """A passage and the headings above it."""
-
     section: str
     content: str
 
@@ -62,7 +60,7 @@ class _Parser:
         self._plain: list[str] = []
 
     def sections(self, lines: list[str]) -> Iterator[tuple[str, list[_Block]]]:
-        """What stands below each heading, with all headings above it."""
+        """Yield the text below each heading, with all headings above."""
         number = 0
         while number < len(lines):
             line = lines[number]
@@ -94,7 +92,7 @@ class _Parser:
             self._plain.clear()
 
     def _fence(self, lines: list[str], begin: int) -> int:
-        """How many lines the code fence has that begins here; none for other lines."""
+        """Count the lines of the code fence that begins here; 0 for other lines."""
         line = lines[begin]
         if not self._is_markdown or len(line) > _LONGEST_LINE:
             return 0
@@ -165,44 +163,44 @@ def _units(blocks: list[_Block]) -> Iterator[_Block]:
 
 def _pieces(text: str) -> list[str]:
     """A paragraph in pieces, each beginning with the end of the one before it."""
-    found: list[str] = []
+    pieces: list[str] = []
     at = 0
     while len(text) - at > SIZE:
         end = _cut(text, at)
         piece = text[at:end].rstrip()
-        found.append(piece)
+        pieces.append(piece)
         tail = _tail(piece, OVERLAP)
         at = at + len(piece) - len(tail) if tail else end
-    found.append(text[at:].rstrip())
-    return [one for one in found if one]
+    pieces.append(text[at:].rstrip())
+    return [piece for piece in pieces if piece]
 
 
 def _cut(text: str, at: int) -> int:
-    """Where a piece that begins at `at` ends: after a line, a sentence or a word."""
+    """Find the end of the piece at `at`: after a line, a sentence or a word."""
     least, most = at + SIZE // 2, at + SIZE
     for end in ("\n", ". ", " "):
-        found = text.rfind(end, least, most)
-        if found >= 0:
-            return found + len(end)
+        offset = text.rfind(end, least, most)
+        if offset >= 0:
+            return offset + len(end)
     return most
 
 
 def _tail(text: str, most: int) -> str:
-    """The last whole words, as many as overlap."""
+    """The last whole words that fit into the overlap."""
     size = min(OVERLAP, most)
     if size <= 0 or len(text) <= size:
         return ""
-    kept = text[-size:]
-    begin = next((place for place, each in enumerate(kept) if each.isspace()), None)
-    return "" if begin is None else kept[begin:].strip()
+    tail = text[-size:]
+    begin = next((place for place, letter in enumerate(tail) if letter.isspace()), None)
+    return "" if begin is None else tail[begin:].strip()
 
 
 def _fence_pieces(text: str) -> list[str]:
     """A code fence: whole unless it is very long."""
-    found: list[str] = []
+    pieces: list[str] = []
     rest = text
     while len(rest) > LARGEST_FENCE:
         end = rest.rfind("\n", LARGEST_FENCE // 2, LARGEST_FENCE) + 1 or LARGEST_FENCE
-        found.append(rest[:end].rstrip("\n"))
+        pieces.append(rest[:end].rstrip("\n"))
         rest = rest[end:]
-    return [*found, rest]
+    return [*pieces, rest]

@@ -1,4 +1,4 @@
-"""Collections of passages on disk: a SQLite file each, with an index of words (K60, X9).
+"""Collections of passages on disk: a SQLite file each, with an index of words.
 
 Many processes read, one writes: a lock beside the file says which. A change is one transaction, so
 that a crash leaves what was there. What others may have put there is not trusted: a file is used
@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
-from aish.core.pack_options import COLLECTION_NAME
 from aish.packs.pack_error import PackError
 from aish.packs.rag.chunks import Chunk
+from aish.packs.rag.rag_options import COLLECTION_NAME
 from aish.system.files import is_there, open_append, private_folder
 
 _END = ".sqlite"
@@ -59,12 +59,12 @@ class UnreadableCollectionError(Exception):
 
 
 class MissingCollectionError(Exception):
-    """There is no such collection."""
+    """The collection does not exist."""
 
 
 @frozen
 class Facts:
-    """What a collection says of itself; `generation` differs after every change."""
+    """Facts that a collection keeps; `generation` differs after every change."""
 
     model: str
     dimension: int
@@ -73,8 +73,6 @@ class Facts:
 
 @frozen
 class Source:
-    """A document as it was ingested."""
-
     id: int
     path: str
     sha256: str
@@ -82,8 +80,6 @@ class Source:
 
 @frozen
 class Passage:
-    """A passage with where it comes from."""
-
     id: int
     path: str
     category: str
@@ -102,7 +98,6 @@ class Store:
     """Whether the folder is ours, so that version control is told to leave it out."""
 
     def path(self, name: str) -> Path:
-        """The file of a collection."""
         return self.folder / f"{name}{_END}"
 
     def names(self) -> list[str]:
@@ -114,7 +109,7 @@ class Store:
         """
         if not self._is_there():
             return []
-        names = (one.stem for one in self.folder.iterdir() if one.suffix == _END)
+        names = (path.stem for path in self.folder.iterdir() if path.suffix == _END)
         return sorted(name for name in names if COLLECTION_NAME.fullmatch(name))
 
     def identity(self, name: str) -> tuple[int, int] | None:
@@ -134,7 +129,7 @@ class Store:
         return status.st_dev, status.st_ino
 
     def is_foreign(self, name: str) -> bool:
-        """Whether a file that is no collection may be somebody's: our own folder has none such."""
+        """Return true if a file outside our folder is not marked as a collection."""
         if self.is_own:
             return False
         try:
@@ -166,7 +161,6 @@ class Store:
                     os.close(descriptor)
 
     def open_lock(self, name: str) -> int:
-        """The descriptor of the file that a writer locks."""
         return open_append(self.folder / f"{name}.lock")
 
     def remove(self, name: str) -> None:
@@ -183,7 +177,7 @@ class Store:
 
 
 @contextmanager
-def told_of_sqlite() -> Generator[None]:
+def convert_sqlite_errors() -> Generator[None]:
     """Raise what SQLite says as a failure of the collection.
 
     Raises:
@@ -193,12 +187,12 @@ def told_of_sqlite() -> Generator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        said = str(error)
-        if "locked" in said:
+        message = str(error)
+        if "locked" in message:
             raise PackError("unavailable", "the collection is locked by another program") from error
-        if any(one in said for one in ("full", "readonly", "disk I/O", "unable to open")):
-            raise PackError("unwritable", f"the store cannot be used: {said}") from error
-        raise UnreadableCollectionError(f"it is damaged: {said}") from error
+        if any(phrase in message for phrase in ("full", "readonly", "disk I/O", "unable to open")):
+            raise PackError("unwritable", f"the store cannot be used: {message}") from error
+        raise UnreadableCollectionError(f"it is damaged: {message}") from error
     except (sqlite3.DatabaseError, ValueError, TypeError, OverflowError) as error:
         raise UnreadableCollectionError(f"it is damaged: {error}") from error
 
@@ -218,12 +212,12 @@ class Reader:
         if identity is None:
             raise MissingCollectionError(name)
         self.identity = identity
-        with ExitStack() as opened, told_of_sqlite():
+        with ExitStack() as opened, convert_sqlite_errors():
             path = store.path(name)
             can_write = os.access(path, os.W_OK) and os.access(store.folder, os.W_OK)
             # Without rights to write there is no file for the locks of readers, and no writer.
             connection = opened.enter_context(
-                closing(_connected(path, "mode=rw" if can_write else "mode=ro&immutable=1"))
+                closing(_connect(path, "mode=rw" if can_write else "mode=ro&immutable=1"))
             )
             connection.execute("PRAGMA query_only = 1")
             _check(connection, name)
@@ -234,13 +228,13 @@ class Reader:
 
     @contextmanager
     def snapshot(self) -> Generator[Facts]:
-        """One state of the collection, and what it says of itself.
+        """Hold one state of the collection, and yield its facts.
 
         Raises:
             MissingCollectionError: it is empty: its first writer has not finished.
             UnreadableCollectionError: it is damaged.
         """
-        with told_of_sqlite():
+        with convert_sqlite_errors():
             self.connection.execute("BEGIN")
             try:
                 yield facts_of(self.connection)
@@ -248,11 +242,10 @@ class Reader:
                 self.connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close it."""
         self.connection.close()
 
 
-def _connected(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{mode}",
         uri=True,
@@ -273,9 +266,9 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection, name: str) -> None:
-    """That the file has the tables of a collection, and nothing that runs by itself."""
-    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
-    if not found:
+    """Raise unless a file has the tables of a collection, and no triggers or views."""
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+    if not rows:
         raise MissingCollectionError(name)
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -287,7 +280,7 @@ def _check(connection: sqlite3.Connection, name: str) -> None:
         model.executescript(_TABLES)
         expected = model.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     # Versions of SQLite differ in the SQL of the tables that an index of words consists of.
-    if sorted(map(_comparable, found)) != sorted(map(_comparable, expected)):
+    if sorted(map(_comparable, rows)) != sorted(map(_comparable, expected)):
         raise UnreadableCollectionError("it has other tables than a collection")
 
 
@@ -297,20 +290,20 @@ def _comparable(row: tuple[str, str, str, str | None]) -> tuple[str, str, str, s
 
 
 def facts_of(connection: sqlite3.Connection) -> Facts:
-    """What a collection says of itself.
+    """Read the facts of a collection.
 
     Raises:
         UnreadableCollectionError: it does not.
     """
-    found = dict(connection.execute("SELECT name, value FROM facts"))
+    facts = dict(connection.execute("SELECT name, value FROM facts"))
     try:
-        return Facts(found["model"], int(found["dimension"]), found["generation"])
+        return Facts(facts["model"], int(facts["dimension"]), facts["generation"])
     except KeyError as error:
         raise UnreadableCollectionError("it does not say which model made it") from error
 
 
 class Writer:
-    """A change of a collection: kept by `commit`, else nothing happens. The lock has to be held."""
+    """A change of a collection, discarded unless `commit` is called. The lock has to be held."""
 
     def __init__(self, store: Store, name: str, *, recreate: bool) -> None:
         """Open it, made if it is missing, replaced if it is damaged and is to be recreated.
@@ -334,10 +327,10 @@ class Writer:
     def _open(self) -> None:
         path = self._store.path(self._name)
         if self._store.identity(self._name) is None:
-            with _told_of_files():
+            with _convert_file_errors():
                 os.close(os.open(path, _NEW, _PRIVATE))
-        with ExitStack() as opened, told_of_sqlite():
-            connection = opened.enter_context(closing(_connected(path, "mode=rw")))
+        with ExitStack() as opened, convert_sqlite_errors():
+            connection = opened.enter_context(closing(_connect(path, "mode=rw")))
             with suppress(MissingCollectionError):
                 _check(connection, self._name)
                 self.is_new = False
@@ -363,32 +356,31 @@ class Writer:
             raise
 
     def facts(self) -> Facts | None:
-        """What the collection said before; `None` for a new one."""
-        with told_of_sqlite():
+        """Read the facts from before; `None` if it is new."""
+        with convert_sqlite_errors():
             return None if self.is_new else facts_of(self.connection)
 
     def clear(self) -> None:
-        """Remove all that is in it."""
-        with told_of_sqlite():
+        with convert_sqlite_errors():
             for table in ("facts", "sources", "chunks", "vectors"):
                 self.connection.execute(f"DELETE FROM {table}")  # ruff: ignore[hardcoded-sql-expression] - names of ours
             self.connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
 
     def sources(self, folder: str) -> dict[str, Source]:
         """The documents by path: that of this path, and those below it."""
-        with told_of_sqlite():
+        with convert_sqlite_errors():
             rows = self.connection.execute("SELECT id, path, sha256 FROM sources")
-            found = list(starmap(Source, rows))
+            sources = list(starmap(Source, rows))
         below = f"{folder}/"
         return {
-            one.path: one
-            for one in found
-            if not folder or one.path == folder or one.path.startswith(below)
+            source.path: source
+            for source in sources
+            if not folder or source.path == folder or source.path.startswith(below)
         }
 
     def remove(self, source: Source) -> int:
         """Remove a document with its passages; how many these were."""
-        with told_of_sqlite():
+        with convert_sqlite_errors():
             rows = self.connection.execute(
                 "SELECT id, section, content FROM chunks WHERE source = ?", (source.id,)
             ).fetchall()
@@ -406,7 +398,7 @@ class Writer:
 
     def add_source(self, path: str, sha256: str, category: str) -> int:
         """Add a document without passages; its number."""
-        with told_of_sqlite():
+        with convert_sqlite_errors():
             cursor = self.connection.execute(
                 "INSERT INTO sources (path, sha256, category) VALUES (?, ?, ?)",
                 (path, sha256, category),
@@ -417,8 +409,7 @@ class Writer:
     def add_chunk(
         self, source: int, path: str, place: int, chunk: Chunk, vector: bytes | None
     ) -> None:
-        """Add a passage of a document."""
-        with told_of_sqlite():
+        with convert_sqlite_errors():
             number = self.connection.execute(
                 "INSERT INTO chunks (source, place, section, content) VALUES (?, ?, ?, ?)",
                 (source, place, chunk.section, chunk.content),
@@ -431,15 +422,15 @@ class Writer:
                 self.connection.execute("INSERT INTO vectors VALUES (?, ?)", (number, vector))
 
     def counts(self) -> dict[int, int]:
-        """How many passages each document has, by its number."""
-        with told_of_sqlite():
+        """Count the passages of each document, by its number."""
+        with convert_sqlite_errors():
             rows = self.connection.execute("SELECT source, count(*) FROM chunks GROUP BY source")
             return dict(rows.fetchall())
 
     def commit(self, model: str, dimension: int) -> None:
         """Keep the change, and say what made the vectors."""
         facts = {"model": model, "dimension": str(dimension), "generation": os.urandom(8).hex()}
-        with told_of_sqlite():
+        with convert_sqlite_errors():
             self.connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
             self.connection.execute("COMMIT")
             self.is_new = False
@@ -455,7 +446,7 @@ class Writer:
 
 
 @contextmanager
-def _told_of_files() -> Generator[None]:
+def _convert_file_errors() -> Generator[None]:
     try:
         yield
     except OSError as error:
@@ -464,14 +455,14 @@ def _told_of_files() -> Generator[None]:
 
 
 @contextmanager
-def prepared(store: Store, name: str) -> Generator[int]:
+def open_writer_lock(store: Store, name: str) -> Generator[int]:
     """The store's folder, made if it is missing, and the descriptor that a writer locks.
 
     Raises:
         PackError: it cannot be written (`unwritable`).
     """
     try:
-        with _told_of_files():
+        with _convert_file_errors():
             store.prepare()
             descriptor = store.open_lock(name)
     except UsageError as error:
@@ -490,10 +481,10 @@ def passages_of(connection: sqlite3.Connection, chunks: Sequence[int]) -> dict[i
         f" FROM chunks JOIN sources ON sources.id = chunks.source WHERE chunks.id IN ({marks})",
         tuple(chunks),
     )
-    return {row[0]: Passage(*_checked(row)) for row in rows}
+    return {row[0]: Passage(*_check_row(row)) for row in rows}
 
 
-def _checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+def _check_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """A row of a file that others may have written: SQLite keeps any value in any column."""
     if tuple(map(type, row)) != _COLUMNS:
         raise TypeError("a value is of another type than its column")

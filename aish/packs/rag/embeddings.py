@@ -1,6 +1,6 @@
-"""Vectors of texts: by the bundled model, or by an endpoint that the options name (K61).
+"""Vectors of texts: by the bundled model, or by an endpoint that the options name.
 
-A request goes to the configured origin and nowhere else: no proxy, no redirect (X5).
+A request goes to the configured origin and nowhere else: no proxy, no redirect.
 """
 
 import base64
@@ -15,12 +15,12 @@ import anyio
 
 from aish.core.frozen import frozen
 from aish.core.json import strict_json
-from aish.core.pack_options import Embeddings
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
+from aish.packs.rag.rag_options import Embeddings
 
 BATCH = 64
 """Texts of one request."""
@@ -50,7 +50,6 @@ class Vectors:
     data: bytes
 
     def rows(self) -> list[bytes]:
-        """The vectors one by one."""
         size = self.dimension * 4
         return [self.data[at : at + size] for at in range(0, len(self.data), size)]
 
@@ -68,11 +67,9 @@ class Embedder(Protocol):
         Raises:
             PackError: there are none: `unavailable` or `timeout`.
         """
-        ...
 
 
 def missing_library(options: Embeddings) -> str | None:
-    """Why there can be no vectors here; `None` if there can."""
     for library in _LIBRARIES.get(options.provider, ()):
         if not is_installed(library):
             return f"`{_DISTRIBUTIONS[library]}` is not installed: {_PIP}"
@@ -82,7 +79,7 @@ def missing_library(options: Embeddings) -> str | None:
 def open_embedder(
     options: Embeddings, worker: ParseWorker, keys: Mapping[str, str], mask: Callable[[str], str]
 ) -> Embedder | None:
-    """What the options name; `None` for no vectors. Nothing is loaded or connected to yet."""
+    """The embedder of the options; `None` for no vectors. Loads and connects nothing."""
     if options.provider == "none":
         return None
     if options.provider == "bundled":
@@ -103,7 +100,7 @@ class _BundledModel:
         """By the child, which loads the model at the first call."""
         try:
             with anyio.fail_after(seconds):
-                found = await self._worker.run(
+                answer = await self._worker.run(
                     "aish.packs.rag.bundled_encoder:encode",
                     json.dumps(list(texts)).encode(),
                     seconds=math.inf,
@@ -114,7 +111,7 @@ class _BundledModel:
         except PackError as error:
             message = f"the bundled model failed: {error.message}"
             raise PackError("unavailable", message) from error
-        return Vectors(found["dimension"], base64.b64decode(found["data"]))
+        return Vectors(answer["dimension"], base64.b64decode(answer["data"]))
 
 
 class _Endpoint:
@@ -140,12 +137,12 @@ class _Endpoint:
             message = f"no answer from `{self._base}` within {seconds:g} seconds"
             raise PackError("timeout", message) from error
         rows = self._rows(answer, len(texts))
-        return Vectors(len(rows[0]), b"".join(map(_normalized, rows)))
+        return Vectors(len(rows[0]), b"".join(map(_normalize, rows)))
 
     async def _answer(self, url: str, body: bytes) -> bytes:
         # Loaded by the first question: a pack that is only listed does without.
-        from aish.net.http import PostError, post_for_answer
-        from aish.net.rate_limits import parsed, retry_advice, told_wait
+        from aish.net.post_request import PostError, post_for_answer
+        from aish.net.rate_limits import parse_body, retry_advice, seconds_to_wait
         from aish.system.clock import SystemClock
 
         headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
@@ -159,40 +156,35 @@ class _Endpoint:
                     most_bytes=_LARGEST_ANSWER,
                 )
             except PostError as error:
-                raise self._failed(f"cannot be asked: {error}") from error
+                raise self._failure(f"cannot be asked: {error}") from error
             status = answer.status
             if status == _OK:
                 return answer.body
             text = answer.body.decode("utf-8", "replace") if status in _BUSY else ""
-            if status not in _BUSY or pause is None or retry_advice(parsed(text)).spent:
+            if status not in _BUSY or pause is None or retry_advice(parse_body(text)).spent:
                 reason = _reason(answer.body, self._mask)
-                raise self._failed(f"answers {status}{reason}", status=status)
-            asked = told_wait(status, answer.headers, text, SystemClock().now())
+                raise self._failure(f"answers {status}{reason}", status=status)
+            asked = seconds_to_wait(status, answer.headers, text, SystemClock().now())
             await anyio.sleep(pause if asked is None else min(asked, _LONGEST_PAUSE))
         raise AssertionError("the last round returns or raises")
 
-    def _failed(self, what: str, **details: Any) -> PackError:
+    def _failure(self, what: str, **details: Any) -> PackError:
         return PackError("unavailable", self._mask(f"`{self._base}` {what}"), **details)
 
     def _rows(self, answer: bytes, count: int) -> list[list[float]]:
-        """The vectors in an answer, as numbers.
-
-        Raises:
-            PackError: it has others than were asked for.
-        """
         try:
             rows = _numbers(strict_json(answer.decode()), self._options.provider)
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-            raise self._failed("does not answer with embeddings") from error
+            raise self._failure("does not answer with embeddings") from error
         dimensions = {len(row) for row in rows}
         if (
             len(rows) != count
             or len(dimensions) != 1
             or not 0 < min(dimensions) <= (_LARGEST_DIMENSION)
         ):
-            raise self._failed(f"answers with {len(rows)} vectors for {count} texts, or odd ones")
-        if not all(map(math.isfinite, (one for row in rows for one in row))):
-            raise self._failed("answers with numbers that are not finite")
+            raise self._failure(f"answers with {len(rows)} vectors for {count} texts, or odd ones")
+        if not all(map(math.isfinite, (number for row in rows for number in row))):
+            raise self._failure("answers with numbers that are not finite")
         return rows
 
 
@@ -202,19 +194,19 @@ def _numbers(answer: Any, provider: str) -> list[list[float]]:
         rows = [row["embedding"] for row in sorted(answer["data"], key=itemgetter("index"))]
     else:
         rows = answer["embeddings"]
-    return [[float(one) for one in row] for row in rows]
+    return [[float(number) for number in row] for row in rows]
 
 
-def _normalized(row: list[float]) -> bytes:
+def _normalize(row: list[float]) -> bytes:
     length = math.hypot(*row) or 1.0
-    return array("f", (one / length for one in row)).tobytes()
+    return array("f", (number / length for number in row)).tobytes()
 
 
 def _reason(data: bytes, mask: Callable[[str], str]) -> str:
-    """What an endpoint says of its failure, on one line and without secrets."""
+    """The message of a failed endpoint, on one line and without secrets."""
     try:
-        said: Any = json.loads(data)
-        error = said["error"]
+        answer: Any = json.loads(data)
+        error = answer["error"]
         text = error["message"] if isinstance(error, dict) else error
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""

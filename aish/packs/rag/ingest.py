@@ -1,4 +1,4 @@
-"""Takes documents into a collection: one transaction, after which it is as the files are (K62).
+"""Takes documents into a collection: one transaction, after which it is as the files are.
 
 Files are opened beneath the root's descriptor, never through a link, and read once.
 """
@@ -26,7 +26,7 @@ from aish.packs.rag.collection_store import (
     Store,
     UnreadableCollectionError,
     Writer,
-    prepared,
+    open_writer_lock,
 )
 from aish.packs.rag.embeddings import BATCH, NO_MODEL, Embedder
 from aish.packs.workspace.confined_path import Folder, segments_of
@@ -51,15 +51,13 @@ _PUNCTUATION = re.compile(r"[._/>-]+")
 
 @frozen
 class Skipped:
-    """A file that was left out, and why."""
-
     path: str
     why: str
 
 
 @slotted
 class Ingested:
-    """What an ingest has come to; `skipped_count` are all, also those that are not listed.
+    """The result of an ingest; `skipped_count` includes files that are not listed.
 
     `broken` are the files with bytes that are not UTF-8, which are ingested without these.
     """
@@ -111,14 +109,14 @@ async def ingest(
     """
     in_thread = anyio.to_thread.run_sync
     walked = await in_thread(_Documents, folder, path)
-    with prepared(store, collection) as descriptor:
-        async with _locked(descriptor, collection):
+    with open_writer_lock(store, collection) as descriptor:
+        async with _lock(descriptor, collection):
             try:
                 opened = await in_thread(partial(Writer, store, collection, recreate=recreate))
             except UnreadableCollectionError as error:
                 raise _unreadable(store, collection, error) from error
             try:
-                return await _changed(opened, walked, collection, embedder, recreate=recreate)
+                return await _update(opened, walked, collection, embedder, recreate=recreate)
             except UnreadableCollectionError as error:
                 raise _unreadable(store, collection, error) from error
             finally:
@@ -135,8 +133,8 @@ def _unreadable(store: Store, collection: str, error: UnreadableCollectionError)
 
 
 @asynccontextmanager
-async def _locked(descriptor: int, collection: str) -> AsyncGenerator[None]:
-    """Be the only one that changes a collection."""
+async def _lock(descriptor: int, collection: str) -> AsyncGenerator[None]:
+    """Lock a collection against changes."""
     until = anyio.current_time() + LOCK_SECONDS
     while True:
         try:
@@ -155,7 +153,7 @@ async def _locked(descriptor: int, collection: str) -> AsyncGenerator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-async def _changed(
+async def _update(
     opened: Writer,
     documents: "_Documents",
     collection: str,
@@ -180,7 +178,7 @@ async def _changed(
     change = _Change(opened, documents, await in_thread(opened.sources, documents.path))
     while batch := await in_thread(change.next_batch):
         vectors: list[bytes | None] = [None] * len(batch)
-        texts = [_embedded_text(one) for one in batch if one.chunk is not None]
+        texts = [_text_to_embed(passage) for passage in batch if passage.chunk is not None]
         if embedder is not None and texts:
             made = await embedder.vectors(texts, EMBED_SECONDS)
             if dimension not in {0, made.dimension}:
@@ -188,18 +186,18 @@ async def _changed(
                 raise PackError("changed", f"{message}; `recreate=true` makes the collection anew")
             dimension = made.dimension
             rows = iter(made.rows())
-            vectors = [None if one.chunk is None else next(rows) for one in batch]
+            vectors = [None if passage.chunk is None else next(rows) for passage in batch]
         await in_thread(change.add, batch, vectors)
     await in_thread(change.finish)
     await in_thread(opened.commit, model, dimension)
     return change.result
 
 
-def _embedded_text(one: _Pending) -> str:
-    assert one.chunk is not None, "only passages have vectors"
+def _text_to_embed(passage: _Pending) -> str:
+    assert passage.chunk is not None, "only passages have vectors"
     # As words: a model takes `urllib.parse > urllib.parse.urljoin` for few and rare ones.
-    section = _PUNCTUATION.sub(" ", one.chunk.section)
-    return f"{section}. {one.chunk.content}" if section else one.chunk.content
+    section = _PUNCTUATION.sub(" ", passage.chunk.section)
+    return f"{section}. {passage.chunk.content}" if section else passage.chunk.content
 
 
 class _Documents:
@@ -252,11 +250,6 @@ class _Change:
         return list(islice(self._pending, BATCH))
 
     def add(self, batch: list[_Pending], vectors: list[bytes | None]) -> None:
-        """Add passages.
-
-        Raises:
-            PackError: there are too many.
-        """
         for one, vector in zip(batch, vectors, strict=True):
             if one.place == 0:
                 self._source = self._opened.add_source(one.path, one.sha256, one.category)
@@ -278,17 +271,20 @@ class _Change:
             self.result.removed += 1
         counts = self._opened.counts()
         now = self._opened.sources(self._documents.path)
-        self.result.chunks = sum(counts.get(one.id, 0) for one in now.values())
+        self.result.chunks = sum(counts.get(source.id, 0) for source in now.values())
 
     def _passages(self) -> Iterator[_Pending]:
         """The passages of all documents that are new or have changed."""
         for segments in self._documents.all:
             path = "/".join(segments)
-            found = self._text(segments, path)
-            if found is None:
+            content = self._text(segments, path)
+            if content is None:
                 continue
-            data, text = found
-            self._count_file()
+            data, text = content
+            self.result.files += 1
+            if self.result.files > MOST_FILES:
+                message = f"more than {MOST_FILES:,} documents; ingest a part of the folder"
+                raise PackError("too_large", message, limit=MOST_FILES)
             digest = hashlib.sha256(data).hexdigest()
             known = self._known.get(path)
             self._kept.add(path)
@@ -305,11 +301,7 @@ class _Change:
                 yield _Pending(path, digest, category, 0, None)
 
     def _text(self, segments: Segments, path: str) -> tuple[bytes, str] | None:
-        """The bytes of a document and its text; `None` if it is left out.
-
-        Raises:
-            PackError: it was asked for by itself, and cannot be read.
-        """
+        """The bytes of a document and its text; `None` if it is left out."""
         if not _is_sendable(path):
             self.result.skip(for_line(safe_utf8(path)), "its name is not text")
             return None
@@ -336,12 +328,6 @@ class _Change:
         if "\ufffd" in decoded and decoded.encode() != text:
             self.result.broken.append(path)
         return data, decoded
-
-    def _count_file(self) -> None:
-        self.result.files += 1
-        if self.result.files > MOST_FILES:
-            message = f"more than {MOST_FILES:,} documents; ingest a part of the folder"
-            raise PackError("too_large", message, limit=MOST_FILES)
 
     def _leave_out(self, path: str, why: str, code: str) -> None:
         if self._documents.is_file:

@@ -1,4 +1,4 @@
-"""The pack `rag`: `rag_query`, `rag_ingest` and `rag_collections` (K60-K63).
+"""The pack `rag`: `rag_query`, `rag_ingest` and `rag_collections`.
 
 Passages of local documents, found by words and by vectors. Without the libraries of its extra it
 finds them by words, and says so.
@@ -15,21 +15,14 @@ import anyio.to_thread
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
-from aish.core.pack_options import COLLECTION_NAME, RagOptions
 from aish.core.phrases import counted
 from aish.core.text import for_line, for_terminal, safe_utf8
 from aish.core.tools import CALL_DEADLINE
-from aish.packs.framework.pack import (
-    PATH_CODES,
-    READS,
-    REPLACES,
-    Pack,
-    PackContext,
-    tool,
-)
+from aish.packs.framework.pack import PATH_CODES, READS, REPLACES, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
-from aish.packs.tool_results import Answer, enclosed, fits
+from aish.packs.rag.rag_options import COLLECTION_NAME, RagOptions
+from aish.packs.tool_results import Answer, enclose, fits
 
 # SQLite and what is above it are imported when a tool is called: listing tools does without.
 if TYPE_CHECKING:
@@ -49,7 +42,7 @@ T = TypeVar("T")
 
 
 class Rag:
-    """What the tools share while the pack is open; each part is made by the first call of it."""
+    """The state that the tools share; each part is made by the first call of it."""
 
     def __init__(self, context: PackContext, worker: ParseWorker) -> None:
         assert isinstance(context.options, RagOptions)
@@ -60,32 +53,30 @@ class Rag:
 
     @cached_property
     def store(self) -> "Store":
-        """The folder of the collections."""
         from aish.packs.rag.collection_store import Store
 
         if self.options.store is not None:
-            return Store(self.options.store, _existing(self.options.store.parent), is_own=False)
+            return Store(self.options.store, _nearest_dir(self.options.store.parent), is_own=False)
         assert self.workspace is not None, "the pack was opened with a place for collections"
         root = self.workspace.root
         return Store(root / ".aish" / "rag", root, is_own=True)
 
     @cached_property
     def collections(self) -> "Collections":
-        """The collections that were asked, kept open."""
         from aish.packs.rag.retrieval import Collections
 
         return Collections(self.store)
 
     @cached_property
     def missing(self) -> str | None:
-        """Why there are no vectors, although the options want them."""
+        """The reason for no vectors, although options want them."""
         from aish.packs.rag.embeddings import missing_library
 
         return missing_library(self.options.embeddings)
 
     @cached_property
     def embedder(self) -> "Embedder | None":
-        """What makes vectors; `None` where that is missing, and where none are wanted."""
+        """The embedder; `None` if it is not installed or not wanted."""
         from aish.packs.rag.embeddings import open_embedder
 
         if self.missing is not None:
@@ -95,7 +86,6 @@ class Rag:
         return open_embedder(options, self._worker, services.secrets, services.mask)
 
     def close(self) -> None:
-        """Close the collections that are open."""
         if "collections" in self.__dict__:
             self.collections.close()
 
@@ -118,7 +108,7 @@ async def _open(context: PackContext) -> AsyncGenerator[Rag]:
             await anyio.to_thread.run_sync(rag.close)
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_dir(folder: Path) -> Path:
     while not folder.exists():
         folder = folder.parent
     return folder
@@ -132,15 +122,11 @@ def _not_a_name(name: str) -> str:
 
 
 def _collection(rag: Rag, name: str) -> str:
-    """The collection that a call means; `default` is what the options say.
-
-    Raises:
-        PackError: it is no name.
-    """
-    wanted = rag.options.collection if name == "default" else name
-    if not COLLECTION_NAME.fullmatch(wanted):
-        raise PackError("bad_arguments", _not_a_name(wanted))
-    return wanted
+    """The collection of a call; `default` is the one of the options."""
+    collection = rag.options.collection if name == "default" else name
+    if not COLLECTION_NAME.fullmatch(collection):
+        raise PackError("bad_arguments", _not_a_name(collection))
+    return collection
 
 
 @tool(
@@ -177,7 +163,6 @@ async def rag_query(
     """Finds passages for a question.
 
     Args:
-        rag: The open pack.
         question: What the passages should be about, in words.
         collection: The collection to look in.
         top_k: Most passages to return, 1 to 50.
@@ -194,14 +179,14 @@ async def rag_query(
     text = safe_utf8(question).replace("\0", " ").strip()
     vector, why = None, ""
     if mode != "lexical":
-        facts, *_ = await _ask(rag, wanted, lambda one: one.facts())
+        facts, *_ = await _ask(rag, wanted, lambda collection: collection.facts())
         vector, why = await _vector(rag, text, facts.model, mode)
     found = await _ask(rag, wanted, lambda one: one.search(text, vector, mode, top_k, threshold))
     return _passages(text, wanted, found, why)
 
 
 async def _ask(rag: Rag, name: str, question: "Callable[[OpenCollection], T]") -> T:
-    """What a collection answers, asked in a thread.
+    """Ask a collection in a thread.
 
     Raises:
         PackError: there is no such collection (`not_found`), or it is damaged (`unavailable`).
@@ -227,11 +212,7 @@ async def _ask(rag: Rag, name: str, question: "Callable[[OpenCollection], T]") -
 
 
 async def _vector(rag: Rag, text: str, model: str, mode: str) -> tuple[bytes | None, str]:
-    """The vector of a question, by the model of the collection; without one, why.
-
-    Raises:
-        PackError: there is none, and the mode is `vector`.
-    """
+    """The vector of a question, by the model of the collection; without one, why."""
     from aish.packs.rag.embeddings import NO_MODEL
 
     code, why = "unavailable", ""
@@ -265,8 +246,8 @@ async def _vector(rag: Rag, text: str, model: str, mode: str) -> tuple[bytes | N
     return None, f"found by words alone: {why}"
 
 
-def _passages(question: str, collection: str, found: "Found", degraded: str) -> Answer:
-    hits = list(found.hits)
+def _passages(question: str, collection: str, result: "Found", degraded: str) -> Answer:
+    hits = list(result.hits)
     source = f"collection {collection}"
     trailer = f"[degraded: {for_line(degraded)}]" if degraded else ""
 
@@ -276,7 +257,7 @@ def _passages(question: str, collection: str, found: "Found", degraded: str) -> 
             for number, hit in enumerate(hits, 1)
         )
 
-    while hits and not fits(f"{enclosed(source, text())}\n{trailer}"):
+    while hits and not fits(f"{enclose(source, text())}\n{trailer}"):
         del hits[-1]
     rows: list[JsonValue] = [
         {
@@ -291,10 +272,10 @@ def _passages(question: str, collection: str, found: "Found", degraded: str) -> 
     ]
     data: dict[str, JsonValue] = {
         "results": rows,
-        "context": "\n\n".join(enclosed(_place(hit), hit.passage.content) for hit in hits),
+        "context": "\n\n".join(enclose(_place(hit), hit.passage.content) for hit in hits),
         "query": question,
         "collection": collection,
-        "mode": found.mode,
+        "mode": result.mode,
     }
     if degraded:
         data["degraded"] = degraded
@@ -302,7 +283,6 @@ def _passages(question: str, collection: str, found: "Found", degraded: str) -> 
 
 
 def _place(hit: "Hit") -> str:
-    """Where a passage is, on one line."""
     passage = hit.passage
     return for_line(f"{passage.path}, {passage.section}" if passage.section else passage.path)
 
@@ -326,11 +306,7 @@ def _place(hit: "Hit") -> str:
     rows={"skipped": {"path": "string", "why": "string"}},
 )
 async def rag_ingest(
-    rag: Rag,
-    path: str,
-    collection: str = "default",
-    *,
-    recreate: bool = False,
+    rag: Rag, path: str, collection: str = "default", *, recreate: bool = False
 ) -> Answer:
     """Ingests files into a collection.
 
@@ -338,7 +314,6 @@ async def rag_ingest(
     whole or not at all.
 
     Args:
-        rag: The open pack.
         path: A text file, or a folder with all text files below it.
         collection: The collection, made if it is missing.
         recreate: Whether all that the collection has is removed first.
@@ -348,48 +323,46 @@ async def rag_ingest(
 
     if rag.workspace is None:
         raise PackError("not_found", "this server has no `root`, so there is nothing to ingest")
-    wanted = _collection(rag, collection)
+    name = _collection(rag, collection)
     if rag.missing is not None and not recreate:
         try:
-            facts, *_ = await _ask(rag, wanted, lambda one: one.facts())
+            facts, *_ = await _ask(rag, name, lambda collection: collection.facts())
         except PackError as error:
             # Whatever else is wrong is told by the ingest itself.
             if error.code not in {"not_found", "unavailable"}:
                 raise
         else:
             if facts.model != NO_MODEL:
-                message = f"the collection `{wanted}` has vectors, and {rag.missing}"
+                message = f"the collection `{name}` has vectors, and {rag.missing}"
                 raise PackError("not_installed", message, model=facts.model)
     done = await ingest(
-        rag.workspace.folder, rag.store, path, wanted, rag.embedder, recreate=recreate
+        rag.workspace.folder, rag.store, path, name, rag.embedder, recreate=recreate
     )
-    skipped = [(one.path, one.why) for one in done.skipped]
+    skipped = [(file.path, file.why) for file in done.skipped]
     summary = (
-        f"{counted(done.files, 'file')} with {counted(done.chunks, 'passage')} in `{wanted}`:"
+        f"{counted(done.files, 'file')} with {counted(done.chunks, 'passage')} in `{name}`:"
         f" {done.unchanged} unchanged, {done.removed} removed, {done.skipped_count} skipped"
     )
-    lines = [
-        *(f"skipped `{for_line(where)}`: {why}" for where, why in skipped[:_LISTED]),
-    ]
+    lines = [*(f"skipped `{for_line(where)}`: {why}" for where, why in skipped[:_LISTED])]
     if done.skipped_count > _LISTED:
         lines.append(f"and {done.skipped_count - _LISTED:,} more")
     data: dict[str, JsonValue] = {
         "path": path,
-        "collection": wanted,
+        "collection": name,
         "files": done.files,
         "chunks": done.chunks,
         "unchanged": done.unchanged,
         "removed": done.removed,
         "skipped": [{"path": where, "why": why} for where, why in skipped],
     }
-    if degraded := _missing_from(rag, done):
+    if degraded := _note_of_gaps(rag, done):
         data["degraded"] = degraded
         lines.append(f"[degraded: {degraded}]")
     return Answer(summary, data, trailer="\n".join(lines))
 
 
-def _missing_from(rag: Rag, done: "Ingested") -> str:
-    """What cannot be found, or not by vectors; empty if all is there."""
+def _note_of_gaps(rag: Rag, done: "Ingested") -> str:
+    """Name what cannot be found, or not by vectors, if anything."""
     missing: list[str] = []
     if rag.missing is not None:
         missing.append(f"ingested without vectors: {rag.missing}")
@@ -419,7 +392,6 @@ async def rag_collections(rag: Rag, *, show_stats: bool = False) -> Answer:
     """Lists the collections.
 
     Args:
-        rag: The open pack.
         show_stats: Whether their passages and models are listed too.
     """
     from aish.packs.rag.collection_store import UnreadableCollectionError
@@ -433,7 +405,7 @@ async def rag_collections(rag: Rag, *, show_stats: bool = False) -> Answer:
     lines: list[str] = []
     for name in names:
         try:
-            facts, sources, chunks = await _ask(rag, name, lambda one: one.facts())
+            facts, sources, chunks = await _ask(rag, name, lambda collection: collection.facts())
         except PackError as error:
             if error.code != "not_found":
                 # A collection whose first ingest has not finished is not there yet.
@@ -465,4 +437,10 @@ def _status(rag: Rag, model: str) -> str:
     return "ok"
 
 
-PACK = Pack(tools=(rag_query, rag_ingest, rag_collections), root="optional", lifespan=_open)
+PACK = Pack(
+    tools=(rag_query, rag_ingest, rag_collections),
+    root="optional",
+    lifespan=_open,
+    reads="collected",
+    options=RagOptions,
+)

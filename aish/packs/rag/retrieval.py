@@ -1,4 +1,4 @@
-"""Finds passages for a question: by words, by vectors, or by both ranks together (K63)."""
+"""Finds passages for a question: by words, by vectors, or by both ranks together."""
 
 import os
 import re
@@ -107,17 +107,16 @@ class Collections:
     def forget_vectors(self) -> None:
         """Keep the vectors of those that were asked last, as many as fit."""
         with self._guard:
-            kept = 0
-            for one in reversed(self._open.values()):
-                kept += one.vector_bytes
-                if kept > _KEPT_BYTES:
-                    kept -= one.forget_vectors()
+            size = 0
+            for collection in reversed(self._open.values()):
+                size += collection.vector_bytes
+                if size > _KEPT_BYTES:
+                    size -= collection.forget_vectors()
 
     def close(self) -> None:
-        """Close all of them."""
         with self._guard:
-            for one in self._open.values():
-                one.close()
+            for collection in self._open.values():
+                collection.close()
             self._open.clear()
 
 
@@ -158,7 +157,7 @@ class OpenCollection:
             self._scratch.close()
 
     def facts(self) -> tuple[Facts, int, int]:
-        """What it says of itself, and how many documents and passages it has."""
+        """Read its facts, and count its documents and passages."""
         with self._turn, self._reader.snapshot() as facts:
             execute = self._reader.connection.execute
             (sources,) = execute("SELECT count(*) FROM sources").fetchone()
@@ -182,19 +181,19 @@ class OpenCollection:
                 by_words = self._by_words(question)
                 shares, together = self._shares(question, by_words[: max(_COMPARED, count)])
             if vector is None:
-                return self._found(by_words, shares, "lexical", count, threshold)
+                return self._hits(by_words, shares, "lexical", count, threshold)
             best, cosines = self._by_vector(facts, vector, by_words)
             if mode == "auto":
                 mode = "hybrid" if together >= _ENOUGH else "vector"
             if mode == "vector":
-                return self._found(best, cosines, mode, count, threshold)
+                return self._hits(best, cosines, mode, count, threshold)
             scores = {
                 chunk: max(cosines.get(chunk, 0.0), shares.get(chunk, 0.0))
                 for chunk in (*best, *by_words)
             }
-            return self._found(_fused(by_words, best), scores, "hybrid", count, threshold)
+            return self._hits(_fuse(by_words, best), scores, "hybrid", count, threshold)
 
-    def _found(
+    def _hits(
         self,
         order: Sequence[int],
         scores: dict[int, float],
@@ -202,7 +201,7 @@ class OpenCollection:
         count: int,
         threshold: float,
     ) -> Found:
-        kept = [one for one in order if scores.get(one, 0.0) >= threshold][:count]
+        kept = [chunk_id for chunk_id in order if scores.get(chunk_id, 0.0) >= threshold][:count]
         passages = passages_of(self._reader.connection, kept)
         hits = [
             Hit(passages[one], round(scores.get(one, 0.0), 4)) for one in kept if one in passages
@@ -214,16 +213,16 @@ class OpenCollection:
         terms = _terms(question)
         if not terms:
             return []
-        wanted = " OR ".join(f'"{term}"' for term in terms)
+        query = " OR ".join(f'"{term}"' for term in terms)
         rows = self._reader.connection.execute(
             "SELECT rowid FROM words WHERE words MATCH ?"
             " ORDER BY bm25(words, 0.5, 1.5, 1.0) LIMIT ?",
-            (wanted, CANDIDATES),
+            (query, CANDIDATES),
         )
         return [row[0] for row in rows]
 
     def _shares(self, question: str, chunks: Sequence[int]) -> tuple[dict[int, float], float]:
-        """How many of the question's words, as a share, each of these passages has.
+        """The share of the question's words that each of these passages has.
 
         Also the share of those that the first few have together.
         """
@@ -253,16 +252,16 @@ class OpenCollection:
         load_numpy()
         import numpy as np
 
-        wanted = np.frombuffer(vector, dtype="<f4")
-        if len(wanted) != facts.dimension:
+        query = np.frombuffer(vector, dtype="<f4")
+        if len(query) != facts.dimension:
             raise UnreadableCollectionError(
-                f"its vectors have {facts.dimension} numbers, and the question's {len(wanted)}"
+                f"its vectors have {facts.dimension} numbers, and the question's {len(query)}"
             )
         chunks: list[NDArray[np.int64]] = []
         cosines: list[NDArray[np.float32]] = []
         for some in self._blocks(facts):
             chunks.append(some.chunks)
-            cosines.append(some.matrix @ wanted)
+            cosines.append(some.matrix @ query)
         if not chunks:
             return [], {}
         ids, values = np.concatenate(chunks), np.concatenate(cosines)
@@ -272,8 +271,8 @@ class OpenCollection:
         places = np.searchsorted(ids, np.asarray(others, dtype=np.int64))
         known = [
             int(place)
-            for place, one in zip(places, others, strict=True)
-            if place < len(ids) and ids[place] == one
+            for place, chunk in zip(places, others, strict=True)
+            if place < len(ids) and ids[place] == chunk
         ]
         scores = {
             int(ids[place]): min(max(float(values[place]), 0.0), 1.0)
@@ -283,9 +282,9 @@ class OpenCollection:
 
     def _blocks(self, facts: Facts) -> "list[_Vectors] | _Blocks":
         """The vectors: those in memory, if they are of this state and not too many."""
-        kept = self._vectors
-        if kept is not None and kept.generation == facts.generation:
-            return [kept]
+        vectors = self._vectors
+        if vectors is not None and vectors.generation == facts.generation:
+            return [vectors]
         self._vectors = None
         (count,) = self._reader.connection.execute("SELECT count(*) FROM vectors").fetchone()
         blocks = _Blocks(self._reader.connection, facts)
@@ -296,10 +295,10 @@ class OpenCollection:
         some = list(blocks)
         if not some:
             return []
-        chunks = np.concatenate([one.chunks for one in some])
-        matrix = np.concatenate([one.matrix for one in some])
-        kept = self._vectors = _Vectors(facts.generation, chunks, matrix)
-        return [kept]
+        chunks = np.concatenate([block.chunks for block in some])
+        matrix = np.concatenate([block.matrix for block in some])
+        vectors = self._vectors = _Vectors(facts.generation, chunks, matrix)
+        return [vectors]
 
 
 class _Blocks:
@@ -352,14 +351,14 @@ def load_numpy() -> None:
 def _terms(question: str) -> list[str]:
     """The words of a question that say what it is about, each once."""
     words = list(dict.fromkeys(_WORD.findall(question.lower())))
-    kept = [word for word in words if word not in _STOP_WORDS and len(word) > 1]
-    return (kept or words)[:MOST_TERMS]
+    terms = [word for word in words if word not in _STOP_WORDS and len(word) > 1]
+    return (terms or words)[:MOST_TERMS]
 
 
-def _fused(*ranks: Sequence[int]) -> list[int]:
-    """One order of several: what is at the front of more of them comes first."""
+def _fuse(*ranks: Sequence[int]) -> list[int]:
+    """Merge several orders: passages at the front of more of them come first."""
     points: dict[int, float] = {}
     for rank in ranks:
-        for place, one in enumerate(rank):
-            points[one] = points.get(one, 0.0) + 1 / (_FUSION + place + 1)
-    return sorted(points, key=lambda one: (-points[one], one))
+        for place, chunk in enumerate(rank):
+            points[chunk] = points.get(chunk, 0.0) + 1 / (_FUSION + place + 1)
+    return sorted(points, key=lambda chunk: (-points[chunk], chunk))

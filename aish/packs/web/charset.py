@@ -4,11 +4,11 @@ Labels mean what browsers take them for (the Encoding standard): `iso-8859-1` is
 nothing that a label can name is more than a character set.
 """
 
-import codecs
 import re
 from functools import cache
 
 from aish.core.patterns import lazy_pattern
+from aish.packs.byte_order_marks import byte_order_mark
 
 _DECLARED = lazy_pattern(r";\s*charset\s*=\s*[\"']?\s*([^\s;\"']{1,40})", re.IGNORECASE)
 _META = lazy_pattern(
@@ -16,14 +16,6 @@ _META = lazy_pattern(
 )
 _XML = lazy_pattern(rb"\s*<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']([a-zA-Z0-9_:.-]{1,40})")
 _LOOKED_AT = 4096
-
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
 
 # Python's codec, and the labels that stand for it, without what `_label` takes off.
 _LABELS = """
@@ -70,28 +62,27 @@ cp949         cseuckr csksc56011987 euckr isoir149 korean ksc56011987 ksc5601198
 """
 
 
-def decoded(body: bytes, content_type: str, *, is_markup: bool) -> str:
+def decode_body(body: bytes, content_type: str, *, is_markup: bool) -> str:
     """The text of a body, with a replacement character for what is not valid.
 
     By its byte order mark, else the header, else what markup says of itself, else UTF-8. A mark
     counts more than the header because no text in another character set begins with one.
     """
-    for mark, codec in _MARKS:
-        if body.startswith(mark):
-            return body[len(mark) :].decode(codec, "replace")
-    return body.decode(_declared(content_type) or _own(body, is_markup=is_markup), "replace")
+    mark, codec = byte_order_mark(body)
+    codec = codec or _codec_of_header(content_type) or _own(body, is_markup=is_markup)
+    return body[len(mark) :].decode(codec, "replace")
 
 
-def _declared(content_type: str) -> str | None:
-    found = _DECLARED.search(content_type)
-    return None if found is None else _codecs().get(_label(found[1]))
+def _codec_of_header(content_type: str) -> str | None:
+    match = _DECLARED.search(content_type)
+    return None if match is None else _codecs().get(_label(match[1]))
 
 
 def _own(body: bytes, *, is_markup: bool) -> str:
-    """What markup says of itself; it cannot be UTF-16, or nobody could have read that."""
+    """The codec that markup names; not UTF-16, or nobody could have read that."""
     start = body[:_LOOKED_AT]
-    found = (_XML.match(start) or _META.search(start)) if is_markup else None
-    codec = None if found is None else _codecs().get(_label(found[1].decode("ascii")))
+    match = (_XML.match(start) or _META.search(start)) if is_markup else None
+    codec = None if match is None else _codecs().get(_label(match[1].decode("ascii")))
     return "utf_8" if codec is None or codec.startswith("utf_16") else codec
 
 

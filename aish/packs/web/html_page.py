@@ -1,4 +1,4 @@
-"""HTML as Markdown, plain text and search results: run in the process that parses (K16, K45).
+"""HTML as Markdown, plain text and search results: run in the process that parses.
 
 Imports the standard library only; `html_to_markdown` where it is needed and installed. Scripts are
 not run, frames not loaded, and a `refresh` not followed: nothing here opens anything.
@@ -39,7 +39,7 @@ def markdown(source: bytes, *, url: str) -> dict[str, str]:
     try:
         import html_to_markdown as library
     except ImportError:
-        return _degraded(page, f"plain text, as html-to-markdown is not installed ({INSTALL})")
+        return _fallback_page(page, f"plain text, as html-to-markdown is not installed ({INSTALL})")
     options = library.ConversionOptions(
         base_url=url,
         # Padded columns would repeat the widest cell in every row.
@@ -53,32 +53,31 @@ def markdown(source: bytes, *, url: str) -> dict[str, str]:
         ),
     )
     try:
-        found = library.convert(page, options)
+        converted = library.convert(page, options)
     except Exception as error:  # ruff: ignore[blind-except] - the library's, for any kind of page
-        return _degraded(
+        return _fallback_page(
             page, f"plain text, as it is not possible as Markdown: {type(error).__name__}"
         )
-    if any(str(warning.kind) == _TOO_DEEP for warning in found.warnings):
-        return _degraded(page, "plain text, as it is nested too deeply for Markdown")
-    return {"title": title_of(page), "content": (found.content or "").strip(), "degraded": ""}
+    if any(str(warning.kind) == _TOO_DEEP for warning in converted.warnings):
+        return _fallback_page(page, "plain text, as it is nested too deeply for Markdown")
+    return {"title": title_of(page), "content": (converted.content or "").strip(), "degraded": ""}
 
 
 _TOO_DEEP = "depth_limit_exceeded"
 
 
 def text(source: bytes) -> dict[str, str]:
-    """A page as plain text."""
-    return _degraded(source.decode("utf-8"), "")
+    return _fallback_page(source.decode("utf-8"), "")
 
 
 def title_of(page: str) -> str:
     """The title of a page, on one line; empty if it has none near its beginning."""
-    found = _TITLE.search(page, 0, _TITLE_WITHIN)
-    words = unescape(found[1]).split() if found else []
+    match = _TITLE.search(page, 0, _TITLE_WITHIN)
+    words = unescape(match[1]).split() if match else []
     return " ".join(words)[:_LONGEST_TITLE]
 
 
-def _degraded(page: str, why: str) -> dict[str, str]:
+def _fallback_page(page: str, why: str) -> dict[str, str]:
     parser = _Text()
     parser.feed(page)
     parser.close()
@@ -86,7 +85,7 @@ def _degraded(page: str, why: str) -> dict[str, str]:
 
 
 class _Text(HTMLParser):
-    """What a reader would see, as lines and paragraphs."""
+    """The visible text, as lines and paragraphs."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -98,11 +97,9 @@ class _Text(HTMLParser):
         self._preformatted = 0
 
     def text(self) -> str:
-        """All of it."""
         return "".join(self._pieces).strip("\n")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin an element."""
         if tag in _HIDDEN:
             self._hidden.append(tag)
         self._preformatted += tag == "pre"
@@ -117,7 +114,6 @@ class _Text(HTMLParser):
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        """End an element."""
         if tag in self._hidden:
             while self._hidden.pop() != tag:
                 pass
@@ -126,7 +122,6 @@ class _Text(HTMLParser):
         self._separate(tag)
 
     def handle_data(self, data: str) -> None:
-        """Text between elements."""
         if self._hidden:
             return
         if self._preformatted:
@@ -168,8 +163,8 @@ def duckduckgo(source: bytes) -> dict[str, object]:
         {name: " ".join("".join(pieces).split()) for name, pieces in row.items()}
         for row in parser.rows
     ]
-    kept = [row for row in results if row["url"] and row["title"]]
-    return {"results": kept, "is_readable": bool(kept) or parser.says_none}
+    rows = [row for row in results if row["url"] and row["title"]]
+    return {"results": rows, "is_readable": bool(rows) or parser.says_none}
 
 
 class _DuckDuckGo(HTMLParser):
@@ -182,9 +177,8 @@ class _DuckDuckGo(HTMLParser):
         self._until = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin a result, its title or its snippet."""
-        given = dict(attrs)
-        classes = (given.get("class") or "").split()
+        attributes = dict(attrs)
+        classes = (attributes.get("class") or "").split()
         if "result" in classes:
             self._is_advertisement = "result--ad" in classes
         if "no-results" in classes or "result--no-result" in classes:
@@ -194,7 +188,7 @@ class _DuckDuckGo(HTMLParser):
         if tag == "a" and "result__a" in classes:
             row: dict[str, list[str]] = {
                 "title": [],
-                "url": [_target(given.get("href") or "")],
+                "url": [_target(attributes.get("href") or "")],
                 "snippet": [],
             }
             self.rows.append(row)
@@ -203,18 +197,16 @@ class _DuckDuckGo(HTMLParser):
             self._into, self._until = self.rows[-1]["snippet"], tag
 
     def handle_endtag(self, tag: str) -> None:
-        """End a title or a snippet."""
         if tag == self._until:
             self._into, self._until = None, ""
 
     def handle_data(self, data: str) -> None:
-        """Part of a title or a snippet."""
         if self._into is not None:
             self._into.append(data)
 
 
 def _target(href: str) -> str:
-    """Where a link of DuckDuckGo leads to: its own redirects name that in `uddg`."""
+    """The target of a link of DuckDuckGo: its own redirects name that in `uddg`."""
     try:
         url = urljoin("https://duckduckgo.com/", href)
         if f".{urlsplit(url).hostname}".endswith(".duckduckgo.com"):

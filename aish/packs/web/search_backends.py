@@ -1,6 +1,6 @@
-"""Search services: one request each, and the results in what they answer (K46).
+"""Search services: one request each, and the parsing of their answers.
 
-What cannot be read is `unavailable`: an empty list means that the service has found nothing.
+An unreadable answer is `unavailable`: an empty list means that the service has found nothing.
 """
 
 import time
@@ -10,12 +10,12 @@ from urllib.parse import urlencode, urlsplit
 
 from aish.core.frozen import frozen
 from aish.core.json import strict_json
-from aish.core.pack_options import SearchBackend
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.net.guarded_client import Fetched, GuardedClient, GuardedRequestError
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
+from aish.packs.web.web_options import SearchBackend
 
 ADDRESSES: Mapping[str, str] = {
     "duckduckgo": "https://html.duckduckgo.com/html/",
@@ -30,7 +30,7 @@ _LONGEST = {"title": 200, "url": 2_000, "snippet": 500}
 
 @frozen
 class SearchResult:
-    """One result, safe to be shown: each on one line."""
+    """A result, safe to be shown: fields of one line."""
 
     title: str
     url: str
@@ -39,7 +39,7 @@ class SearchResult:
 
 @frozen
 class Search:
-    """What searching needs. `backends` are tried in their order; `keys` are by variable (F15).
+    """A search service. `backends` are tried in their order; `keys` are by variable.
 
     `seconds` are for all of them together.
     """
@@ -55,12 +55,8 @@ class Search:
     async def results(
         self, query: str, count: int, kind: str
     ) -> tuple[SearchBackend, list[SearchResult]]:
-        """What the first backend of that kind finds, of any kind for `auto`.
-
-        Raises:
-            PackError: none of them answers.
-        """
-        tried = [one for one in self.backends if kind in {"auto", one.kind}]
+        """Search with the first backend that answers; `auto` is any kind."""
+        tried = [backend for backend in self.backends if kind in {"auto", backend.kind}]
         if not tried:
             raise PackError("unavailable", f"the search backend `{kind}` is not configured")
         began = time.monotonic()
@@ -73,7 +69,7 @@ class Search:
             except PackError as error:
                 failures.append(error)
             else:
-                return backend, self._cleaned(rows)[:count]
+                return backend, self._clean_rows(rows)[:count]
         if len(failures) == 1:
             raise failures[0]
         reasons = "; ".join(error.message for error in failures)
@@ -103,8 +99,8 @@ class Search:
             raise _unreadable(backend)
         return found
 
-    def _cleaned(self, rows: Sequence[Mapping[str, Any]]) -> list[SearchResult]:
-        found: list[SearchResult] = []
+    def _clean_rows(self, rows: Sequence[Mapping[str, Any]]) -> list[SearchResult]:
+        results: list[SearchResult] = []
         for row in rows[:_MOST_ROWS]:
             words = {
                 name: shorten(for_line(self.mask(" ".join(row[name].split()))), most)
@@ -112,8 +108,8 @@ class Search:
                 if isinstance(row.get(name), str)
             }
             if words.get("title") and _is_web(words.get("url", "")):
-                found.append(SearchResult(words["title"], words["url"], words.get("snippet", "")))
-        return found
+                results.append(SearchResult(words["title"], words["url"], words.get("snippet", "")))
+        return results
 
 
 def _is_web(url: str) -> bool:
@@ -128,10 +124,10 @@ async def _duckduckgo(
     search: Search, backend: SearchBackend, query: str, _count: int, seconds: float
 ) -> Sequence[Mapping[str, Any]]:
     url = f"{search.addresses['duckduckgo']}?{urlencode({'q': query})}"
-    found = await search.ask(backend, url, {"accept": "text/html"}, seconds)
+    response = await search.ask(backend, url, {"accept": "text/html"}, seconds)
     try:
         page = await search.worker.run(
-            "aish.packs.web.html_page:duckduckgo", found.body.decode("utf-8", "replace").encode()
+            "aish.packs.web.html_page:duckduckgo", response.body.decode("utf-8", "replace").encode()
         )
     except PackError as error:
         raise _unreadable(backend) from error
@@ -145,11 +141,11 @@ async def _searxng(
     search: Search, backend: SearchBackend, query: str, _count: int, seconds: float
 ) -> Sequence[Mapping[str, Any]]:
     url = f"{backend.url.rstrip('/')}/search?{urlencode({'q': query, 'format': 'json'})}"
-    found = await search.ask(backend, url, {"accept": "application/json"}, seconds)
-    rows = _rows(backend, found, ("results",))
+    response = await search.ask(backend, url, {"accept": "application/json"}, seconds)
+    rows = _rows(backend, response, ("results",))
     if rows is None:
         raise _unreadable(backend)
-    if not rows and _object(backend, found).get("unresponsive_engines"):
+    if not rows and _object(backend, response).get("unresponsive_engines"):
         # All that it asks have failed.
         raise PackError("unavailable", "searxng has no answer from any of its search engines")
     return [{**row, "snippet": row.get("content")} for row in rows]
@@ -165,10 +161,10 @@ async def _brave(
     words = {"q": query, "count": count, "text_decorations": "false", "result_filter": "web"}
     url = f"{search.addresses['brave']}?{urlencode(words)}"
     headers = {"accept": "application/json", "x-subscription-token": key}
-    found = await search.ask(backend, url, headers, seconds)
-    rows = _rows(backend, found, ("web", "results"))
+    response = await search.ask(backend, url, headers, seconds)
+    rows = _rows(backend, response, ("web", "results"))
     if rows is None:
-        if _object(backend, found).get("type") != "search":
+        if _object(backend, response).get("type") != "search":
             raise _unreadable(backend)
         # Without results the key is missing.
         return []
@@ -189,9 +185,9 @@ _Ask = Callable[[Search, SearchBackend, str, int, float], Awaitable[Sequence[Map
 _ASK: Mapping[str, _Ask] = {"duckduckgo": _duckduckgo, "searxng": _searxng, "brave": _brave}
 
 
-def _object(backend: SearchBackend, found: Fetched) -> Mapping[str, Any]:
+def _object(backend: SearchBackend, response: Fetched) -> Mapping[str, Any]:
     try:
-        value = strict_json(found.body.decode("utf-8"))
+        value = strict_json(response.body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise _unreadable(backend) from error
     if not isinstance(value, dict):
@@ -200,10 +196,10 @@ def _object(backend: SearchBackend, found: Fetched) -> Mapping[str, Any]:
 
 
 def _rows(
-    backend: SearchBackend, found: Fetched, path: Sequence[str]
+    backend: SearchBackend, response: Fetched, path: Sequence[str]
 ) -> list[Mapping[str, Any]] | None:
     """The objects of the list at that path; `None` if there is no list."""
-    value: Any = _object(backend, found)
+    value: Any = _object(backend, response)
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     if not isinstance(value, list):

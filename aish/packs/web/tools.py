@@ -1,4 +1,4 @@
-"""The pack `web`: `web_search` and `web_fetch` (K43-K46).
+"""The pack `web`: `web_search` and `web_fetch`.
 
 Requests go to public addresses and to those that the options name. Pages are parsed in the process
 that may be killed, and what they say is enclosed in marks.
@@ -7,18 +7,20 @@ that may be killed, and what they say is enclosed in marks.
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.pack_options import SearchBackend, WebOptions
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import shorten
 from aish.core.text import for_line, safe_utf8
-from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
+from aish.core.text_diff import equal_start
+from aish.packs.framework.pack import READS_WORLD, Older, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
-from aish.packs.tool_results import Answer, enclosed, fits, room
+from aish.packs.tool_results import Answer, enclose, fits, room
+from aish.packs.web.web_options import SearchBackend, WebOptions
 
 # httpx is imported when a tool is called: listing tools, and a replay, do without.
 if TYPE_CHECKING:
@@ -29,9 +31,8 @@ if TYPE_CHECKING:
     from aish.packs.parse_worker import ParseWorker
     from aish.packs.web.search_backends import Search
 
-_SEARCHES_AND_READS = Marks(
-    read_only=True, destructive=False, idempotent=True, open_world=True, parallel=True
-)
+_FETCHES = replace(READS_WORLD, sends=True)
+"""The address that it reads can carry anything to anybody."""
 _FIRST_ERROR = 300
 _MOST_RESULTS = 20
 _LONGEST_QUERY = 500
@@ -49,8 +50,6 @@ _ACCEPT = (
 
 @frozen
 class Web:
-    """What the tools share while the pack is open."""
-
     pages: "GuardedClient"
     search: "Search"
     worker: "ParseWorker"
@@ -59,7 +58,7 @@ class Web:
 
 
 @asynccontextmanager
-async def opened(
+async def open_web(
     options: WebOptions,
     worker: "ParseWorker",
     *,
@@ -74,9 +73,6 @@ async def opened(
 
     `keys` are by the variable that an option names. `resolve`, `tls` and `addresses` replace the
     look-up, the certificates and the addresses of public search services.
-
-    Raises:
-        UsageError: an option names no destination.
     """
     from aish.net.address_guard import system_addresses
     from aish.net.guarded_client import GuardedClient, destination_of, destination_of_url
@@ -115,14 +111,14 @@ def _destination(option: str, text: str, read: "Callable[[str], Destination]") -
 @asynccontextmanager
 async def _lifespan(context: PackContext) -> AsyncGenerator[Web]:
     services = context.services
-    async with opened(
+    async with open_web(
         context.options, services.worker, keys=services.secrets, mask=services.mask
     ) as web:
         yield web
 
 
 @tool(
-    _SEARCHES_AND_READS,
+    READS_WORLD,
     codes=("unavailable", "timeout", "http_status"),
     result={"results": "array", "backend": "string"},
     rows={"results": {"title": "string", "url": "string", "snippet": "string"}},
@@ -136,7 +132,6 @@ async def web_search(
     """Searches the web.
 
     Args:
-        web: The open pack.
         query: What to search for, in words.
         count: Most results to return, 1 to 20.
         backend: Which search service to use; `auto` is the first configured one that answers.
@@ -151,16 +146,16 @@ async def web_search(
         for number, one in enumerate(found, 1)
     ]
     rows: list[JsonValue] = [
-        {"title": one.title, "url": one.url, "snippet": one.snippet} for one in found
+        {"title": result.title, "url": result.url, "snippet": result.snippet} for result in found
     ]
-    while lines and not fits(enclosed(used.kind, "\n".join(lines))):
+    while lines and not fits(enclose(used.kind, "\n".join(lines))):
         del lines[-1], rows[-1]
     text = "\n".join(lines) or "no results"
     return Answer(text, {"results": rows, "backend": used.kind}, source=used.kind)
 
 
 @tool(
-    _SEARCHES_AND_READS,
+    _FETCHES,
     codes=(
         *("blocked", "unavailable", "timeout", "http_status", "unsupported", "too_large"),
         "too_slow",
@@ -188,7 +183,6 @@ async def web_fetch(
     """Fetches a page as Markdown or text.
 
     Args:
-        web: The open pack.
         url: The address, which begins with `https://` or `http://`.
         format: `markdown` keeps links and structure, `html` is the page as it was sent.
         start: Which character of the page to begin with, to read on where it was cut.
@@ -200,23 +194,23 @@ async def web_fetch(
         raise PackError("bad_arguments", "`start` is 0 or more, `max_chars` 1 or more")
     accept = f"text/markdown, {_ACCEPT}" if format == "markdown" else _ACCEPT
     try:
-        found = await web.pages.get(
+        response = await web.pages.get(
             url, headers={"accept": accept}, seconds=web.seconds, is_wanted=_is_text
         )
     except GuardedRequestError as error:
         raise PackError(error.code, web.mask(error.message)) from error
-    final = shorten(for_line(found.url), 2 * _SHOWN)
-    if found.status >= _FIRST_ERROR:
-        message = f"`{final}` answers {found.status} {found.reason}".rstrip()
-        raise PackError("http_status", message, status=found.status, final_url=found.url)
-    page = await _page(web, found, format)
+    final = shorten(for_line(response.url), 2 * _SHOWN)
+    if response.status >= _FIRST_ERROR:
+        message = f"`{final}` answers {response.status} {response.reason}".rstrip()
+        raise PackError("http_status", message, status=response.status, final_url=response.url)
+    page = await _page(web, response, format)
     whole = page["content"].replace("\r\n", "\n").replace("\r", "\n")
     title = for_line(web.mask(page["title"]))
     data: dict[str, JsonValue] = {
         "url": for_line(url),
-        "final_url": for_line(found.url),
-        "status": found.status,
-        "content_type": shorten(for_line(found.headers.get("content-type", "")), _SHOWN),
+        "final_url": for_line(response.url),
+        "status": response.status,
+        "content_type": shorten(for_line(response.headers.get("content-type", "")), _SHOWN),
         "title": title,
         "total_chars": len(whole),
     }
@@ -226,7 +220,7 @@ async def web_fetch(
 
     def answer(size: int) -> Answer:
         end = min(start + size, len(whole))
-        piece = _masked(whole, start, end, web.mask)
+        piece = _mask_piece(whole, start, end, web.mask)
         notes = [f"[degraded: {page['degraded']}]"] if page["degraded"] else []
         if end < len(whole):
             more = f"continue with start={end}" if end > start else "there is no room for it"
@@ -235,14 +229,14 @@ async def web_fetch(
             notes.append(_why_empty(start, len(whole)))
         return Answer(
             lead + piece,
-            {**data, "content": enclosed(final, piece), "truncated": end < len(whole)},
+            {**data, "content": enclose(final, piece), "truncated": end < len(whole)},
             source=final,
             trailer="\n".join(notes),
         )
 
     def is_too_long(size: int) -> bool:
-        made = answer(size)
-        return not fits(f"{enclosed(made.source, made.text)}\n{made.trailer}")
+        candidate = answer(size)
+        return not fits(f"{enclose(candidate.source, candidate.text)}\n{candidate.trailer}")
 
     most = min(max_chars, room(), max(len(whole) - start, 0))
     if is_too_long(most):
@@ -251,7 +245,7 @@ async def web_fetch(
     return answer(most)
 
 
-def _masked(whole: str, start: int, end: int, mask: Callable[[str], str]) -> str:
+def _mask_piece(whole: str, start: int, end: int, mask: Callable[[str], str]) -> str:
     """A piece of a text without secrets, also without parts of those that it cuts.
 
     Only the surroundings are searched: a page may have ten million characters.
@@ -263,14 +257,8 @@ def _masked(whole: str, start: int, end: int, mask: Callable[[str], str]) -> str
     masked = mask(around)
     if masked == around:
         return piece
-    rest = masked[_length_in_common(masked, mask(before)) :]
-    return rest[: len(rest) - _length_in_common(rest[::-1], mask(after)[::-1])]
-
-
-def _length_in_common(one: str, other: str) -> int:
-    """How many characters at the beginning are the same."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    rest = masked[equal_start(masked, mask(before)) :]
+    return rest[: len(rest) - equal_start(rest[::-1], mask(after)[::-1])]
 
 
 def _why_empty(start: int, total: int) -> str:
@@ -280,7 +268,7 @@ def _why_empty(start: int, total: int) -> str:
 
 
 def _is_text(content_type: str) -> bool:
-    """Whether a body of this type is read; without a type its bytes decide."""
+    """Return true if bodies of a type are read; without one, bytes decide."""
     kind = _media_type(content_type)
     return not kind or _TYPES.fullmatch(kind) is not None
 
@@ -295,7 +283,7 @@ async def _page(web: Web, found: "Fetched", format: str) -> Mapping[str, str]:  
     Raises:
         PackError: it is no text, or cannot be parsed.
     """
-    from aish.packs.web.charset import decoded
+    from aish.packs.web.charset import decode_body
     from aish.packs.web.html_page import title_of
 
     content_type = found.headers.get("content-type", "")
@@ -305,7 +293,7 @@ async def _page(web: Web, found: "Fetched", format: str) -> Mapping[str, str]:  
     start = found.body[:_SNIFFED].lstrip().lower()
     is_html = kind in _HTML or (not kind and start.startswith(_HTML_BEGINS))
     is_markup = is_html or _XML.fullmatch(kind) is not None
-    text = decoded(found.body, content_type, is_markup=is_markup)
+    text = decode_body(found.body, content_type, is_markup=is_markup)
     if not is_html:
         return {"title": "", "content": text, "degraded": ""}
     if format == "html":
@@ -322,4 +310,4 @@ async def _page(web: Web, found: "Fetched", format: str) -> Mapping[str, str]:  
     return page
 
 
-PACK = Pack(tools=(web_search, web_fetch), root="none", lifespan=_lifespan)
+PACK = Pack(tools=(web_search, web_fetch), root="none", lifespan=_lifespan, options=WebOptions)

@@ -1,4 +1,4 @@
-"""Changes one name in a folder, by the folder's descriptor: completely or not at all (K6, X9).
+"""Changes one name in a folder, by the folder's descriptor: completely or not at all.
 
 `renameat2` of Linux, which Python does not offer, renames without ever replacing a file.
 """
@@ -86,28 +86,18 @@ _ORDINARY = 0o666
 _ANY_WRITE = 0o222
 
 
-@frozen
-class Stand:
-    """State of a name when it was checked: enough to detect later changes."""
-
-    device: int
-    inode: int
-    size: int
-    modified: int
-    changed: int
+FileVersion = tuple[int, int, int, int, int]
+"""Device, inode, size and both times of a name when it was checked: enough to see changes."""
 
 
 @frozen
 class Original:
-    """A file as it was read."""
-
     content: bytes
     mode: int
-    stand: Stand
+    version: FileVersion
 
     @property
     def sha256(self) -> str:
-        """Its hash."""
         return hashlib.sha256(self.content).hexdigest()
 
 
@@ -122,7 +112,7 @@ def read_original(folder: int, name: str, path: str) -> Original | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _told_of_old(error, path) from None
+        raise _map_open_error(error, path) from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -132,15 +122,11 @@ def read_original(folder: int, name: str, path: str) -> Original | None:
         content = _read(descriptor, status.st_size, path)
     finally:
         os.close(descriptor)
-    return Original(content, stat.S_IMODE(status.st_mode), _stand(status))
+    return Original(content, stat.S_IMODE(status.st_mode), _version(status))
 
 
 def check_unchanged(original: Original, expected: str | None, path: str) -> None:
-    """Check that a file is the one that the model has read.
-
-    Raises:
-        PackError: its hash differs.
-    """
+    """Check that a file is the one that the model has read."""
     if expected is not None and expected.strip().lower() != original.sha256:
         message = f"`{path}` is not what was expected: it was changed; read it again"
         raise PackError("changed", message, path=path, sha256=original.sha256)
@@ -153,29 +139,99 @@ def put(
     data: bytes,
     original: Original | None,
     *,
+    mode: int | None = None,
     is_locked: bool = False,
 ) -> None:
     """Replace the content of a file by `data`: write a new file beside it, then rename it.
 
-    `is_locked` tells that the caller holds the lock of the folder.
+    `mode` is that of a file that is made; by default it is that of the umask. `is_locked` tells
+    that the caller holds the lock of the folder.
 
     Raises:
         PackError: it was changed since it was read, or cannot be written.
     """
+    beside = prepare(folder, name, path, data, original.mode if original else mode)
+    put_prepared(folder, beside, (name, path), original, is_locked=is_locked)
+
+
+def prepare(folder: int, name: str, path: str, data: bytes, mode: int | None) -> str:
+    """Write the new content of a file beside it; returns the name of that.
+
+    Raises:
+        PackError: it cannot be written, because the disk is full for instance.
+    """
     check_writing(folder, name)
     beside = f".aish-{os.urandom(8).hex()}.tmp"
     try:
-        _write(folder, beside, data, original)
-        with nullcontext() if is_locked else folder_locks([folder], path):
-            _put_in_place(folder, beside, (name, path), original)
-    except FileExistsError:
-        raise _changed(path) from None
+        _write(folder, beside, data, mode)
     except OSError as error:
-        raise told_of_write(error, path) from None
+        discard(folder, beside)
+        raise map_write_error(error, path) from None
+    return beside
+
+
+def discard(folder: int, beside: str) -> None:
+    """Remove what `prepare` has written."""
+    with suppress(OSError):
+        os.unlink(beside, dir_fd=folder)
+
+
+def put_prepared(
+    folder: int,
+    beside: str,
+    file: tuple[str, str],
+    original: Original | None,
+    *,
+    is_locked: bool = False,
+) -> None:
+    """Put what `prepare` has written in the place of a file, by its name and path; as `put`."""
+    path = file[1]
+    try:
+        with nullcontext() if is_locked else folder_locks([folder], path):
+            _put_in_place(folder, beside, file, original)
+    except FileExistsError:
+        raise _change_error(path) from None
+    except OSError as error:
+        raise map_write_error(error, path) from None
     finally:
-        with suppress(OSError):
-            os.unlink(beside, dir_fd=folder)
+        discard(folder, beside)
     settle(folder)
+
+
+def remove(folder: int, name: str, path: str, original: Original) -> None:
+    """Remove a file.
+
+    Raises:
+        PackError: it was changed since it was read, or cannot be removed.
+    """
+    check_writing(folder, name)
+    beside = f".aish-{os.urandom(8).hex()}.tmp"
+    try:
+        with folder_locks([folder], path):
+            _check_version(folder, name, path, original.version)
+            rename_new(folder, name, folder, beside)
+            _remove_unchanged(folder, beside, (name, path), original)
+    except FileNotFoundError:
+        raise _change_error(path) from None
+    except OSError as error:
+        raise map_write_error(error, path) from None
+    settle(folder)
+
+
+def _remove_unchanged(folder: int, beside: str, file: tuple[str, str], original: Original) -> None:
+    """Remove a file that has another name already, or give it its name again."""
+    name, path = file
+    problem: Exception = _change_error(path)
+    if _is_unchanged(folder, beside, original):
+        try:
+            os.unlink(beside, dir_fd=folder)
+        except OSError as error:
+            problem = error
+        else:
+            return
+    with suppress(OSError):
+        rename_new(folder, beside, folder, name)
+    raise problem
 
 
 def settle(folder: int) -> None:
@@ -184,22 +240,21 @@ def settle(folder: int) -> None:
         os.fsync(folder)
 
 
-def told_of_write(error: OSError, path: str) -> PackError:
-    """The error for the model after a write that failed."""
+def map_write_error(error: OSError, path: str) -> PackError:
     why = (error.strerror or os.strerror(error.errno or 0)).lower()
     return PackError("unwritable", f"`{path}` cannot be written: {why}", path=path)
 
 
-def _write(folder: int, beside: str, data: bytes, original: Original | None) -> None:
+def _write(folder: int, beside: str, data: bytes, mode: int | None) -> None:
     # A new file gets the mode of the umask; a replacement is private until it is complete.
-    descriptor = os.open(beside, _NEW, _PRIVATE if original else _ORDINARY, dir_fd=folder)
+    descriptor = os.open(beside, _NEW, _ORDINARY if mode is None else _PRIVATE, dir_fd=folder)
     try:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
-        if original:
+        if mode is not None:
             # Without set-uid and set-gid: new content must not inherit another user's rights.
-            os.fchmod(descriptor, original.mode & 0o777)
+            os.fchmod(descriptor, mode & 0o777)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -212,12 +267,12 @@ def _put_in_place(
     if original is None:
         rename_new(folder, beside, folder, name)
         return
-    _check_stand(folder, name, path, original.stand)
+    _check_version(folder, name, path, original.version)
     try:
         new = os.stat(beside, dir_fd=folder, follow_symlinks=False)
         _rename(folder, beside, folder, name, _EXCHANGE)
     except FileNotFoundError:
-        raise _changed(path) from None
+        raise _change_error(path) from None
     except OSError as error:
         if error.errno not in _UNKNOWN:
             raise
@@ -232,25 +287,19 @@ def _put_in_place(
         new = os.stat(beside, dir_fd=folder, follow_symlinks=False)
         _rename(folder, beside, folder, name, _EXCHANGE)
         if os.path.samestat(ours, os.stat(beside, dir_fd=folder, follow_symlinks=False)):
-            raise _changed(path)
+            raise _change_error(path)
         # Replaced once more meanwhile: the newest one stays.
 
 
 def _is_unchanged(folder: int, name: str, original: Original) -> bool:
-    """Whether a file that was renamed is the one that was read, with the same content."""
+    """Return true if a renamed file is the one that was read, with the same content."""
     try:
         descriptor = os.open(name, _OLD, dir_fd=folder)
     except OSError:
         return False
     try:
         status = os.fstat(descriptor)
-        stand = original.stand
-        if (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) != (
-            stand.device,
-            stand.inode,
-            stand.size,
-            stand.modified,
-        ):
+        if _version(status)[:-1] != original.version[:-1]:
             return False
         # Times are coarse: a file that was just written may have been written twice.
         return _read(descriptor, status.st_size, name) == original.content
@@ -258,24 +307,23 @@ def _is_unchanged(folder: int, name: str, original: Original) -> bool:
         os.close(descriptor)
 
 
-def _check_stand(folder: int, name: str, path: str, stand: Stand) -> None:
+def _check_version(folder: int, name: str, path: str, version: FileVersion) -> None:
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        raise _changed(path) from None
-    if _stand(status) != stand:
-        raise _changed(path)
+        raise _change_error(path) from None
+    if _version(status) != version:
+        raise _change_error(path)
 
 
-def _changed(path: str) -> PackError:
+def _change_error(path: str) -> PackError:
     message = f"`{path}` was changed by somebody else meanwhile; read it again"
     return PackError("changed", message, path=path)
 
 
-def _stand(status: os.stat_result) -> Stand:
-    return Stand(
-        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    )
+def _version(status: os.stat_result) -> FileVersion:
+    device, inode, size = status.st_dev, status.st_ino, status.st_size
+    return device, inode, size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _read(descriptor: int, size: int, path: str) -> bytes:
@@ -291,9 +339,9 @@ def _read(descriptor: int, size: int, path: str) -> bytes:
     return b"".join(pieces)
 
 
-def _told_of_old(error: OSError, path: str) -> PackError:
+def _map_open_error(error: OSError, path: str) -> PackError:
     if error.errno == errno.ELOOP:
         return PackError("not_a_file", f"`{path}` is a link; links are left alone", path=path)
     if error.errno == errno.ENXIO:
         return PackError("not_a_file", f"`{path}` is not a regular file", path=path)
-    return told_of_write(error, path)
+    return map_write_error(error, path)

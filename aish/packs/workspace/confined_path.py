@@ -1,7 +1,7 @@
-"""The only way from a path written by a model to an open file (K4, K5).
+"""The only way from a path written by a model to an open file.
 
 A path is opened once, below the descriptor of the root, and the result is checked by its
-descriptor: at no time can another process replace it. Where Linux has `openat2` (5.6), the kernel
+descriptor: at no time can another process replace it. Where Linux has `openat2`, the kernel
 resolves the path; Python does not offer that call.
 """
 
@@ -25,12 +25,16 @@ _NUMBER = 437
 _NO_MAGICLINKS = 0x02
 _NO_SYMLINKS = 0x04
 _BENEATH = 0x08
+_CACHED = 0x20
+"""Since Linux 5.12: refuse a path that would have to be looked up on a disk."""
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+"""Zero where Python was built with a C library that does not have it, such as glibc before 2.27."""
 _TRIES = 64
 
 
 @cache
 def is_available() -> bool:
-    """Whether the kernel has the call and allows it (old sandboxes answer `EPERM`)."""
+    """Return true if the kernel allows the call (old sandboxes answer `EPERM`)."""
     try:
         os.close(_call(-100, b".", _how(os.O_PATH | os.O_CLOEXEC, 0)))
     except OSError:
@@ -63,13 +67,13 @@ def _how(flags: int, resolve: int) -> bytes:
 
 
 def _call(folder: int, path: bytes, how: bytes) -> int:
-    found = _system_call()(_NUMBER, folder, path, how, len(how))
-    if found < 0:
+    result = _system_call()(_NUMBER, folder, path, how, len(how))
+    if result < 0:
         import ctypes
 
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), os.fsdecode(path))
-    return found
+    return result
 
 
 @cache
@@ -131,28 +135,27 @@ def writable(path: str, deny_names: tuple[str, ...] = ()) -> tuple[str, ...]:
     if len(segments) > DEEPEST_PATH:
         raise PackError("bad_path", f"the path has more than {DEEPEST_PATH} folders in it")
     if is_protected(segments, deny_names):
-        raise protected(path)
+        raise protection_error(path)
     return segments
 
 
-def protected(path: str) -> PackError:
-    """The same answer for everything that no tool changes, whether it exists or not."""
+def protection_error(path: str) -> PackError:
+    """The error for paths that no tool changes, whether they exist or not."""
     message = f"`{path}` is protected: no tool of ours writes, moves or removes it"
     return PackError("protected", message, path=path)
 
 
-def shown(where: Where) -> str:
-    """A path as text."""
+def path_text(where: Where) -> str:
     return where if isinstance(where, str) else "/".join(where)
 
 
 def not_found(path: str) -> PackError:
-    """The same answer for missing and for hidden paths."""
+    """The error for missing and for hidden paths."""
     message = f"there is no `{path}` here, or it may not be read; dir_list shows what there is"
     return PackError("not_found", message, path=path)
 
 
-def checked_root(root: Path, *, allow_broad_root: bool) -> Path:
+def resolve_root(root: Path, *, allow_broad_root: bool) -> Path:
     """A folder that may be a root, resolved.
 
     Raises:
@@ -192,7 +195,7 @@ class Folder:
         self._kernel = kernel and is_available()
 
     def is_at(self, path: Path) -> bool:
-        """Whether this folder is the one at a path: not removed, moved or replaced since."""
+        """Return true if this folder is at a path: not removed, moved or replaced since."""
         try:
             return os.path.samestat(os.fstat(self._root), path.stat())
         except PermissionError:
@@ -207,7 +210,7 @@ class Folder:
             self._root = -1
 
     def hides(self, segments: tuple[str, ...]) -> bool:
-        """Whether a path, given by its segments, must not be seen."""
+        """Return true if a path, by its segments, is hidden."""
         return is_denied(segments or (".",), self.deny_names)
 
     @contextmanager
@@ -217,23 +220,52 @@ class Folder:
         Raises:
             PackError: it does not exist, is hidden, not regular, or cannot be read.
         """
-        with self._opened(where, _READ, links=links) as descriptor:
-            path, mode = shown(where), os.fstat(descriptor).st_mode
+        with self._open_path(where, _READ, links=links) as descriptor:
+            path, mode = path_text(where), os.fstat(descriptor).st_mode
             if stat.S_ISDIR(mode):
                 raise PackError("not_a_file", f"`{path}` is a folder; dir_list shows what is in it")
             if not stat.S_ISREG(mode):
                 raise PackError("not_a_file", f"`{path}` is not a regular file")
             yield descriptor
 
+    def file_at_once(self, path: str, most: int) -> bytes | None:
+        """All of a file of at most `most` bytes that the kernel has in memory.
+
+        `None` where that is not so, where a link is on the way, and for what `file` refuses.
+
+        Raises:
+            PackError: the path is not valid.
+        """
+        segments = segments_of(path)
+        if not (self._kernel and _NOWAIT) or self.hides(segments):
+            return None
+        how = _how(_READ, _BENEATH | _NO_SYMLINKS | _CACHED)
+        try:
+            descriptor = _call(self._root, os.fsencode("/".join(segments) or "."), how)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                return None
+            # A byte more, to see the end of the file.
+            data = bytearray(status.st_size + 1)
+            size = os.preadv(descriptor, [data], 0, _NOWAIT)
+            return bytes(data[:size]) if size == status.st_size else None
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
     @contextmanager
     def folder(self, where: Where, *, links: bool = True) -> Generator[int, None, None]:
         """The descriptor of a folder, for listing; `links` and `PackError` as with `file`."""
         with ExitStack() as opened:
             try:
-                descriptor = opened.enter_context(self._opened(where, _FOLDER, links=links))
+                descriptor = opened.enter_context(self._open_path(where, _FOLDER, links=links))
             except PackError as error:
                 if error.code == "not_found" and self.kind(where) is not None:
-                    path = shown(where)
+                    path = path_text(where)
                     message = f"`{path}` is not a folder; file_read reads files"
                     raise PackError("not_a_folder", message, path=path) from None
                 raise
@@ -242,7 +274,7 @@ class Folder:
     def kind(self, where: Where) -> str | None:
         """`file`, `folder` or `other`, or `None` if nothing is visible there."""
         try:
-            with self._opened(where, os.O_PATH | os.O_CLOEXEC) as descriptor:
+            with self._open_path(where, os.O_PATH | os.O_CLOEXEC) as descriptor:
                 mode = os.fstat(descriptor).st_mode
         except PackError as error:
             if error.code == "not_found":
@@ -275,7 +307,7 @@ class Folder:
             # Not even within the root: a link must not lead to a protected path.
             descriptor = self._walk(tuple(above), _FOLDER)
         except OSError as error:
-            raise _told_of_folder(error, "/".join(above)) from None
+            raise _map_folder_error(error, "/".join(above)) from None
         try:
             yield descriptor, name
         finally:
@@ -285,22 +317,23 @@ class Folder:
         """Make a folder and its missing parents; returns the paths of the new ones.
 
         Raises:
-            PackError: the path is protected, or a part of it is a link or not a folder.
+            PackError: one cannot be made, and none is.
         """
         segments = writable(path, self.deny_names)
-        made: list[str] = []
+        folders: list[str] = []
         here = os.dup(self._root)
         try:
             for count, segment in enumerate(segments, 1):
-                below, is_new = _entered(here, segment)
+                below, is_new = _enter_folder(here, segment)
                 os.close(here)
                 here = below
-                made.extend(["/".join(segments[:count])] if is_new else [])
+                folders.extend(["/".join(segments[:count])] if is_new else [])
         except OSError as error:
-            raise _told_of_folder(error, path) from None
+            self.remove_folders(tuple(folders))
+            raise _map_folder_error(error, path) from None
         finally:
             os.close(here)
-        return tuple(made)
+        return tuple(folders)
 
     def remove_folders(self, paths: tuple[str, ...]) -> None:
         """Remove folders that `make_folders` has made, the last one first, if they are empty."""
@@ -309,10 +342,10 @@ class Folder:
                 os.rmdir(name, dir_fd=folder)
 
     @contextmanager
-    def _opened(
+    def _open_path(
         self, where: Where, flags: int, *, links: bool = True
     ) -> Generator[int, None, None]:
-        path = shown(where)
+        path = path_text(where)
         segments = segments_of(where) if isinstance(where, str) else where
         if self.hides(segments):
             raise not_found(path)
@@ -322,7 +355,7 @@ class Folder:
             if not links and error.errno == errno.ELOOP:
                 message = f"`{path}` is a link, or is behind one, and no link is followed here"
                 raise PackError("outside", message, path=path) from None
-            raise _told(error, path) from None
+            raise _map_open_error(error, path) from None
         try:
             yield descriptor
         finally:
@@ -370,7 +403,7 @@ class Folder:
         return descriptor
 
 
-def _entered(folder: int, name: str) -> tuple[int, bool]:
+def _enter_folder(folder: int, name: str) -> tuple[int, bool]:
     """The descriptor of a folder in another one, and whether it was created."""
     is_new = False
     with suppress(FileExistsError):
@@ -379,7 +412,7 @@ def _entered(folder: int, name: str) -> tuple[int, bool]:
     return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder), is_new
 
 
-def _told_of_folder(error: OSError, folder: str) -> PackError:
+def _map_folder_error(error: OSError, folder: str) -> PackError:
     """The error for the model if the folder to write in cannot be opened or created."""
     if error.errno in {errno.ENOTDIR, errno.ELOOP}:
         message = f"`{folder}` is a link or no folder, and nothing is written through links"
@@ -391,7 +424,7 @@ def _told_of_folder(error: OSError, folder: str) -> PackError:
     return PackError("unwritable", f"`{folder}` cannot be opened: {why}", path=folder)
 
 
-def _told(error: OSError, path: str) -> PackError:
+def _map_open_error(error: OSError, path: str) -> PackError:
     """The error for the model after an `OSError`; never contains a path outside the root."""
     if error.errno in _WAY_OUT:
         return PackError("outside", f"`{path}` leads out of the root folder by a link", path=path)

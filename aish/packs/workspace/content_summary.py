@@ -1,4 +1,4 @@
-"""Summaries of Python, TOML, YAML, JSON and Markdown (K25).
+"""Summaries of Python, TOML, YAML, JSON and Markdown.
 
 Runs in the child that parses untrusted input, and imports a parser only for what it parses. Nothing
 is constructed of YAML: its keys are read off the events, so that no alias is followed.
@@ -25,11 +25,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 def python_summary(source: bytes) -> str:
     """Imports, classes, functions and constants."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             module = ast.parse(source)
     except SyntaxError as error:
-        return f"not valid Python: line {error.lineno}: {_shown(error.msg)}"
+        return f"not valid Python: line {error.lineno}: {_clip_name(error.msg)}"
     except (ValueError, RecursionError, MemoryError):
         return "not valid Python, or nested too deeply"
     imports: dict[str, None] = {}
@@ -38,7 +37,7 @@ def python_summary(source: bytes) -> str:
     for node in _statements(module):
         match node:
             case ast.Import():
-                imports |= dict.fromkeys(one.name for one in node.names)
+                imports |= dict.fromkeys(alias.name for alias in node.names)
             case ast.ImportFrom():
                 imports["." * node.level + (node.module or "")] = None
             case ast.ClassDef():
@@ -47,10 +46,10 @@ def python_summary(source: bytes) -> str:
                 rows.append(f"{_function(node)}, lines {node.lineno}-{node.end_lineno}")
             case ast.Assign() | ast.AnnAssign():
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names = [one.id for one in targets if isinstance(one, ast.Name)]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
                 constants |= dict.fromkeys(name for name in names if name.isupper())
-    head = [f"imports: {_listed(imports)}"] if imports else []
-    tail = [f"constants: {_listed(constants)}"] if constants else []
+    head = [f"imports: {_join_names(imports)}"] if imports else []
+    tail = [f"constants: {_join_names(constants)}"] if constants else []
     return _rows([*head, *tail, *rows])
 
 
@@ -76,22 +75,22 @@ def _class_row(node: ast.ClassDef) -> str:
         one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     head = f"class {node.name}({bases})" if bases else f"class {node.name}"
-    told = f": {_listed(methods)}" if methods else ""
-    return f"{head}, lines {node.lineno}-{node.end_lineno}{told}"
+    suffix = f": {_join_names(methods)}" if methods else ""
+    return f"{head}, lines {node.lineno}-{node.end_lineno}{suffix}"
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     kind = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-    given = node.args
-    names = [one.arg for one in (*given.posonlyargs, *given.args)]
-    if given.vararg is not None:
-        names.append(f"*{given.vararg.arg}")
-    elif given.kwonlyargs:
+    arguments = node.args
+    names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+    if arguments.vararg is not None:
+        names.append(f"*{arguments.vararg.arg}")
+    elif arguments.kwonlyargs:
         names.append("*")
-    names += [one.arg for one in given.kwonlyargs]
-    if given.kwarg is not None:
-        names.append(f"**{given.kwarg.arg}")
-    return f"{kind} {node.name}({_listed(names)})"
+    names += [argument.arg for argument in arguments.kwonlyargs]
+    if arguments.kwarg is not None:
+        names.append(f"**{arguments.kwarg.arg}")
+    return f"{kind} {node.name}({_join_names(names)})"
 
 
 def _source_of(base: ast.expr) -> str:
@@ -111,7 +110,7 @@ def toml_summary(source: bytes) -> str:
     try:
         data = tomllib.loads(source.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        return f"not valid TOML: {_shown(str(error))}"
+        return f"not valid TOML: {_clip_name(str(error))}"
     return _rows(_keys(data))
 
 
@@ -122,7 +121,7 @@ def json_summary(source: bytes) -> str:
     try:
         data = json.loads(source.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        return f"not valid JSON: {_shown(str(error))}"
+        return f"not valid JSON: {_clip_name(str(error))}"
     return _rows(_keys(data))
 
 
@@ -144,7 +143,7 @@ def _keys(data: object) -> Iterator[str]:
     """A row for each key of the first level, with those below it."""
     if isinstance(data, Mapping):
         for name, value in data.items():
-            yield f"{_shown(str(name))}{_below(value)}"
+            yield f"{_clip_name(str(name))}{_below(value)}"
     elif isinstance(data, list):
         yield f"a list of {len(data):,}{_below(data[0] if data else None)}"
     else:
@@ -153,14 +152,14 @@ def _keys(data: object) -> Iterator[str]:
 
 def _below(value: object) -> str:
     if isinstance(value, Mapping):
-        return f": {_listed(str(name) for name in value)}"
+        return f": {_join_names(str(name) for name in value)}"
     if isinstance(value, list):
-        told = f" (list of {len(value):,})"
+        suffix = f" (list of {len(value):,})"
         names: dict[str, None] = {}
-        for one in value[:_MOST_NAMES]:
-            if isinstance(one, Mapping):
-                names |= dict.fromkeys(str(name) for name in one)
-        return f"{told}: {_listed(names)}" if names else told
+        for item in value[:_MOST_NAMES]:
+            if isinstance(item, Mapping):
+                names |= dict.fromkeys(str(name) for name in item)
+        return f"{suffix}: {_join_names(names)}" if names else suffix
     return ""
 
 
@@ -178,11 +177,10 @@ def yaml_summary(source: bytes) -> str:
             return f"not valid YAML: {_TOO_DEEP}"
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f"line {mark.line + 1}: "
-        return f"not valid YAML: {where}{_shown(problem)}"
+        return f"not valid YAML: {where}{_clip_name(problem)}"
 
 
 def _yaml_rows(events: Iterable[Any]) -> Iterator[str]:
-    """The rows of each document."""
     import yaml
 
     keys = _YamlKeys()
@@ -225,7 +223,6 @@ class _YamlKeys:
         self._open.append(True if is_mapping else None)
 
     def end(self) -> None:
-        """The innermost one ends."""
         self._mappings -= self._open.pop() is not None
 
     def value(self, text: str) -> None:
@@ -241,9 +238,8 @@ class _YamlKeys:
         self._open[-1] = not self._open[-1]
 
     def rows(self) -> list[str]:
-        """A row for each key."""
         return [
-            f"{_shown(name)}: {_listed(below)}" if below else _shown(name)
+            f"{_clip_name(name)}: {_join_names(below)}" if below else _clip_name(name)
             for name, below in self._keys.items()
         ]
 
@@ -285,37 +281,36 @@ def markdown_summary(source: bytes) -> str:
 
 
 def _heading(number: int, level: int, title: str) -> str:
-    return f"line {number}: {'#' * level} {_shown(title.strip())}"
+    return f"line {number}: {'#' * level} {_clip_name(title.strip())}"
 
 
-def _shown(text: str) -> str:
+def _clip_name(text: str) -> str:
     """A name on one line, and not too long."""
     clean = _CONTROL.sub(" ", text[: 2 * _LONGEST]).strip()
     return clean if len(clean) <= _LONGEST else clean[:_LONGEST] + "…"
 
 
-def _listed(names: Iterable[str]) -> str:
-    """The first names of several."""
-    shown: list[str] = []
+def _join_names(names: Iterable[str]) -> str:
+    parts: list[str] = []
     size = more = 0
     for name in names:
         size += min(len(name), _LONGEST) + 2
-        if len(shown) < _MOST_NAMES and (size <= 2 * _LONGEST or not shown):
-            shown.append(_shown(name))
+        if len(parts) < _MOST_NAMES and (size <= 2 * _LONGEST or not parts):
+            parts.append(_clip_name(name))
         else:
             more += 1
-    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+    return ", ".join(parts) + (f" and {more:,} more" if more else "")
 
 
 def _rows(rows: Iterable[str]) -> str:
-    shown: list[str] = []
+    lines: list[str] = []
     more = 0
     for row in rows:
-        if len(shown) < _MOST_ROWS:
-            shown.append(row)
+        if len(lines) < _MOST_ROWS:
+            lines.append(row)
         else:
             more += 1
     # Documents end with a separator.
-    if shown and shown[-1] == "---":
-        shown.pop()
-    return "\n".join([*shown, f"… {more:,} more"] if more else shown)
+    if lines and lines[-1] == "---":
+        lines.pop()
+    return "\n".join([*lines, f"… {more:,} more"] if more else lines)

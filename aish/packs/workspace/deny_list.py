@@ -1,4 +1,4 @@
-"""Files that no built-in tool shows, whatever the rules say (K5): one list, one check."""
+"""Files that no built-in tool shows, whatever the rules say: one list, one check."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -40,7 +40,7 @@ _MOST_NAMES = 4096
 
 
 def is_denied(segments: Sequence[str], more: tuple[str, ...] = ()) -> bool:
-    """Whether a path, given by its segments below the root, must not be seen.
+    """Return true if a path, by segments below the root, must not be seen.
 
     Case and Unicode forms are ignored, because file systems differ in them. `more` are further
     globs of names.
@@ -51,7 +51,7 @@ def is_denied(segments: Sequence[str], more: tuple[str, ...] = ()) -> bool:
 
 
 def may_have_denied(names: Sequence[str], more: tuple[str, ...] = ()) -> bool:
-    """Whether one of many names may be a denied one: nearly always not, and quickly seen."""
+    """Return true if any of many names may be denied: rarely so, and quickly seen."""
     if more:
         return True
     joined = "\n" + "\n".join(names).lower() + "\n"
@@ -60,24 +60,24 @@ def may_have_denied(names: Sequence[str], more: tuple[str, ...] = ()) -> bool:
 
 @lru_cache(_MOST_NAMES)
 def is_denied_name(name: str, more: tuple[str, ...] = ()) -> bool:
-    """Whether a file or folder of this name must not be seen, wherever it is."""
+    """Return true if a file or folder of this name must not be seen anywhere."""
     plain = comparable_name(name)
     return any(matches_word(glob, plain) for glob in (*ANYWHERE, *map(comparable_name, more)))
 
 
 def is_denied_in_git(name: str) -> bool:
-    """Whether a file of this name must not be seen anywhere below a git folder."""
+    """Return true if a file of this name must not be seen below a git folder."""
     plain = comparable_name(name)
     return any(matches_word(glob, plain) for glob in IN_GIT)
 
 
 def is_git(folders: Sequence[str]) -> bool:
-    """Whether a path of folders leads into a git folder."""
+    """Return true if folders lead into a git folder."""
     return any(comparable_name(segment).endswith(".git") for segment in folders)
 
 
 def is_protected(segments: Sequence[str], more: tuple[str, ...] = ()) -> bool:
-    """Whether a path must not be written, moved or removed: denied files, those of git and ours."""
+    """Return true if a path must not be written, moved or removed: denied, of git, or ours."""
     return (
         is_denied(segments, more)
         or is_git(segments)

@@ -1,4 +1,4 @@
-"""What is in a file, in a few lines (K25): the part of `file_summary` that depends on its language.
+"""A summary of a file, in a few lines: the part of `file_summary` that depends on languages.
 
 The file is parsed in the child process, by `content_summary`, or by the pack `c` where its parser
 is installed; this module chooses.
@@ -11,7 +11,7 @@ from aish.packs.catalogue import PACKS
 from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import LARGEST_SOURCE, ParseWorker
-from aish.packs.workspace.file_text import decoded
+from aish.packs.workspace.file_text import decode_text
 
 _MODULE = "aish.packs.workspace.content_summary"
 _C = "aish.packs.c.c_symbols:summary"
@@ -27,11 +27,7 @@ _GRAMMARS = {"c": "either", "cpp": "cpp"}
 
 
 async def summary_of(
-    worker: ParseWorker,
-    path: str,
-    language: str,
-    content: bytes | None,
-    macros: Sequence[str] = (),
+    worker: ParseWorker, path: str, language: str, content: bytes | None, macros: Sequence[str] = ()
 ) -> str:
     """The summary of a file as lines; empty if there is none for its language.
 
@@ -45,9 +41,6 @@ async def summary_of(
         language: Its identifier in the table of languages.
         content: The bytes of the file; `None` if it is too large to be read whole.
         macros: Words that the parser of C may ignore.
-
-    Raises:
-        PackError: parsing it took too much time or memory (`too_slow`).
     """
     if language not in _CALLS and not (language in _GRAMMARS and is_installed(*PACKS["c"].needs)):
         return ""
@@ -57,7 +50,7 @@ async def summary_of(
         # Its encoding is a part of the language.
         return str(await worker.run(_CALLS[language], content))
     try:
-        text, _ = decoded(content, path)
+        text, _ = decode_text(content, path)
     except PackError:
         return "none, because it is not text"
     # Text of other encodings may be longer in UTF-8.

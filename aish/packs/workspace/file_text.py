@@ -1,4 +1,4 @@
-"""Reads a text file by its descriptor (K4, K6, K7): lines in bounded memory and time, or all.
+"""Reads a text file by its descriptor: lines in bounded memory and time, or all.
 
 It is written in the encoding, byte-order mark and line ends that it had.
 """
@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from aish.core.frozen import frozen, slotted
 from aish.core.patterns import lazy_pattern
+from aish.packs.byte_order_marks import byte_order_mark
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import TEXT_LIMIT, head_that_fits
 
@@ -21,12 +22,6 @@ WHOLE_LIMIT = 8 * 1024 * 1024
 
 _PIECE = 64 * 1024
 _SNIFFED = 8192
-_BOMS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _PYTHON = (".py", ".pyi", ".pyw")
 _COOKIE = lazy_pattern(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _COOKIE_LIMIT = 400
@@ -50,16 +45,15 @@ class Content:
 
     @property
     def start(self) -> bytes:
-        """Its first bytes."""
         here = self.stream.tell()
         self.stream.seek(0)
-        found = self.stream.read(_SNIFFED)
+        head = self.stream.read(_SNIFFED)
         self.stream.seek(here)
-        return found
+        return head
 
 
 IMAGE_LIMIT = 5 * 1024 * 1024
-"""Bytes of an image in a result (K14)."""
+"""Bytes of an image in a result."""
 _IMAGES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -76,11 +70,7 @@ def image_type(start: bytes) -> str | None:
 
 
 def content_of(descriptor: int, path: str) -> Content:
-    """The content of an open file; the caller closes its stream.
-
-    Raises:
-        PackError: it is too large to be read at all.
-    """
+    """The content of an open file; the caller closes its stream."""
     size = os.fstat(descriptor).st_size
     if size > SCAN_LIMIT:
         message = f"`{path}` has {size:,} bytes; {SCAN_LIMIT:,} are the most that are read"
@@ -112,15 +102,11 @@ class Lines:
 
 
 def read_lines(content: Content, path: str, first: int, last: int | None) -> Lines:
-    """The lines `first` to `last`, both counted from 1 and included.
-
-    Raises:
-        PackError: the file is binary, or has no such lines.
-    """
+    """The lines `first` to `last`, both counted from 1 and included."""
     stream, encoding = text_stream(content, path)
     with stream:
-        kept, reached = _kept(stream, first, last)
-        total = reached + _rest(stream, kept.tail)
+        piece, reached = _read_lines(stream, first, last)
+        total = reached + _rest(stream, piece.tail)
         known = stream.tell() < SCAN_LIMIT
     if first > max(total, 1):
         raise PackError(
@@ -128,31 +114,29 @@ def read_lines(content: Content, path: str, first: int, last: int | None) -> Lin
             f"`{path}` has {total} lines; there is no line {first}",
             total_lines=total,
         )
-    text, exact = _decoded(kept.content)
+    text, exact = _decode_range(piece.content)
     if not exact:
         encoding = "utf-8 with bytes that are not text"
-    shown, cut, inside = _fitting(text, cut=kept.cut)
-    count = shown.count("\n") + (not shown.endswith("\n") and bool(shown))
-    return Lines(shown, first, first + count - 1, total if known else None, encoding, cut, inside)
+    excerpt, cut, inside = _cut_to_fit(text, cut=piece.cut)
+    count = excerpt.count("\n") + (not excerpt.endswith("\n") and bool(excerpt))
+    return Lines(excerpt, first, first + count - 1, total if known else None, encoding, cut, inside)
 
 
 def text_stream(content: Content, path: str) -> tuple[BinaryIO, str]:
-    """The file as UTF-8 bytes without a byte-order mark, and its encoding.
-
-    Raises:
-        PackError: it is binary, or too large to be converted to UTF-8.
-    """
+    """The file as UTF-8 bytes without a byte-order mark, and its encoding."""
     start = content.start
-    marked = next((name for bom, name in _BOMS if start.startswith(bom)), None)
-    if marked and content.whole is not None:
-        text = content.whole.decode(marked, "replace")
-        return io.BytesIO(text.encode("utf-8", "replace")), marked
-    if marked or b"\0" in start:
+    mark, marked = byte_order_mark(start)
+    is_wide = marked not in {"", "utf-8"}
+    if is_wide and content.whole is not None:
+        text = content.whole[len(mark) :].decode(marked, "replace")
+        # Which order the bytes have is told to nobody.
+        return io.BytesIO(text.encode("utf-8", "replace")), marked.rpartition("-")[0]
+    if is_wide or b"\0" in start:
         content.stream.close()
         message = f"`{path}` is not text ({content.size:,} bytes)"
         raise PackError("binary", message, size=content.size)
-    if start.startswith(codecs.BOM_UTF8):
-        content.stream.read(len(codecs.BOM_UTF8))
+    if mark:
+        content.stream.read(len(mark))
         return content.stream, "utf-8-sig"
     if content.whole is not None and (codec := cookie_codec(content.whole, path)):
         return io.BytesIO(content.whole.decode(codec).encode()), codec
@@ -161,13 +145,13 @@ def text_stream(content: Content, path: str) -> tuple[BinaryIO, str]:
 
 def utf8_content(data: bytes, path: str) -> bytes | None:
     """All bytes of a file as UTF-8 without a byte-order mark; `None` if it is not text."""
-    marked = next((name for bom, name in _BOMS if data.startswith(bom)), None)
-    if marked:
-        return data.decode(marked, "replace").encode("utf-8", "replace")
+    mark, marked = byte_order_mark(data)
+    if mark and marked != "utf-8":
+        return data[len(mark) :].decode(marked, "replace").encode("utf-8", "replace")
     if b"\0" in data[:_SNIFFED]:
         return None
-    if data.startswith(codecs.BOM_UTF8):
-        return data[len(codecs.BOM_UTF8) :]
+    if mark:
+        return data[len(mark) :]
     codec = cookie_codec(data, path)
     return data.decode(codec).encode() if codec else data
 
@@ -181,13 +165,13 @@ def cookie_codec(data: bytes, path: str) -> str | None:
         return None
     for row in data[:_COOKIE_LIMIT].split(b"\n", 2)[:2]:
         if cookie := _COOKIE.match(row):
-            return _checked_codec(cookie[1].decode("ascii"), data)
+            return _lossless_codec(cookie[1].decode("ascii"), data)
         if row.strip() and not row.lstrip().startswith(b"#"):
             break
     return None
 
 
-def _checked_codec(name: str, data: bytes) -> str | None:
+def _lossless_codec(name: str, data: bytes) -> str | None:
     try:
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -208,7 +192,7 @@ class _Kept:
     tail: bytes
 
 
-def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
+def _read_lines(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
     """The bytes of a range of lines, and the number of line ends before its end."""
     pieces: list[bytes] = []
     size = ends = 0
@@ -235,7 +219,7 @@ def _rest(stream: BinaryIO, tail: bytes) -> int:
     return ends + (tail not in {b"", b"\n"})
 
 
-def _decoded(content: bytes) -> tuple[str, bool]:
+def _decode_range(content: bytes) -> tuple[str, bool]:
     """The text, and whether all of it was valid UTF-8."""
     try:
         return content.decode("utf-8"), True
@@ -245,22 +229,13 @@ def _decoded(content: bytes) -> tuple[str, bool]:
         return content.decode("utf-8", "ignore" if exact else "replace"), exact
 
 
-def _fitting(text: str, *, cut: bool) -> tuple[str, bool, bool]:
+def _cut_to_fit(text: str, *, cut: bool) -> tuple[str, bool, bool]:
     """As much as fits, to a line end if possible; whether it was cut, and inside a line."""
     head = head_that_fits(text)
     if len(head) == len(text):
         return text, cut, cut and not text.endswith("\n")
     whole = head.rfind("\n") + 1
     return (head[:whole], True, False) if whole else (head, True, True)
-
-
-_CODECS_BY_BOM = (
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-    (codecs.BOM_UTF8, "utf-8"),
-)
 
 
 @frozen
@@ -283,7 +258,7 @@ class Spelling:
 PLAIN = Spelling()
 
 
-def decoded(data: bytes, path: str) -> tuple[str, Spelling]:
+def decode_text(data: bytes, path: str) -> tuple[str, Spelling]:
     """The text, with plain line ends if all of them are CRLF, and its encoding.
 
     Bytes that are not valid UTF-8 become lone surrogates, which become the same bytes again.
@@ -291,9 +266,8 @@ def decoded(data: bytes, path: str) -> tuple[str, Spelling]:
     Raises:
         PackError: the file is binary.
     """
-    bom, codec = next(((b, c) for b, c in _CODECS_BY_BOM if data.startswith(b)), (b"", "utf-8"))
-    if not bom:
-        codec = cookie_codec(data, path) or codec
+    bom, codec = byte_order_mark(data)
+    codec = codec or cookie_codec(data, path) or "utf-8"
     try:
         text = data[len(bom) :].decode(codec, _errors(bom, codec))
     except UnicodeDecodeError:
@@ -307,43 +281,33 @@ def decoded(data: bytes, path: str) -> tuple[str, Spelling]:
 
 
 def plain_text(text: str, name: str) -> str:
-    """Text written by a model, checked for use in a file.
-
-    Raises:
-        PackError: it contains lone surrogates or NUL characters.
-    """
+    """Text written by a model, checked for use in a file."""
     if "\0" in text or _has_surrogates(text):
         raise PackError("bad_arguments", f"`{name}` has characters in it that no text file has")
     return text
 
 
 def in_lines_of(spelling: Spelling, text: str, before: str) -> str:
-    """Text written by a model, with the line ends of the `decoded` text."""
+    """Text written by a model, with the line ends of the decoded text."""
     # One character is found far faster than two.
     if spelling.crlf or ("\n" in before and ("\r" not in before or "\r\n" not in before)):
         return text.replace("\r\n", "\n")
     return text
 
 
-def encoded(text: str, spelling: Spelling) -> bytes:
-    """The bytes of a text."""
+def encode_text(text: str, spelling: Spelling) -> bytes:
     if spelling.crlf:
         text = text.replace("\n", "\r\n")
     return spelling.bom + text.encode(spelling.codec, _errors(spelling.bom, spelling.codec))
 
 
 def _errors(bom: bytes, codec: str) -> str:
-    """How bytes are kept that no character has: only UTF-8 without a mark is a guess."""
+    """The handler of bytes that no character has: only UTF-8 without a mark is a guess."""
     return "strict" if bom or codec != "utf-8" else "surrogateescape"
 
 
 def check_fits(spelling: Spelling, text: str, path: str) -> None:
-    """Check that new text can be encoded like the rest of the file.
-
-    Raises:
-        PackError: the encoding of the file is unknown and the text is not ASCII, or it has
-            characters that the encoding does not have.
-    """
+    """Check that new text can be encoded like the rest of the file."""
     try:
         text.encode(spelling.codec)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Files found by a glob, and a folder as an indented tree (K23, K24)."""
+"""Files found by a glob, and a folder as an indented tree."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from itertools import chain
 
 from aish.core.frozen import frozen, slotted
 from aish.packs.workspace.confined_path import segments_of
-from aish.packs.workspace.folder_walk import DEEPEST, Content, Kind, Place, Walk, shown_name
+from aish.packs.workspace.folder_walk import DEEPEST, Content, Kind, Place, Walk, format_name
 from aish.packs.workspace.path_glob import States, path_glob
 
 MOST_SHOWN = 100
@@ -20,7 +20,7 @@ def find_files(walk: Walk, path: str, glob: str) -> Iterator[str]:
     The glob is relative to the folder or to the root. Links count by their own names.
     """
     compiled = path_glob(glob)
-    states = compiled.start | compiled.reached(segments_of(path))
+    states = compiled.start | compiled.enter_all(segments_of(path))
     waiting: list[tuple[Place, States]] = [(walk.begin(path), states)]
     while waiting:
         place, states = waiting.pop()
@@ -35,8 +35,8 @@ def find_files(walk: Walk, path: str, glob: str) -> Iterator[str]:
         if len(place.segments) < DEEPEST:
             waiting.extend(
                 (content.place.below(name), reached)
-                for name in content.entered(ignored=walk.ignored)
-                if (reached := compiled.entered(states, name))
+                for name in content.folders_to_enter(ignored=walk.ignored)
+                if (reached := compiled.enter(states, name))
             )
 
 
@@ -58,11 +58,7 @@ class _Node:
 
 
 def folder_tree(walk: Walk, path: str, levels: int, room: int) -> Tree:
-    """The entries below a folder, level by level until they fill the room.
-
-    Raises:
-        PackError: there is no such folder.
-    """
+    """The entries below a folder, level by level until they fill the room."""
     top = _Node("")
     waiting = deque([(walk.begin(path), top, 1)])
     entries = size = 0
@@ -72,10 +68,10 @@ def folder_tree(walk: Walk, path: str, levels: int, room: int) -> Tree:
         content = walk.read(place)
         if content is None:
             continue
-        entered = frozenset(content.entered(ignored=walk.ignored))
+        entered = frozenset(content.folders_to_enter(ignored=walk.ignored))
         rows = _rows(content)
         for name, kind in rows[:MOST_SHOWN]:
-            row = "  " * (level - 1) + shown_name(name, kind)
+            row = "  " * (level - 1) + format_name(name, kind)
             size += len(row) + 1
             if size > room:
                 return Tree(_text(top), entries, truncated=True)
@@ -93,7 +89,6 @@ def folder_tree(walk: Walk, path: str, levels: int, room: int) -> Tree:
 
 
 def _rows(content: Content) -> list[tuple[str, Kind]]:
-    """All entries of a folder in the order of their names."""
     rows: list[tuple[str, Kind]] = [
         *((name, "folder") for name in content.folders),
         *((name, "file") for name in content.files),

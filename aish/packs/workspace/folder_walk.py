@@ -1,4 +1,4 @@
-"""The visible entries of folders, without following links (K4, K5, K23).
+"""The visible entries of folders, without following links.
 
 `list_folder` describes those of one folder. `Walk` goes through a tree: it reads names and kinds
 only, leaves out what `.gitignore` files exclude, and ends at limits of entries and time.
@@ -21,12 +21,7 @@ from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, segments_of
-from aish.packs.workspace.deny_list import (
-    is_denied_in_git,
-    is_denied_name,
-    is_git,
-    may_have_denied,
-)
+from aish.packs.workspace.deny_list import is_denied_in_git, is_denied_name, is_git, may_have_denied
 from aish.packs.workspace.ignore_rules import FILE_NAME, LARGEST, NOTHING_IGNORED, IgnoreRules
 
 Kind = Literal["file", "folder", "link", "other"]
@@ -41,7 +36,7 @@ LEFT_SHUT = VERSION_CONTROL | FILLED_BY_PROGRAMS
 """Folders that a walk names and does not go in, unless it begins there; with `ignored`, only those
 of version control."""
 MOST_ENTRIES = 20_000
-"""Entries of one folder that are described (X6)."""
+"""Entries of one folder that are described."""
 MOST_NAMES = 200_000
 """Names of one folder that are read."""
 MOST_WALKED = 1_000_000
@@ -51,7 +46,7 @@ SECONDS = 8.0
 
 @frozen
 class Entry:
-    """One name in a folder; `segments` lead to it from the root."""
+    """A name in a folder; `segments` lead to it from the root."""
 
     segments: Segments
     kind: Kind
@@ -59,12 +54,10 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Its own name."""
         return self.segments[-1]
 
     @property
     def path(self) -> str:
-        """The path from the root."""
         return "/".join(self.segments)
 
 
@@ -92,12 +85,12 @@ def list_folder(folder: Folder, where: Where, after: str = "") -> Listing:
         seen = [
             each for each in read if each.name > after and not folder.hides((*segments, each.name))
         ]
-        seen.sort(key=lambda each: each.name)
-        entries = tuple(_entry(segments, each) for each in seen[:MOST_ENTRIES])
+        seen.sort(key=lambda entry: entry.name)
+        entries = tuple(_entry(segments, entry) for entry in seen[:MOST_ENTRIES])
     return Listing(entries, incomplete=len(seen) > MOST_ENTRIES or len(read) > MOST_NAMES)
 
 
-def shown_name(name: str, kind: Kind) -> str:
+def format_name(name: str, kind: Kind) -> str:
     """A name without anything that could break a line; a folder ends with `/`."""
     note = {"folder": "/", "link": " (link)", "other": " (not a file)"}.get(kind, "")
     return for_line(name) + note
@@ -111,21 +104,19 @@ class Place:
     rules: IgnoreRules = NOTHING_IGNORED
 
     def below(self, name: str) -> "Place":
-        """The folder of that name in it."""
         return Place((*self.segments, name), self.rules.below(name))
 
 
 @frozen
 class Content:
-    """What a walk sees in a folder, in order of names; `place` has the folder's own rules too."""
+    """The content of a folder, in order of names; `place` has the folder's own rules too."""
 
     place: Place
     files: list[str]
     folders: list[str]
     others: list[tuple[str, Kind]]
 
-    def entered(self, *, ignored: bool) -> Iterator[str]:
-        """The folders that a walk goes in."""
+    def folders_to_enter(self, *, ignored: bool) -> Iterator[str]:
         closed = VERSION_CONTROL if ignored else LEFT_SHUT
         return (name for name in self.folders if name not in closed)
 
@@ -155,11 +146,7 @@ class Walk:
         return ""
 
     def begin(self, path: str) -> Place:
-        """The folder to begin with, with the rules of those above it.
-
-        Raises:
-            PackError: there is no such folder.
-        """
+        """The folder to begin with, with the rules of those above it."""
         segments = segments_of(path)
         with self._folder.folder(path):
             place = Place(())
@@ -170,7 +157,7 @@ class Walk:
         return place
 
     def read(self, place: Place, *, in_order: bool = True) -> Content | None:
-        """What is in a folder; `None` if it cannot be read, or at a limit.
+        """Read a folder; `None` if it cannot be read, or at a limit.
 
         Without `in_order` its files come in any order.
         """
@@ -188,10 +175,10 @@ class Walk:
         if not self.ignored and FILE_NAME in files:
             place = self._with_own_rules(place)
         if place.rules.count:
-            files = self._kept(place.rules, files, is_folder=False)
-            folders = self._kept(place.rules, folders, is_folder=True)
-            kept = set(self._kept(place.rules, [name for name, _ in others], is_folder=False))
-            others = [row for row in others if row[0] in kept]
+            files = self._filter(place.rules, files, is_folder=False)
+            folders = self._filter(place.rules, folders, is_folder=True)
+            names = set(self._filter(place.rules, [name for name, _ in others], is_folder=False))
+            others = [row for row in others if row[0] in names]
         if in_order:
             files.sort()
         return Content(place, files, folders, others)
@@ -215,7 +202,7 @@ class Walk:
             if len(here.segments) < DEEPEST:
                 rows += [
                     (f"{name}/", content.place.below(name))
-                    for name in content.entered(ignored=self.ignored)
+                    for name in content.folders_to_enter(ignored=self.ignored)
                 ]
             rows.sort(key=itemgetter(0), reverse=True)
             waiting.extend(row[1] for row in rows)
@@ -232,17 +219,17 @@ class Walk:
             if next(scan, None) is not None:
                 self.incomplete = self.incomplete or f"after {most:,} names"
         self._left -= len(entries)
-        files = [each.name for each in entries if each.is_file(follow_symlinks=False)]
+        files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         folders: list[str] = []
         others: list[tuple[str, Kind]] = []
         if len(files) < len(entries):
-            folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+            folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
             if len(files) + len(folders) < len(entries):
                 others = [
-                    (each.name, "link" if each.is_symlink() else "other")
-                    for each in entries
-                    if not each.is_file(follow_symlinks=False)
-                    and not each.is_dir(follow_symlinks=False)
+                    (entry.name, "link" if entry.is_symlink() else "other")
+                    for entry in entries
+                    if not entry.is_file(follow_symlinks=False)
+                    and not entry.is_dir(follow_symlinks=False)
                 ]
         within_git, more = is_git(segments), self._folder.deny_names
         if within_git or may_have_denied([*files, *folders, *(name for name, _ in others)], more):
@@ -254,16 +241,16 @@ class Walk:
         others.sort()
         return files, folders, others
 
-    def _kept(self, rules: IgnoreRules, names: list[str], *, is_folder: bool) -> list[str]:
+    def _filter(self, rules: IgnoreRules, names: list[str], *, is_folder: bool) -> list[str]:
         """The names that are not excluded; patterns of a hostile file may take long."""
-        kept: list[str] = []
+        result: list[str] = []
         for name in names:
             if self._is_over():
                 self.incomplete = self.incomplete or f"after {SECONDS:g} seconds"
                 break
             if not rules.excludes(name, is_folder=is_folder):
-                kept.append(name)
-        return kept
+                result.append(name)
+        return result
 
     def _with_own_rules(self, place: Place) -> Place:
         """A folder with the rules of its own file, if it has one that is regular and visible."""
@@ -272,7 +259,7 @@ class Walk:
                 data = os.read(descriptor, LARGEST + 1)
         except (PackError, OSError):
             return place
-        rules = place.rules.extended(data)
+        rules = place.rules.with_rules(data)
         if rules.left_out > place.rules.left_out:
             path = "/".join((*place.segments, FILE_NAME))
             self.unfollowed[path] = rules.left_out - place.rules.left_out
@@ -289,13 +276,13 @@ def _is_hidden_in_git(name: str, more: tuple[str, ...]) -> bool:
     return is_denied_name(name, more) or is_denied_in_git(name)
 
 
-def _entry(segments: Segments, each: os.DirEntry[str]) -> Entry:
+def _entry(segments: Segments, entry: os.DirEntry[str]) -> Entry:
     try:
-        status = each.stat(follow_symlinks=False)
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         # Removed since it was listed.
-        return Entry((*segments, each.name), "other", 0)
-    return Entry((*segments, each.name), _kind(status), status.st_size)
+        return Entry((*segments, entry.name), "other", 0)
+    return Entry((*segments, entry.name), _kind(status), status.st_size)
 
 
 def _kind(status: os.stat_result) -> Kind:

@@ -1,4 +1,4 @@
-"""What `.gitignore` files exclude (K23), decided name by name while a tree is walked.
+"""Rules of `.gitignore` files, decided name by name while a tree is walked.
 
 The patterns are those of git: `*`, `?`, `[a-z]`, `**`, `!`, a `/` at the end for folders only, one
 elsewhere for a pattern of this folder only; the last one that matches decides. They are a hostile
@@ -7,13 +7,14 @@ at once, letter by letter of the name. What is below an excluded folder is not l
 """
 
 import os
+import string
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
-from typing import Literal
 
 from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
 
 FILE_NAME = ".gitignore"
 LARGEST = 256 * 1024
@@ -24,52 +25,41 @@ MOST_TRIED = 30_000
 """Characters of the patterns that have to be tried for each name."""
 _LONGEST = 1000
 _CLASSES: Mapping[str, str] = {
-    "alnum": "isalnum",
-    "alpha": "isalpha",
-    "digit": "isdigit",
-    "lower": "islower",
-    "space": "isspace",
-    "upper": "isupper",
+    "alnum": string.ascii_letters + string.digits,
+    "alpha": string.ascii_letters,
+    "blank": " \t",
+    "cntrl": "".join(map(chr, (*range(32), 127))),
+    "digit": string.digits,
+    "graph": string.ascii_letters + string.digits + string.punctuation,
+    "lower": string.ascii_lowercase,
+    "print": string.ascii_letters + string.digits + string.punctuation + " ",
+    "punct": string.punctuation,
+    "space": " \t\r\n",
+    "upper": string.ascii_uppercase,
+    "xdigit": string.hexdigits,
 }
 
-
-@frozen
-class _CharacterClass:
-    """A `[…]`: characters, ranges of them, and the names of methods of `str`."""
-
-    negated: bool
-    ranges: tuple[tuple[str, str], ...]
-    tests: tuple[str, ...]
-
-    def has(self, character: str) -> bool:
-        found = any(low <= character <= high for low, high in self.ranges) or any(
-            character.isascii() and getattr(character, test)() for test in self.tests
-        )
-        return found is not self.negated
-
-
-_Token = str | _CharacterClass | Literal[0, 1]
-_STAR: Literal[0] = 0
-_ANY: Literal[1] = 1
+_Token = str | int
+"""A letter, or a number whose bits are the letters that fit."""
+_ANY = (1 << 256) - 1
+_STAR = -1
+_STARS = -2
+_SLASH = "/"
+_ESCAPED_SLASH = "\\/"
 
 
 @frozen
 class _Name:
-    """A pattern for one name: `literal` or `ending` where it is that simple."""
+    """A pattern for one name: `literal`, or any with an `extension`, where it is that simple."""
 
-    length: int
     tokens: tuple[_Token, ...]
     literal: str | None
-    ending: str | None
-
-    @property
-    def is_extension(self) -> bool:
-        return self.ending is not None and self.ending.rfind(".") == 0
+    extension: str | None
 
 
 @frozen
 class _Rule:
-    """One pattern; a `None` among its segments is `**`.
+    """A pattern; a `None` among its segments is `**`.
 
     Without `anchored` it is one for a name at any depth.
     """
@@ -82,7 +72,7 @@ class _Rule:
 
     @property
     def length(self) -> int:
-        return sum(1 if name is None else name.length for name in self.segments)
+        return sum(1 if name is None else len(name.tokens) for name in self.segments)
 
 
 _Rules = tuple[_Rule, ...]
@@ -94,7 +84,7 @@ class _Patterns:
     """Rules that are tried at once, each at one of its segments, in their order.
 
     Each place in their patterns is a bit of whole numbers: where they begin and end, where a `*`
-    is, and in `matching` the places that the letters so far lead to. A letter takes a few
+    is, and in `find_rows` the places that the letters so far lead to. A letter takes a few
     operations, however many patterns there are.
     """
 
@@ -124,9 +114,9 @@ class _Patterns:
             for is_folder in (False, True)
         }
 
-    def matching(self, name: str) -> Iterator[_Row]:
+    def find_rows(self, name: str) -> Iterator[_Row]:
         """The rows whose segment a name matches."""
-        matched = self._reached(name) & self._ends
+        matched = self._states_after(name) & self._ends
         while matched:
             place = matched.bit_length() - 1
             yield self._row_at[place]
@@ -134,10 +124,10 @@ class _Patterns:
 
     def last(self, name: str, *, is_folder: bool) -> _Rule | None:
         """The last rule that is about an entry of that name."""
-        matched = self._reached(name) & self._about[is_folder]
+        matched = self._states_after(name) & self._about[is_folder]
         return self._row_at[matched.bit_length() - 1][0] if matched else None
 
-    def _reached(self, name: str) -> int:
+    def _states_after(self, name: str) -> int:
         states = self._starts if self.rows else 0
         for letter in name:
             if not states:
@@ -147,11 +137,11 @@ class _Patterns:
 
     def _mask(self, letter: str) -> int:
         """The places from which a letter leads to the next one."""
-        found = self._masks.get(letter)
-        if found is None:
+        bits = self._masks.get(letter)
+        if bits is None:
             places = (places for token, places in self._places.items() if _fits(token, letter))
-            found = self._masks[letter] = _bits(chain.from_iterable(places))
-        return found
+            bits = self._masks[letter] = _bits(chain.from_iterable(places))
+        return bits
 
 
 def _bits(places: Iterable[int]) -> int:
@@ -204,31 +194,31 @@ class IgnoreRules:
         if not self.places.rows:
             return self
         folder = os.fsencode(folder).decode("latin-1")
-        moved = {(rule.order, place): (rule, place) for rule, place in self._moved(folder)}
+        moved = {(rule.order, place): (rule, place) for rule, place in self._next_places(folder)}
         return replace(self, places=_Patterns(moved[key] for key in sorted(moved)))
 
-    def _moved(self, folder: str) -> Iterator[_Row]:
-        for rule, place in self.places.matching(folder):
+    def _next_places(self, folder: str) -> Iterator[_Row]:
+        for rule, place in self.places.find_rows(folder):
             if rule.segments[place] is None:
-                yield from ((rule, after) for after in _closed(rule, place))
+                yield from ((rule, after) for after in _closure(rule, place))
             elif place + 1 < len(rule.segments):
-                yield from ((rule, after) for after in _closed(rule, place + 1))
+                yield from ((rule, after) for after in _closure(rule, place + 1))
 
-    def extended(self, data: bytes) -> "IgnoreRules":
-        """With the rules of this folder's own file."""
-        added, left_out = _parsed(data, self.count)
+    def with_rules(self, data: bytes) -> "IgnoreRules":
+        """Add the rules of this folder's own file."""
+        added, left_out = _parse_rules(data, self.count)
         literals, endings = dict(self.literals), dict(self.endings)
         others, places, tried = list(self.others.rows), list(self.places.rows), self.tried
         for rule in added:
             name = rule.segments[-1]
             if not rule.anchored and name is not None and name.literal is not None:
                 _put_first(rule, literals, name.literal)
-            elif not rule.anchored and name is not None and name.is_extension:
-                _put_first(rule, endings, str(name.ending))
+            elif not rule.anchored and name is not None and name.extension is not None:
+                _put_first(rule, endings, name.extension)
             elif tried + rule.length <= MOST_TRIED:
                 tried += rule.length
                 if rule.anchored:
-                    places.extend((rule, place) for place in _closed(rule, 0))
+                    places.extend((rule, place) for place in _closure(rule, 0))
                 else:
                     others.append((rule, 0))
             else:
@@ -253,7 +243,7 @@ def _put_first(rule: _Rule, table: dict[str, _Rules], key: str) -> None:
     table[key] = (rule, *earlier)
 
 
-def _closed(rule: _Rule, place: int) -> Iterator[int]:
+def _closure(rule: _Rule, place: int) -> Iterator[int]:
     """A place in a rule and those that `**` reaches by being no folder at all."""
     yield place
     while place + 1 < len(rule.segments) and rule.segments[place] is None:
@@ -261,19 +251,20 @@ def _closed(rule: _Rule, place: int) -> Iterator[int]:
         yield place
 
 
-def _parsed(data: bytes, first: int) -> tuple[list[_Rule], int]:
+def _parse_rules(data: bytes, first: int) -> tuple[list[_Rule], int]:
     """The rules of a file, and the number of its patterns that are not followed."""
     text = data[:LARGEST].removeprefix(b"\xef\xbb\xbf").decode("latin-1")
     rules: list[_Rule] = []
     left_out = int(len(data) > LARGEST)
     for row in text.split("\n"):
-        line = _without_end(row.removesuffix("\r"))
+        # To git a line ends with its first NUL.
+        line = _without_end(row.removesuffix("\r").partition("\0")[0])
         if not line or line.startswith("#"):
             continue
-        if len(rules) == MOST_RULES or len(line) > _LONGEST:
+        if len(rules) >= MOST_RULES or len(line) > _LONGEST:
             left_out += 1
-        elif (rule := _rule(line, first + len(rules))) is not None:
-            rules.append(rule)
+        else:
+            rules += _rules(line, first + len(rules))
     return rules, left_out
 
 
@@ -284,94 +275,136 @@ def _without_end(line: str) -> str:
     return bare + " " if slashes % 2 and len(bare) < len(line) else bare
 
 
-def _rule(line: str, order: int) -> _Rule | None:
+def _rules(line: str, order: int) -> Sequence[_Rule]:
+    """The rules of a pattern: none if it can match nothing."""
     negated = line.startswith("!")
     pattern = line[negated:]
     body = pattern.removesuffix("/")
-    parts = body.removeprefix("/").split("/")
+    anchored = "/" in body
+    rules: list[_Rule] = []
+    for text in _readings(body.removeprefix("/")) if anchored else (body,):
+        segments = _segments(text, anchored=anchored)
+        # `**/name` is a name at any depth, as it would be without the `**`.
+        is_name = not anchored or segments[:-1] == (None,)
+        if segments:
+            number = order + len(rules)
+            segments = segments[-1:] if is_name else segments
+            rules.append(_Rule(number, negated, body != pattern, not is_name, segments))
+    return rules
+
+
+# Git compares what is before the first special character by itself, and takes the rest for a
+# pattern of its own: `a**/b` begins with `**`, as long as nothing but letters is before it.
+_BEGINS_WITH_STARS = lazy_pattern(
+    r"(?P<before>[^*?\[\\]*[^*?\[\\/])\*{2,}(?:(?P<slash>/(?:\*{2,}/)*)|\\/|\Z)"
+)
+
+
+def _readings(text: str) -> Iterator[str]:
+    """The patterns that git reads in one that contains a slash, without that quirk."""
+    match = _BEGINS_WITH_STARS.match(text)
+    if match is None:
+        yield text
+        return
+    before, rest = match["before"], text[match.end() :]
+    if match.end() == len(text) and text.endswith("*"):
+        yield f"{before}*"
+        yield f"{before}*/**"
+        return
+    if match["slash"]:
+        yield from _readings(before + rest)
+    yield f"{before}*/**/{rest}"
+
+
+def _segments(text: str, *, anchored: bool) -> tuple[_Name | None, ...]:
+    """The names of a pattern, `None` for `**`; nothing if it can match nothing."""
     segments: list[_Name | None] = []
-    for part in parts:
-        if part == "**" and len(parts) > 1:
-            if segments[-1:] != [None]:
-                segments.append(None)
+    part: list[_Token] = []
+    for token in (*_tokens(text), _SLASH):
+        if token not in {_SLASH, _ESCAPED_SLASH}:
+            part.append(token)
             continue
-        name = _name(part)
-        if name is None:
-            return None
-        segments.append(name)
-    if len(segments) == 2 and segments[0] is None:  # ruff: ignore[magic-value-comparison] - `**/name`
-        # A name at any depth, as it would be without the `**`.
-        return _Rule(order, negated, body != pattern, anchored=False, segments=(segments[1],))
-    return _Rule(order, negated, body != pattern, "/" in body, tuple(segments))
+        if not part:
+            return ()
+        is_deep = anchored and part == [_STARS]
+        if not is_deep or token == _ESCAPED_SLASH:
+            segments.append(_name(part))
+        if is_deep and segments[-1:] != [None]:
+            segments.append(None)
+        part = []
+    return tuple(segments)
 
 
-def _name(part: str) -> _Name | None:
-    """The pattern for one segment; `None` if it can match nothing."""
+def _tokens(text: str) -> Sequence[_Token]:
+    """The parts of a pattern; none if it can match nothing."""
     tokens: list[_Token] = []
     place = 0
-    while place < len(part):
-        character = part[place]
+    while place < len(text):
+        character = text[place]
         place += 1
         if character == "*":
-            if tokens[-1:] != [_STAR]:
+            if tokens[-1:] == [_STAR]:
+                tokens[-1] = _STARS
+            elif tokens[-1:] != [_STARS]:
                 tokens.append(_STAR)
         elif character == "?":
             tokens.append(_ANY)
         elif character == "[":
-            found, place = _character_class(part, place)
-            if found is None:
-                return None
-            tokens.append(found)
+            fitting, place = _character_class(text, place)
+            if fitting is None:
+                return ()
+            tokens.append(fitting)
         elif character == "\\":
-            if place == len(part):
-                return None
-            tokens.append(part[place])
+            if place == len(text):
+                return ()
+            tokens.append(_ESCAPED_SLASH if text[place] == "/" else text[place])
             place += 1
         else:
             tokens.append(character)
-    if not tokens:
-        return None
-    letters = [token for token in tokens if isinstance(token, str)]
-    literal = "".join(letters) if len(letters) == len(tokens) else None
-    ends = tokens[0] == _STAR and len(letters) == len(tokens) - 1
-    return _Name(len(part), tuple(tokens), literal, "".join(letters) if ends else None)
+    return tokens
 
 
-def _character_class(part: str, place: int) -> tuple[_CharacterClass | None, int]:
-    """The class whose `[` is before `place`, and where it ends; `None` if it does not end."""
-    negated = part[place : place + 1] in {"!", "^"}
+def _name(part: Sequence[_Token]) -> _Name:
+    tokens = tuple(_STAR if token == _STARS else token for token in part)
+    letters = "".join(token for token in tokens if isinstance(token, str))
+    is_literal = len(letters) == len(tokens)
+    is_extension = (tokens[0], len(letters)) == (_STAR, len(tokens) - 1) and letters.rfind(".") == 0
+    return _Name(tokens, letters if is_literal else None, letters if is_extension else None)
+
+
+def _character_class(text: str, place: int) -> tuple[int | None, int]:
+    """The bits of the class after the `[` before `place`, and its end; `None` if it is no class."""
+    negated = text[place : place + 1] in {"!", "^"}
     place += negated
-    ranges: list[tuple[str, str]] = []
-    tests: list[str] = []
+    bits = 0
     begin = place
-    while place < len(part):
-        character = part[place]
-        if character == "]" and place > begin:
-            return _CharacterClass(negated, tuple(ranges), tuple(tests)), place + 1
-        if character == "[" and part[place + 1 : place + 2] == ":":
-            end = part.find(":]", place)
-            test = _CLASSES.get(part[place + 2 : end]) if end > 0 else None
-            if test is None:
-                return None, place
-            tests.append(test)
-            place = end + 2
+    while place < len(text):
+        if text[place] == "]" and place > begin:
+            return bits ^ _ANY if negated else bits, place + 1
+        end = text.find("]", place + 2) if text.startswith("[:", place) else 0
+        if end < 0:
+            break
+        if end > place + 2 and text[end - 1] == ":":
+            letters = _CLASSES.get(text[place + 2 : end - 1])
+            if letters is None:
+                break
+            bits |= _bits(map(ord, letters))
+            place = end + 1
             continue
-        low, place = _member(part, place)
+        low, place = _member(text, place)
         high = low
-        if part[place : place + 1] == "-" and part[place + 1 : place + 2] not in {"", "]"}:
-            high, place = _member(part, place + 1)
-        ranges.append((low, high))
+        if text[place : place + 1] == "-" and text[place + 1 : place + 2] not in {"", "]"}:
+            high, place = _member(text, place + 1)
+        # The first letter fits even where the range is empty.
+        bits |= 1 << low | max(0, (2 << high) - (1 << low))
     return None, place
 
 
-def _member(part: str, place: int) -> tuple[str, int]:
+def _member(text: str, place: int) -> tuple[int, int]:
     """A character of a class, which a backslash may be before."""
-    if part[place] == "\\" and place + 1 < len(part):
-        return part[place + 1], place + 2
-    return part[place], place + 1
+    place += text[place] == "\\" and place + 1 < len(text)
+    return ord(text[place]), place + 1
 
 
-def _fits(token: _Token, character: str) -> bool:
-    if isinstance(token, str):
-        return token == character
-    return token == _ANY or (isinstance(token, _CharacterClass) and token.has(character))
+def _fits(token: _Token, letter: str) -> bool:
+    return token == letter if isinstance(token, str) else bool(token >> ord(letter) & 1)

@@ -1,4 +1,4 @@
-"""The table of languages (K26): what a file is written in, by its name or its first line.
+"""The table of languages: what a file is written in, by its name or its first line.
 
 The identifiers are those of the Language Server Protocol where it has one. Content beyond the
 first line is not looked at.
@@ -17,7 +17,7 @@ FIRST_LINE = 512
 
 @frozen
 class Language:
-    """One language: extensions with their dot, whole file names, and programs of `#!` lines."""
+    """A language: extensions with their dot, whole file names, and programs of `#!` lines."""
 
     id: str
     name: str
@@ -76,12 +76,7 @@ LANGUAGES: tuple[Language, ...] = (
     _language("gdscript", "GDScript", ".gd"),
     _language("git-commit", "Git commit message", "", "COMMIT_EDITMSG MERGE_MSG"),
     _language("gitattributes", "Git attributes", "", ".gitattributes"),
-    _language(
-        "gitconfig",
-        "Git configuration",
-        ".gitconfig",
-        ".gitconfig .gitmodules",
-    ),
+    _language("gitconfig", "Git configuration", ".gitconfig", ".gitconfig .gitmodules"),
     _language("gleam", "Gleam", ".gleam"),
     _language("glsl", "GLSL", ".glsl .vert .frag .geom .comp .tesc .tese"),
     _language("go", "Go", ".go"),
@@ -262,16 +257,16 @@ def language_of(name: str, first_line: bytes | None) -> tuple[str, str]:
     """
     base = name.rstrip("/").rpartition("/")[2]
     names, extensions, programs = _tables()
-    if found := names.get(base) or names.get(base.casefold()):
-        return found, "filename"
+    if language := names.get(base) or names.get(base.casefold()):
+        return language, "filename"
     dot = base.find(".", 1)
     while dot > 0:
         extension = base[dot:]
-        if found := extensions.get(extension) or extensions.get(extension.casefold()):
-            return found, "extension"
+        if language := extensions.get(extension) or extensions.get(extension.casefold()):
+            return language, "extension"
         dot = base.find(".", dot + 1)
-    if first_line is not None and (found := programs.get(program_of(first_line))):
-        return found, "first_line"
+    if first_line is not None and (language := programs.get(program_of(first_line))):
+        return language, "first_line"
     return PLAIN, "default"
 
 

@@ -1,4 +1,4 @@
-"""Globs over paths below the root, followed folder by folder while a tree is walked (K23).
+"""Globs over paths below the root, followed folder by folder while a tree is walked.
 
 Nothing becomes a regular expression: a name is matched in time bounded by the product of its
 length and the pattern's, a path by the segments of both, and a folder in which nothing can match is
@@ -26,11 +26,11 @@ class PathGlob:
 
     @property
     def start(self) -> States:
-        """Where matching begins, in the folder that the glob is relative to."""
-        return self._closed({0})
+        """The states in the folder that the glob is relative to."""
+        return self._closure({0})
 
-    def entered(self, states: States, folder: str) -> States:
-        """Where matching is in a folder; empty if nothing below it can match."""
+    def enter(self, states: States, folder: str) -> States:
+        """The states in a folder; empty if nothing below it can match."""
         reached = set()
         for state in states:
             segment = self.segments[state]
@@ -38,17 +38,17 @@ class PathGlob:
                 reached.add(state)
             elif state + 1 < len(self.segments) and matches_word(segment, folder):
                 reached.add(state + 1)
-        return self._closed(reached)
+        return self._closure(reached)
 
-    def reached(self, folders: Iterable[str]) -> States:
-        """Where matching is after several folders."""
+    def enter_all(self, folders: Iterable[str]) -> States:
+        """The states after several folders."""
         states = self.start
         for folder in folders:
-            states = self.entered(states, folder)
+            states = self.enter(states, folder)
         return states
 
     def file_test(self, states: States) -> Callable[[str], bool] | None:
-        """Whether a file of this folder matches, by its name; `None` if none can."""
+        """Return a test of file names in this folder; `None` if none can match."""
         last = len(self.segments) - 1
         if last not in states:
             return None
@@ -62,13 +62,12 @@ class PathGlob:
         return lambda name: matches_word(segment, name)
 
     def matches(self, path: str) -> bool:
-        """Whether a whole path matches."""
         *folders, name = path.split("/")
-        test = self.file_test(self.reached(folders))
+        test = self.file_test(self.enter_all(folders))
         return test is not None and test(name)
 
-    def _closed(self, states: set[int]) -> States:
-        """With the states that `**` reaches by being no folder at all."""
+    def _closure(self, states: set[int]) -> States:
+        """Add the states that `**` reaches by being no folder at all."""
         for state in sorted(states):
             after = state
             while after + 1 < len(self.segments) and self.segments[after] is None:

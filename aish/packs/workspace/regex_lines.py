@@ -1,4 +1,4 @@
-"""Regular expressions over texts, for the process that parses untrusted input (K16).
+"""Regular expressions over texts, for the process that parses untrusted input.
 
 Imported there and nowhere else, so it imports the standard library and `PackError` only.
 """
@@ -15,11 +15,7 @@ _MOST_MISSES = 100
 
 
 def matching_lines(*texts: bytes, pattern: str, ignore_case: bool, most: int) -> list[list[int]]:
-    """The numbers of the lines in which an expression matches, at most `most` (0: all) of a text.
-
-    Raises:
-        PackError: it is not a valid expression.
-    """
+    """The numbers of the lines in which an expression matches, at most `most` (0: all) a text."""
     flags = re.IGNORECASE if ignore_case else 0
     try:
         by_line = re.compile(pattern, flags)
@@ -33,22 +29,22 @@ def matching_lines(*texts: bytes, pattern: str, ignore_case: bool, most: int) ->
 
 
 def _each_line(pattern: re.Pattern[str], text: str, most: int) -> list[int]:
-    found: list[int] = []
+    numbers: list[int] = []
     for number, line in enumerate(_lines(text), 1):
         if pattern.search(line):
-            found.append(number)
-            if len(found) == most:
+            numbers.append(number)
+            if len(numbers) == most:
                 break
-    return found
+    return numbers
 
 
 def _by_search(by_line: re.Pattern[str], whole: re.Pattern[str], text: str, most: int) -> list[int]:
-    """The same, by searching the whole text for lines that may match.
+    """Search the whole text first for lines that may match.
 
     Each line that matches has a match in the whole text too; the other way round, one that goes
     over the end of its line counts only if the line matches by itself.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     number, counted, place, misses = 1, 0, 0, 0
     while place <= len(text) and (match := whole.search(text, place)):
         begin = text.rfind("\n", 0, match.start()) + 1
@@ -60,14 +56,14 @@ def _by_search(by_line: re.Pattern[str], whole: re.Pattern[str], text: str, most
         number += text.count("\n", counted, begin)
         counted = begin
         if by_line.search(text[begin:end]):
-            found.append(number)
-            if len(found) == most:
+            numbers.append(number)
+            if len(numbers) == most:
                 break
         elif (misses := misses + 1) > _MOST_MISSES:
             # An expression that goes over line ends: the search would begin anew each time.
             return _each_line(by_line, text, most)
         place = end + 1
-    return found
+    return numbers
 
 
 def _lines(text: str) -> list[str]:

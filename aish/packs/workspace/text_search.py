@@ -1,4 +1,4 @@
-"""Searches text in files (K7, K16, K23): literal text here, regular expressions in a child process.
+"""Searches text in files: literal text here, regular expressions in a child process.
 
 `re` can take unlimited time and blocks the interpreter meanwhile; a child can be killed. Files are
 opened here in either case: the child gets bytes, never a path. Text is searched as bytes in UTF-8,
@@ -18,7 +18,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.packs.pack_error import PackError
-from aish.packs.workspace.confined_path import Folder, Where, segments_of, shown
+from aish.packs.workspace.confined_path import Folder, Where, path_text, segments_of
 from aish.packs.workspace.file_text import utf8_content
 from aish.packs.workspace.folder_walk import Segments, Walk
 from aish.packs.workspace.path_glob import NOWHERE, PathGlob, path_glob
@@ -39,7 +39,7 @@ _PIECE = 1 << 20
 
 @frozen
 class Search:
-    """What to look for, and where: below `path`, in files that the glob matches."""
+    """A query and its scope: below `path`, in files that the glob matches."""
 
     query: str
     path: str
@@ -73,14 +73,11 @@ class Found:
 
     @property
     def left(self) -> int:
-        """How many matches it may still get."""
         return MOST_MATCHES - len(self.matches)
 
 
 @frozen
 class Source:
-    """A file that is searched: its text in UTF-8, without a byte-order mark."""
-
     path: str
     data: bytes
 
@@ -105,7 +102,7 @@ def sources(folder: Folder, search: Search, found: Found) -> Iterator[Source]:
             continue
         found.files += 1
         looked_at += len(data)
-        yield Source(shown(where), data)
+        yield Source(path_text(where), data)
     found.stopped = walk.incomplete
     found.unfollowed = walk.unfollowed_note
 
@@ -120,7 +117,7 @@ def _files(folder: Folder, search: Search, walk: Walk) -> Iterator[Where]:
 
 
 def glob_filter(path: str, glob: str | None) -> Callable[[Segments], bool]:
-    """Whether a file below `path` matches a glob that is relative to `path` or to the root."""
+    """Return a test of paths for a glob that is relative to `path` or to the root."""
     if glob is None:
         return lambda _segments: True
     compiled = path_glob(glob)
@@ -130,7 +127,7 @@ def glob_filter(path: str, glob: str | None) -> Callable[[Segments], bool]:
     def covers(segments: Segments) -> bool:
         folders = segments[:-1]
         if folders not in tests:
-            states = compiled.reached(folders) | _relative(compiled, folders[len(begin) :])
+            states = compiled.enter_all(folders) | _relative(compiled, folders[len(begin) :])
             tests[folders] = compiled.file_test(states)
         test = tests[folders]
         return test is not None and test(segments[-1])
@@ -139,7 +136,7 @@ def glob_filter(path: str, glob: str | None) -> Callable[[Segments], bool]:
 
 
 def _relative(glob: PathGlob, folders: Sequence[str]) -> frozenset[int]:
-    return glob.reached(folders) if folders else glob.start or NOWHERE
+    return glob.enter_all(folders) if folders else glob.start or NOWHERE
 
 
 def _data(folder: Folder, where: Where) -> bytes | None:
@@ -155,18 +152,17 @@ def _data(folder: Folder, where: Where) -> bytes | None:
         # Removed, hidden or not readable: counted as skipped.
         return None
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    return utf8_content(data, shown(where)) if size <= LARGEST_FILE else None
+    return utf8_content(data, path_text(where)) if size <= LARGEST_FILE else None
 
 
 def search_literal(folder: Folder, search: Search) -> Found:
-    """The lines that contain the query literally."""
-    found = Found()
-    for source in sources(folder, search, found):
-        numbers = islice(_literal_lines(source.data, search), _most(found, search))
-        report(source, list(numbers), search, found)
-        if found.stopped:
+    result = Found()
+    for source in sources(folder, search, result):
+        numbers = islice(_literal_lines(source.data, search), _most(result, search))
+        report(source, list(numbers), search, result)
+        if result.stopped:
             break
-    return found
+    return result
 
 
 def _literal_lines(data: bytes, search: Search) -> Iterator[int]:
@@ -190,20 +186,19 @@ def _literal_lines(data: bytes, search: Search) -> Iterator[int]:
         place = data.find(sought, counted + 1)
 
 
-def _most(found: Found, search: Search) -> int | None:
-    """How many lines of one file are wanted; `None` for all."""
-    return {"lines": found.left, "files": 1, "counts": None}[search.show]
+def _most(result: Found, search: Search) -> int | None:
+    """The most lines wanted of one file; `None` for all."""
+    return {"lines": result.left, "files": 1, "counts": None}[search.show]
 
 
 def report(source: Source, numbers: list[int], search: Search, found: Found) -> None:
-    """Add the matching lines of a file."""
     if not numbers:
         return
     lines = source.data.split(b"\n")
     path = for_line(source.path)
 
     def text(number: int) -> str:
-        return shown_line(lines[number - 1], search.query)
+        return format_line(lines[number - 1], search.query)
 
     if search.show == "lines":
         last = 0
@@ -211,7 +206,7 @@ def report(source: Source, numbers: list[int], search: Search, found: Found) -> 
             begin = max(number - search.context, last + 1)
             if search.context and found.rows and begin > last + (1 if last else 0):
                 found.rows.append("--")
-            found.rows += [f"{path}-{each}- {text(each)}" for each in range(begin, number)]
+            found.rows += [f"{path}-{line}- {text(line)}" for line in range(begin, number)]
             found.matches.append(Match(path, number, text(number), len(found.rows)))
             found.rows.append(f"{path}:{number}: {text(number)}")
             last = number
@@ -229,11 +224,11 @@ def report(source: Source, numbers: list[int], search: Search, found: Found) -> 
 
 def _context_below(number: int, numbers: list[int], context: int, lines: int) -> int:
     """The last line of context below a match: before the next match, and no empty last line."""
-    after = next((each for each in numbers if each > number), lines + 1)
+    after = next((other for other in numbers if other > number), lines + 1)
     return max(number, min(number + context, after - 1, lines - 1))
 
 
-def shown_line(line: bytes, query: str) -> str:
+def format_line(line: bytes, query: str) -> str:
     """A line without its end; of a long one the part around the query."""
     begin = 0
     if len(line) > LONGEST_SHOWN:
@@ -255,7 +250,7 @@ def required_text(pattern: str) -> str:
     """
     if "|" in pattern or "(?" in pattern:
         return ""
-    found, run, depth, place = "", "", 0, 0
+    literal, run, depth, place = "", "", 0, 0
     while place < len(pattern):
         character = pattern[place]
         if character == "[":
@@ -274,11 +269,11 @@ def required_text(pattern: str) -> str:
             if place < 0:
                 return ""
         if character in _ENDS_LITERAL or depth:
-            found, run = max(found, run, key=len), ""
+            literal, run = max(literal, run, key=len), ""
         else:
             run += character
         place += 1
-    return max(found, run, key=len)
+    return max(literal, run, key=len)
 
 
 def _class_end(pattern: str, place: int) -> int:
@@ -292,14 +287,10 @@ def _class_end(pattern: str, place: int) -> int:
 
 
 async def search_regex(place: Workspace, search: Search) -> Found:
-    """The lines in which a regular expression matches.
-
-    Raises:
-        PackError: it is invalid, or took too long.
-    """
-    found = Found()
+    """The lines in which a regular expression matches."""
+    result = Found()
     required = b"" if search.ignore_case else required_text(search.query).encode()
-    waiting = sources(place.folder, search, found)
+    waiting = sources(place.folder, search, result)
 
     def batch() -> list[Source]:
         """Some files that may match; none if there are no more."""
@@ -318,16 +309,15 @@ async def search_regex(place: Workspace, search: Search) -> Found:
         some = await anyio.to_thread.run_sync(batch, abandon_on_cancel=True)
         matching = await _matching_lines(place, search, some)
         for source, numbers in zip(some, matching, strict=True):
-            report(source, numbers, search, found)
-        if not some or found.left <= 0:
+            report(source, numbers, search, result)
+        if not some or result.left <= 0:
             break
-    return found
+    return result
 
 
 async def _matching_lines(place: Workspace, search: Search, some: list[Source]) -> list[list[int]]:
-    """The numbers of the matching lines of each file."""
     try:
-        found: list[list[int]] = await place.worker.run(
+        lines: list[list[int]] = await place.worker.run(
             "aish.packs.workspace.regex_lines:matching_lines",
             *(source.data for source in some),
             seconds=REGEX_SECONDS,
@@ -341,4 +331,4 @@ async def _matching_lines(place: Workspace, search: Search, some: list[Source]) 
             message = f"the expression took more than {REGEX_SECONDS:.0f} seconds or much memory"
             raise PackError("too_slow", f"{message}; write a simpler one") from None
         raise
-    return found
+    return lines

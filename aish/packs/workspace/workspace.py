@@ -1,9 +1,11 @@
-"""The root of a server's packs (K4): what tools that read and write files are called with."""
+"""The root of a server's packs: what tools that read and write files are called with."""
 
+import os
 from pathlib import Path
 
 from aish.core.frozen import frozen
-from aish.packs.parse_worker import ParseWorker
+from aish.packs.pack_error import PackError
+from aish.packs.parse_worker import LARGEST_SOURCE, ParseWorker
 from aish.packs.workspace.confined_path import Folder
 from aish.system.process.reaper import Reaper
 
@@ -13,8 +15,8 @@ class Workspace:
     """A root by descriptor and by path, what ends its children, and what parses its files.
 
     `own_files` are the files that the run is made of, as absolute and resolved paths: no tool
-    writes them (K19). `macros` are words that the parser of C may ignore (K41). `runs` is one of
-    `own_files`: the folder of runs, if it is below the root and no hidden one (T36).
+    writes them. `macros` are words that the parser of C may ignore. `runs` is one of
+    `own_files`: the folder of runs, if it is below the root and no hidden one.
     """
 
     folder: Folder
@@ -24,3 +26,15 @@ class Workspace:
     own_files: frozenset[Path] = frozenset()
     macros: tuple[str, ...] = ()
     runs: Path | None = None
+
+    def read_source(self, path: str) -> bytes:
+        """The bytes of a file for `worker`; `PackError` if there are too many."""
+        with self.folder.file(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if size > LARGEST_SOURCE:
+                most = f"{LARGEST_SOURCE:,} are the most to be parsed"
+                message = f"`{path}` has {size:,} bytes; {most}"
+                raise PackError("too_large", message, path=path, limit=LARGEST_SOURCE)
+            with os.fdopen(os.dup(descriptor), "rb") as stream:
+                # It may grow meanwhile: the worker counts again.
+                return stream.read(LARGEST_SOURCE + 1)

@@ -1,7 +1,7 @@
-"""One writer per file: no two changes of one file overlap in this process (K17).
+"""Locks for writing: no two changes of one file overlap in this process.
 
 A file is known by its folder's device and inode and by its own name, so that all packs, servers and
-event loops of the process mean the same one. `writing` is held from reading a file to replacing it.
+event loops of the process mean the same one. `lock_files` spans reading a file to replacing it.
 Other processes are kept out by `folder_locks` only while a file is replaced; whatever they changed
 before is then `changed`.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from aish.packs.pack_error import PackError
-from aish.packs.workspace.confined_path import protected, writable
+from aish.packs.workspace.confined_path import protection_error, writable
 from aish.packs.workspace.workspace import Workspace
 from aish.system.globs import comparable_name
 
@@ -39,8 +39,8 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EBADF, errno.EINVAL, e
 
 
 @asynccontextmanager
-async def writing(place: Workspace, *paths: str) -> AsyncGenerator[None]:
-    """Be the only one in this process who changes these files; others wait in order.
+async def lock_files(place: Workspace, *paths: str) -> AsyncGenerator[None]:
+    """Lock files for changes within this process; waiters get them in order.
 
     Raises:
         PackError: a path cannot be written, or its folder is not there.
@@ -55,7 +55,7 @@ async def writing(place: Workspace, *paths: str) -> AsyncGenerator[None]:
         # The same file may have another path, by a mount or where case does not matter.
         for own in place.own_files:
             if own.name and (identity := _identity_of(own)) in found:
-                raise protected(found[identity])
+                raise protection_error(found[identity])
         return set(found)
 
     outer = _held.get()
@@ -76,12 +76,9 @@ async def writing(place: Workspace, *paths: str) -> AsyncGenerator[None]:
 
 
 def check_not_own(place: Workspace, path: str) -> None:
-    """Check that a path is no file that the run is made of (K19), whether it exists or not.
+    """Check that a path is not a file that the run is made of, existing or not.
 
-    Nor anything below it: a folder must not take its place.
-
-    Raises:
-        PackError: it is one.
+    Paths below such a file are refused too: no folder may take its place.
     """
     if not place.own_files:
         return
@@ -89,13 +86,13 @@ def check_not_own(place: Workspace, path: str) -> None:
     named = [comparable_name(part) for part in (*place.root.parts, *below)]
     for own in place.own_files:
         if named[: len(own.parts)] == [comparable_name(part) for part in own.parts]:
-            raise protected(path)
+            raise protection_error(path)
 
 
 def check_writing(folder: int, name: str) -> None:
-    """Check that a file is only changed within `writing`: a mistake of ours, not of a caller."""
+    """Check that a file is only changed within `lock_files`: a mistake of ours, not of a caller."""
     if _identity(folder, name) not in _held.get():
-        raise RuntimeError("a file is changed outside of `writing`")
+        raise RuntimeError("a file is changed outside of `lock_files`")
 
 
 def _identity(folder: int, name: str) -> Identity:
@@ -155,11 +152,7 @@ def _hand_over(future: "asyncio.Future[None]") -> None:
 
 @contextmanager
 def folder_locks(folders: Sequence[int], path: str) -> Generator[None]:
-    """Keep other processes that take this lock out of some folders, for a moment.
-
-    Raises:
-        PackError: another process holds one of them.
-    """
+    """Keep other processes that take this lock out of some folders, for a moment."""
     with ExitStack() as held:
         taken: set[tuple[int, int]] = set()
         for status, folder in sorted(((os.fstat(each), each) for each in folders), key=_order):
@@ -175,7 +168,7 @@ def _order(row: tuple[os.stat_result, int]) -> tuple[int, int]:
 
 @contextmanager
 def _folder_lock(folder: int, path: str) -> Generator[None]:
-    if not _locked(folder, path):
+    if not _lock_folder(folder, path):
         yield
         return
     try:
@@ -184,8 +177,8 @@ def _folder_lock(folder: int, path: str) -> Generator[None]:
         fcntl.flock(folder, fcntl.LOCK_UN)
 
 
-def _locked(folder: int, path: str) -> bool:
-    """Whether the lock was taken; a file system may have none for folders."""
+def _lock_folder(folder: int, path: str) -> bool:
+    """Lock a folder; return false if its file system has no locks for them."""
     until = time.monotonic() + _FOREIGN_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The hub of events: who follows which channel, and what each is sent (K75, K76).
+"""The hub of events: who follows which channel, and what each is sent.
 
 Imported when the hub is started. Each message is `{type, channel, data, timestamp}`; what comes
 from outside stands within `data` only, so that no text can imitate a message of ours.
@@ -14,13 +14,7 @@ from aish.core.events import EVENT_TYPES, Stamped, rfc3339, to_line
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
 from aish.net.listen.access import Access
 from aish.net.listen.sockets import Listener
-from aish.net.listen.websocket import (
-    Conversation,
-    SocketClient,
-    SocketLimits,
-    SocketServer,
-    serve_websockets,
-)
+from aish.net.listen.websocket import Conversation, SocketClient, SocketLimits, SocketServer
 from aish.packs.framework.channels import Follower
 from aish.packs.framework.pack import PackServices
 
@@ -34,67 +28,55 @@ _SHOWN = 100
 
 
 class EventHub:
-    """An open hub."""
-
     def __init__(self, services: PackServices, limits: SocketLimits) -> None:
         self._services = services
         self._limits = limits
         self._followers: dict[str, dict[SocketClient, None]] = {}
         self._channels: dict[SocketClient, set[str]] = {}
         self._dropped = 0
-        self._server: SocketServer | None = None
         self._unfollow: Callable[[], None] | None = None
 
     @property
     def clients(self) -> int:
-        """How many clients are connected."""
         return len(self._channels)
 
     @property
     def dropped(self) -> int:
-        """How many messages were dropped because their clients read too slowly."""
+        """The number of messages dropped because their clients read too slowly."""
         return self._dropped + sum(client.dropped for client in self._channels)
 
     def channels(self) -> list[JsonValue]:
-        """The channels that are followed most, and by how many."""
         counts = sorted((-len(clients), name) for name, clients in self._followers.items())
         return [{"name": name, "clients": -count} for count, name in counts[:_SHOWN]]
 
     @asynccontextmanager
-    async def serving(
+    async def serve(
         self, listener: Listener, access: Access, report: Callable[[Exception], None]
     ) -> AsyncGenerator[None]:
-        """Serve clients until the block ends."""
-        conversation = Conversation(self._opened, self._message, self._closed, _lost)
+        conversation = Conversation(self._on_open, self._message, self._on_close, _loss_message)
         stop = self._services.channels.follow(
             Follower(lambda channel: channel in self._followers, self._publish)
         )
         try:
-            async with serve_websockets(
-                PATH,
-                PROTOCOL,
-                listener,
-                access,
-                conversation,
-                report=report,
-                limits=self._limits,
-            ):
+            server = SocketServer(
+                PATH, PROTOCOL, listener, access, conversation, report, self._limits
+            )
+            async with server.serve_clients():
                 yield
         finally:
             stop()
             self._follow_events()
 
-    def _opened(self, client: SocketClient) -> None:
+    def _on_open(self, client: SocketClient) -> None:
         self._channels[client] = set()
 
-    def _closed(self, client: SocketClient) -> None:
+    def _on_close(self, client: SocketClient) -> None:
         self._dropped += client.dropped
         for channel in self._channels.pop(client, ()):
             self._leave(client, channel)
         self._follow_events()
 
     def _message(self, client: SocketClient, text: str) -> None:
-        """Answer a message of a client."""
         try:
             message = strict_json(text)
         except (ValueError, RecursionError):
@@ -105,27 +87,27 @@ class EventHub:
         channel = message.get("channel")
         match message.get("type"):
             case "ping":
-                client.send(_encoded("pong", None, None))
+                client.send(_encode("pong", None, None))
             case "subscribe":
                 client.send(self._subscribe(client, channel))
             case "unsubscribe":
                 client.send(self._unsubscribe(client, channel))
             case _:
-                said = "the types are `subscribe`, `unsubscribe` and `ping`"
-                client.send(_error(None, "bad_type", said))
+                reason = "the types are `subscribe`, `unsubscribe` and `ping`"
+                client.send(_error(None, "bad_type", reason))
 
     def _subscribe(self, client: SocketClient, channel: object) -> bytes:
         if not isinstance(channel, str) or (channel != EVENTS and not _CHANNEL.fullmatch(channel)):
-            said = "the channels are `events`, `process:ID`, `ide:TYPE` and `chat:ID`"
-            return _error(None, "bad_channel", said)
+            message = "the channels are `events`, `process:ID`, `ide:TYPE` and `chat:ID`"
+            return _error(None, "bad_channel", message)
         own = self._channels[client]
         if channel not in own and len(own) >= MOST_CHANNELS:
-            said = f"a client follows at most {MOST_CHANNELS:,} channels"
-            return _error(channel, "limit", said)
+            message = f"a client follows at most {MOST_CHANNELS:,} channels"
+            return _error(channel, "limit", message)
         own.add(channel)
         self._followers.setdefault(channel, {})[client] = None
         self._follow_events()
-        return _encoded("subscribed", channel, None)
+        return _encode("subscribed", channel, None)
 
     def _unsubscribe(self, client: SocketClient, channel: object) -> bytes:
         own = self._channels[client]
@@ -134,7 +116,7 @@ class EventHub:
         own.remove(channel)
         self._leave(client, channel)
         self._follow_events()
-        return _encoded("unsubscribed", channel, None)
+        return _encode("unsubscribed", channel, None)
 
     def _leave(self, client: SocketClient, channel: str) -> None:
         followers = self._followers[channel]
@@ -171,7 +153,7 @@ class EventHub:
         self._send(type, channel, encoded)
 
     def _send(self, type: str, channel: str, data: bytes) -> None:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
-        message = _framed(type, channel, data)
+        message = _frame(type, channel, data)
         for client in tuple(self._followers.get(channel, ())):
             client.send(message)
 
@@ -179,19 +161,19 @@ class EventHub:
 _HEAD_ROOM = 1_024
 
 
-def _framed(type: str, channel: str | None, data: bytes) -> bytes:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
+def _frame(type: str, channel: str | None, data: bytes) -> bytes:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
     head = f'{{"type":{json.dumps(type)},"channel":{json.dumps(channel)},"data":'.encode()
     return head + data + f',"timestamp":"{rfc3339(time.time())}"}}'.encode()
 
 
-def _encoded(type: str, channel: str | None, data: JsonValue) -> bytes:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
-    return _framed(type, channel, json_text(data).encode())
+def _encode(type: str, channel: str | None, data: JsonValue) -> bytes:  # ruff: ignore[builtin-argument-shadowing] - the word of the message
+    return _frame(type, channel, json_text(data).encode())
 
 
 def _error(channel: str | None, code: str, message: str) -> bytes:
-    return _encoded("error", channel, {"code": code, "message": message})
+    return _encode("error", channel, {"code": code, "message": message})
 
 
-def _lost(count: int) -> bytes:
-    """What a client that read too slowly is told: how many messages it did not get, in all."""
-    return _encoded("dropped", None, {"count": count})
+def _loss_message(count: int) -> bytes:
+    """The message for a client that read too slowly: how many it missed, in all."""
+    return _encode("dropped", None, {"count": count})

@@ -1,4 +1,4 @@
-"""The pack `ws`: starts the hub of events, and tells of it (K75, X11)."""
+"""The pack `ws`: starts the hub of events, and tells of it."""
 
 import fcntl
 import os
@@ -12,10 +12,10 @@ import anyio
 from aish.core.errors import UsageError
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
-from aish.core.pack_options import WsOptions
 from aish.packs.framework.pack import Marks, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer
+from aish.packs.ws.ws_options import WsOptions
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
@@ -64,12 +64,7 @@ async def _open(context: PackContext) -> AsyncGenerator[WsState]:
 
 @tool(
     Marks(read_only=False, destructive=False, idempotent=True, open_world=True, passing=True),
-    result={
-        "address": "string",
-        "url": "string",
-        "token_file": "string",
-        "already": "boolean",
-    },
+    result={"address": "string", "url": "string", "token_file": "string", "already": "boolean"},
     codes=("blocked", "unavailable", "limit"),
     older_parameters={"addr": "address"},
 )
@@ -79,26 +74,25 @@ async def ws_start(state: WsState, address: str = _DEFAULT) -> Answer:
     Browsers and programs follow the events of this run there, with the token in the file.
 
     Args:
-        state: The hub, which no caller names.
         address: Where it listens: `HOST:PORT`, with port 0 for any free one.
     """
-    wanted = _wanted(state, address)
+    new_address = _parse_address(state, address)
     async with state.starting:
         already = state.hub is not None
         if not already:
             try:
-                await state.tasks.start(_serve, state, wanted)
+                await state.tasks.start(_serve, state, new_address)
             except UsageError as error:
                 raise PackError("unavailable", str(error)) from error
-        found = state.address
-        assert found is not None, "it was started"
-        if already and address != _DEFAULT and not _is_same(found, wanted):
-            message = f"the hub listens on `{found}` already, and there is one for a run"
+        own_address = state.address
+        assert own_address is not None, "it was started"
+        if already and address != _DEFAULT and not _is_same(own_address, new_address):
+            message = f"the hub listens on `{own_address}` already, and there is one for a run"
             raise PackError("limit", message)
-    url = f"ws://{found.reached.netloc}/ws"
+    url = f"ws://{own_address.reached.netloc}/ws"
     file = None if state.token_file is None else str(state.token_file)
     data: dict[str, JsonValue] = {
-        "address": str(found),
+        "address": str(own_address),
         "url": url,
         "token_file": file,
         "already": already,
@@ -119,11 +113,7 @@ async def ws_start(state: WsState, address: str = _DEFAULT) -> Answer:
     rows={"channels": {"name": "string", "clients": "integer"}},
 )
 async def ws_info(state: WsState) -> Answer:  # ruff: ignore[unused-async] - tools are async
-    """State of the event hub.
-
-    Args:
-        state: The hub, which no caller names.
-    """
+    """State of the event hub."""
     hub, address = state.hub, state.address
     data: dict[str, JsonValue] = {
         "running": hub is not None,
@@ -135,16 +125,11 @@ async def ws_info(state: WsState) -> Answer:  # ruff: ignore[unused-async] - too
     if hub is None:
         return Answer("the hub does not run; ws_start starts it", data)
     rows = [f"{row['name']}  {row['clients']}" for row in hub.channels() if isinstance(row, dict)]
-    said = f"{address}: {hub.clients} clients, {hub.dropped} messages dropped"
-    return Answer("\n".join([said, *rows]), data)
+    summary = f"{address}: {hub.clients} clients, {hub.dropped} messages dropped"
+    return Answer("\n".join([summary, *rows]), data)
 
 
-def _wanted(state: WsState, text: str) -> "Address":
-    """The address of a call.
-
-    Raises:
-        PackError: it is none, or other machines could reach it.
-    """
+def _parse_address(state: WsState, text: str) -> "Address":
     from aish.net.listen.addresses import Exposure, check_exposure, parse_address
 
     try:
@@ -163,14 +148,13 @@ def _wanted(state: WsState, text: str) -> "Address":
     return address
 
 
-def _is_same(found: "Address", wanted: "Address") -> bool:
-    return found.host == wanted.host and wanted.port in {0, found.port}
+def _is_same(address: "Address", other: "Address") -> bool:
+    return address.host == other.host and other.port in {0, address.port}
 
 
-async def _serve(state: WsState, wanted: "Address", *, task_status: "TaskStatus[None]") -> None:
-    """Serve clients until the pack is closed."""
+async def _serve(state: WsState, address: "Address", *, task_status: "TaskStatus[None]") -> None:
     from aish.net.listen.access import Access
-    from aish.net.listen.sockets import listening
+    from aish.net.listen.sockets import listen_on
     from aish.net.listen.tokens import Tokens, token_from_file
     from aish.net.listen.websocket import SocketLimits
     from aish.packs.ws.event_hub import EventHub
@@ -178,14 +162,14 @@ async def _serve(state: WsState, wanted: "Address", *, task_status: "TaskStatus[
 
     services = state.context.services
     with ExitStack() as stack:
-        (listener,) = stack.enter_context(listening((wanted,)))
+        (listener,) = stack.enter_context(listen_on((address,)))
         token, file = state.token, None
         if token is None:
             try:
                 file = stack.enter_context(_token_file())
             except OSError as error:
-                said = f"the file of the token cannot be made: {error.strerror}"
-                raise UsageError(said) from error
+                message = f"the file of the token cannot be made: {error.strerror}"
+                raise UsageError(message) from error
             token = token_from_file(_NAME, file, (_NAME,))
             if services.run_secrets is not None:
                 services.run_secrets.add(_SECRET, token.value)
@@ -200,7 +184,7 @@ async def _serve(state: WsState, wanted: "Address", *, task_status: "TaskStatus[
             services.notice("ws_failed", f"the event hub: {services.mask(str(error))}")
 
         hub = EventHub(services, SocketLimits())
-        async with hub.serving(listener, access, report):
+        async with hub.serve(listener, access, report):
             state.hub, state.address, state.token_file = hub, listener.address, file
             task_status.started()
             try:
@@ -217,7 +201,6 @@ def _token_file() -> Generator[Path]:
 
     Raises:
         OSError: it cannot be made.
-        UsageError: the folder is not private.
     """
     import secrets
 
@@ -258,4 +241,4 @@ def _remove_left(folder: Path) -> None:
                 os.close(descriptor)
 
 
-PACK = Pack(tools=(ws_start, ws_info), root="none", lifespan=_open)
+PACK = Pack(tools=(ws_start, ws_info), root="none", lifespan=_open, options=WsOptions)

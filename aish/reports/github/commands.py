@@ -1,4 +1,4 @@
-"""Output of a step of GitHub Actions for its runner (B11, B13).
+"""Output of a step of GitHub Actions for its runner.
 
 Workflow commands: `::error …::…` and `::add-mask::…`. Untrusted text in them remains data:
 characters that end a line, a property or a command are escaped as the runner's parser expects. And
@@ -37,12 +37,11 @@ def annotation(level: AnnotationLevel, title: str, message: str, spot: Spot | No
         numbers = {"line": spot.line, "endLine": spot.end_line, "col": spot.column}
         known = {name: str(number) for name, number in numbers.items() if number is not None}
         properties = {"file": spot.file, **known, **properties}
-    told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{level} {told}::{_data(_shown(message))}"
+    fields = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{level} {fields}::{_data(_shorten(message))}"
 
 
 def in_github(environ: Mapping[str, str]) -> bool:
-    """Whether this is a step of GitHub Actions."""
     return environ.get("GITHUB_ACTIONS") == "true"
 
 
@@ -52,7 +51,7 @@ def mask_commands(secrets: Secrets) -> Iterator[str]:
 
 
 def goes_to_the_runner(stream: TextIO) -> bool:
-    """Whether a stream is a pipe of its own, as the runner provides for stdout and stderr.
+    """Return true for a pipe of its own, as the runner provides for stdout and stderr.
 
     A file would keep what is written to it, and so would the reader of `2>&1 |`.
     """
@@ -65,7 +64,7 @@ def goes_to_the_runner(stream: TextIO) -> bool:
     return stat.S_ISFIFO(status.st_mode) and not same
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return for_terminal(shorten(text, _LONGEST))
 
 
@@ -74,7 +73,7 @@ def _data(text: str) -> str:
 
 
 def _property(text: str) -> str:
-    return _data(_shown(text)).replace(":", "%3A").replace(",", "%2C")
+    return _data(_shorten(text)).replace(":", "%3A").replace(",", "%2C")
 
 
 # A step may write 1024 KiB; a larger summary is dropped whole.
@@ -117,7 +116,7 @@ class Job:
             self.warn("`--github`: the summary of this step is full, so this is not in it")
 
 
-def _append(path: str, made: Callable[[int], str]) -> bool:
+def _append(path: str, make: Callable[[int], str]) -> bool:
     """Append; returns whether there was space after the existing content."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o600)
@@ -127,7 +126,7 @@ def _append(path: str, made: Callable[[int], str]) -> bool:
             raise OSError("it is not a regular file")
         # Ends the output of another program, which may be incomplete.
         begin = b"\n\n" if status.st_size else b""
-        text = made(LIMIT - status.st_size - len(begin)).encode()
+        text = make(LIMIT - status.st_size - len(begin)).encode()
         rest = memoryview(begin + text if text else b"")
         while rest:
             rest = rest[file.write(rest) or 0 :]

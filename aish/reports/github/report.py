@@ -1,9 +1,8 @@
-"""`--github`: a run on the page of its job, written when it has ended (B11).
+"""`--github`: a run on the page of its job, written when it has ended.
 
 Collected first: a row per step, and the first failures. The size is bounded however many items
 there are: successful ones are only counted. Then written twice, as the step summary and as
-annotations at the steps of the pipeline file. `aish test --github` reports its cases the same way
-(C12).
+annotations at the steps of the pipeline file. `aish test --github` reports its cases the same way.
 
 The summary is a Markdown page of limited size: GitHub would drop a larger one whole, so it is cut,
 with a note. All of it is HTML: untrusted text is escaped by one function (`tag` of
@@ -22,8 +21,6 @@ from aish.core.events import (
     ApprovalAnswered,
     CallCounts,
     Notice,
-    RunFinished,
-    RunStarted,
     Stamped,
     ToolDecided,
 )
@@ -32,7 +29,7 @@ from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
-from aish.journal.history import Annotations, Call, Ended, History, Unit
+from aish.journal.history import Call, Ended, History, Unit
 from aish.journal.questions import Question
 from aish.output.formats.junit import CaseResult, Suite
 from aish.output.result import LEVELS, place_text
@@ -46,7 +43,7 @@ from aish.output.status import (
 )
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.commands import LIMIT, Job, Spot, annotation
-from aish.reports.markup import Markup, joined, tag
+from aish.reports.markup import Markup, concat, tag
 from aish.reports.outcome import WORDS, Reason, State, answer_of, reason_of, state_of
 
 FIRST = 10
@@ -80,19 +77,16 @@ class Row:
 
     @property
     def items(self) -> int:
-        """The number of its items that have ended."""
         return self.items_ok + len(self.paused) + len(self.trouble)
 
     @property
     def is_bad(self) -> bool:
-        """Whether it did not succeed, and does not only wait."""
+        """True if it did not succeed, and does not only wait."""
         return self.state not in _NOT_BAD or bool(self.trouble)
 
 
 @frozen
 class Failed:
-    """A failed item: the reason, its unmet expectations, and its answer."""
-
     reason: Reason
     unmet: tuple[str, ...]
     answer: JsonValue
@@ -108,7 +102,6 @@ class Denial:
 
     @property
     def arguments(self) -> str:
-        """What would have been sent, shortened."""
         return shorten(json_text(self.decided.arguments, spaced=True), _CELL)
 
 
@@ -123,58 +116,35 @@ class Gathered:
     denials: dict[tuple[str, str], Denial] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
-    _history: History = field(default_factory=History)
-
-    @property
-    def started(self) -> RunStarted | None:
-        """The start of its last segment."""
-        segments = self._history.segments
-        return segments[-1].started if segments else None
-
-    @property
-    def finished(self) -> RunFinished | None:
-        """The end of its last segment."""
-        segments = self._history.segments
-        return segments[-1].finished if segments else None
-
-    @property
-    def annotations(self) -> Annotations:
-        """The annotations of the run."""
-        return self._history.annotations
-
-    @property
-    def pending(self) -> Sequence[Question]:
-        """The questions without an answer."""
-        return self._history.pending
+    history: History = field(default_factory=History)
 
     def take(self, stamped: Stamped) -> None:
-        """Fold one event in."""
         self.tally.take(stamped)
         event = stamped.event
         if isinstance(event, ApprovalAnswered):
             # What it changes in a unit that has ended is not shown here.
-            self._history.take(stamped)
+            self.history.take(stamped)
             return
         if isinstance(event, Notice) and event.level != "info" and len(self.notices) < FIRST:
             self.notices.append(event)
-        self._add(self._history.take(stamped))
+        self._add(self.history.take(stamped))
 
     def end(self) -> None:
         """No more events follow: open units were interrupted."""
-        self._add(self._history.rest())
+        self._add(self.history.rest())
+        self.rows = {step: row for step, row in self.rows.items() if self.history.has(step)}
 
     def worst_first(self) -> list[Row]:
-        """The steps, those that did not succeed before the others."""
         return sorted(self.rows.values(), key=lambda row: row.state in WELL)
 
     def _add(self, ended: Iterable[Ended]) -> None:
-        for one in ended:
-            if isinstance(one, Unit):
-                self._add_unit(one)
-            elif isinstance(one, Call) and one.is_refused and one.decided is not None:
-                call = (one.tool, one.decided.digest)
+        for entry in ended:
+            if isinstance(entry, Unit):
+                self._add_unit(entry)
+            elif isinstance(entry, Call) and entry.is_refused and entry.decided is not None:
+                call = (entry.tool, entry.decided.digest)
                 if call in self.denials or len(self.denials) < _MANY:
-                    self.denials.setdefault(call, Denial(one.decided)).count += 1
+                    self.denials.setdefault(call, Denial(entry.decided)).count += 1
 
     def _add_unit(self, unit: Unit) -> None:
         refused = [call.decided for call in unit.calls if call.is_refused and call.decided]
@@ -188,18 +158,14 @@ class Gathered:
                 row.calls = row.calls.plus(end.kind, end.exit_code)
                 row.exit_code = end.exit_code
         if unit.item is None:
-            _step(row, unit)
+            row.state, row.reason, row.unmet = state_of(unit), _reason(unit), _unmet(unit)
+            if unit.finished is not None:
+                row.seconds, row.answer = unit.finished.seconds, answer_of(unit)
+                row.usage, row.cost_usd = unit.finished.usage, unit.finished.cost_usd
+            else:
+                row.seconds = unit.ended - unit.began
         else:
             _item(row, unit, unit.item)
-
-
-def _step(row: Row, unit: Unit) -> None:
-    row.state, row.reason, row.unmet = state_of(unit), _reason(unit), _unmet(unit)
-    if unit.finished is not None:
-        row.seconds, row.answer = unit.finished.seconds, answer_of(unit)
-        row.usage, row.cost_usd = unit.finished.usage, unit.finished.cost_usd
-    else:
-        row.seconds = unit.ended - unit.began
 
 
 def _item(row: Row, unit: Unit, key: str) -> None:
@@ -219,16 +185,16 @@ def _item(row: Row, unit: Unit, key: str) -> None:
 
 
 def _reason(unit: Unit) -> Reason | None:
-    """Why it did not succeed, at least in a word; `None` if it did."""
+    """Return why it did not succeed, at least in a word; `None` if it did."""
     state = state_of(unit)
     return None if state in WELL else reason_of(unit) or Reason(state, WORDS[state])
 
 
 def _unmet(unit: Unit) -> tuple[str, ...]:
-    return tuple(one.message for one in unit.checks if not one.ok)[:FIRST]
+    return tuple(check.message for check in unit.checks if not check.ok)[:FIRST]
 
 
-FileName = Callable[[str], str]
+FileName = Callable[[str], str | None]
 """A file as GitHub names it."""
 
 # GitHub shows this many of each kind per step, and drops the others.
@@ -240,41 +206,42 @@ def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) 
 
     The failures of the run and its annotations alternate, so that neither displaces the other.
     """
-    found = partial(_found, run, name)
-    yield from islice(_in_turn([_errors(run, spots), found("error")]), MOST)
-    yield from islice(_in_turn([found("warning"), _warnings(run, spots)]), MOST)
-    yield from islice(_in_turn([_waiting(run), found("notice")]), MOST)
+    from_pipeline = partial(_pipeline_annotations, run, name)
+    yield from islice(_in_turn([_errors(run, spots), from_pipeline("error")]), MOST)
+    yield from islice(_in_turn([from_pipeline("warning"), _warnings(run, spots)]), MOST)
+    yield from islice(_in_turn([_question_notices(run), from_pipeline("notice")]), MOST)
 
 
-def _found(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[str]:
-    """The annotations of the pipeline."""
-    title = run.started.pipeline if run.started is not None else "aish"
-    for one in run.annotations.found:
-        if one.level == level:
-            spot = None if one.path is None else Spot(name(one.path), one.line, None, one.end_line)
-            yield annotation(level, title, one.message, spot)
+def _pipeline_annotations(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[str]:
+    title = run.history.started.pipeline if run.history.started is not None else "aish"
+    for row in run.history.annotations.found:
+        if row.level == level:
+            file = None if row.path is None else name(row.path)
+            spot = None if file is None else Spot(file, row.line, None, row.end_line)
+            place = f"{place_text(row)}: " if row.path is not None and file is None else ""
+            yield annotation(level, title, f"{place}{row.message}", spot)
 
 
-def _waiting(run: Gathered) -> Iterator[str]:
+def _question_notices(run: Gathered) -> Iterator[str]:
     """A paused run has not failed: what it waits for, and how that is answered."""
-    end = run.finished
+    end = run.history.finished
     if end is None or end.status != "paused":
         return
     title = "aish: paused"
-    said = (end.exit.reason or "calls wait for an answer", end.exit.hint)
-    yield annotation("notice", title, "\n".join(filter(None, said)), None)
-    for one in run.pending:
-        command = f"; {approve_command(one.id, end)}" if end.folder else ""
-        text = f"{one.asked.tool} waits for an answer{until_text(one.asked.expires)}{command}"
+    lines = (end.exit.reason or "calls wait for an answer", end.exit.hint)
+    yield annotation("notice", title, "\n".join(filter(None, lines)), None)
+    for entry in run.history.pending:
+        command = f"; {approve_command(entry.id, end)}" if end.folder else ""
+        text = f"{entry.asked.tool} waits for an answer{until_text(entry.asked.expires)}{command}"
         yield annotation("notice", title, text, None)
 
 
 def _errors(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
     bad = [row for row in run.rows.values() if row.is_bad]
     # One for each step before the second of any.
-    told = [_told(row, spots.get(_outermost(row.step))) for row in bad]
-    yield from _in_turn(told)
-    end = run.finished
+    errors = [_step_errors(row, spots.get(_outermost(row.step))) for row in bad]
+    yield from _in_turn(errors)
+    end = run.history.finished
     if end is not None and end.exit.code and end.status != "paused" and not bad:
         title = f"aish: exit {end.exit.code} ({end.exit.name})"
         yield annotation("error", title, end.exit.reason, next(iter(spots.values()), None))
@@ -282,15 +249,15 @@ def _errors(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
 
 def _in_turn(several: list[Iterator[str]]) -> Iterator[str]:
     while several:
-        for one in tuple(several):
-            line = next(one, None)
+        for source in tuple(several):
+            line = next(source, None)
             if line is None:
-                several.remove(one)
+                several.remove(source)
             else:
                 yield line
 
 
-def _told(row: Row, spot: Spot | None) -> Iterator[str]:
+def _step_errors(row: Row, spot: Spot | None) -> Iterator[str]:
     title = f"step {row.step} {row.state.replace('_', ' ')}"
     if row.reason is not None:
         for message in row.unmet or (_with_rule(row.reason),):
@@ -308,15 +275,15 @@ def _with_rule(reason: Reason) -> str:
 
 
 def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
-    for one in run.denials.values():
-        if one.is_told:
+    for denial in run.denials.values():
+        if denial.is_told:
             continue
-        times = f" ({one.count} times)" if one.count > 1 else ""
-        said = f"a call of {one.decided.tool} was denied{times}: the model was informed"
-        said += f"; its arguments: {one.arguments}"
-        said += f"\nhint: {one.decided.hint}" if one.decided.hint else ""
-        spot = spots.get(_outermost(one.decided.place.step or ""))
-        yield annotation("warning", "denied tool call", said, spot)
+        times = f" ({denial.count} times)" if denial.count > 1 else ""
+        text = f"a call of {denial.decided.tool} was denied{times}: the model was informed"
+        text += f"; its arguments: {denial.arguments}"
+        text += f"\nhint: {denial.decided.hint}" if denial.decided.hint else ""
+        spot = spots.get(_outermost(denial.decided.place.step or ""))
+        yield annotation("warning", "denied tool call", text, spot)
     for notice in run.notices:
         spot = spots.get(_outermost(notice.place.step or ""))
         yield annotation("warning", notice.code, notice.text, spot)
@@ -359,7 +326,7 @@ class Page:
     def table(self, heads: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
         """A table with as many rows as fit."""
         top, end = _table_row("th", heads), "</table>"
-        kept: list[str] = []
+        lines: list[str] = []
         room = self._left - len(f"<table>\n{top}\n{end}".encode()) - 2
         for row in rows:
             line = _table_row("td", row)
@@ -367,9 +334,9 @@ class Page:
             if room < 0:
                 self._cut = True
                 break
-            kept.append(line)
-        if kept:
-            self.add("\n".join(["<table>", top, *kept, end]))
+            lines.append(line)
+        if lines:
+            self.add("\n".join(["<table>", top, *lines, end]))
 
     def details(self, summary: Markup, blocks: Iterable[str], *, is_open: bool) -> bool:
         """A collapsible part; whole or not at all."""
@@ -383,12 +350,10 @@ class Page:
 
 
 def code(text: str, longest: int = _CELL) -> Markup:
-    """Untrusted text on one line."""
     return tag("code", for_line(shorten(text, longest)))
 
 
 def pre(text: str) -> Markup:
-    """Untrusted text with its line ends."""
     # The first line end in a `pre` is not shown.
     return tag("pre", f"\n{shorten(text, _TEXT)}")
 
@@ -397,54 +362,54 @@ def value(found: JsonValue) -> Markup:
     """The answer of a step: objects and lists as tables and lists, text unchanged."""
     if isinstance(found, str):
         return pre(found)
-    shown = _value(found, 0)
+    markup = _value(found, 0)
     if not (found and isinstance(found, Mapping | list)):
-        return tag("p", shown)
-    return shown if len(shown) <= _LARGEST else pre(json_text(found, indent=2))
+        return tag("p", markup)
+    return markup if len(markup) <= _LARGEST else pre(json_text(found, indent=2))
 
 
 def within(text: str) -> Markup:
     """A text with its line ends, in a block that an empty line would end."""
     lines = shorten(text.strip(), _PROSE).splitlines() or [""]
     first, *others = (code(line, _PROSE) for line in lines)
-    return joined([first, *(part for line in others for part in (tag("br"), line))])
+    return concat([first, *(part for line in others for part in (tag("br"), line))])
 
 
-def _value(found: JsonValue, depth: int) -> Markup:
-    match found:
+def _value(node: JsonValue, depth: int) -> Markup:
+    match node:
         case str():
-            return within(found)
-        case Mapping() if found and depth < _DEEPEST:
-            pairs = ((code(key), _value(inner, depth + 1)) for key, inner in found.items())
-            return _rows(pairs, len(found))
-        case list() if found and depth < _DEEPEST:
-            return _list(found, depth)
+            return within(node)
+        case Mapping() if node and depth < _DEEPEST:
+            pairs = ((code(key), _value(inner, depth + 1)) for key, inner in node.items())
+            return _rows(pairs, len(node))
+        case list() if node and depth < _DEEPEST:
+            return _list(node, depth)
         case _:
-            return code(json_text(found, spaced=True), _PROSE)
+            return code(json_text(node, spaced=True), _PROSE)
 
 
-def _list(found: Sequence[JsonValue], depth: int) -> Markup:
+def _list(values: Sequence[JsonValue], depth: int) -> Markup:
     """A table if all are objects with few keys, else a list."""
-    objects = [one for one in found if isinstance(one, Mapping)]
-    keys = list(dict.fromkeys(str(key) for one in objects for key in one))
-    if len(objects) == len(found) and 0 < len(keys) <= _MOST_COLUMNS:
+    objects = [item for item in values if isinstance(item, Mapping)]
+    keys = list(dict.fromkeys(str(key) for item in objects for key in item))
+    if len(objects) == len(values) and 0 < len(keys) <= _MOST_COLUMNS:
         rows = (
-            [_value(one[key], depth + 1) if key in one else None for key in keys] for one in objects
+            [_value(row[key], depth + 1) if key in row else None for key in keys] for row in objects
         )
-        return _rows(rows, len(found), [code(key) for key in keys])
-    items = [tag("li", _value(one, depth + 1)) for one in found[:_MOST_ROWS]]
-    left = len(found) - len(items)
+        return _rows(rows, len(values), [code(key) for key in keys])
+    items = [tag("li", _value(item, depth + 1)) for item in values[:_MOST_ROWS]]
+    left = len(values) - len(items)
     return tag("ul", *items, tag("li", f"and {left:,} more") if left else None)
 
 
 def _rows(
     rows: Iterable[Sequence[str | None]], count: int, heads: Sequence[str] | None = None
 ) -> Markup:
-    shown = [_table_row("td", row) for row in islice(rows, _MOST_ROWS)]
+    lines = [_table_row("td", row) for row in islice(rows, _MOST_ROWS)]
     top = _table_row("th", heads) if heads is not None else None
-    left = count - len(shown)
+    left = count - len(lines)
     more = _table_row("td", [f"and {left:,} more"]) if left else None
-    return tag("table", top, *shown, more)
+    return tag("table", top, *lines, more)
 
 
 def _table_row(cell: str, texts: Sequence[str | None]) -> Markup:
@@ -475,19 +440,25 @@ def summary(run: Gathered, limit: int = LIMIT) -> str:
     page.table(_HEADS, (_cells(row) for row in rows[:_ROWS]))
     if len(rows) > _ROWS:
         page.add(tag("p", f"and {counted(len(rows) - _ROWS, 'more step')}"))
-    _pending(run, page)
-    _annotations(run, page)
+    _add_pending(run, page)
+    _add_annotations(run, page)
     for row in [row for row in rows if row.is_bad][:_PARTS]:
         page.details(_title(row), _trouble(row), is_open=True)
-    _denials(run, page)
-    _notices(run, page)
-    _answer(run, page)
+    _add_denials(run, page)
+    if run.notices:
+        lines = (pre(notice.text) for notice in run.notices)
+        page.details(concat([f"⚠️ {counted(len(run.notices), 'notice')}"]), lines, is_open=False)
+    # Collapsed: the log has it too.
+    answers = [row for row in run.rows.values() if row.answer is not None]
+    if answers and run.history.finished is not None and run.history.finished.exit.code == 0:
+        title = concat(["The answer of ", code(answers[-1].step)])
+        page.details(title, [value(answers[-1].answer)], is_open=False)
     return page.text()
 
 
 def _head(run: Gathered) -> Iterator[Markup]:
-    name = run.started.pipeline if run.started is not None else "?"
-    end = run.finished
+    name = run.history.started.pipeline if run.history.started is not None else "?"
+    end = run.history.finished
     if end is None:
         yield tag("h3", "❌ aish: ", code(name))
         yield tag("p", "The run has no end: it was killed, or is still running.")
@@ -499,40 +470,32 @@ def _head(run: Gathered) -> Iterator[Markup]:
         yield tag("p", tag("b", f"exit {end.exit.code} ({end.exit.name})"), ": ", code(reason))
         if end.exit.hint:
             yield tag("p", "hint: ", code(end.exit.hint))
-    told = list(run.tally.parts(replace(end, folder=None, cassette=None)))
-    if end.cost_usd is None and _has_tokens(run):
-        told.append(f"cost {UNKNOWN}")
-    yield tag("p", " · ".join(told))
+    facts = list(run.tally.parts(replace(end, folder=None, cassette=None)))
+    usages = [row.usage for row in run.rows.values()]
+    if end.cost_usd is None and any((one.input, one.output) != (None, None) for one in usages):
+        facts.append(f"cost {UNKNOWN}")
+    yield tag("p", " · ".join(facts))
     if end.cassette:
         yield tag("p", f"{end.cassette.use}: ", code(end.cassette.path))
     if end.folder:
         yield tag("p", "run folder: ", code(end.folder))
 
 
-def _has_tokens(run: Gathered) -> bool:
-    return any(
-        row.usage.input is not None or row.usage.output is not None for row in run.rows.values()
-    )
-
-
 def _cells(row: Row) -> Sequence[str | None]:
     known = row.usage.input is not None or row.usage.output is not None
     return (
         code(row.step),
-        _status(row),
+        (
+            f"{_OF_LEVELS['warning']} exit {row.exit_code}"
+            if row.state == "ok" and row.exit_code
+            else f"{_SIGNS[row.state]} {WORDS[row.state]}"
+        ),
         _items(row),
         took_text(row.seconds) if row.state != "skipped" else None,
         tokens_text(row.usage) if known else None,
         cost_text(row.cost_usd) if known or row.cost_usd is not None else None,
         calls_text(row.calls) or None,
     )
-
-
-def _status(row: Row) -> str:
-    """The status; a command that ended with another code than 0 is no plain success."""
-    if row.state == "ok" and row.exit_code:
-        return f"{_OF_LEVELS['warning']} exit {row.exit_code}"
-    return f"{_SIGNS[row.state]} {WORDS[row.state]}"
 
 
 def _items(row: Row) -> str | None:
@@ -543,18 +506,18 @@ def _items(row: Row) -> str | None:
 
 
 def _title(row: Row) -> Markup:
-    said = f": {counted(len(row.trouble), 'item')} of {row.items:,}" if row.trouble else ""
-    return joined([f"{_SIGNS[row.state]} ", code(row.step), f" {WORDS[row.state]}{said}"])
+    count = f": {counted(len(row.trouble), 'item')} of {row.items:,}" if row.trouble else ""
+    return concat([f"{_SIGNS[row.state]} ", code(row.step), f" {WORDS[row.state]}{count}"])
 
 
 def _trouble(row: Row) -> Iterator[str]:
     if row.reason is not None:
         yield from _why(row.reason, row.unmet)
-        yield from _answered(row.answer)
+        yield from _answer_blocks(row.answer)
     for key, failed in row.failures.items():
         yield tag("p", "item ", code(key))
         yield from _why(failed.reason, failed.unmet)
-        yield from _answered(failed.answer)
+        yield from _answer_blocks(failed.answer)
     if (more := len(row.trouble) - len(row.failures)) > 0:
         yield tag("p", f"and {counted(more, 'more item')}")
 
@@ -567,97 +530,82 @@ def _why(reason: Reason, unmet: Sequence[str]) -> Iterator[str]:
         yield tag("p", "hint: ", code(reason.hint))
 
 
-def _answered(answer: JsonValue) -> Iterator[str]:
+def _answer_blocks(answer: JsonValue) -> Iterator[str]:
     if answer is not None:
         yield tag("p", "The answer:")
         yield value(answer)
 
 
-def _annotations(run: Gathered, page: Page) -> None:
-    """The annotations of the pipeline, the most severe first."""
-    found = sorted(run.annotations.found, key=lambda one: LEVELS.index(one.level))
-    if not found:
+def _add_annotations(run: Gathered, page: Page) -> None:
+    entries = sorted(run.history.annotations.found, key=lambda row: LEVELS.index(row.level))
+    if not entries:
         return
-    page.add(tag("p", tag("b", counted(len(found), "annotation"))))
+    page.add(tag("p", tag("b", counted(len(entries), "annotation"))))
     rows = (
-        (f"{_OF_LEVELS[one.level]} {one.level}", code(place_text(one)), within(one.message))
-        for one in found[:_ROWS]
+        (f"{_OF_LEVELS[entry.level]} {entry.level}", code(place_text(entry)), within(entry.message))
+        for entry in entries[:_ROWS]
     )
     page.table(("Level", "Place", "Message"), rows)
-    if more := max(0, len(found) - _ROWS) + run.annotations.left_out:
+    if more := max(0, len(entries) - _ROWS) + run.history.annotations.left_out:
         page.add(tag("p", f"and {counted(more, 'more annotation')}"))
 
 
-def _pending(run: Gathered, page: Page) -> None:
-    """The calls that wait for an answer, and the command for each (A8)."""
-    pending, end = run.pending, run.finished
+def _add_pending(run: Gathered, page: Page) -> None:
+    """The calls that wait for an answer, and the command for each."""
+    pending, end = run.history.pending, run.history.finished
     if not pending or end is None:
         return
     page.add(tag("p", tag("b", f"⏸️ {counted(len(pending), 'call')} to be answered")))
     rows = (
         (
-            code(one.asked.tool),
-            code(" ".join(filter(None, (one.asked.place.step, one.asked.place.item)))),
-            code(one.asked.reason),
-            code(until_text(one.asked.expires).strip()),
-            code(approve_command(one.id, end) if end.folder else short_id(one.id)),
+            code(question.asked.tool),
+            code(" ".join(filter(None, (question.asked.place.step, question.asked.place.item)))),
+            code(question.asked.reason),
+            code(until_text(question.asked.expires).strip()),
+            code(approve_command(question.id, end) if end.folder else short_id(question.id)),
         )
-        for one in pending[:_ROWS]
+        for question in pending[:_ROWS]
     )
     page.table(("Tool", "Step", "Why", "Open", "Answer"), rows)
-    for one in pending[:_PARTS]:
-        title = joined([code(one.asked.tool), " ", code(short_id(one.id))])
-        page.details(title, _call(one), is_open=True)
+    for question in pending[:_PARTS]:
+        title = concat([code(question.asked.tool), " ", code(short_id(question.id))])
+        page.details(title, _call(question), is_open=True)
 
 
 def _call(question: Question) -> Iterator[Markup]:
     """The whole call as `aish approve` shows it: somebody may answer who sees nothing else."""
-    from aish.terminal.approver import UNSHOWN, barred_arguments
+    from aish.terminal.approver import UNSHOWN, arguments_with_bar
 
     yield tag("p", "digest ", code(question.asked.digest))
     try:
-        shown = "\n".join(barred_arguments(question.asked.arguments, _WIDTH))
+        arguments_text = "\n".join(arguments_with_bar(question.asked.arguments, _WIDTH))
     except RecursionError:
         yield tag("p", UNSHOWN)
         return
-    if len(shown) > _LARGEST:
-        said = f"its arguments have {len(shown):,} characters, and are not shown here"
-        yield tag("p", said, ": ", code("aish approve"), " shows them")
+    if len(arguments_text) > _LARGEST:
+        reason = f"its arguments have {len(arguments_text):,} characters, and are not shown here"
+        yield tag("p", reason, ": ", code("aish approve"), " shows them")
     else:
-        yield tag("pre", f"\n{shown}")
+        yield tag("pre", f"\n{arguments_text}")
 
 
-def _denials(run: Gathered, page: Page) -> None:
+def _add_denials(run: Gathered, page: Page) -> None:
     if run.denials:
-        total = sum(one.count for one in run.denials.values())
-        most = sorted(run.denials.values(), key=lambda one: -one.count)[: FIRST * 10]
+        total = sum(denial.count for denial in run.denials.values())
+        most = sorted(run.denials.values(), key=lambda denial: -denial.count)[: FIRST * 10]
         page.add(tag("p", tag("b", f"🚫 {counted(total, 'denied tool call')}")))
         page.table(
             ("Tool", "Arguments", "Times", "Hint"),
             (
                 (
-                    code(one.decided.tool),
-                    code(one.arguments),
-                    f"{one.count}",
-                    code(one.decided.hint, _PROSE) if one.decided.hint else None,
+                    code(denial.decided.tool),
+                    code(denial.arguments),
+                    f"{denial.count}",
+                    code(denial.decided.hint, _PROSE) if denial.decided.hint else None,
                 )
-                for one in most
+                for denial in most
             ),
         )
-
-
-def _notices(run: Gathered, page: Page) -> None:
-    if run.notices:
-        lines = (pre(notice.text) for notice in run.notices)
-        page.details(joined([f"⚠️ {counted(len(run.notices), 'notice')}"]), lines, is_open=False)
-
-
-def _answer(run: Gathered, page: Page) -> None:
-    """The answer of the last step, collapsed: the log has it too."""
-    said = [row for row in run.rows.values() if row.answer is not None]
-    if said and run.finished is not None and run.finished.exit.code == 0:
-        title = joined(["The answer of ", code(said[-1].step)])
-        page.details(title, [value(said[-1].answer)], is_open=False)
 
 
 class GitHub:
@@ -676,11 +624,9 @@ class GitHub:
         self._run = Gathered()
 
     def __call__(self, stamped: Stamped) -> None:
-        """Fold the event in."""
         self._run.take(stamped)
 
     def close(self) -> None:
-        """Print the annotations and write the summary."""
         self._run.end()
         self._job.annotate(annotations(self._run, self._spots, self._name))
         self._job.summarise(lambda limit: summary(self._run, limit))
@@ -690,7 +636,6 @@ _MOST_CASES = 100
 
 
 def cases_summary(line: str, suites: Sequence[Suite], limit: int = LIMIT) -> str:
-    """The page; `line` is the result in short."""
     page = Page(limit)
     bad = _bad(suites)
     sign = "❌" if bad else "✅"
@@ -699,16 +644,17 @@ def cases_summary(line: str, suites: Sequence[Suite], limit: int = LIMIT) -> str
     heads = ("File", "Passed", "Not passed", "Time")
     page.table(heads, map(_row, sorted(suites, key=lambda suite: not _bad([suite]))))
     for case in bad[:_MOST_CASES]:
-        title = joined(["❌ ", code(case.classname), " ", code(case.name)])
+        title = concat(["❌ ", code(case.classname), " ", code(case.name)])
         texts = (pre(trouble.text or trouble.message) for trouble in case.troubles)
         page.details(title, texts, is_open=len(bad) <= MOST)
     return page.text()
 
 
-def case_annotations(suites: Sequence[Suite], name: dict[str, str]) -> Iterator[str]:
+def case_annotations(suites: Sequence[Suite], name: FileName) -> Iterator[str]:
     """Lines for the runner; `name` returns each file as GitHub names it."""
     for case in islice(_bad(suites), MOST):
-        spot = None if case.file is None else Spot(name.get(case.file, case.file), 1, 1)
+        file = None if case.file is None else name(case.file)
+        spot = None if file is None else Spot(file, 1, 1)
         for trouble in case.troubles[:1]:
             yield annotation("error", case.name, trouble.text or trouble.message, spot)
 

@@ -1,1 +1,1 @@
-"""A run as one HTML page that needs no network (B11, X3)."""
+"""A run as one HTML page that needs no network."""

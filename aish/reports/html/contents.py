@@ -1,19 +1,18 @@
-"""The content of a run's page: steps whole, items as rows with a bounded body each (B11).
+"""The content of a run's page: steps whole, items as rows with a bounded body each.
 
 If the page is too large, the least important parts are left out, the conversations of successful
 items, and counted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import field
 
-from aish.core.events import ItemMoved, Notice, Stamped
+from aish.core.events import ItemMoved, Stamped
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.journal.history import Annotations, Ended, History, Segment, Turn, Unit
-from aish.journal.questions import Question
+from aish.journal.history import Ended, History, Turn, Unit
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import Markup
 from aish.reports.outcome import State, reason_of, state_of
@@ -62,8 +61,7 @@ class StepPart:
     unit: Unit | None = None
     rows: dict[str, Row] = field(default_factory=dict)
 
-    def ordered(self) -> list[Row]:
-        """The items in input order; those with unknown index last."""
+    def rows_in_order(self) -> list[Row]:
         return sorted(self.rows.values(), key=lambda row: (row.index is None, row.index or 0))
 
 
@@ -73,32 +71,11 @@ class Gathering:
     def __init__(self, history: History, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
         self.steps: dict[str, StepPart] = {}
-        self._history = history
+        self.history = history
         self._spent = {"well": 0, "badly": 0, "brief": 0}
         self._empty: set[str] = set()
 
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments of the run, one per process."""
-        return self._history.segments
-
-    @property
-    def notices(self) -> list[Notice]:
-        """The notices outside of any step."""
-        return self._history.notices
-
-    @property
-    def annotations(self) -> Annotations:
-        """The annotations of the run."""
-        return self._history.annotations
-
-    @property
-    def pending(self) -> Sequence[Question]:
-        """The questions without an answer."""
-        return self._history.pending
-
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
-        """One more event, and the units that ended with it."""
         event, step = stamped.event, stamped.event.place.step
         if step is not None:
             # In the order of their starts, not of their ends.
@@ -116,7 +93,18 @@ class Gathering:
             if unit.item is None:
                 part.unit = unit
             else:
-                self._add_row(part, unit, unit.item)
+                older = part.rows.get(unit.item)
+                if older is not None:
+                    share = _share(older.state, brief=older.brief)
+                    self._spent[share] -= len(older.body)
+                    self._empty.discard(share)
+                part.rows[unit.item] = self._row(
+                    unit, unit.item, None if older is None else older.index
+                )
+
+    def parts(self) -> list[StepPart]:
+        """The steps, without those that are no longer in the file (`--force`)."""
+        return [part for part in self.steps.values() if self.history.has(part.id)]
 
     def _part(self, step: str) -> StepPart:
         part = self.steps.get(step)
@@ -124,17 +112,12 @@ class Gathering:
             part = self.steps[step] = StepPart(step)
         return part
 
-    def _add_row(self, part: StepPart, unit: Unit, key: str) -> None:
-        older = part.rows.get(key)
-        if older is not None:
-            share = _share(older.state, brief=older.brief)
-            self._spent[share] -= len(older.body)
-            self._empty.discard(share)
-        part.rows[key] = self._row(unit, key, None if older is None else older.index)
-
     def _row(self, unit: Unit, key: str, index: int | None) -> Row:
         state, end = state_of(unit), unit.finished
         body, brief = self._body(unit, state)
+        reason = reason_of(unit)
+        answer = "" if end is None else end.text or ""
+        text = answer if reason is None else reason.message
         return Row(
             key=key,
             index=index if unit.index is None else unit.index,
@@ -146,21 +129,20 @@ class Gathering:
             cost=None if end is None else end.cost_usd,
             turns=sum(isinstance(entry, Turn) for entry in unit.entries),
             calls=sum(1 for _ in unit.calls),
-            preview=_preview(unit),
+            preview=shorten(for_line(text[: 2 * _PREVIEW].strip()), _PREVIEW),
             body=body,
             brief=brief,
         )
 
     def _body(self, unit: Unit, state: State) -> tuple[bytes, bool]:
         room = _WELL if state == "ok" else _BADLY
-        whole = self._paid(_share(state, brief=False), lambda: unit_body(unit, room))
+        whole = self._make_if_fits(_share(state, brief=False), lambda: unit_body(unit, room))
         if whole is not None:
             return whole, False
-        brief = self._paid("brief", lambda: unit_body(unit, _BRIEF, conversation=False))
+        brief = self._make_if_fits("brief", lambda: unit_body(unit, _BRIEF, conversation=False))
         return brief or b"", True
 
-    def _paid(self, share: str, make: Callable[[], Markup]) -> bytes | None:
-        """The result of `make`, if it fits; not called if there was no space before."""
+    def _make_if_fits(self, share: str, make: Callable[[], Markup]) -> bytes | None:
         if share in self._empty:
             return None
         body = make().encode()
@@ -175,13 +157,3 @@ def _share(state: State, *, brief: bool) -> str:
     if brief:
         return "brief"
     return "well" if state == "ok" else "badly"
-
-
-def _preview(unit: Unit) -> str:
-    """One line for the item: why it did not succeed, or its answer."""
-    reason = reason_of(unit)
-    if reason is not None:
-        said = reason.message
-    else:
-        said = (unit.finished.text if unit.finished is not None else None) or ""
-    return shorten(for_line(said[: 2 * _PREVIEW].strip()), _PREVIEW)

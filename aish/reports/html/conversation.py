@@ -1,4 +1,4 @@
-"""What happened in a unit, as HTML: turns, tool calls, retries, expectations, the end."""
+"""A unit as HTML: turns, tool calls, retries, expectations, the end."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,12 +13,12 @@ from aish.core.events import (
     TurnPurpose,
 )
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.json import JsonObject, JsonValue, json_text, objects_in
 from aish.core.text import for_line
 from aish.journal.history import Aside, Call, Entry, Sent, Turn, Unit
-from aish.output.status import answered_text, asked_text, call_status
+from aish.output.status import answer_text, call_status, question_text
 from aish.reports.figures import tokens_text, took_text
-from aish.reports.markup import NOTHING, Markup, block, joined, pre, tag
+from aish.reports.markup import NOTHING, Markup, block, concat, pre, tag
 from aish.reports.outcome import reason_of
 
 _SHORT = 8
@@ -38,21 +38,18 @@ _RECEIVERS: Mapping[MessagePurpose, str] = {
 
 @frozen
 class Room:
-    """The maximum number of characters of a text, and of a part of a conversation."""
-
     text: int = 100_000
     part: int = 20_000
     entries: int = 500
 
 
 def unit_body(unit: Unit, room: Room, *, conversation: bool = True) -> Markup:
-    """Everything about a unit below its heading."""
-    return joined(
+    return concat(
         [
             _trouble(unit),
             _answer(unit, room),
             _checks(unit),
-            _said(unit, room) if conversation else NOTHING,
+            _answer_part(unit, room) if conversation else NOTHING,
         ]
     )
 
@@ -66,9 +63,13 @@ def _trouble(unit: Unit) -> Markup:
         "div",
         tag("strong", reason.code, class_="code"),
         tag("p", reason.message),
-        tag("p", f"hint: {reason.hint}", class_="hint") if reason.hint else None,
+        _hint(reason.hint),
         class_="note quiet" if quiet else "note bad",
     )
+
+
+def _hint(hint: str | None) -> Markup:
+    return tag("p", f"hint: {hint}", class_="hint") if hint else NOTHING
 
 
 def _answer(unit: Unit, room: Room) -> Markup:
@@ -76,17 +77,16 @@ def _answer(unit: Unit, room: Room) -> Markup:
     if end is None:
         return NOTHING
     if end.output is not None and not isinstance(end.output, str) and _same(end.text, end.output):
-        return joined([tag("h4", "Answer"), block(_pretty(end.output), room.text, class_="json")])
+        return concat([tag("h4", "Answer"), block(_pretty(end.output), room.text, class_="json")])
     parts = []
     if end.text:
         parts += [tag("h4", "Answer"), block(end.text, room.text, class_="answer")]
     if end.output is not None and not _same(end.text, end.output):
         parts += [tag("h4", "Output"), block(_pretty(end.output), room.text, class_="json")]
-    return joined(parts)
+    return concat(parts)
 
 
 def _same(text: str | None, output: JsonValue) -> bool:
-    """Whether the text is the same as the output."""
     if isinstance(output, str):
         return output == text
     return text is not None and text.strip() in {
@@ -104,7 +104,7 @@ def _pretty(value: JsonValue) -> str:
 def _checks(unit: Unit) -> Markup:
     if not unit.checks:
         return NOTHING
-    return joined(
+    return concat(
         [tag("h4", "Expectations"), tag("ul", *map(_check, unit.checks), class_="checks")]
     )
 
@@ -132,15 +132,15 @@ def _diff_line(line: str) -> Markup:
     return tag(kind, f"{line}\n")
 
 
-def _said(unit: Unit, room: Room) -> Markup:
+def _answer_part(unit: Unit, room: Room) -> Markup:
     entries = unit.entries
     if not entries:
         return NOTHING
     answer = unit.finished.text if unit.finished is not None else None
-    shown = [_entry(entry, unit, room, answer) for entry in entries[: room.entries]]
-    left = len(entries) - len(shown)
+    items = [_entry(entry, unit, room, answer) for entry in entries[: room.entries]]
+    left = len(entries) - len(items)
     more = tag("p", f"… and {left:,} more entries, left out here", class_="cut") if left else None
-    return joined([tag("h4", "Conversation"), tag("ol", *shown, class_="talk"), more])
+    return concat([tag("h4", "Conversation"), tag("ol", *items, class_="talk"), more])
 
 
 def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
@@ -148,13 +148,23 @@ def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
         case Turn():
             return _turn(entry, unit, room, answer)
         case Call():
-            return _call(entry, room)
-        case Sent():
-            return _sent(entry, room)
-        case Aside(event=event):
-            word, said = _aside(event)
             return tag(
-                "li", tag("strong", word, class_="code"), " ", for_line(said), class_="aside"
+                "li",
+                tag(
+                    "p", tag("code", entry.tool), *_verdict(entry), *_outcome(entry), class_="head"
+                ),
+                _question(entry),
+                _arguments(entry, room),
+                _result(entry, room),
+                NOTHING if entry.decided is None else _hint(entry.decided.hint),
+                class_="call",
+            )
+        case Sent():
+            return _messages(entry, room)
+        case Aside(event=event):
+            word, text = _aside(event)
+            return tag(
+                "li", tag("strong", word, class_="code"), " ", for_line(text), class_="aside"
             )
 
 
@@ -171,31 +181,31 @@ def _aside(event: Retry | Fallback | Notice | TextWithdrawn) -> tuple[str, str]:
 
 
 def _turn(turn: Turn, unit: Unit, room: Room, answer: str | None) -> Markup:
-    said = turn.said
-    number = said.place.turn
-    facts = [said.model, said.finish, tokens_text(said.usage), took_text(said.seconds)]
-    if said.first_token_seconds is not None:
-        facts.append(f"first token after {took_text(said.first_token_seconds)}")
+    end = turn.said
+    number = end.place.turn
+    facts = [end.model, end.finish, tokens_text(end.usage), took_text(end.seconds)]
+    if end.first_token_seconds is not None:
+        facts.append(f"first token after {took_text(end.first_token_seconds)}")
     head = tag(
         "p",
-        tag("strong", _PURPOSES[said.purpose], "" if number is None else f" {number}"),
+        tag("strong", _PURPOSES[end.purpose], "" if number is None else f" {number}"),
         tag("span", " · ".join(facts), class_="facts"),
         class_="head",
     )
-    if not said.text:
+    if not end.text:
         return tag("li", head, class_="turn")
-    if said.text == answer and turn is unit.entries[-1]:
+    if end.text == answer and turn is unit.entries[-1]:
         return tag("li", head, tag("p", "the answer above", class_="quiet"), class_="turn")
-    return tag("li", head, block(said.text, room.part), class_="turn")
+    return tag("li", head, block(end.text, room.part), class_="turn")
 
 
-def _sent(sent: Sent, room: Room) -> Markup:
+def _messages(sent: Sent, room: Room) -> Markup:
     """Messages as they were sent; long ones are collapsed."""
     to = _RECEIVERS.get(sent.purpose)
     anew = "all messages before are replaced" if sent.anew is not None else None
-    head = [one for one in (anew, sent.anew, to) if one]
+    head = [part for part in (anew, sent.anew, to) if part]
     parts = [tag("p", tag("span", " · ".join(head), class_="facts"), class_="head")] if head else []
-    return tag("li", *parts, *(_message(one, room) for one in sent.messages), class_="sent")
+    return tag("li", *parts, *(_message(message, room) for message in sent.messages), class_="sent")
 
 
 def _message(message: JsonObject, room: Room) -> Markup:
@@ -205,35 +215,22 @@ def _message(message: JsonObject, room: Room) -> Markup:
     if role == "tool":
         head.append(tag("code", str(message.get("tool"))))
     head += [
-        tag("span", f"{one.get('mime_type')}, SHA-256 {one.get('sha256')}", class_="facts")
-        for one in _objects(message.get("media"))
+        tag("span", f"{medium.get('mime_type')}, SHA-256 {medium.get('sha256')}", class_="facts")
+        for medium in objects_in(message.get("media"))
     ]
-    calls = [f"{one.get('name')} {one.get('arguments')}" for one in _objects(message.get("calls"))]
-    shown = block("\n".join([*([text] if text else []), *calls]), room.part)
+    calls = [
+        f"{call.get('name')} {call.get('arguments')}" for call in objects_in(message.get("calls"))
+    ]
+    content = block("\n".join([*([text] if text else []), *calls]), room.part)
     file, count = message.get("file"), message.get("characters")
     if isinstance(file, str):
-        kept = tag("p", f"the whole message, {count:,} characters: {file}", class_="cut")
-        shown = joined([shown, kept])
+        note = tag("p", f"the whole message, {count:,} characters: {file}", class_="cut")
+        content = concat([content, note])
     lines = text.count("\n") + 1
     if lines > _SHORT or len(text) > _SHORT * 100:
         size = f"{lines:,} lines, {len(text):,} characters"
-        shown = tag("details", tag("summary", size), shown)
-    return joined([tag("p", *head, class_="head"), shown])
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _call(call: Call, room: Room) -> Markup:
-    return tag(
-        "li",
-        tag("p", tag("code", call.tool), *_verdict(call), *_outcome(call), class_="head"),
-        _question(call),
-        _arguments(call, room),
-        _result(call, room),
-        class_="call",
-    )
+        content = tag("details", tag("summary", size), content)
+    return concat([tag("p", *head, class_="head"), content])
 
 
 def _verdict(call: Call) -> Iterator[Markup]:
@@ -247,13 +244,12 @@ def _verdict(call: Call) -> Iterator[Markup]:
 
 
 def _question(call: Call) -> Markup:
-    """Who was asked about the call, and the answer."""
     question = call.question
     if question is None:
         return NOTHING
     asked, answered = question.asked, question.answered
-    said = asked_text(asked) if answered is None else answered_text(answered, asked.tool)
-    return tag("p", for_line(said), class_="quiet")
+    text = question_text(asked) if answered is None else answer_text(answered, asked.tool)
+    return tag("p", for_line(text), class_="quiet")
 
 
 def _outcome(call: Call) -> Iterator[Markup]:
@@ -283,12 +279,12 @@ def _result(call: Call, room: Room) -> Markup:
     finished = call.finished
     if finished is None:
         return NOTHING
-    kept = tag("p", f"the whole result: {finished.full}", class_="cut") if finished.full else None
+    note = tag("p", f"the whole result: {finished.full}", class_="cut") if finished.full else None
     if not finished.content:
-        return joined([tag("p", "an empty result", class_="quiet"), kept])
-    shown = block(finished.content, room.part, aria_label="result")
+        return concat([tag("p", "an empty result", class_="quiet"), note])
+    content = block(finished.content, room.part, aria_label="result")
     lines = finished.content.count("\n") + 1
     if lines <= _SHORT and len(finished.content) <= _SHORT * 100:
-        return joined([shown, kept])
+        return concat([content, note])
     size = f"Result: {lines:,} lines, {len(finished.content):,} characters"
-    return tag("details", tag("summary", size), shown, kept)
+    return tag("details", tag("summary", size), content, note)

@@ -1,4 +1,4 @@
-"""The page: one HTML file that makes no requests and runs no script but its own (X3).
+"""The page: one HTML file that makes no requests and runs no script but its own.
 
 Its parts from top to bottom: the status of the run and its figures; the annotations; the timeline,
 on an axis without the gaps between the segments of a resumed run; the steps with their items; the
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from itertools import starmap
 
-from aish.core.events import ItemFinished, Retry, RunFinished, RunStarted, StepFinished, plain
+from aish.core.events import Retry, RunFinished, RunStarted, plain
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
@@ -37,7 +37,7 @@ from aish.reports.figures import (
 )
 from aish.reports.html.contents import Gathering, Row, StepPart
 from aish.reports.html.conversation import Room, unit_body
-from aish.reports.markup import NOTHING, Markup, joined, pre, reached, tag
+from aish.reports.markup import NOTHING, Markup, concat, group_attributes, pre, tag
 from aish.reports.outcome import WORDS, State, state_of
 
 WIDTH = 1000.0
@@ -46,8 +46,6 @@ _GAP = 12.0
 
 @frozen
 class Span:
-    """A segment of the run and its position in the drawing."""
-
     began: float
     ended: float
     left: float
@@ -70,7 +68,6 @@ class Axis:
         self._scale = scale
 
     def at(self, moment: float) -> float:
-        """The position of a time."""
         place = 0.0
         for span in self.spans:
             if moment < span.began:
@@ -91,13 +88,21 @@ _IN_JSON = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 def items(part: StepPart, anchor: str, most: int) -> Markup:
     """The items of a step, at most `most` of them with rows of their own."""
-    rows = _chosen(part.ordered(), most)
+    rows = _choose_rows(part.rows_in_order(), most)
     blocks = list(_blocks(rows))
     data = list(_data(blocks))
+    notes = []
+    if gone := len(part.rows) - len(rows):
+        notes.append(f"{gone:,} successful items are counted and have no row.")
+    if brief := sum(row.brief for row in rows):
+        notes.append(
+            f"{brief:,} items have no conversation here, to keep this file small."
+            " The journal has everything."
+        )
     return tag(
         "div",
         _plain_table(rows),
-        _left_out(part, rows),
+        concat([tag("p", note, class_="cut") for note in notes]) if notes else NOTHING,
         _script("application/json", json_data(data), id=f"{anchor}-rows"),
         *(
             _script(
@@ -117,17 +122,16 @@ def json_data(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_IN_JSON)
 
 
-def _chosen(rows: list[Row], most: int) -> list[Row]:
-    """The rows that fit: first all that did not succeed."""
+def _choose_rows(rows: list[Row], most: int) -> list[Row]:
     if len(rows) <= most:
         return rows
     badly = [row for row in rows if row.state != "ok"][:most]
-    kept = {row.key for row in badly}
+    keys = {row.key for row in badly}
     for row in rows:
-        if len(kept) == most:
+        if len(keys) == most:
             break
-        kept.add(row.key)
-    return [row for row in rows if row.key in kept]
+        keys.add(row.key)
+    return [row for row in rows if row.key in keys]
 
 
 def _blocks(rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -173,8 +177,8 @@ def _script(kind: str, content: str, id: str) -> Markup:
 
 def _plain_table(rows: Sequence[Row]) -> Markup:
     """The first ones and those that did not succeed, for a browser without scripts."""
-    shown = [row for n, row in enumerate(rows) if n < _FIRST or row.state != "ok"][:_MOST_PLAIN]
-    left = len(rows) - len(shown)
+    sample = [row for n, row in enumerate(rows) if n < _FIRST or row.state != "ok"][:_MOST_PLAIN]
+    left = len(rows) - len(sample)
     head = ("#", "Item", "Status", "Answer or reason", "Cost", "Time")
     note = (
         tag("p", f"{left:,} more are shown if scripts are enabled", class_="cut") if left else None
@@ -184,11 +188,11 @@ def _plain_table(rows: Sequence[Row]) -> Markup:
         tag(
             "table",
             tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))),
-            tag("tbody", *starmap(_plain_row, enumerate(shown))),
+            tag("tbody", *starmap(_plain_row, enumerate(sample))),
         ),
         note,
         class_="plain-items",
-        **reached(aria_label="items"),
+        **group_attributes(aria_label="items"),
     )
 
 
@@ -205,21 +209,7 @@ def _plain_row(number: int, row: Row) -> Markup:
 
 
 def chip(state: State) -> Markup:
-    """A status as a small label."""
     return tag("span", WORDS[state], class_=f"chip {state}")
-
-
-def _left_out(part: StepPart, rows: Sequence[Row]) -> Markup:
-    """A note on what did not fit into the page."""
-    notes = []
-    if gone := len(part.rows) - len(rows):
-        notes.append(f"{gone:,} successful items are counted and have no row.")
-    if brief := sum(row.brief for row in rows):
-        notes.append(
-            f"{brief:,} items have no conversation here, to keep this file small."
-            " The journal has everything."
-        )
-    return joined([tag("p", note, class_="cut") for note in notes]) if notes else NOTHING
 
 
 _MOST = 200
@@ -237,23 +227,20 @@ _CHIPS: dict[str, State] = {
 
 def head(gathering: Gathering, run: str) -> Markup:
     """Name, status and figures of the run."""
-    segments = gathering.segments
+    segments = gathering.history.segments
     first = segments[0] if segments else None
-    end = segments[-1].finished if segments else None
+    end = gathering.history.finished
     facts = [run]
     if first is not None:
         facts += [when_text(first.began), f"aish {first.started.aish}"]
     return tag(
         "header",
         tag(
-            "h1",
-            for_line(first.started.pipeline if first is not None else run),
-            " ",
-            run_chip(end),
+            "h1", for_line(first.started.pipeline if first is not None else run), " ", run_chip(end)
         ),
         tag("p", " · ".join(facts), class_="facts"),
         _exit(end),
-        _pending(gathering),
+        _open_questions(gathering),
         _figures(gathering, end),
         class_="top",
     )
@@ -268,8 +255,8 @@ def run_chip(end: RunFinished | None) -> Markup:
 
 def _exit(end: RunFinished | None) -> Markup:
     if end is None:
-        said = "The journal has no end: the run was killed, or is still running."
-        return tag("div", tag("p", said), class_="note quiet")
+        text = "The journal has no end: the run was killed, or is still running."
+        return tag("div", tag("p", text), class_="note quiet")
     code = end.exit
     if not code.code:
         return NOTHING
@@ -283,13 +270,12 @@ def _exit(end: RunFinished | None) -> Markup:
     )
 
 
-def _pending(gathering: Gathering) -> Markup:
-    """The calls that wait for an answer, and the command that answers each (A8)."""
-    pending = gathering.pending
+def _open_questions(gathering: Gathering) -> Markup:
+    """The calls that wait for an answer, and the command that answers each."""
+    pending = gathering.history.pending
     if not pending:
         return NOTHING
-    segments = gathering.segments
-    end = segments[-1].finished if segments else None
+    end = gathering.history.finished
     rows = []
     for one in pending[:_MOST]:
         place = " ".join(filter(None, (one.asked.place.step, one.asked.place.item)))
@@ -317,13 +303,17 @@ def _pending(gathering: Gathering) -> Markup:
 
 def _figures(gathering: Gathering, end: RunFinished | None) -> Markup:
     usage = Usage() if end is None else end.usage
-    shown = [
-        ("Duration", took_text(_seconds(gathering.segments)), _parts(gathering.segments)),
+    figures = [
+        (
+            "Duration",
+            took_text(_seconds(gathering.history.segments)),
+            _parts(gathering.history.segments),
+        ),
         *_tokens_and_cost(usage, None if end is None else end.cost_usd),
         *_work(gathering),
         *_calls(gathering, end),
     ]
-    return tag("dl", *starmap(_figure, shown), class_="figures")
+    return tag("dl", *starmap(_figure, figures), class_="figures")
 
 
 def _tokens_and_cost(usage: Usage, cost: float | None) -> Iterator[tuple[str, str, str]]:
@@ -353,8 +343,7 @@ def _parts(segments: Sequence[Segment]) -> str:
 
 
 def _work(gathering: Gathering) -> Iterator[tuple[str, str, str]]:
-    """Steps and items, and how many of them did not succeed."""
-    parts = gathering.steps.values()
+    parts = gathering.parts()
     plain = Counter(state_of(part.unit) for part in parts if part.unit is not None)
     yield "Steps", f"{plain.total():,}", states_text(plain)
     rows = Counter(row.state for part in parts for row in part.rows.values())
@@ -372,23 +361,19 @@ def states_text(states: Counter[State]) -> str:
 
 def _calls(gathering: Gathering, end: RunFinished | None) -> Iterator[tuple[str, str, str]]:
     count = sum(
-        sum(row.calls for row in part.rows.values()) + _own_calls(part.unit)
-        for part in gathering.steps.values()
+        sum(row.calls for row in part.rows.values())
+        + (0 if part.unit is None else sum(1 for _ in part.unit.calls))
+        for part in gathering.parts()
     )
     yield "Tool calls", f"{count:,}", problems_text(None if end is None else end.calls)
 
 
-def _own_calls(unit: Unit | None) -> int:
-    return 0 if unit is None else sum(1 for _ in unit.calls)
-
-
 def annotations(gathering: Gathering) -> Markup:
-    """The annotations of the pipeline, the most severe first."""
-    found = sorted(gathering.annotations.found, key=lambda one: LEVELS.index(one.level))
-    if not found:
+    entries = sorted(gathering.history.annotations.found, key=lambda one: LEVELS.index(one.level))
+    if not entries:
         return NOTHING
-    rows = [(one.level, place_text(one), one.message) for one in found[:_MOST_ANNOTATIONS]]
-    left = len(found) - len(rows) + gathering.annotations.left_out
+    rows = [(one.level, place_text(one), one.message) for one in entries[:_MOST_ANNOTATIONS]]
+    left = len(entries) - len(rows) + gathering.history.annotations.left_out
     more = tag("p", f"… and {left:,} more, left out here", class_="cut") if left else None
     head = ("Level", "Place", "Message")
     return tag(
@@ -402,17 +387,21 @@ def annotations(gathering: Gathering) -> Markup:
 
 def ingredients(gathering: Gathering) -> Markup:
     """The configuration of the run: models, servers, rules, limits, inputs."""
-    segments = gathering.segments
+    segments = gathering.history.segments
     if not segments:
         return NOTHING
     started, end = segments[-1].started, segments[-1].finished
+    rows = [
+        (one.alias, one.transport, one.state, counted(one.tools, "tool"), one.error or "")
+        for one in started.servers
+    ]
     tables = [
         _table(
             "Models",
             ("Alias", "Model", "Endpoint"),
-            [(one.alias, one.model, one.origin) for one in started.models],
+            [(model.alias, model.model, model.origin) for model in started.models],
         ),
-        _servers(started),
+        _table("Servers", ("Alias", "Transport", "State", "Tools", "Error"), rows),
         _table("Approval rules", ("List", "Rule"), [(one.list, one.rule) for one in started.rules]),
         _pairs("Inputs", started.inputs),
         _pairs("Limits", started.limits),
@@ -428,21 +417,13 @@ def ingredients(gathering: Gathering) -> Markup:
 
 
 def _notices(gathering: Gathering) -> Markup:
-    if not gathering.notices:
+    if not gathering.history.notices:
         return NOTHING
     shown = [
-        tag("li", tag("code", one.code), " ", for_line(one.text), class_=one.level)
-        for one in gathering.notices[:_MOST]
+        tag("li", tag("code", notice.code), " ", for_line(notice.text), class_=notice.level)
+        for notice in gathering.history.notices[:_MOST]
     ]
-    return joined([tag("h2", "Notices"), tag("ul", *shown, class_="notices")])
-
-
-def _servers(started: RunStarted) -> Markup:
-    rows = [
-        (one.alias, one.transport, one.state, counted(one.tools, "tool"), one.error or "")
-        for one in started.servers
-    ]
-    return _table("Servers", ("Alias", "Transport", "State", "Tools", "Error"), rows)
+    return concat([tag("h2", "Notices"), tag("ul", *shown, class_="notices")])
 
 
 def _facts(started: RunStarted, end: RunFinished | None, segments: Sequence[Segment]) -> JsonObject:
@@ -481,7 +462,7 @@ def _rows(label: str, head: Sequence[str] | None, rows: Sequence[Sequence[str]])
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))) if head else None
     )
     whole = tag("table", top, tag("tbody", *cells))
-    return tag("div", whole, class_="wide", **reached(aria_label=label))
+    return tag("div", whole, class_="wide", **group_attributes(aria_label=label))
 
 
 _TICKS = 4
@@ -497,11 +478,32 @@ _THINNEST = 1.5
 
 def timeline(parts: Sequence[StepPart], axis: Axis, anchors: dict[str, str]) -> Markup:
     """The chart; nothing for a run that took no time."""
-    shown = [part for part in parts if part.rows or (part.unit is not None and _ran(part.unit))]
-    if not shown or not axis.seconds:
+    steps = [part for part in parts if part.rows or (part.unit is not None and _ran(part.unit))]
+    if not steps or not axis.seconds:
         return NOTHING
-    rows = [_row(part, axis, anchors[part.id]) for part in shown]
-    return tag("div", *rows, _ruler(axis), _legend(shown), _breaks(axis), class_="chart")
+    rows = [_row(part, axis, anchors[part.id]) for part in steps]
+    ticks = (
+        tag("span", took_text(axis.seconds * n / _TICKS) if n else "0 s") for n in range(_TICKS + 1)
+    )
+    entries = [
+        e for part in steps if part.unit is not None and not part.rows for e in part.unit.entries
+    ]
+    kinds = {
+        "of-turn": "turn" if any(isinstance(entry, Turn) for entry in entries) else None,
+        "of-call": "tool call" if any(isinstance(entry, Call) for entry in entries) else None,
+        "of-retry": "retry"
+        if any(isinstance(entry, Aside) and isinstance(entry.event, Retry) for entry in entries)
+        else None,
+    }
+    named = [tag("span", word, class_=kind) for kind, word in kinds.items() if word]
+    return tag(
+        "div",
+        *rows,
+        tag("div", *ticks, class_="ruler", aria_hidden="true"),
+        tag("p", *named, class_="legend") if named else NOTHING,
+        _breaks(axis),
+        class_="chart",
+    )
 
 
 def _ran(unit: Unit) -> bool:
@@ -515,16 +517,16 @@ def _row(part: StepPart, axis: Axis, anchor: str) -> Markup:
     if unit is not None:
         seconds = unit.ended - unit.began if unit.finished is None else unit.finished.seconds
     took = tag("span", "" if seconds is None else took_text(seconds), class_="took")
-    return tag("div", label, _drawing(part, axis), took, class_="lane")
+    return tag("div", label, _draw(part, axis), took, class_="lane")
 
 
-def _drawing(part: StepPart, axis: Axis) -> Markup:
+def _draw(part: StepPart, axis: Axis) -> Markup:
     if not part.rows:
         return _svg(part, _ROW, _bars(part.unit, axis) if part.unit is not None else ())
     rows = list(part.rows.values())
     if len(rows) > _LANED:
         return _svg(part, _TALLEST, _columns(rows, axis))
-    lanes, bars = _laned(rows, axis)
+    lanes, bars = _bars_in_lanes(rows, axis)
     return _svg(part, max(lanes * _LANE, _ROW), bars)
 
 
@@ -543,16 +545,16 @@ def _svg(part: StepPart, height: float, shapes: Iterator[Markup] | Sequence[Mark
 
 def _bars(unit: Unit, axis: Axis) -> Iterator[Markup]:
     state = state_of(unit)
-    said = f"{for_line(unit.step)}: {WORDS[state]}"
-    yield _rect(axis, (unit.began, unit.ended), (2, _ROW - 4), f"unit span {state}", said)
+    title = f"{for_line(unit.step)}: {WORDS[state]}"
+    yield _rect(axis, (unit.began, unit.ended), (2, _ROW - 4), f"unit span {state}", title)
     for entry in unit.entries[:_MARKS]:
         yield _mark(entry, unit, axis)
 
 
 def _mark(entry: Entry, unit: Unit, axis: Axis) -> Markup:
     match entry:
-        case Turn(began=began, ended=ended, said=said):
-            title = f"turn {said.place.turn}: {for_line(said.model)}, {took_text(said.seconds)}"
+        case Turn(began=began, ended=ended, said=event):
+            title = f"turn {event.place.turn}: {for_line(event.model)}, {took_text(event.seconds)}"
             return _rect(axis, (began, ended), (5, 6), "of-turn", title)
         case Call(began=began, tool=tool, finished=finished):
             ended = began + finished.seconds if finished is not None else unit.ended
@@ -583,13 +585,13 @@ def _rect(
     )
 
 
-def _laned(rows: Sequence[Row], axis: Axis) -> tuple[int, list[Markup]]:
+def _bars_in_lanes(rows: Sequence[Row], axis: Axis) -> tuple[int, list[Markup]]:
     """A bar for each item, in the first lane that is free when it begins."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     bars = []
     lanes = 0
-    for row in sorted(rows, key=lambda one: one.began):
+    for row in sorted(rows, key=lambda item: item.began):
         while busy and busy[0][0] <= row.began:
             heapq.heappush(free, heapq.heappop(busy)[1])
         if free:
@@ -629,36 +631,11 @@ def _columns(rows: Sequence[Row], axis: Axis) -> Iterator[Markup]:
                 )
 
 
-def _legend(parts: Sequence[StepPart]) -> Markup:
-    """A legend for the bars within a bar, if there are any."""
-    entries = [
-        e for part in parts if part.unit is not None and not part.rows for e in part.unit.entries
-    ]
-    kinds = {
-        "of-turn": "turn" if any(isinstance(one, Turn) for one in entries) else None,
-        "of-call": "tool call" if any(isinstance(one, Call) for one in entries) else None,
-        "of-retry": "retry" if any(_is_retry(one) for one in entries) else None,
-    }
-    named = [tag("span", word, class_=kind) for kind, word in kinds.items() if word]
-    return tag("p", *named, class_="legend") if named else NOTHING
-
-
-def _is_retry(entry: Entry) -> bool:
-    return isinstance(entry, Aside) and isinstance(entry.event, Retry)
-
-
-def _ruler(axis: Axis) -> Markup:
-    ticks = (
-        tag("span", took_text(axis.seconds * n / _TICKS) if n else "0 s") for n in range(_TICKS + 1)
-    )
-    return tag("div", *ticks, class_="ruler", aria_hidden="true")
-
-
 def _breaks(axis: Axis) -> Markup:
     if len(axis.spans) < 2:  # ruff: ignore[magic-value-comparison] - one part has no break
         return NOTHING
     resumed = (tag("li", f"resumed {when_text(span.began)}") for span in axis.spans[1:])
-    return joined([tag("ul", *resumed, class_="breaks")])
+    return concat([tag("ul", *resumed, class_="breaks")])
 
 
 _LONG = 12
@@ -669,8 +646,8 @@ _NARROW = Room(4_000, 1_000, 40)
 
 def page(gathering: Gathering, run: str) -> Iterator[bytes]:
     """The whole file, piece by piece; `gathering` is complete."""
-    style, script = _own("report.css"), _own("report.js")
-    segments = gathering.segments
+    style, script = own_file("report.css"), own_file("report.js")
+    segments = gathering.history.segments
     name = for_line(segments[0].started.pipeline if segments else run)[:_TITLE]
     yield b"<!doctype html>\n"
     yield b'<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -682,13 +659,13 @@ def page(gathering: Gathering, run: str) -> Iterator[bytes]:
     yield f"<script>{script}</script>\n</body>\n</html>\n".encode()
 
 
-def _own(name: str) -> str:
+def own_file(name: str) -> str:
     return resources.files("aish.reports.html").joinpath(name).read_text("utf-8")
 
 
 def _head(title: str, style: str, script: str) -> Iterator[Markup]:
     policy = (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        f"default-src 'none'; style-src '{style_hash(style)}'; script-src '{style_hash(script)}';"
         " base-uri 'none'; form-action 'none'"
     )
     yield tag("meta", http_equiv="Content-Security-Policy", content=policy)
@@ -698,18 +675,18 @@ def _head(title: str, style: str, script: str) -> Iterator[Markup]:
     yield tag("title", title)
 
 
-def _hash(code: str) -> str:
+def style_hash(code: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
 
 
 def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
-    parts = list(gathering.steps.values())
+    parts = gathering.parts()
     anchors = {part.id: f"step-{n}" for n, part in enumerate(parts, 1)}
     yield tag("a", "Skip to the steps", href="#steps", class_="skip")
     yield head(gathering, run)
     yield Markup("<main>")
     yield annotations(gathering)
-    chart = timeline(parts, Axis(gathering.segments), anchors)
+    chart = timeline(parts, Axis(gathering.history.segments), anchors)
     if chart:
         yield tag("section", tag("h2", "Timeline"), chart, id="timeline")
     yield Markup('<section id="steps">')
@@ -717,20 +694,13 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
     spent = 0
     for part in parts:
         room = Room() if spent < _ROOMY else _NARROW
-        shown = _step(part, anchors[part.id], gathering.budget.rows, room, few=len(parts) <= _LONG)
-        yield shown
-        spent += len(shown) if not part.rows else 0
+        markup = _step(part, anchors[part.id], gathering.budget.rows, room, few=len(parts) <= _LONG)
+        yield markup
+        spent += len(markup) if not part.rows else 0
     yield Markup("</section>")
     yield ingredients(gathering)
     yield Markup("</main>")
     yield tag("footer", f"Made by aish from the journal of {run}. It needs no network.")
-
-
-def _spent(end: StepFinished | ItemFinished) -> Iterator[str]:
-    """Tokens and cost of a step; nothing if it made no model request."""
-    if end.usage != Usage() or end.cost_usd != 0:
-        yield f"{tokens_text(end.usage)} tokens"
-        yield f"cost {cost_text(end.cost_usd)}"
 
 
 def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> Markup:
@@ -745,10 +715,19 @@ def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> M
         end = unit.finished
         if end is not None and end.status != "skipped":
             facts += [took_text(end.seconds)]
-            if unit.kind == "prompt":
-                facts += _spent(end)
+            if unit.kind == "prompt" and (end.usage != Usage() or end.cost_usd != 0):
+                facts += [f"{tokens_text(end.usage)} tokens", f"cost {cost_text(end.cost_usd)}"]
     if part.rows:
-        facts.append(_items_text(part))
+        states = Counter(row.state for row in part.rows.values())
+        total = states.total()
+        count = part.unit.count if part.unit is not None else None
+        of = (
+            f"{total:,} of {count:,} items"
+            if count is not None and count > total
+            else f"{total:,} items"
+        )
+        text = states_text(states)
+        facts.append(f"{of}, {text}" if text else of)
     summary = tag(
         "summary",
         title,
@@ -766,16 +745,3 @@ def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> M
         class_="step",
         open=opened,
     )
-
-
-def _items_text(part: StepPart) -> str:
-    states = Counter(row.state for row in part.rows.values())
-    total = states.total()
-    count = part.unit.count if part.unit is not None else None
-    of = (
-        f"{total:,} of {count:,} items"
-        if count is not None and count > total
-        else f"{total:,} items"
-    )
-    told = states_text(states)
-    return f"{of}, {told}" if told else of

@@ -1,1 +1,1 @@
-"""A run as OpenTelemetry traces (B11, extra `otel`)."""
+"""A run as OpenTelemetry traces (extra `otel`)."""

@@ -1,4 +1,4 @@
-"""All names of OpenTelemetry's conventions that are written, in one table (B11).
+"""All names of OpenTelemetry's conventions that are written, in one table.
 
 Those of generative AI and of MCP are in development and still change. A changed name changes
 `CONVENTIONS` and this file, and nothing else; our own names begin with `aish.`.
@@ -21,6 +21,8 @@ ITEM = "item"
 WORKFLOW_NAME = "gen_ai.workflow.name"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
+RESPONSE_MODEL = "gen_ai.response.model"
+RESPONSE_ID = "gen_ai.response.id"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
 FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
@@ -38,7 +40,27 @@ ERROR_TYPE = "error.type"
 RESPONSE_STATUS = "http.response.status_code"
 TOOL_ERROR = "tool_error"
 
+# Parameters of a request, by their names in its body.
+STREAM = "gen_ai.request.stream"
+NUMBERS = {
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+}
+INTEGERS = {
+    "top_k": "gen_ai.request.top_k",
+    "max_tokens": "gen_ai.request.max_tokens",
+    "max_completion_tokens": "gen_ai.request.max_tokens",
+    "seed": "gen_ai.request.seed",
+    "n": "gen_ai.request.choice.count",
+}
+STOP_SEQUENCES = "gen_ai.request.stop_sequences"
+# Not in the release above, but in the one that follows it.
+REASONING_LEVEL = "gen_ai.request.reasoning.level"
+
 # Content: written only if the user requested it.
+INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 ARGUMENTS = "gen_ai.tool.call.arguments"
 RESULT = "gen_ai.tool.call.result"

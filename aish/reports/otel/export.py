@@ -1,4 +1,4 @@
-"""`--otel`: the traces of a run, sent while it runs, or made from its journal afterwards (B11).
+"""`--otel`: the traces of a run, sent while it runs, or made from its journal afterwards.
 
 The only module that imports OpenTelemetry: our spans are converted to the SDK's, and sent by its
 OTLP/HTTP exporter. Spans are sent by a separate thread, bounded in number and in time: a run never
@@ -22,47 +22,43 @@ from aish.reports.otel.spans import Span, Spans
 
 MOST_WAITING = 20_000
 BATCH = 512
+DELAY = 5_000
 PATIENCE = 5.0
 
 
 class Exporter(Protocol):
-    """A sender of batches, such as `OTLPSpanExporter`."""
-
     def export(self, spans: Sequence[Any]) -> Any:
         """Export the spans; the result's `name` is `SUCCESS` on success."""
-        ...
 
-    def shutdown(self) -> None:
-        """Abort the current attempt."""
-        ...
+    def shutdown(self) -> None: ...
 
 
 class Shipping:
-    """Takes spans and exports them in batches; `close` returns how many were lost."""
+    """Takes spans and exports them in batches; `close` returns how many were lost.
 
-    def __init__(self, exporter: Exporter) -> None:
+    A batch is sent when it is full, when its first span has waited long enough, and at the end.
+    """
+
+    def __init__(self, exporter: Exporter, environ: Mapping[str, str]) -> None:
         self._exporter = exporter
+        self._batch = min(_variable(environ, "MAX_EXPORT_BATCH_SIZE", BATCH), MOST_WAITING)
+        self._delay = _variable(environ, "SCHEDULE_DELAY", DELAY) / 1000
         self._waiting: deque[Any] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._taken = 0
         self._sent = 0
-        self._said = _Said()
+        self._silence = _Silence()
         self._thread = threading.Thread(target=self._work, name="aish-otel", daemon=True)
         self._thread.start()
 
-    @property
-    def reason(self) -> str:
-        """The first error of the exporter."""
-        return self._said.first or "the collector did not answer in time"
-
     def put(self, span: Any) -> None:
-        """Queue a span, unless the queue is full."""
         with self._changed:
             self._taken += 1
             if len(self._waiting) < MOST_WAITING:
                 self._waiting.append(span)
-                self._changed.notify()
+                if len(self._waiting) in {1, self._batch}:
+                    self._changed.notify()
 
     def close(self, patience: float = PATIENCE) -> int:
         """Send the rest, for at most `patience` seconds; returns how many spans were lost."""
@@ -75,7 +71,7 @@ class Shipping:
         with self._changed:
             self._waiting.clear()
             lost = self._taken - self._sent
-        self._said.detach()
+        self._silence.end()
         return lost
 
     def _work(self) -> None:
@@ -92,40 +88,50 @@ class Shipping:
     def _next(self) -> list[Any]:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
-            return [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            self._changed.wait_for(
+                lambda: len(self._waiting) >= self._batch or self._closed, self._delay
+            )
+            return [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
 
 
-class _Said(logging.Handler):
-    """Keeps the libraries from printing to stderr, and stores their first message."""
+def _variable(environ: Mapping[str, str], name: str, default: int) -> int:
+    """A standard variable of the SDK's batches; what is no positive number is ignored."""
+    value = environ.get(f"OTEL_BSP_{name}", "").strip()
+    return int(value) if value.isascii() and value.isdigit() and int(value) else default
 
-    _LOGGERS = ("opentelemetry", "urllib3", "requests")
+
+class _Silence:
+    """Keeps the libraries from printing to stderr, until `end`."""
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.first: str | None = None
-        self._before = {}
-        for name in self._LOGGERS:
-            logger = logging.getLogger(name)
-            self._before[name] = logger.propagate
+        self._loggers = [logging.getLogger(one) for one in ("opentelemetry", "urllib3", "requests")]
+        self._handler = logging.NullHandler()
+        self._before = [logger.propagate for logger in self._loggers]
+        for logger in self._loggers:
             logger.propagate = False
-            logger.addHandler(self)
+            logger.addHandler(self._handler)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Store the first one."""
-        if self.first is None:
-            self.first = record.getMessage()
-
-    def detach(self) -> None:
-        """Restore the loggers."""
-        for name, propagate in self._before.items():
-            logging.getLogger(name).removeHandler(self)
-            logging.getLogger(name).propagate = propagate
+    def end(self) -> None:
+        for logger, propagate in zip(self._loggers, self._before, strict=True):
+            logger.removeHandler(self._handler)
+            logger.propagate = propagate
 
 
 _INSTALL = "pip install 'aish-pipelines[otel]'"
 _HEADERS = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PATH = "/v1/traces"
+_KINDS = {
+    "TooManyRedirects": "{} redirects to another address, which is not followed",
+    "Timeout": "{} did not answer in time",
+    "SSLError": "no secure connection to {}",
+}
+_ADVICE = {
+    401: f": check the key in `{_HEADERS[1]}`",
+    403: f": check the key in `{_HEADERS[1]}`",
+    404: ": check the path of the address",
+    413: ": make the batches smaller with `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`",
+}
 _NANOSECONDS = 1_000_000_000
 
 
@@ -144,11 +150,9 @@ class Converter:
             from opentelemetry.sdk.trace.id_generator import IdGenerator
             from opentelemetry.sdk.trace.sampling import ALWAYS_ON
         except ImportError as error:
-            raise _missing(error) from error
+            raise _package_error(error) from error
 
         class Ids(IdGenerator):
-            """Our own ids."""
-
             span = trace = 1
 
             def generate_span_id(self) -> int:
@@ -182,7 +186,7 @@ class Converter:
         api = self._api
         self._ids.span, self._ids.trace = span.id, span.trace
         kind = api.SpanKind.CLIENT if span.kind == "client" else api.SpanKind.INTERNAL
-        made = self._tracer.start_span(
+        sdk_span = self._tracer.start_span(
             span.name,
             context=self._parent(span),
             kind=kind,
@@ -190,11 +194,11 @@ class Converter:
             start_time=_nanoseconds(span.start),
         )
         for event in span.events:
-            made.add_event(event.name, dict(event.attributes), _nanoseconds(event.time))
+            sdk_span.add_event(event.name, dict(event.attributes), _nanoseconds(event.time))
         if span.error is not None:
-            made.set_status(api.Status(api.StatusCode.ERROR, span.error or None))
+            sdk_span.set_status(api.Status(api.StatusCode.ERROR, span.error or None))
         self._ended.span = None
-        made.end(_nanoseconds(span.end))
+        sdk_span.end(_nanoseconds(span.end))
         return self._ended.span
 
     def _parent(self, span: Span) -> Any:
@@ -208,62 +212,80 @@ class Converter:
         return api.set_span_in_context(api.NonRecordingSpan(above), Context())
 
 
-def open_exporter(endpoint: str | None, environ: Mapping[str, str]) -> Exporter:
+def open_exporter(
+    endpoint: str | None, environ: Mapping[str, str], failed: Callable[[str], object] = str
+) -> Exporter:
     """The exporter for `endpoint`, or for that of the standard variables.
 
-    It follows no redirects and reads neither proxies nor `.netrc` from its environment (X5).
+    It follows no redirects and reads neither proxies nor `.netrc` from its environment.
+    `failed` is told why a request has failed.
 
     Raises:
         UsageError: the extra is not installed, or the address is invalid.
     """
     for name, url in (("--otel-endpoint", endpoint), *((n, environ.get(n)) for n in _ENDPOINTS)):
         if url:
-            _check(name, url)
+            try:
+                parts = urlsplit(url)
+                good = parts.scheme in {"http", "https"} and parts.hostname
+            except ValueError:
+                good = None
+            if not good:
+                raise UsageError(
+                    "is no http or https address", where=name, hint="http://localhost:4318"
+                )
+            if "@" in parts.netloc:
+                raise UsageError(
+                    "has a password in it", where=name, hint=f"put it into `{_HEADERS[1]}` instead"
+                )
     try:
-        import requests
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ImportError as error:
-        raise _missing(error) from error
-    session = requests.Session()
-    session.trust_env = False
-    session.max_redirects = 0
-    whole = endpoint and (endpoint if _has_path(endpoint) else f"{endpoint.rstrip('/')}{_PATH}")
+        raise _package_error(error) from error
+    if endpoint and urlsplit(endpoint).path in {"", "/"}:
+        endpoint = f"{endpoint.rstrip('/')}{_PATH}"
     try:
-        return OTLPSpanExporter(endpoint=whole or None, session=session)
+        return OTLPSpanExporter(endpoint=endpoint or None, session=_session(failed))
     except (ValueError, OSError) as error:
         raise UsageError(f"`--otel`: {error}") from error
 
 
+def _session(failed: Callable[[str], object]) -> Any:
+    import requests
+
+    class Session(requests.Session):
+        """A session that reports the result of each request: logs of the SDK differ by version."""
+
+        def send(self, request: Any, **options: Any) -> Any:
+            where = f"`{urlsplit(request.url or '').netloc}`"
+            try:
+                response = super().send(request, **options)
+            except requests.RequestException as error:
+                kinds = (_KINDS.get(kind.__name__) for kind in type(error).__mro__)
+                failed(next(filter(None, kinds), "no connection to {}").format(where))
+                raise
+            if not response.ok:
+                code = response.status_code
+                failed(f"{where} answered HTTP {code}{_ADVICE.get(code, '')}")
+            return response
+
+    session = Session()
+    session.trust_env = False
+    session.max_redirects = 0
+    return session
+
+
 def credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """The values of the headers that the standard variables set: to be masked."""
-    found = {}
+    values = {}
     for variable in _HEADERS:
         for pair in environ.get(variable, "").split(","):
             name, _, value = pair.partition("=")
             if value.strip():
-                found[f"{variable}.{name.strip()}"] = unquote(value.strip())
-    return found
+                values[f"{variable}.{name.strip()}"] = unquote(value.strip())
+    return values
 
 
-def _check(name: str, url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and parts.hostname
-    except ValueError:
-        good = None
-    if not good:
-        raise UsageError("is no http or https address", where=name, hint="http://localhost:4318")
-    if "@" in parts.netloc:
-        raise UsageError(
-            "has a password in it", where=name, hint=f"put it into `{_HEADERS[1]}` instead"
-        )
-
-
-def _has_path(url: str) -> bool:
-    return urlsplit(url).path not in {"", "/"}
-
-
-def _missing(error: ImportError) -> UsageError:
+def _package_error(error: ImportError) -> UsageError:
     return UsageError(f"`--otel` needs a package that is missing: {error.name}", hint=_INSTALL)
 
 
@@ -274,8 +296,10 @@ def _nanoseconds(seconds: float) -> int:
 class Traces:
     """Sends the spans of a run; `warn` is called once about what could not be sent.
 
+    `endpoint` and `environ` are those of `open_exporter`.
+
     Raises:
-        UsageError: the extra `otel` is not installed.
+        UsageError: the extra `otel` is not installed, or the address is invalid.
     """
 
     name = "the traces"
@@ -284,7 +308,8 @@ class Traces:
     def __init__(
         self,
         run: str,
-        exporter: Exporter,
+        endpoint: str | None,
+        environ: Mapping[str, str],
         warn: Callable[[str], None],
         *,
         content: bool = False,
@@ -294,22 +319,23 @@ class Traces:
         self._spans = Spans(run, content=content)
         self._warn = warn
         self._patience = patience
-        self._shipping = Shipping(exporter)
+        self._failures: list[str] = []
+        exporter = open_exporter(endpoint, environ, self._failures.append)
+        self._shipping = Shipping(exporter, environ)
 
     def __call__(self, stamped: Stamped) -> None:
-        """Send the spans that ended."""
         for span in self._spans.take(stamped):
             self._send(span)
 
     def close(self) -> None:
-        """Send the rest, for a bounded time."""
         for span in self._spans.end():
             self._send(span)
         lost = self._shipping.close(self._patience)
         if lost:
-            self._warn(f"`--otel`: {counted(lost, 'span')} not sent: {self._shipping.reason}")
+            why = self._failures[0] if self._failures else "the collector did not answer in time"
+            self._warn(f"`--otel`: {counted(lost, 'span')} not sent: {why}")
 
     def _send(self, span: Span) -> None:
-        made = self._converter.convert(span)
-        if made is not None:
-            self._shipping.put(made)
+        sdk_span = self._converter.convert(span)
+        if sdk_span is not None:
+            self._shipping.put(sdk_span)

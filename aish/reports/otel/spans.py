@@ -1,4 +1,4 @@
-"""The events of a run folded into spans: run, step, item, `chat`, `execute_tool` (B11).
+"""The events of a run folded into spans: run, step, item, `chat`, `execute_tool`.
 
 From the live stream or from a journal, with the same ids. Content (answers, arguments, results,
 messages, item keys) is included only if requested. Pure: a span here is a plain value independent
@@ -6,7 +6,7 @@ of any library, and its attributes are named by the table of `conventions`.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal, assert_never
 from urllib.parse import urlsplit
@@ -30,21 +30,14 @@ from aish.core.events import (
     ToolDecided,
     ToolFinished,
     TurnFinished,
+    plain,
 )
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue, json_text
+from aish.core.json import JsonObject, JsonValue, json_text, objects_in, parse_structured
+from aish.core.messages import Served
 from aish.core.patterns import lazy_pattern
 from aish.core.text import safe_utf8
-from aish.journal.history import (
-    Call,
-    Ended,
-    History,
-    Request,
-    Segment,
-    Turn,
-    Unanswered,
-    Unit,
-)
+from aish.journal.history import Call, Ended, History, Request, Segment, Turn, Unanswered, Unit
 from aish.journal.questions import Question
 from aish.output.status import call_status
 from aish.reports.otel import conventions
@@ -54,6 +47,9 @@ Attributes = Mapping[str, Value]
 SpanKind = Literal["internal", "client"]
 
 _LONGEST = 100_000
+_LONGEST_PART = 30_000
+# Larger integers cannot be encoded, and the whole batch would be lost.
+_LARGEST = 1 << 63
 # Statuses of units that have not failed: a paused one waits for an answer.
 _WELL = frozenset({"ok", "skipped", "paused"})
 
@@ -69,8 +65,6 @@ class SpanEvent:
 
 @frozen
 class Span:
-    """A unit with a duration. `error` is why it failed, `""` if that is not stated."""
-
     trace: int
     id: int
     parent: int | None
@@ -84,35 +78,36 @@ class Span:
 
 
 def trace_id(run: str) -> int:
-    """The same for the same run, live or from its journal."""
+    """The id of the trace, which depends only on the run, live or from its journal."""
     return _number(f"aish trace {run}", 16)
 
 
 def span_id(run: str, seq: int) -> int:
-    """The same for the same event of the same run."""
+    """The id of a span, which depends only on the run and its event."""
     return _number(f"aish span {run} {seq}", 8)
 
 
-def otel_attributes(values: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, Value]:
+def otel_attributes(facts: "Facts") -> Attributes:
     """Attributes without unknown values, and with texts that can be encoded."""
     return {
         name: value
-        for name, given in values.items()
-        if given is not None and (value := _value(given)) is not None
+        for name, fact in facts.items()
+        if fact is not None and (value := _value(fact)) is not None
     }
 
 
 def text(value: str) -> str:
-    """Untrusted text, cut to the maximum length."""
     return safe_utf8(value[:_LONGEST])
 
 
-def _value(given: JsonValue | tuple[str, ...]) -> Value | None:
-    if isinstance(given, str):
-        return text(given)
-    if isinstance(given, tuple):
-        return tuple(text(str(one)) for one in given)
-    return given if isinstance(given, (bool, int, float)) else None
+def _value(fact: JsonValue | tuple[str, ...]) -> Value | None:
+    if isinstance(fact, str):
+        return text(fact)
+    if isinstance(fact, tuple):
+        return tuple(text(str(item)) for item in fact)
+    if isinstance(fact, int) and abs(fact) >= _LARGEST:
+        return None
+    return fact if isinstance(fact, (bool, int, float)) else None
 
 
 def _number(text: str, size: int) -> int:
@@ -120,33 +115,28 @@ def _number(text: str, size: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:size]) or 1
 
 
-Facts = dict[str, Value]
+Facts = dict[str, JsonValue | tuple[str, ...]]
+"""Attributes by name; one of `None` is unknown."""
 Remark = Retry | Fallback | Notice | ExpectChecked
 
 
 def run_facts(run: str, event: RunStarted) -> Facts:
-    """What is known of a run at its start."""
-    return otel_attributes(
-        {
-            conventions.OPERATION: conventions.WORKFLOW,
-            conventions.WORKFLOW_NAME: event.pipeline,
-            conventions.RUN: run,
-            conventions.PIPELINE_DIGEST: event.digest,
-        }
-    )
+    return {
+        conventions.OPERATION: conventions.WORKFLOW,
+        conventions.WORKFLOW_NAME: event.pipeline,
+        conventions.RUN: run,
+        conventions.PIPELINE_DIGEST: event.digest,
+    }
 
 
 def exit_facts(event: RunFinished) -> Facts:
-    """The status of a run."""
-    return otel_attributes(
-        {
-            conventions.STATUS: event.status,
-            conventions.EXIT_CODE: event.exit.code,
-            conventions.EXIT_NAME: event.exit.name,
-            conventions.COST: event.cost_usd,
-            conventions.ERROR_TYPE: event.exit.name if _is_error(event) else None,
-        }
-    )
+    return {
+        conventions.STATUS: event.status,
+        conventions.EXIT_CODE: event.exit.code,
+        conventions.EXIT_NAME: event.exit.name,
+        conventions.COST: event.cost_usd,
+        conventions.ERROR_TYPE: event.exit.name if _is_error(event) else None,
+    }
 
 
 def _is_error(event: RunFinished) -> bool:
@@ -157,146 +147,181 @@ def _is_error(event: RunFinished) -> bool:
 def end_facts(event: StepFinished | ItemFinished) -> Facts:
     """The status of a step or an item. Tokens are only on the requests: backends add them up."""
     error = event.error.code if event.error is not None else event.status
-    return otel_attributes(
-        {
-            conventions.STATUS: event.status,
-            conventions.COST: event.cost_usd,
-            conventions.ERROR_TYPE: None if event.status in _WELL else error,
-        }
-    )
+    return {
+        conventions.STATUS: event.status,
+        conventions.COST: event.cost_usd,
+        conventions.ERROR_TYPE: None if event.status in _WELL else error,
+    }
 
 
-def chat_facts(model: ModelInfo | None, alias: str) -> Facts:
-    """The requested model, and its endpoint."""
-    facts: dict[str, JsonValue] = {
+def chat_facts(model: ModelInfo | None, alias: str, params: JsonObject) -> Facts:
+    facts: Facts = {
         conventions.OPERATION: conventions.CHAT,
         conventions.MODEL_ALIAS: alias,
+        conventions.STREAM: True,
     }
     if model is not None:
+        params = {**model.params, **params}
         facts[conventions.REQUEST_MODEL] = model.model
         host, port = _address(model.origin)
         facts[conventions.PROVIDER] = conventions.PROVIDERS.get(host or "", host or model.origin)
         facts[conventions.SERVER_ADDRESS], facts[conventions.SERVER_PORT] = host, port
-    return otel_attributes(facts)
+    return facts | dict(_params(params))
+
+
+def _params(params: JsonObject) -> Iterator[tuple[str, JsonValue | tuple[str, ...]]]:
+    for name, value in params.items():
+        if isinstance(value, int | float) and abs(value) < _LARGEST:
+            if name in conventions.NUMBERS:
+                yield conventions.NUMBERS[name], float(value)
+            elif name in conventions.INTEGERS and (name, value) != ("n", 1):
+                yield conventions.INTEGERS[name], int(value)
+        elif name == "stop" and isinstance(value, str | list):
+            texts = [value] if isinstance(value, str) else value
+            yield conventions.STOP_SEQUENCES, tuple(map(str, texts))
+        elif name == "reasoning_effort":
+            yield conventions.REASONING_LEVEL, value
 
 
 def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
-    """The result of a request."""
-    usage = event.usage
-    return otel_attributes(
-        {
-            conventions.FINISH_REASONS: (event.finish,),
-            conventions.INPUT_TOKENS: usage.input,
-            conventions.OUTPUT_TOKENS: usage.output,
-            conventions.CACHED_TOKENS: usage.cached,
-            conventions.REASONING_TOKENS: usage.reasoning,
-            conventions.FIRST_CHUNK: event.first_token_seconds,
-            conventions.COST: event.cost_usd,
-            conventions.OUTPUT_MESSAGES: _said(event) if content else None,
-        }
-    )
+    usage, served = event.usage, event.served or Served()
+    return {
+        conventions.RESPONSE_MODEL: served.model,
+        conventions.RESPONSE_ID: served.id,
+        conventions.FINISH_REASONS: (event.finish,),
+        conventions.INPUT_TOKENS: usage.input,
+        conventions.OUTPUT_TOKENS: usage.output,
+        conventions.CACHED_TOKENS: usage.cached,
+        conventions.REASONING_TOKENS: usage.reasoning,
+        conventions.FIRST_CHUNK: event.first_token_seconds,
+        conventions.COST: event.cost_usd,
+        conventions.OUTPUT_MESSAGES: _answer_text(event) if content else None,
+    }
 
 
-def failed_facts(failure: Failure) -> Facts:
-    """Why a request has no answer: the status that the endpoint gave, or the error's code."""
-    said = _REFUSED.match(failure.message)
-    return otel_attributes(
-        {
-            conventions.ERROR_TYPE: failure.code if said is None else said[1],
-            conventions.RESPONSE_STATUS: None if said is None else int(said[1]),
-        }
-    )
+def facts_of_failure(failure: Failure) -> Facts:
+    """Return why a request has no answer: the endpoint's status, or the error's code."""
+    match = _REFUSED.match(failure.message)
+    return {
+        conventions.ERROR_TYPE: failure.code if match is None else match[1],
+        conventions.RESPONSE_STATUS: None if match is None else int(match[1]),
+    }
 
 
-def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: bool) -> Facts:
+def facts_of_decision(event: ToolDecided, server: ServerInfo | None, *, content: bool) -> Facts:
     """The called tool, the decision, and the transport."""
     network = conventions.NETWORK.get(server.transport) if server is not None else None
-    return otel_attributes(
-        {
-            **tool_facts(event.tool, event.place.call),
-            conventions.TOOL_NAME: event.name,
-            conventions.SERVER: event.server,
-            conventions.SERVER_KIND: server.transport if server is not None else None,
-            conventions.MCP_METHOD: conventions.TOOLS_CALL if network else None,
-            conventions.TRANSPORT: network,
-            conventions.VERDICT: event.verdict,
-            conventions.LEVEL: event.level,
-            conventions.RULE: event.rule,
-            conventions.ARGUMENTS: json_text(event.arguments) if content else None,
-        }
-    )
+    return {
+        **tool_facts(event.tool, event.place.call),
+        conventions.TOOL_NAME: event.name,
+        conventions.SERVER: event.server,
+        conventions.SERVER_KIND: server.transport if server is not None else None,
+        conventions.MCP_METHOD: conventions.TOOLS_CALL if network else None,
+        conventions.TRANSPORT: network,
+        conventions.VERDICT: event.verdict,
+        conventions.LEVEL: event.level,
+        conventions.RULE: event.rule,
+        conventions.ARGUMENTS: json_text(event.arguments) if content else None,
+    }
 
 
 def question_facts(question: Question) -> Facts:
     """The question about a call; who answered is a person, and is not exported."""
     answered = question.answered
-    return otel_attributes(
-        {
-            conventions.APPROVAL: question.id,
-            conventions.APPROVAL_ANSWER: "open" if answered is None else answered.answer,
-            conventions.APPROVAL_WAY: None if answered is None else answered.way,
-        }
-    )
+    return {
+        conventions.APPROVAL: question.id,
+        conventions.APPROVAL_ANSWER: "open" if answered is None else answered.answer,
+        conventions.APPROVAL_WAY: None if answered is None else answered.way,
+    }
 
 
 def tool_facts(tool: str, call: str | None) -> Facts:
-    """The attributes of every call."""
-    return otel_attributes(
-        {
-            conventions.OPERATION: conventions.EXECUTE_TOOL,
-            conventions.TOOL_NAME: tool,
-            conventions.TOOL_TYPE: "function",
-            conventions.TOOL_CALL_ID: call,
-            conventions.TOOL: tool,
-        }
-    )
+    return {
+        conventions.OPERATION: conventions.EXECUTE_TOOL,
+        conventions.TOOL_NAME: tool,
+        conventions.TOOL_TYPE: "function",
+        conventions.TOOL_CALL_ID: call,
+        conventions.TOOL: tool,
+    }
 
 
 def result_facts(event: ToolFinished, *, content: bool) -> Facts:
-    """The result of a call."""
     kinds = {"ok": None, "handler_error": conventions.TOOL_ERROR}
-    return otel_attributes(
-        {
-            conventions.KIND: event.kind,
-            conventions.ERROR_TYPE: conventions.TOOL_ERROR
-            if event.exit_code
-            else kinds.get(event.kind, event.kind),
-            conventions.RESULT: event.content if content else None,
-        }
-    )
+    return {
+        conventions.KIND: event.kind,
+        conventions.ERROR_TYPE: conventions.TOOL_ERROR
+        if event.exit_code
+        else kinds.get(event.kind, event.kind),
+        conventions.RESULT: event.content if content else None,
+    }
 
 
 def remark(event: Remark, *, content: bool) -> tuple[str, Facts]:
     """Name and attributes of an event within a span; untrusted text is content."""
     known: dict[str, JsonValue]
     match event:
-        case Retry(attempt=attempt, delay=delay, reason=said):
+        case Retry(attempt=attempt, delay=delay, reason=reason):
             name, known = conventions.RETRY, {"attempt": attempt, "delay": delay}
-        case Fallback(source=source, target=target, reason=said):
+        case Fallback(source=source, target=target, reason=reason):
             name, known = conventions.FALLBACK, {"from": source, "to": target}
-        case Notice(level=level, code=code, text=said):
+        case Notice(level=level, code=code, text=reason):
             name, known = conventions.NOTICE, {"code": code, "level": level}
-        case ExpectChecked(kind=kind, ok=ok, message=said):
+        case ExpectChecked(kind=kind, ok=ok, message=reason):
             name, known = conventions.EXPECTATION, {"kind": kind, "ok": ok}
-    known["message"] = said if content else None
-    return name, otel_attributes({f"{name}.{key}": value for key, value in known.items()})
+    known["message"] = reason if content else None
+    return name, {f"{name}.{key}": value for key, value in known.items()}
 
 
 def why(error: Failure | None, status: str, *, content: bool) -> str:
-    """Why a unit failed; a message may quote a model's answer."""
+    """Return why a unit failed; a message may quote a model's answer."""
     if error is None:
         return status
     return error.message if content else error.code
 
 
-def _said(event: TurnFinished) -> str:
-    """The answer as the convention represents it in JSON."""
-    parts: list[JsonValue] = [{"type": "text", "content": event.text}] if event.text else []
-    parts += [
-        {"type": "tool_call", "id": one.id, "name": one.name, "arguments": one.arguments}
-        for one in event.calls
-    ]
-    return json_text([{"role": "assistant", "parts": parts, "finish_reason": event.finish}])
+def _answer_text(event: TurnFinished) -> str | None:
+    turn = {"role": "assistant", "text": event.text, "calls": plain(event.calls)}
+    return _in_json([_message(turn) | {"finish_reason": event.finish}])
+
+
+def messages_json(request: Request) -> str | None:
+    return _in_json([_message(one) for one in request.talk[: request.count - request.earlier]])
+
+
+def _in_json(messages: Sequence[JsonObject]) -> str | None:
+    """As many of the last messages as fit: an attribute that was cut would be no JSON."""
+    texts: list[str] = []
+    room = _LONGEST - len("[]")
+    for message in reversed(messages):
+        texts.append(json_text(message))
+        room -= len(texts[-1]) + len(",")
+        if room < 0:
+            texts.pop()
+            break
+    return f"[{','.join(reversed(texts))}]" if texts else None
+
+
+def _message(turn: JsonObject) -> dict[str, JsonValue]:
+    """A message of a journal, which may contain anything, as the convention represents it."""
+    parts: list[JsonValue] = []
+    if "call_id" in turn:
+        response = _part(turn.get("content"))
+        parts.append({"type": "tool_call_response", "id": turn["call_id"], "response": response})
+    elif turn.get("text"):
+        parts.append({"type": "text", "content": _part(turn["text"])})
+    for item in objects_in(turn.get("calls")):
+        arguments = parse_structured(_part(item.get("arguments")))
+        call = {"type": "tool_call", "id": item.get("id"), "name": item.get("name")}
+        parts.append({**call, "arguments": arguments})
+    for medium in objects_in(turn.get("media")):
+        kind = str(medium.get("mime_type"))
+        about = {"type": "file", "modality": kind.partition("/")[0], "mime_type": kind}
+        parts.append({**about, "file_id": medium.get("file")})
+    return {"role": turn.get("role"), "parts": parts}
+
+
+def _part(value: JsonValue) -> str:
+    return str(value or "")[:_LONGEST_PART]
 
 
 def _address(origin: str) -> tuple[str | None, int | None]:
@@ -338,34 +363,39 @@ class Spans:
         # What is still open when a run is resumed ended with the last event before that.
         at = self._last if isinstance(event, RunStarted) else stamped.time
         self._last, self._seq = stamped.time, stamped.seq
-        for one in ended:
-            yield from self._span(one, at)
+        for entry in ended:
+            yield from self._span(entry, at)
         if isinstance(event, RunStarted):
             self._started, self._root = event, stamped.seq
         elif isinstance(event, Remark):
-            self._remark(event)
+            name, known = remark(event, content=self._content)
+            about = self._history.around(event.place) or self._root
+            if about is not None:
+                self._remarks.setdefault(about, []).append(
+                    SpanEvent(name, self._last, otel_attributes(known))
+                )
 
     def end(self) -> Iterator[Span]:
         """The spans still open at the end of the events; the innermost first."""
-        for one in self._history.rest():
-            yield from self._span(one, self._last)
+        for entry in self._history.rest():
+            yield from self._span(entry, self._last)
 
-    def _span(self, one: Ended, end: float) -> Iterator[Span]:
-        match one:
+    def _span(self, entry: Ended, end: float) -> Iterator[Span]:
+        match entry:
             case Segment():
-                yield self._of_segment(one, end)
+                yield self._of_segment(entry, end)
             case Unit():
                 # A unit without start and end consists only of its contents.
-                if one.started is not None or one.finished is not None:
-                    yield self._of_unit(one, end)
+                if entry.started is not None or entry.finished is not None:
+                    yield self._of_unit(entry, end)
             case Turn():
-                yield self._of_turn(one, end)
+                yield self._of_turn(entry, end)
             case Unanswered():
-                yield self._of_unanswered(one, end)
+                yield self._of_unanswered(entry, end)
             case Call():
-                yield self._of_call(one, end)
+                yield self._of_call(entry, end)
             case _:
-                assert_never(one)
+                assert_never(entry)
 
     def _of_segment(self, segment: Segment, end: float) -> Span:
         self._root = None
@@ -379,20 +409,18 @@ class Spans:
             reason = finished.exit.reason if self._content else finished.exit.name
             error = reason if _is_error(finished) else None
         begin = segment.seq, segment.began
-        return self._made(begin, end, None, name, facts, error)
+        return self._make_span(begin, end, None, name, facts, error)
 
     def _of_unit(self, unit: Unit, end: float) -> Span:
         started, finished = unit.started, unit.finished
-        name, facts = conventions.STEP, otel_attributes({conventions.STEP_ID: unit.step})
+        name = conventions.STEP
+        facts: Facts = {conventions.STEP_ID: unit.step}
         if isinstance(started, StepStarted):
-            kind = {conventions.STEP_KIND: started.kind, conventions.ITEMS: started.count}
-            facts |= otel_attributes(kind)
+            facts |= {conventions.STEP_KIND: started.kind, conventions.ITEMS: started.count}
         elif started is not None:
             name = conventions.ITEM
             key = self._if_content(started.key)
-            facts |= otel_attributes(
-                {conventions.ITEM_INDEX: started.index, conventions.ITEM_KEY: key}
-            )
+            facts |= {conventions.ITEM_INDEX: started.index, conventions.ITEM_KEY: key}
         error: str | None = _GONE
         if finished is None:
             facts |= _CUT_OFF
@@ -401,7 +429,7 @@ class Spans:
             bad = finished.status not in _WELL
             error = why(finished.error, finished.status, content=self._content) if bad else None
         begin = unit.seq, unit.began
-        span = self._made(
+        span = self._make_span(
             begin, end, unit.within or self._root, f"{name} {unit.step}", facts, error
         )
         if started is None and unit.seq != self._seq:
@@ -411,27 +439,25 @@ class Spans:
 
     def _of_turn(self, turn: Turn, end: float) -> Span:
         request, said = turn.request, turn.said
-        facts = otel_attributes({conventions.TURN: turn.place.turn})
+        facts: Facts = {conventions.TURN: turn.place.turn}
         begin = turn.seq, end
         if request is not None:
-            facts |= self._asked(request)
+            facts |= self._request_facts(request)
             begin = turn.seq, request.began
         # The answering model may differ from the first one requested.
         model = self._model(turn.place, said.model)
-        facts |= chat_facts(model, said.model) | answer_facts(said, content=self._content)
+        params = {} if request is None else request.params
+        facts |= chat_facts(model, said.model, params) | answer_facts(said, content=self._content)
         return self._chat(begin, end, turn.within, model, said.model, facts)
 
-    def _of_unanswered(self, one: Unanswered, end: float) -> Span:
-        request = one.request
+    def _of_unanswered(self, turn: Unanswered, end: float) -> Span:
+        request = turn.request
         model = self._model(request.place, request.model)
-        facts = (
-            otel_attributes({conventions.TURN: request.place.turn})
-            | self._asked(request)
-            | (_CUT_OFF if one.failure is None else failed_facts(one.failure))
-        )
+        facts = {conventions.TURN: request.place.turn, **self._request_facts(request)}
+        facts |= _CUT_OFF if turn.failure is None else facts_of_failure(turn.failure)
         error = _GONE
-        if one.failure is not None:
-            error = why(one.failure, "", content=self._content)
+        if turn.failure is not None:
+            error = why(turn.failure, "", content=self._content)
         begin = request.seq, request.began
         return self._chat(begin, end, request.within, model, request.model, facts, error)
 
@@ -446,17 +472,21 @@ class Spans:
         error: str | None = None,
     ) -> Span:
         name = f"{conventions.CHAT} {model.model if model is not None else alias}"
-        return self._made(begin, end, within or self._root, name, facts, error, "client")
+        return self._make_span(begin, end, within or self._root, name, facts, error, "client")
 
-    def _asked(self, request: Request) -> Facts:
-        messages = otel_attributes({conventions.MESSAGES: request.count})
-        return messages | chat_facts(self._model(request.place, request.model), request.model)
+    def _request_facts(self, request: Request) -> Facts:
+        model = self._model(request.place, request.model)
+        return {
+            conventions.MESSAGES: request.count,
+            conventions.INPUT_MESSAGES: messages_json(request) if self._content else None,
+            **chat_facts(model, request.model, request.params),
+        }
 
     def _model(self, place: Place, alias: str) -> ModelInfo | None:
         models = self._started.models if self._started is not None else ()
         # Those of a sub-pipeline are reported as `step/alias`.
         within, cut, _ = (place.step or "").rpartition("/")
-        known = {one.alias: one for one in models}
+        known = {model.alias: model for model in models}
         return known.get(within + cut + alias, known.get(alias))
 
     def _of_call(self, call: Call, end: float) -> Span:
@@ -466,7 +496,7 @@ class Spans:
             name = decided.name
             servers = self._started.servers if self._started is not None else ()
             server = next((one for one in servers if one.alias == decided.server), None)
-            facts |= decided_facts(decided, server, content=self._content)
+            facts |= facts_of_decision(decided, server, content=self._content)
         error: str | None = None if call.waits else _GONE
         if call.question is not None:
             facts |= question_facts(call.question)
@@ -478,22 +508,16 @@ class Spans:
             facts |= result_facts(finished, content=self._content)
             status = call_status(finished)
             error = None if status == "ok" else self._if_content(finished.content) or status
-        kind: SpanKind = "client" if conventions.MCP_METHOD in facts else "internal"
+        kind: SpanKind = "client" if facts.get(conventions.MCP_METHOD) else "internal"
         # It begins when it is sent to its server: before, the user may have been asked.
         begin, parent = (call.seq, call.began), call.within or self._root
         name = f"{conventions.EXECUTE_TOOL} {name}"
-        return self._made(begin, end, parent, name, facts, error, kind)
-
-    def _remark(self, event: Remark) -> None:
-        name, known = remark(event, content=self._content)
-        about = self._history.around(event.place) or self._root
-        if about is not None:
-            self._remarks.setdefault(about, []).append(SpanEvent(name, self._last, known))
+        return self._make_span(begin, end, parent, name, facts, error, kind)
 
     def _if_content(self, value: str) -> str | None:
         return value if self._content else None
 
-    def _made(
+    def _make_span(
         self,
         begin: tuple[int, float],
         end: float,
@@ -512,7 +536,7 @@ class Spans:
             kind=kind,
             start=start,
             end=max(end, start),
-            attributes=facts,
+            attributes=otel_attributes(facts),
             events=tuple(self._remarks.pop(seq, ())),
             error=None if error is None else text(error),
         )

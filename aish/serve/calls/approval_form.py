@@ -1,6 +1,6 @@
-"""Asking the client of a call whether it may be made, by a form (H10).
+"""Asking the client of a call whether it may be made, by a form.
 
-The form shows what a person at a terminal is shown (P2). A client may answer without one: so it is
+The form shows what a person at a terminal is shown. A client may answer without one: so it is
 asked only where the file says so, and the answer is recorded as the client's.
 """
 
@@ -17,7 +17,7 @@ from aish.mcp.client.server_requests import ELICITATION
 from aish.mcp.protocol.messages import RpcError, json_object
 from aish.policy.questions import OpenQuestion, QuestionEnd
 from aish.serve.calls.client_requests import StreamOwner
-from aish.serve.calls.held_calls import StatelessOwner
+from aish.serve.calls.pending_calls import PendingCall
 from aish.serve.calls.request_state import STATE_SECONDS
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import visible_call
@@ -43,21 +43,21 @@ _SCHEMA: JsonObject = {
 
 @frozen
 class ApprovalForm:
-    """Asks the owner of a call about it: `ClientAsker`."""
+    """Asks the client of a call whether it may be made: `elicit`."""
 
-    owner: StreamOwner | StatelessOwner
+    owner: StreamOwner | PendingCall
     secrets: Secrets
 
     @property
     def seconds(self) -> float | None:
-        """How long the call may be held meanwhile, if not as long as others.
+        """The time that the call may be held meanwhile, if not as long as others.
 
         A stateless client does not wait for an answer while it is asked.
         """
-        return STATE_SECONDS if isinstance(self.owner, StatelessOwner) else None
+        return STATE_SECONDS if isinstance(self.owner, PendingCall) else None
 
     def can_ask(self, question: Question) -> bool:
-        """Whether the client fills in forms, and the form shows all of the call."""
+        """Tell whether the client fills in forms, and the form shows all of the call."""
         return self.owner.fills_forms and self._message(question) is not None
 
     async def ask(self, question: OpenQuestion) -> QuestionEnd | None:
@@ -68,13 +68,17 @@ class ApprovalForm:
         if message is None:
             return None
         params: JsonObject = {"message": message, "requestedSchema": _SCHEMA}
-        found: JsonObject | None = None
+        answer: JsonObject | None = None
         with anyio.move_on_after(_ANSWER_SECONDS), suppress(RpcError):  # it refuses to be asked
-            found = await self.owner.ask(ELICITATION, params, lambda _: None)
-        if found is None:
+            answer = await self.owner.ask(ELICITATION, params, lambda _: None)
+        if answer is None:
             return None
-        content = json_object(found.get("content"))
-        is_yes = found["action"] == "accept" and content.get(_FIELD) is True
+        if answer["action"] == "cancel":
+            # Clients without a person do that by themselves.
+            note = "the client has cancelled the form, and nobody has answered"
+            return QuestionEnd("withdrawn", self.owner.client, "elicit", note)
+        content = json_object(answer.get("content"))
+        is_yes = answer["action"] == "accept" and content.get(_FIELD) is True
         return QuestionEnd("approve" if is_yes else "deny", self.owner.client, "elicit")
 
     def _message(self, question: Question) -> str | None:

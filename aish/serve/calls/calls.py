@@ -1,13 +1,13 @@
-"""One tool call of a client, from its arguments to its result: every call passes the one gate (H9).
+"""Tool call of a client, from its arguments to its result: every call passes the gate.
 
 Decided, written down, sent, written down. What no rule decides is asked about, if somebody is
-there (H10); meanwhile the call gives its place back to others (H11). A failure is a result with
-`isError`, never an empty success (H3).
+there; meanwhile the call gives its place back to others. A failure is a result with
+`isError`, never an empty success.
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aish.agent.dispatch import output_problem
+from aish.agent.runtime import AgentRuntime
 from aish.core.errors import AishError, JournalLostError
-from aish.core.events import DecisionLevel, Place, ServerInfo
-from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
+from aish.core.events import DecisionLevel, Notice, Place, ServerInfo
+from aish.core.json import JsonObject, JsonValue, json_text, objects_in
 from aish.core.protocols import Clock
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolResult
@@ -30,26 +31,27 @@ from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
-from aish.serve.calls.client_requests import StreamOwner
-from aish.serve.calls.held_calls import INPUT_REQUIRED, StatelessOwner
 from aish.serve.calls.pack_models import PackModels
+from aish.serve.calls.pending_calls import INPUT_REQUIRED, PendingCall
 from aish.serve.calls.waiting_calls import (
     Approvals,
-    ClientAsker,
-    HeldOver,
-    Settled,
+    BusyError,
+    CallPlace,
+    CallPlaces,
+    ClientCall,
+    Deferred,
+    Owner,
+    Resolved,
     TooManyQuestionsError,
-    WaitingCall,
 )
 from aish.serve.offer.active import ActiveConfig
-from aish.serve.records.audit import AuditError, AuditLog, Caller
+from aish.serve.records.audit import AuditError, AuditEvent, AuditLog, Caller
 from aish.serve.records.call_events import CallEvents, CallKind
 from aish.serve.records.metrics import NONE, Metrics
 
 if TYPE_CHECKING:
     from aish.serve.offer.pipeline_tools import OnRun
 
-Owner = StreamOwner | StatelessOwner
 _OURS = "aish/"
 RESULT_TYPE = "resultType"
 _PREFIX = "[aish] "
@@ -57,103 +59,44 @@ _NOT_OFFERED = "the tool is not offered any more"
 _OTHER_RULES = "the rules have changed while the call waited: call again"
 
 
-Find = Callable[[], Tool | None]
-"""The tool that a client means, as it is offered to it now."""
-
-
-class BusyError(Exception):
-    """There is no place for a call."""
-
-
-Complete = Callable[[JsonObject], JsonObject]
-"""Adds to a result what belongs to the hop to the client."""
-
-
-class CallPlace:
-    """The place of a call among those of its session and of all; it is taken and given back."""
-
-    def __init__(self, semaphores: Sequence[anyio.Semaphore]) -> None:
-        self._semaphores = semaphores
-        self._held: list[anyio.Semaphore] = []
-
-    async def take(self) -> None:
-        """Wait for it, unless it is held."""
-        for one in self._semaphores[len(self._held) :]:
-            await one.acquire()
-            self._held.append(one)
-
-    def release(self) -> None:
-        """Give it back to others."""
-        while self._held:
-            self._held.pop().release()
-
-
-@frozen
-class _Call:
-    """A call on its way: who calls, its place, and how the client is answered."""
-
-    caller: Caller
-    place: CallPlace
-    find: Find
-    about: Call
-    complete: Complete
-    owner: Owner
-    is_withdrawn: Callable[[], bool]
-
-    def is_cancelled(self) -> bool:
-        """Whether the client has cancelled just this call, or its task."""
-        owner = self.owner
-        return self.is_withdrawn() or (isinstance(owner, StatelessOwner) and owner.is_cancelled)
-
-    def takes_task(self) -> bool:
-        """Whether the call is a task now, so that nobody waits for its result."""
-        return isinstance(self.owner, StatelessOwner) and self.owner.is_task
-
-
 _RESULTS = 1000
-"""So many of the last results of a client may name resources to it (H9)."""
+"""So many of the last results of a client may name resources to it."""
 _NAMED = 10_000
 """So many resources they may name together."""
 
 
 class NamedResources:
-    """The resources that the last results named to each client: those it may read too (H9)."""
+    """The resources that the last results named to each client: those it may read too."""
 
     def __init__(self) -> None:
         self._results: dict[str, deque[frozenset[tuple[str, str]]]] = {}
 
     def note(self, client: str, alias: str, result: JsonObject) -> None:
-        """Take up what a server's result names."""
-        found = frozenset((alias, uri) for uri in islice(_named(result), _NAMED))
-        if not found:
+        """Remember the resources that a server's result names."""
+        resources = frozenset((alias, uri) for uri in islice(_uris_in(result), _NAMED))
+        if not resources:
             return
         results = self._results.setdefault(client, deque(maxlen=_RESULTS))
-        results.append(found)
+        results.append(resources)
         while sum(map(len, results)) > _NAMED:
             results.popleft()
 
     def has(self, client: str, alias: str, uri: str) -> bool:
-        """Whether one of them named this resource."""
-        return any((alias, uri) in found for found in self._results.get(client, ()))
+        return any((alias, uri) in resources for resources in self._results.get(client, ()))
 
 
-def _named(result: JsonObject) -> Iterator[str]:
+def _uris_in(result: JsonObject) -> Iterator[str]:
     """The URIs of the resources in a result: those of its blocks, its messages, its contents."""
-    messages = _objects(result.get("messages"))
-    blocks = [*_objects(result.get("content")), *_objects(result.get("contents"))]
+    messages = objects_in(result.get("messages"))
+    blocks = [*objects_in(result.get("content")), *objects_in(result.get("contents"))]
     for message in messages:
         content = message.get("content")
-        blocks += _objects(content if isinstance(content, list) else [content])
+        blocks += objects_in(content if isinstance(content, list) else [content])
     for block in blocks:
         for about in (block, block.get("resource")):
             uri = about.get("uri") if isinstance(about, Mapping) else None
             if isinstance(uri, str) and len(uri) <= MAX_URI:
                 yield uri
-
-
-def _objects(value: JsonValue) -> list[JsonObject]:
-    found = value if isinstance(value, list) else []
-    return [one for one in found if isinstance(one, Mapping)]
 
 
 class Calls:
@@ -167,12 +110,11 @@ class Calls:
         on_audit_failure: Callable[[str], None],
         events: CallEvents,
         models: PackModels,
+        runtime: AgentRuntime,
     ) -> None:
         self.metrics = Metrics()
         self.around_servers: Callable[[], AbstractContextManager[None]] = nullcontext
         """What holds while a server is asked: in a replay nothing else is reached."""
-        self.open = 0
-        """Calls that were taken and have not ended."""
         self.named = NamedResources()
         self.approvals = approvals
         self._gate = approvals.gate
@@ -183,23 +125,28 @@ class Calls:
         self.mask = active.now.plan.secrets.mask
         self._on_audit_failure = on_audit_failure
         self._models = models
+        self._runtime = runtime
         self._events = events
-        self._all = anyio.Semaphore(limits.calls, fast_acquire=True)
-        self._waiting = 0
+        self._places = CallPlaces(limits.calls, limits.waiting)
         self._numbers = count(1)
 
+    @property
+    def open(self) -> int:
+        """Number of calls that were taken and have not ended."""
+        return self._places.open
+
     def places(self) -> anyio.Semaphore:
-        """The places for calls of a new session: so many at a time."""
+        """The semaphore that limits the calls of a new session."""
         return anyio.Semaphore(self._limits.session_calls, fast_acquire=True)
 
     async def call(
         self,
         caller: Caller,
         places: anyio.Semaphore,
-        find: Find,
+        find: Callable[[], Tool | None],
         arguments: JsonObject,
         about: Call,
-        complete: Complete,
+        complete: Callable[[JsonObject], JsonObject],
         owner: Owner,
         is_withdrawn: Callable[[], bool],
     ) -> bytes:
@@ -209,68 +156,42 @@ class Calls:
         """
         tool = find()
         if tool is None:
-            return dump(complete(failed(f"{_PREFIX}{_NOT_OFFERED}")))
+            return dump(complete(error_result(f"{_PREFIX}{_NOT_OFFERED}")))
         try:
             async with self.place(places) as place:
-                call = _Call(caller, place, find, about, complete, owner, is_withdrawn)
+                call = ClientCall(caller, place, find, about, complete, owner, is_withdrawn)
                 where = Place(
                     step=caller.client,
                     call=f"{caller.session}/{next(self._numbers)}",
                     client=caller.client,
                     session=caller.session,
                 )
-                return await self._decided(call, Proposal(tool, arguments, where))
+                return await self._handle(call, Proposal(tool, arguments, where))
         except BusyError as error:
             self.metrics.count_call(str(tool.name), NONE, "busy")
-            return dump(complete(self._failed(tool, str(error))))
+            return dump(complete(self._failure(tool, str(error))))
 
-    @asynccontextmanager
-    async def place(self, places: anyio.Semaphore) -> AsyncGenerator[CallPlace]:
-        """Wait for a place among the calls of a session, and of all.
+    def place(self, of_session: anyio.Semaphore) -> CallPlace:
+        """The place of a call among those of its session, and of all."""
+        return CallPlace(self._places, of_session)
 
-        Raises:
-            BusyError: too many wait already.
-        """
-        is_full = places.value == 0 or self._all.value == 0
-        if is_full and self._waiting >= self._limits.waiting:
-            raise BusyError(f"busy: {self._waiting} calls wait already, call again later")
-        place = CallPlace((places, self._all))
-        self.open += 1
+    async def _handle(self, call: ClientCall, proposal: Proposal) -> bytes:
         try:
-            await self._take(place)
-            yield place
-        finally:
-            place.release()
-            self.open -= 1
-
-    async def _take(self, place: "CallPlace") -> None:
-        self._waiting += 1
-        try:
-            await place.take()
-        finally:
-            self._waiting -= 1
-
-    async def _decided(self, call: "_Call", proposal: Proposal) -> bytes:
-        try:
-            settled = await self._settled(call, proposal)
+            resolved = await self._decide(call, proposal)
         except (JournalLostError, TooManyQuestionsError) as error:
             # Of the disk, or of the client: the call is not made.
-            return self._unmade(call, proposal, error.message)
-        if settled is None:
-            return self._unmade(call, proposal, _NOT_OFFERED)
-        if isinstance(settled, HeldOver):
-            return self._held_over(call, proposal, settled)
-        decision, proposal = settled.decision, settled.proposal
+            return self._refuse(call, proposal, error.message)
+        if resolved is None:
+            return self._refuse(call, proposal, _NOT_OFFERED)
+        if isinstance(resolved, Deferred):
+            return self._defer(call, proposal, resolved)
+        decision, proposal = resolved.decision, resolved.proposal
         tool = proposal.tool
-        level = decision_level(self._gate.policy, tool, decision.verdict)
         try:
-            self._audit.decided(
-                call.caller, tool, proposal.arguments, decision.verdict, decision.rule, level
-            )
+            level = self._record(call.caller, proposal, decision)
         except AuditError as error:
-            self._gate.drop(decision)
-            return self._unmade(call, proposal, f"the call was not made: {error}")
-        self._events.decided(proposal, decision, level)
+            return self._refuse(call, proposal, f"the call was not made: {error}")
+        self._events.note_decision(proposal, decision, level)
         began = self._clock.monotonic()
         kind: CallKind = "failed"
         encoded, result, run = None, None, None
@@ -278,13 +199,13 @@ class Calls:
         def note_run(id: str) -> None:
             nonlocal run
             run = id
-            if isinstance(call.owner, StatelessOwner):
-                call.owner.begun(id)
+            if isinstance(call.owner, PendingCall):
+                call.owner.note_run(id)
 
         try:
-            kind, result = await self._made(call, proposal, decision, note_run)
+            kind, result = await self._send(call, proposal, decision, note_run)
             self.named.note(call.caller.client, tool.name.server, result)
-            encoded = self._encoded(tool, result, call.complete)
+            encoded = self._encode(tool, result, call.complete)
         except anyio.get_cancelled_exc_class():
             kind = "cancelled"
             raise
@@ -294,121 +215,124 @@ class Calls:
         finally:
             seconds = self._clock.monotonic() - began
             self.metrics.count_call(str(tool.name), decision.verdict, kind, seconds)
-            self._finished(call.caller, tool, kind, encoded, seconds, level, run)
-            self._events.finished(proposal, kind, result, seconds)
+            self._record_end(proposal.place.call or "", kind, encoded, run)
+            self._events.note_end(proposal, kind, result, seconds)
         return encoded
 
-    async def _settled(self, call: "_Call", proposal: Proposal) -> Settled | HeldOver | None:
-        """The decision on a call that holds when it is sent; `None` if its tool is gone."""
+    async def _decide(self, call: ClientCall, proposal: Proposal) -> Resolved | Deferred | None:
         decision: Decision | None = None
-        decided_by = None
-        while decided_by is not self._active.now:
-            # It may have waited, for a place or an answer, while another file came into force.
+        # It may have waited, for a place or an answer, while another file came into force.
+        offered = call.find() if call.place.has_waited else proposal.tool
+        while offered is not None:
             decided_by = self._active.now
-            offered = call.find()
-            if offered is None:
-                return None
-            is_same, proposal = offered == proposal.tool, replace(proposal, tool=offered)
+            is_same = offered == proposal.tool
+            if offered is not proposal.tool:
+                proposal = replace(proposal, tool=offered)
             if decision is None or not is_same:
                 decision = await self._gate.decide(proposal)
             else:
                 decision = await self._gate.decide_again(decision, proposal)
             if decision.verdict == "ask-no" and decision.approval is None:
-                found = await self._asked(call, proposal, decision)
-                if isinstance(found, HeldOver):
-                    return found
-                decision, proposal = found.decision, found.proposal
-        assert decision is not None, "it was decided at least once"
-        return Settled(decision, proposal)
+                outcome = await self.approvals.ask(call, proposal, decision.digest)
+                if isinstance(outcome, Deferred):
+                    return outcome
+                if outcome is not None:
+                    decision, proposal = outcome.decision, outcome.proposal
+                    # Others may have its place meanwhile; it was admitted, so it waits for another.
+                    await call.place.take()
+            if decided_by is self._active.now:
+                return Resolved(decision, proposal)
+            offered = call.find()
+        return None
 
-    async def _asked(
-        self, call: "_Call", proposal: Proposal, decision: Decision
-    ) -> Settled | HeldOver:
-        """The decision on a call after all who can be asked about it were asked."""
-        asked = WaitingCall(
-            proposal,
-            decision.digest,
-            call.find,
-            call.about.on_progress or (lambda _: None),
-            self._asker(call.owner),
-            call.place.release,
-            call.is_cancelled,
-            call.takes_task,
-        )
-        found = await self.approvals.ask(asked)
-        if found is None:
-            return Settled(decision, proposal)
-        if isinstance(found, Settled):
-            # Others may have taken its place meanwhile; it was admitted, so it waits for another.
-            await self._take(call.place)
-        return found
+    def _record(self, caller: Caller, proposal: Proposal, decision: Decision) -> DecisionLevel:
+        """Write a decision down; how much it matters.
 
-    def _asker(self, owner: Owner) -> ClientAsker | None:
-        """Asks the client itself, if it fills in forms and the file lets it (H10)."""
-        if not owner.fills_forms:
-            return None
-        from aish.serve.calls.approval_form import ApprovalForm
+        Raises:
+            AuditError: that could not be done, so it is not used.
+        """
+        level = decision_level(self._gate.policy, proposal.tool, decision.verdict)
+        try:
+            self._audit.note_decision(caller, proposal, decision, level)
+        except AuditError:
+            self._gate.drop(decision)
+            raise
+        return level
 
-        return ApprovalForm(owner, self._active.now.plan.secrets)
-
-    def _held_over(self, call: "_Call", proposal: Proposal, held: HeldOver) -> bytes:
-        """What a client is told whose call still waits, and is no task (H11)."""
+    def _defer(self, call: ClientCall, proposal: Proposal, held: Deferred) -> bytes:
         tool = proposal.tool
         about = {"tool": str(tool.name), "approval": held.id}
         try:
-            self._audit.note("waiting", call.caller, **about)
+            event: AuditEvent = "replaced" if held.is_replaced else "waiting"
+            self._audit.note(event, call.caller, **about)
         except AuditError as error:
             self._on_audit_failure(str(error))
-        said = f"{_PREFIX}waiting for approval {held.id}: call again with the same arguments"
-        return dump(call.complete(failed(said)))
+        message = f"{_PREFIX}waiting for approval {held.id}: call again with the same arguments"
+        if held.is_replaced:
+            message = f"{_PREFIX}not made: a later call with the same arguments took its place"
+        return dump(call.complete(error_result(message)))
 
-    def _unmade(self, call: "_Call", proposal: Proposal, reason: str) -> bytes:
-        return dump(call.complete(self._failed(proposal.tool, reason)))
+    def _refuse(self, call: ClientCall, proposal: Proposal, reason: str) -> bytes:
+        return dump(call.complete(self._failure(proposal.tool, reason)))
 
-    async def _made(
-        self, made: "_Call", proposal: Proposal, decision: Decision, on_run: "OnRun"
+    async def _send(
+        self, client_call: ClientCall, proposal: Proposal, decision: Decision, on_run: "OnRun"
     ) -> tuple[CallKind, JsonObject]:
-        """The kind of result, and the result."""
         tool = proposal.tool
         if not decision.allowed:
             return await self._not_allowed(tool, decision)
         self._gate.redeem(decision, proposal)
-        self._events.started(proposal)
-        owner = made.owner
+        self._events.note_start(proposal)
+        owner = client_call.owner
         entry = self._active.now.plan.pipeline.servers.get(tool.name.server)
         sample = self._models.sampler(entry, proposal.place, self._clock)
-        call = replace(made.about, owner=owner, sample=sample)
-        if isinstance(owner, StatelessOwner):
+        call = replace(client_call.about, owner=owner, sample=sample)
+        if isinstance(owner, PendingCall):
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)
         arguments, config = proposal.arguments, self._active.now
-        recheck = partial(self._recheck, made, proposal, decision, config)
+        recheck = partial(self._recheck, client_call, proposal, decision, config)
         try:
             with self.around_servers():
-                session = made.caller.session
-                found = await config.tools.forward(session, tool, arguments, call, on_run, recheck)
+                session = client_call.caller.session
+                result = await config.tools.forward(session, tool, arguments, call, on_run, recheck)
         except RpcError as error:
-            if error.code == MISSING_CAPABILITY and isinstance(owner, StatelessOwner):
+            if error.code == MISSING_CAPABILITY and isinstance(owner, PendingCall):
                 raise  # its client has the same error for that
             failure = ToolResult("rpc_error", f"tool dispatch failed: {error.message}")
-            found = owner.pages(tool.name.server, error) or failure
+            result = owner.pages(tool.name.server, error) or failure
         except AishError as error:  # a replay does not hold this call
-            return "transport_error", self._failed(tool, self.mask(str(error)))
-        if isinstance(found, ToolResult):
-            return found.kind, self._failed(tool, found.content.removeprefix(_PREFIX))
-        if found.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, StatelessOwner):
-            required = owner.required(tool.name.server, own_part(found))
+            return "transport_error", self._failure(tool, self.mask(str(error)))
+        if isinstance(result, ToolResult):
+            return result.kind, self._failure(tool, result.content.removeprefix(_PREFIX))
+        if result.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, PendingCall):
+            required = owner.relay(tool.name.server, own_part(result))
             return INPUT_REQUIRED, {RESULT_TYPE: INPUT_REQUIRED, **required}
-        if "content" not in found and "structuredContent" not in found:
-            return "transport_error", self._failed(tool, "the server sent no result")
-        kind: CallKind = "handler_error" if found.get("isError") is True else "ok"
-        # What our own pipelines say of a run is no mark of somebody else.
-        return kind, found if tool.name.server == SERVED else own_part(found)
+        return await self._check_result(proposal, result)
+
+    async def _check_result(
+        self, proposal: Proposal, result: JsonObject
+    ) -> tuple[CallKind, JsonObject]:
+        tool = proposal.tool
+        if result.get("content") is None and result.get("structuredContent") is None:
+            return "transport_error", self._failure(tool, "the server sent no result")
+        if tool.name.server == SERVED:
+            # What our own pipelines say of a run is no mark of somebody else.
+            return "handler_error" if result.get("isError") is True else "ok", result
+        if result.get("isError") is True:
+            return "handler_error", own_part(result)
+        data = result.get("structuredContent")
+        problem = await output_problem(tool, data, self._runtime, proposal.place)
+        if problem is not None and tool.strict_output:
+            return "handler_error", self._failure(tool, problem)
+        if problem is not None:
+            self._events.notify(Notice(proposal.place, "warning", "odd_output", problem))
+        return "ok", own_part(result)
 
     async def _recheck(
-        self, made: "_Call", proposal: Proposal, decision: Decision, decided_by: ActiveConfig
+        self, made: ClientCall, proposal: Proposal, decision: Decision, decided_by: ActiveConfig
     ) -> ToolResult | None:
-        """Decide again about a call that is still not sent when another file is in force (H23).
+        """Decide again about a call that is still not sent when another file is in force.
 
         Why it is not made any more; `None` if it is.
         """
@@ -418,79 +342,72 @@ class Calls:
             if made.find() != tool:
                 return ToolResult("denied", _NOT_OFFERED)
             again = await self._gate.decide_again(decision, proposal)
-            level = decision_level(self._gate.policy, tool, again.verdict)
             try:
-                self._audit.decided(
-                    made.caller, tool, proposal.arguments, again.verdict, again.rule, level
-                )
+                self._record(made.caller, proposal, again)
             except AuditError as error:
-                self._gate.drop(again)
                 return ToolResult("denied", f"the call was not made: {error}")
             if not again.allowed:
-                said = again.reply if again.verdict == "deny" else None
-                return ToolResult("denied", said or _OTHER_RULES)
+                reply = again.reply if again.verdict == "deny" else None
+                return ToolResult("denied", reply or _OTHER_RULES)
             if again is not decision:
                 self._gate.redeem(again, proposal)
         return None
 
     async def _not_allowed(self, tool: Tool, decision: Decision) -> tuple[CallKind, JsonObject]:
-        """What a client is told of a call that is denied, or was put down for review (B16)."""
         if decision.verdict == "staged":
             if await self._gate.is_put_down(decision):
                 # Of a tool with an output schema clients take no other result without its content.
                 is_error = tool.output_schema is not None
                 return "ok", {"content": [{"type": "text", "text": STAGED}], "isError": is_error}
-            return "transport_error", failed(NOT_KEPT)
+            return "transport_error", error_result(NOT_KEPT)
         assert decision.reply is not None, "a call that is not made has a reply"
-        return "denied", failed(self.mask(decision.reply))
+        return "denied", error_result(self.mask(decision.reply))
 
-    def _encoded(self, tool: Tool, result: JsonObject, complete: Complete) -> bytes:
-        """The JSON of a result, or of the reason why it cannot be sent."""
+    def _encode(
+        self, tool: Tool, result: JsonObject, complete: Callable[[JsonObject], JsonObject]
+    ) -> bytes:
+        data = result.get("structuredContent")
         try:
+            if data is not None and not result.get("content"):
+                # Many clients read nothing else.
+                result = {**result, "content": [{"type": "text", "text": json_text(data)}]}
             encoded = dump(complete(result))
         except (ValueError, RecursionError):
-            said = "the result is not JSON that can be passed on"
+            message = "the result is not JSON that can be passed on"
         else:
             if len(encoded) <= self._limits.message:
                 return encoded
-            said = f"the result has {len(encoded):,} bytes, more than {self._limits.message:,}"
-        return dump(complete(self._failed(tool, said)))
+            message = f"the result has {len(encoded):,} bytes, more than {self._limits.message:,}"
+        return dump(complete(self._failure(tool, message)))
 
-    def unreachable(self, server: ServerInfo, complete: Complete) -> bytes:
-        """The result of a call whose server is lost: it is neither empty nor unknown (H3, H4)."""
+    def unreachable(
+        self, server: ServerInfo, complete: Callable[[JsonObject], JsonObject]
+    ) -> bytes:
+        """The result of a call whose server is lost: it is neither empty nor unknown."""
         why = f": {server.error}" if server.error else ""
-        said = f"the server is not connected{why}; it is tried again"
-        return dump(complete(failed(f"{_PREFIX}{server.alias}: {self.mask(said)}")))
+        message = f"the server is not connected{why}; it is tried again"
+        return dump(complete(error_result(f"{_PREFIX}{server.alias}: {self.mask(message)}")))
 
-    def _failed(self, tool: Tool, reason: str) -> JsonObject:
-        return failed(f"{_PREFIX}{tool.name.server}: {self.mask(reason)}")
+    def _failure(self, tool: Tool, reason: str) -> JsonObject:
+        return error_result(f"{_PREFIX}{tool.name.server}: {self.mask(reason)}")
 
-    def _finished(
-        self,
-        caller: Caller,
-        tool: Tool,
-        kind: CallKind,
-        result: bytes | None,
-        seconds: float,
-        level: DecisionLevel,
-        run: str | None,
-    ) -> None:
+    def _record_end(self, call: str, kind: CallKind, result: bytes | None, run: str | None) -> None:
         try:
-            self._audit.finished(caller, tool, kind, result, seconds, level, run)
+            self._audit.note_end(call, kind, result, run)
         except AuditError as error:
-            # The call was made, so its result is delivered; no other one is (H21).
+            # The call was made, so its result is delivered; no other one is.
             self._on_audit_failure(str(error))
 
 
-def failed(text: str) -> JsonObject:
+def error_result(text: str) -> JsonObject:
     """A result that says what went wrong."""
     return {"content": [{"type": "text", "text": safe_utf8(text)}], "isError": True}
 
 
 def own_part(result: JsonObject, *, is_pack: bool = False) -> JsonObject:
-    """What a server says, without what belongs to the hop between it and us."""
+    """A server's result without the keys that belong to the hop between it and us."""
     meta = result.get("_meta")
-    found = {key: value for key, value in result.items() if key != RESULT_TYPE}
+    part = {key: value for key, value in result.items() if key != RESULT_TYPE}
     if isinstance(meta, Mapping):
         kept: dict[str, JsonValue] = {
             key: value
@@ -498,7 +415,7 @@ def own_part(result: JsonObject, *, is_pack: bool = False) -> JsonObject:
             if not key.startswith(META) and (is_pack or not key.startswith(_OURS))
         }
         if kept:
-            found["_meta"] = kept
+            part["_meta"] = kept
         else:
-            del found["_meta"]
-    return found
+            del part["_meta"]
+    return part

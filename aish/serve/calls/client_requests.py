@@ -1,4 +1,4 @@
-"""Requests to a client, on the way to the answer of its own: those of servers, passed on (H8).
+"""Requests to a client, on the way to the answer of its own: those of servers, passed on.
 
 A server may ask the client whose call it handles: for input (elicitation), for the answer of a
 model (sampling), for its folders (roots). What is passed on is decided by the capabilities that the
@@ -62,8 +62,8 @@ Send = Callable[[bytes, str], None]
 """Sends a message to the client on the way of one of its requests."""
 
 
-def offered_capabilities(declared: JsonObject, kinds: Sequence[ForwardKind]) -> JsonObject:
-    """What a client can be asked for by servers: what it declared and the file forwards."""
+def capabilities_for_servers(declared: JsonObject, kinds: Sequence[ForwardKind]) -> JsonObject:
+    """The capabilities for servers: those that the client declared and the file forwards."""
     found: dict[str, JsonValue] = {}
     for kind in kinds:
         value = declared.get(kind)
@@ -85,40 +85,40 @@ def offered_capabilities(declared: JsonObject, kinds: Sequence[ForwardKind]) -> 
 
 
 def fills_forms(declared: JsonObject) -> bool:
-    """Whether a client has declared that it fills in forms."""
-    return "form" in json_object(offered_capabilities(declared, _FORMS).get("elicitation"))
+    """Tell whether a client has declared that it fills in forms."""
+    return "form" in json_object(capabilities_for_servers(declared, _FORMS).get("elicitation"))
 
 
-def passed_on(
+def params_for_client(
     server: str, method: str, params: JsonObject, offered: JsonObject
 ) -> JsonObject | None:
     """The params of a server's request as the client gets them; `None` if it does not."""
     match method:
         case _ if method == ELICITATION and "elicitation" in offered:
-            found = _elicitation(server, params, json_object(offered["elicitation"]))
+            fields = _elicitation(server, params, json_object(offered["elicitation"]))
         case _ if method == SAMPLING and "sampling" in offered:
-            found = _sampling(params, json_object(offered["sampling"]))
+            fields = _params_for_sampling(params, json_object(offered["sampling"]))
         case _ if method == ROOTS and "roots" in offered:
-            found = {}
+            fields = {}
         case _:
             return None
-    if found is None:
+    if fields is None:
         return None
     meta = json_object(params.get("_meta")).items()
     own = {key: value for key, value in meta if not key.startswith(_OF_THE_HOP)}
-    return {**found, "_meta": {**own, ALIAS_MARK: server}}
+    return {**fields, "_meta": {**own, ALIAS_MARK: server}}
 
 
 def _elicitation(server: str, params: JsonObject, modes: JsonObject) -> JsonObject | None:
     mode, message = params.get("mode", "form"), params.get("message")
     if not isinstance(message, str) or not isinstance(mode, str) or mode not in modes:
         return None
-    said = f"{server}: {message}"
+    text = f"{server}: {message}"
     if mode == "form":
         schema = _form(params.get("requestedSchema"))
-        return None if schema is None else {**params, "message": said, "requestedSchema": schema}
+        return None if schema is None else {**params, "message": text, "requestedSchema": schema}
     url = params.get("url")
-    return {**params, "message": said} if isinstance(url, str) and _is_address(url) else None
+    return {**params, "message": text} if isinstance(url, str) and _is_address(url) else None
 
 
 def _form(schema: JsonValue) -> JsonObject | None:
@@ -132,49 +132,49 @@ def _form(schema: JsonValue) -> JsonObject | None:
         fields = fields_of(schema)
     except FieldError:
         return None
-    found = {key: value for key, value in schema.items() if key in _OF_FORM}
-    found["properties"] = {one.name: _field(one.schema) for one in fields}
+    form = {key: value for key, value in schema.items() if key in _OF_FORM}
+    form["properties"] = {field.name: _field(field.schema) for field in fields}
     for key in ("$schema", "title", "description"):
-        if not isinstance(found.get(key), str):
-            found.pop(key, None)
-    return found
+        if not isinstance(form.get(key), str):
+            form.pop(key, None)
+    return form
 
 
 def _field(schema: JsonObject) -> JsonObject:
-    """One field of a form: flat values under the names that the protocol has for them."""
-    found: dict[str, JsonValue] = {}
+    """A field of a form: flat values under the names that the protocol has for them."""
+    result: dict[str, JsonValue] = {}
     for key, value in schema.items():
         if key == "items":
-            found[key] = _choices(json_object(value))
+            result[key] = _choices(json_object(value))
         elif key == "oneOf":
-            found |= _choices({key: value})
+            result |= _choices({key: value})
         elif key in _OF_FIELD and _is_flat(value):
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def _choices(schema: JsonObject) -> JsonObject:
-    found: dict[str, JsonValue] = {}
+    result: dict[str, JsonValue] = {}
     for key, value in schema.items():
         if key in {"anyOf", "oneOf"} and isinstance(value, Sequence):
-            found[key] = [
+            result[key] = [
                 {name: text for name, text in json_object(row).items() if name in _OF_CHOICE}
                 for row in value
                 if all(isinstance(text, str) for text in json_object(row).values())
             ]
         elif key in _OF_CHOICES and _is_flat(value):
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def _is_flat(value: JsonValue) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return all(isinstance(one, str) for one in value)
+        return all(isinstance(item, str) for item in value)
     return not isinstance(value, Mapping) and value is not None
 
 
 def _is_address(url: str) -> bool:
-    """Whether a page may be opened there: a complete address, in letters that can be seen."""
+    """Tell whether this is a complete address in letters that can be seen."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -183,7 +183,7 @@ def _is_address(url: str) -> bool:
     return parts.scheme in _SCHEMES and bool(parts.hostname) and is_seen
 
 
-def _sampling(params: JsonObject, parts: JsonObject) -> JsonObject | None:
+def _params_for_sampling(params: JsonObject, parts: JsonObject) -> JsonObject | None:
     messages = params.get("messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         return None
@@ -194,36 +194,36 @@ def _sampling(params: JsonObject, parts: JsonObject) -> JsonObject | None:
     return params
 
 
-def wanted_pages(error: RpcError) -> list[JsonObject]:
+def pages_in(error: RpcError) -> list[JsonObject]:
     """The pages that a server wants to be opened before it takes a call."""
     rows = json_object(error.data).get("elicitations")
     listed = rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ()
-    pages = (json_object(one) for one in listed)
-    return list(islice((one for one in pages if one.get("mode") == "url"), _MOST_PAGES))
+    pages = (json_object(page) for page in listed)
+    return list(islice((page for page in pages if page.get("mode") == "url"), _MOST_PAGES))
 
 
-def checked_answer(method: str, result: JsonValue) -> JsonObject:
+def check_answer(method: str, result: JsonValue) -> JsonObject:
     """A client's answer, if it is one to this request.
 
     Raises:
         RpcError: it is not.
     """
-    found = json_object(result)
+    answer = json_object(result)
     match method:
         case _ if method == ELICITATION:
-            content = found.get("content")
-            fits = found.get("action") in _ACTIONS and isinstance(content, Mapping | None)
+            content = answer.get("content")
+            fits = answer.get("action") in _ACTIONS and isinstance(content, Mapping | None)
         case _ if method == SAMPLING:
-            fits = isinstance(found.get("role"), str) and found.get("content") is not None
+            fits = isinstance(answer.get("role"), str) and answer.get("content") is not None
         case _:
-            fits = isinstance(found.get("roots"), Sequence)
+            fits = isinstance(answer.get("roots"), Sequence)
     if not fits:
         raise RpcError(INTERNAL_ERROR, f"the client's answer to `{method}` is not valid")
-    return found
+    return answer
 
 
-def unanswered(method: str) -> JsonObject:
-    """What a server gets where nobody has answered in time.
+def default_answer(method: str) -> JsonObject:
+    """The answer to a server where the client gave none in time.
 
     Raises:
         RpcError: that is an error for this kind of request.
@@ -277,15 +277,15 @@ class ClientRequests:
         finally:
             del self._open[number]
             if asked.response is None:
-                told: JsonObject = {"requestId": number, "reason": "no longer wanted"}
-                send(notice("notifications/cancelled", told), "")
+                details: JsonObject = {"requestId": number, "reason": "no longer wanted"}
+                send(notice("notifications/cancelled", details), "")
         if asked.response is None:
-            return unanswered(method)
+            return default_answer(method)
         if asked.response.error is not None:
             raise asked.response.error
-        return checked_answer(method, asked.response.result)
+        return check_answer(method, asked.response.result)
 
-    def answered(self, response: Response) -> None:
+    def take_answer(self, response: Response) -> None:
         """Take an answer; one to no open request is ignored, and so is a second one."""
         number = response.id
         asked = self._open.get(number) if isinstance(number, int) else None
@@ -299,10 +299,9 @@ class ClientRequests:
         self._pages.append((str(alias), page.get("elicitationId")))
 
     def was_asked(self, alias: str, id: JsonValue) -> bool:
-        """Whether the client was asked to open this page of a server."""
         return (alias, id) in self._pages
 
-    def progressed(self, params: JsonObject) -> None:
+    def take_progress(self, params: JsonObject) -> None:
         """Pass on the progress of an answer, as long as it rises."""
         number, progress = params.get("progressToken"), params.get("progress")
         asked = self._open.get(number) if isinstance(number, int) else None
@@ -323,41 +322,33 @@ class StreamOwner:
     requests: ClientRequests
     send: Send
     fills_forms: bool = False
-    """Whether it can be asked about the call itself (H10)."""
+    """Whether it can be asked about the call itself."""
 
     def capabilities(self) -> JsonObject:
-        """What it can be asked for."""
         return self.offered
 
-    def asked(self, server: str, method: str, params: JsonObject) -> JsonObject | None:
-        """The params of a server's request as it gets them."""
-        found = passed_on(server, method, params, self.offered)
-        if found is not None and found.get("mode") == "url":
+    def client_params(self, server: str, method: str, params: JsonObject) -> JsonObject | None:
+        fields = params_for_client(server, method, params, self.offered)
+        if fields is not None and fields.get("mode") == "url":
             # Servers of the stateless era do not give an id, and this client needs it.
-            found = {"elicitationId": token_hex(16), **found}
-            self.requests.note_page(found)
-        return found
+            fields = {"elicitationId": token_hex(16), **fields}
+            self.requests.note_page(fields)
+        return fields
 
     def pages(self, server: str, error: RpcError) -> JsonObject | None:
-        """What it is told of pages that it has to open first; `None` if it cannot be.
+        """Tell the client of pages that it has to open first; `None` if it takes none.
 
         Raises:
             RpcError: tells it so.
         """
-        found = (self.asked(server, ELICITATION, page) for page in wanted_pages(error))
-        pages = [page for page in found if page is not None]
+        candidates = (self.client_params(server, ELICITATION, page) for page in pages_in(error))
+        pages = [page for page in candidates if page is not None]
         if pages:
             raise RpcError(error.code, f"{server}: {error.message}", {"elicitations": pages})
         return None
 
     def is_given(self, requests: Mapping[str, JsonObject]) -> bool:  # ruff: ignore[unused-method-argument, no-self-use] - `CallOwner`
-        """No: it has no such result."""
         return False
 
     async def ask(self, method: str, params: JsonObject, on_progress: OnProgress) -> JsonObject:
-        """Its answer to a request.
-
-        Raises:
-            RpcError: it refuses, its answer is not valid, or does not come.
-        """
         return await self.requests.ask(method, params, self.send, on_progress)

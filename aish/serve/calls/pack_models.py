@@ -1,4 +1,4 @@
-"""The models of the file that packs may ask on the way of a call (H8, K13)."""
+"""The models of the file that packs may ask on the way of a call."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ class PackModels:
     default: str | None = None
 
     def sampler(self, entry: ServerEntry | None, place: Place, clock: Clock) -> Sampler | None:
-        """Answers what a pack asks on the way of a call; `None` for another server."""
+        """The sampler for requests of a pack during a call; `None` for other servers."""
         if entry is None or not entry.model_consent.given:
             return None
         from aish.agent.sampling import Sampling

@@ -1,4 +1,4 @@
-"""`requestState`: what a stateless client sends back with its answers, sealed (H8).
+"""`requestState`: what a stateless client sends back with its answers, sealed.
 
 The seal is an HMAC over the client, its request, and the time until which it holds. Any process
 that shares `serve.state` can open it. What is in it is not secret: the client can read it.
@@ -36,17 +36,17 @@ class RequestSeal:
         return f"{data.decode('ascii')}.{self._digest(data)}"
 
     def open(self, text: JsonValue) -> JsonObject:
-        """What was sealed for this client and request.
+        """The content that was sealed for this client and request.
 
         Raises:
             RpcError: it was not, or too long ago.
         """
         data, _, digest = text.partition(".") if isinstance(text, str) else ("", "", "")
         try:
-            sealed, given = data.encode("ascii"), digest.encode("ascii")
+            sealed, signature = data.encode("ascii"), digest.encode("ascii")
         except UnicodeEncodeError as error:
             raise RpcError(INVALID_PARAMS, _FOREIGN) from error
-        if not hmac.compare_digest(given, self._digest(sealed).encode("ascii")):
+        if not hmac.compare_digest(signature, self._digest(sealed).encode("ascii")):
             raise RpcError(INVALID_PARAMS, _FOREIGN)
         body = json.loads(base64.urlsafe_b64decode(sealed))
         if self.clock.now() >= body["until"]:

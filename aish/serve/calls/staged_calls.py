@@ -1,7 +1,7 @@
-"""Calls of clients that a rule stages: put down in `serve.state` for review (B16, H9).
+"""Calls of clients that a rule stages, stored in `serve.state` for review.
 
-`aish apply` shows and executes them, each once. Their seals are of the file as it is, so another
-file has another queue; and a server asks for the same call again after the first one was applied.
+`aish apply` shows and executes them, each once. Their digests include the pipeline file, so each
+version of the file has a queue of its own. A call that was applied may be staged again.
 """
 
 from collections.abc import Callable
@@ -42,30 +42,31 @@ class HubStaging:
         self._told: set[Path] = set()
 
     def refusal(self, tool: Tool, arguments: JsonObject) -> str | None:
-        """Why this call cannot be staged, or `None`."""
         try:
-            return self._opened().refusal(tool, arguments)
+            return self._open_queue().refusal(tool, arguments)
         except UsageError as error:
             return f"it cannot be put down for review: {error.message}"
 
     def definition(self, tool: Tool) -> str:
-        """The SHA-256 of a tool's definition by its server, as in a lock."""
-        return self._opened().definition(tool)
+        return self._open_queue().definition(tool)
 
     def holds(self, digest: str) -> bool:
-        """Whether the call of this digest was staged."""
         return self._queue is not None and self._queue.holds(digest)
 
     def put_down(self, stamped: Stamped) -> None:
-        """Put down a call that a rule stages; if that fails it is not held, and its client is told.
+        """Store a call that a rule stages; a failure is a notice, and the call is not stored.
 
         Secrets are not masked here: a call with one is refused.
         """
+        from aish.features.staging.log import log_path, states_in
+
         decided = stamped.event
         assert isinstance(decided, ToolDecided)
         try:
-            queue = self._opened()
-            self._forget_applied(queue, decided.digest)
+            queue = self._open_queue()
+            if queue.path is not None and queue.holds(decided.digest):
+                # It may be staged again if the earlier one was applied.
+                queue.release(decided.digest, states_in(log_path(queue.path)))
             queue(stamped)
         except (OSError, UsageError) as error:
             text = f"a call could not be put down for review: {error}"
@@ -77,11 +78,10 @@ class HubStaging:
             self.notify(Notice(NOWHERE, "info", "staged", text))
 
     def close(self) -> None:
-        """Close the file."""
         if self._queue is not None:
             self._queue.close()
 
-    def _opened(self) -> "StagingQueue":
+    def _open_queue(self) -> "StagingQueue":
         """The queue of the file that is in force.
 
         Raises:
@@ -104,11 +104,3 @@ class HubStaging:
             self._queue = open_queue(plan, self._folder, path)
         self._of = plan
         return self._queue
-
-    @staticmethod
-    def _forget_applied(queue: "StagingQueue", digest: str) -> None:
-        """Let a call be staged again whose earlier one was applied."""
-        from aish.features.staging.log import log_path, states_in
-
-        if queue.path is not None and queue.holds(digest):
-            queue.release(digest, states_in(log_path(queue.path)))

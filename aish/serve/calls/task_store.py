@@ -1,4 +1,4 @@
-"""Tasks on disk: calls that clients ask about later, in a folder that processes may share (H7).
+"""Tasks on disk: calls that clients ask about later, in a folder that processes may share.
 
 A task is a file, and one for its result. Only the process that it belongs to changes it; another
 one takes it over once that process is gone, which a lock shows. What another process wants of a
@@ -8,10 +8,10 @@ task, an answer or its end, it puts down beside it.
 import json
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Container, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, Literal, get_args
@@ -20,7 +20,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock
-from aish.system.file_lock import BeingWrittenError, is_written, take
+from aish.system.file_lock import BeingWrittenError, hold_lock, is_written, take
 from aish.system.files import atomic_write, open_new, open_own, private_folder, write_private
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
@@ -68,30 +68,20 @@ class Task:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it does not change any more."""
         return self.status in ENDED
 
     @property
     def expires(self) -> float | None:
-        """When it may be deleted; not before it has ended."""
+        """The time when it may be deleted; none before it has ended."""
         return self.updated + KEPT_SECONDS if self.has_ended else None
 
 
-_FIELDS = tuple(one.name for one in fields(Task))
-
-
-@frozen
-class Wishes:
-    """What other processes have put down for a task."""
-
-    id: str
-    is_cancelled: bool
-    answers: tuple[JsonObject, ...]
+_FIELDS = tuple(field.name for field in fields(Task))
 
 
 @frozen
 class _TaskFile:
-    """A task as it was read from a file of this signature; `None` for one that is no task."""
+    """The task in a file with this signature; `None` if the file holds no task."""
 
     signature: tuple[int, ...]
     task: Task | None
@@ -109,7 +99,8 @@ class TaskStore:
         self._own_file = self._folder / f"{self.owner}.owner"
         self._known: dict[str, _TaskFile] = {}
         self._listed: float | None = None
-        with self._locked(_PATIENCE):
+        self._lock = partial(hold_lock, self._folder / _LOCK)
+        with self._lock(_PATIENCE):
             self._held = open_new(self._own_file)
             take(self._held, self._own_file)
 
@@ -132,7 +123,7 @@ class TaskStore:
         return task
 
     def keep_result(self, id: str, result: bytes, mask: Callable[[JsonValue], JsonValue]) -> None:
-        """Put down the result of a task, masked, before the task ends; to be called in a thread.
+        """Write the masked result of a task, before the task ends; call it in a thread.
 
         Raises:
             OSError: it cannot be written.
@@ -142,27 +133,24 @@ class TaskStore:
 
     def result(self, id: str) -> JsonObject | None:
         """The result of a task that is completed, if it is there; to be called in a thread."""
-        try:
-            found = json.loads(_content(self._result(id)))
-        except (FileNotFoundError, ValueError, UsageError):
-            return None
-        return found if isinstance(found, dict) else None
+        return _object_in(self._result(id))
 
     def write(self, task: Task) -> None:
-        """Put down how a task is now; its result is there before it has ended.
+        """Write the state of a task; its result has to be written before its end.
 
         Raises:
             OSError: it cannot be written.
         """
-        atomic_write(self._path(task.id), _encoded(task))
+        row = {"v": 1, **{name: getattr(task, name) for name in _FIELDS}}
+        atomic_write(self._path(task.id), json.dumps(row).encode("ascii"))
         self._read(task.id)
 
-    def changed(self, task: Task, **changes: Any) -> Task:
-        """The same task, changed now, and put down so."""
+    def update(self, task: Task, **changes: Any) -> Task:
+        """Change the task and write it."""
         now = max(self._clock.now(), task.updated)
-        found = replace(task, updated=now, **changes)
-        self.write(found)
-        return found
+        new_task = replace(task, updated=now, **changes)
+        self.write(new_task)
+        return new_task
 
     def get(self, id: JsonValue, client: str) -> Task | None:
         """A task of a client; `None` for what is unknown, another client's, or expired."""
@@ -176,40 +164,32 @@ class TaskStore:
             return None
         return task
 
-    def wish_cancelled(self, task: Task) -> None:
+    def put_cancel(self, task: Task) -> None:
         """Ask the process of a task to cancel it."""
         with suppress(FileExistsError):
             write_private(self._folder / f"{task.id}.cancel", b"")
 
-    def wish_answered(self, task: Task, responses: JsonObject) -> None:
+    def put_answers(self, task: Task, responses: JsonObject) -> None:
         """Give the process of a task the answers of its client."""
         data = json.dumps(responses).encode("ascii")
         beside = self._folder / f"{task.id}.{token_hex(8)}"
         atomic_write(beside.with_name(f"{beside.name}.answer"), data)
 
-    def wishes(self, ids: Container[str]) -> Iterator[Wishes]:
-        """What was put down for tasks of this process since the last time."""
-        beside: dict[str, list[str]] = defaultdict(list)
-        for name in self._names():
-            if name.endswith((".cancel", ".answer")) and name[:_ID_LENGTH] in ids:
-                beside[name[:_ID_LENGTH]].append(name)
-        for id, names in beside.items():
-            answers = []
-            for name in sorted(names):
-                path = self._folder / name
-                if path.suffix == ".answer":
-                    with suppress(OSError, ValueError, UsageError):
-                        found = json.loads(_content(path))
-                        answers.append(found if isinstance(found, Mapping) else {})
+    def take_commands(self, ids: Container[str]) -> Iterator[tuple[str, JsonObject | None]]:
+        """Take what others want of these tasks: answers, or `None` to cancel one."""
+        for name in sorted(self._names()):
+            id, path = name[:_ID_LENGTH], self._folder / name
+            if id in ids and path.suffix in {".cancel", ".answer"}:
+                responses = None if path.suffix == ".cancel" else _object_in(path) or {}
                 path.unlink(missing_ok=True)
-            yield Wishes(id, f"{id}.cancel" in names, tuple(answers))
+                yield id, responses
 
     def take_over(self, task: Task) -> Task | None:
         """The task as one of this process, if the process that it belongs to is gone."""
         if task.has_ended or task.owner == self.owner:
             return None
         # One that another process is about to take over is that process's.
-        with suppress(BeingWrittenError), self._locked():
+        with suppress(BeingWrittenError), self._lock(0.0):
             now = self._read(task.id)
             if now is None or now.has_ended or self._is_alive(now.owner):
                 return None
@@ -230,10 +210,10 @@ class TaskStore:
         yield from (task for task in under_way if task.owner in gone)
 
     def clean(self) -> None:
-        """Delete what has expired, and what is more than may be kept."""
+        """Delete expired tasks, and the oldest ones beyond the limits."""
         self._list()
         self._make_room(None)
-        with suppress(BeingWrittenError), self._locked():
+        with suppress(BeingWrittenError), self._lock(0.0):
             for path in tuple(self._folder.iterdir()):
                 if path.suffix == ".owner":
                     is_left = not self._is_alive(path.stem)
@@ -241,22 +221,6 @@ class TaskStore:
                     is_left = path.suffix in _BESIDE and not self._path(path.name[:32]).exists()
                 if is_left:
                     path.unlink(missing_ok=True)
-
-    @contextmanager
-    def _locked(self, patience: float = 0.0) -> Generator[None]:
-        """While this process alone changes whom tasks belong to.
-
-        Raises:
-            BeingWrittenError: another one does.
-        """
-        path = self._folder / _LOCK
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            take(descriptor, path, patience)
-            yield
-        finally:
-            os.close(descriptor)
 
     def _make_room(self, client: str | None) -> None:
         """Delete ended tasks, the oldest first, until there is room for one more of a client."""
@@ -291,7 +255,6 @@ class TaskStore:
         return task.expires is not None and task.expires <= self._clock.now()
 
     def _is_alive(self, owner: str) -> bool:
-        """Whether a process that tasks belong to still lives: it holds a lock."""
         if owner == self.owner:
             return True
         try:
@@ -308,8 +271,8 @@ class TaskStore:
             return [entry.name for entry in entries]
 
     def _list(self) -> None:
-        """Learn of the tasks that other processes have made, changed and deleted."""
-        ids = {found[1] for name in self._names() if (found := _FILE.match(name))}
+        """Load tasks that other processes have created, changed or deleted."""
+        ids = {match[1] for name in self._names() if (match := _FILE.match(name))}
         for id in self._known.keys() | ids:
             self._read(id)
         self._listed = self._clock.monotonic()
@@ -322,7 +285,7 @@ class TaskStore:
             known = self._known.get(id)
             if known is not None and known.signature == signature:
                 return known.task
-            task = _decoded(_content(self._path(id)))
+            task = _decode(_content(self._path(id)))
         except FileNotFoundError:
             self._known.pop(id, None)
             return None
@@ -354,12 +317,15 @@ def _content(path: Path) -> bytes:
         return file.read()
 
 
-def _encoded(task: Task) -> bytes:
-    row = {"v": 1, **{name: getattr(task, name) for name in _FIELDS}}
-    return json.dumps(row).encode("ascii")
+def _object_in(path: Path) -> JsonObject | None:
+    try:
+        value = json.loads(_content(path))
+    except (FileNotFoundError, ValueError, UsageError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
-def _decoded(data: bytes) -> Task:
+def _decode(data: bytes) -> Task:
     """The task in a file.
 
     Raises:

@@ -1,19 +1,21 @@
-"""Calls that wait for an answer: the first of `serve.ask` that is there decides (H10, H11).
+"""Calls that wait for approval by the first entry of `serve.ask` that is available.
 
-A question is in `serve.state` before anybody sees it, and its answer before the call goes on. It
-belongs to the client and the call, not to a connection: the same call of the same client joins it,
-or uses its answer once, after a restart too.
+A question is written to `serve.state` before it is shown, and its answer before the call continues.
+It belongs to the client and the call, not to a connection: the same call of the same client joins
+it, or uses its answer once, even after a restart. Only the latest of equal calls keeps waiting,
+because the client may have given up the others.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from secrets import token_hex
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.model import AskBy
 from aish.core.errors import AishError, JournalLostError
@@ -29,13 +31,14 @@ from aish.core.events import (
     Place,
     Stamped,
     ToolDecided,
-    rfc3339,
 )
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.core.protocols import Asking, Clock, Emit, Progress, Question
 from aish.core.tools import Tool, definition_of
 from aish.features.approvals.hub_questions import MOST_KEPT, HubQuestion, QuestionFolder
 from aish.features.approvals.questions import approval_question, as_asked
+from aish.mcp.client.server_requests import Call
 from aish.policy.decide import decision_level
 from aish.policy.gate import Decision, Gate, Proposal, call_digest
 from aish.policy.questions import (
@@ -46,8 +49,15 @@ from aish.policy.questions import (
     QuestionEnd,
     Questions,
 )
+from aish.serve.calls.client_requests import StreamOwner
+from aish.serve.calls.pending_calls import PendingCall, Report
 from aish.serve.offer.active import Active
+from aish.serve.records.audit import Caller
 from aish.system.task_group import task_group
+
+if TYPE_CHECKING:
+    # Most files ask no client.
+    from aish.serve.calls.approval_form import ApprovalForm
 
 MOST_OPEN = 100
 """How many questions of one client may be open."""
@@ -60,63 +70,131 @@ _TASK_SECONDS = 0.1
 """How long a call that was held for its time may still become a task."""
 _PROGRESS_STEP = 0.001  # less than any progress that the server of the call tells of
 
-Report = Callable[[Progress], None]
+Owner = StreamOwner | PendingCall
+AnyEvent = TypeVar("AnyEvent", ApprovalAsked, ApprovalAnswered, ToolDecided)
 AnswerEvent = Literal["asked", "answered", "waiting"]
 Record = Callable[[AnswerEvent, Place, Mapping[str, str]], None]
 """Writes down that a question was asked or answered."""
 
 
 class TooManyQuestionsError(AishError):
-    """A client has so many open questions that it may not have another one."""
+    """The client has too many open questions."""
 
     code = "busy"
 
 
-class ClientAsker(Protocol):
-    """Asks the client of a call whether it may be made: `elicit` (H10)."""
-
-    @property
-    def seconds(self) -> float | None:
-        """How long the call may be held meanwhile; `None` is as long as others."""
-        ...
-
-    def can_ask(self, question: Question) -> bool:
-        """Whether this client can be asked about this call, and shown all of it."""
-        ...
-
-    async def ask(self, question: OpenQuestion) -> QuestionEnd | None:
-        """Its answer; `None` if there is none, and the question stays open."""
-        ...
+class BusyError(Exception):
+    """There is no place for a call."""
 
 
-@frozen
-class WaitingCall:
-    """A call that is to be asked about.
+class CallPlaces:
+    """The places for calls of all sessions: how many are taken, and how many calls wait for one."""
 
-    `digest` is what the gate has found, `find` finds the tool as it is now, `released` gives its
-    place back while it waits, and `is_withdrawn` says at its cancellation whether the client has
-    cancelled just this call. One that is a task by then is held until there is an answer.
+    def __init__(self, most: int, most_waiting: int) -> None:
+        self.open = 0
+        """Calls that were taken and have not ended."""
+        self.waiting = 0
+        self.most_waiting = most_waiting
+        self.all = anyio.Semaphore(most, fast_acquire=True)
+
+
+class CallPlace:
+    """The place of a call among those of its session and of all, while the block runs.
+
+    It may be given back and taken again meanwhile.
+
+    Raises:
+        BusyError: too many calls wait for a place already.
     """
 
-    proposal: Proposal
-    digest: str
-    find: Callable[[], Tool | None]
-    report: Report
-    client: ClientAsker | None
-    released: Callable[[], None]
-    is_withdrawn: Callable[[], bool]
-    is_task: Callable[[], bool]
+    def __init__(self, places: CallPlaces, of_session: anyio.Semaphore) -> None:
+        self._places = places
+        self._semaphores = of_session, places.all
+        self._held: list[anyio.Semaphore] = []
+        self.has_waited = False
+
+    async def __aenter__(self) -> Self:
+        places = self._places
+        is_full = any(semaphore.value == 0 for semaphore in self._semaphores)
+        if is_full and places.waiting >= places.most_waiting:
+            raise BusyError(f"busy: {places.waiting} calls wait already, call again later")
+        places.open += 1
+        try:
+            await self.take()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    async def take(self) -> None:
+        """Wait for it, unless it is held."""
+        self._places.waiting += 1
+        try:
+            # A free place is taken without waiting, but not by a call that is cancelled already.
+            await checkpoint_if_cancelled()
+            for semaphore in self._semaphores[len(self._held) :]:
+                try:
+                    semaphore.acquire_nowait()
+                except anyio.WouldBlock:
+                    self.has_waited = True
+                    await semaphore.acquire()
+                self._held.append(semaphore)
+        finally:
+            self._places.waiting -= 1
+
+    def release(self) -> None:
+        """Give it back to others."""
+        while self._held:
+            self._held.pop().release()
+
+    def _end(self) -> None:
+        self.release()
+        self._places.open -= 1
 
 
 @frozen
-class HeldOver:
-    """A call was held for as long as calls are; its question `id` is still open."""
+class ClientCall:
+    """A call on its way: who calls, its place, and how the client is answered.
+
+    `find` finds the tool as it is now, `complete` adds to a result what belongs to the hop to the
+    client, and `is_withdrawn` says at a cancellation whether the client has cancelled just this
+    call. One that is a task by then is held until there is an answer.
+    """
+
+    caller: Caller
+    place: CallPlace
+    find: Callable[[], Tool | None]
+    about: Call
+    complete: Callable[[JsonObject], JsonObject]
+    owner: Owner
+    is_withdrawn: Callable[[], bool]
+
+    def is_cancelled(self) -> bool:
+        """Tell whether the client has cancelled just this call, or its task."""
+        owner = self.owner
+        return self.is_withdrawn() or (isinstance(owner, PendingCall) and owner.is_cancelled)
+
+    def is_task(self) -> bool:
+        """Tell whether the call is a task now, so that nobody waits for its result."""
+        return isinstance(self.owner, PendingCall) and self.owner.is_task
+
+
+@frozen
+class Deferred:
+    """A call was held for as long as calls are; its question `id` is still open.
+
+    If it `is_replaced`, the same call of its client waits instead.
+    """
 
     id: str
+    is_replaced: bool = False
 
 
 @frozen
-class Settled:
+class Resolved:
     """The decision on a call, which may be of the tool as it is defined now."""
 
     decision: Decision
@@ -130,11 +208,7 @@ class HubQuestions(Questions):
     """
 
     def __init__(
-        self,
-        folder: QuestionFolder,
-        clock: Clock,
-        masked: Callable[[Event], Event],
-        record: Record,
+        self, folder: QuestionFolder, clock: Clock, masked: Callable[[Event], Event], record: Record
     ) -> None:
         self._listeners: list[Emit] = []
         super().__init__(self._tell, clock)
@@ -144,7 +218,8 @@ class HubQuestions(Questions):
         self._masked = masked
         self._record = record
         self._by_call: dict[tuple[str, str], OpenQuestion] = {}
-        self._callers: Counter[str] = Counter()
+        self._waiting: dict[str, Callable[[], None]] = {}
+        """The call that waits for an answer here; is called if a later one takes its place."""
         self._unkept: set[str] = set()
         self._told = ""
         self._looked = -math.inf
@@ -158,9 +233,9 @@ class HubQuestions(Questions):
             OSError: it cannot be read or cleaned.
         """
         self._folder.clean(self._time.now())
-        for one in sorted(self._folder.all(), key=lambda one: one.question.began):
-            self._take_over(one)
-        self._folder.on_event = self._seen
+        for record in sorted(self._folder.all(), key=lambda record: record.question.began):
+            self._take_over(record)
+        self._folder.on_event = self._on_event
 
     def listen(self, emit: Emit) -> None:
         """Pass on each event about a question from now on."""
@@ -169,7 +244,7 @@ class HubQuestions(Questions):
     def open(self, question: Question, digest: str, seconds: float | None) -> OpenQuestion:
         """Ask, or join the question about the same call of the same client.
 
-        It may have its answer already, which no call has had.
+        The question may have an answer that no call has used yet.
 
         Raises:
             JournalLostError: it could not be written down.
@@ -182,63 +257,68 @@ class HubQuestions(Questions):
             return opened
         key = question.place.step or "", digest
         self._look()
-        held = self._held(*key)
+        held = self._find(*key)
         if held is not None:
             held.question = question  # what is kept of an earlier one has no secrets
             return held
-        count = sum(1 for one in self.still_open() if one.question.place.step == key[0])
+        count = sum(1 for entry in self.still_open() if entry.question.place.step == key[0])
         if count >= MOST_OPEN:
             raise TooManyQuestionsError(f"busy: {count} calls of this client wait for approval")
         if len(self._folder.all()) >= 2 * MOST_KEPT:
             self._clean()
         now = self._time.now()
         opened = OpenQuestion(token_hex(16), question, digest, now + seconds)
-        asked = ApprovalAsked(
-            place=question.place,
-            id=opened.id,
-            tool=str(question.tool.name),
-            server=question.tool.name.server,
-            name=question.tool.name.name,
-            arguments=question.arguments,
-            digest=digest,
-            reason=question.reason,
-            expires=rfc3339(now + seconds),
-        )
-        stored = self._masked(asked)
-        assert isinstance(stored, ApprovalAsked)
-        try:
-            self._folder.ask(stored, now)
-        except OSError as error:
-            said = f"the question cannot be written down: {error.strerror or error}"
-            raise JournalLostError(said) from error
+        stored = self._mask(opened.event)
+        with _must_write("the question"):
+            self._folder.note(opened.id, stored, now)
+        # In place of the one that was made of what is kept, which has no secrets.
         self._all[opened.id] = self._by_call[key] = opened
         if self.recording is not None:
             opened.on_end = partial(_keep_end, self.recording, question)
-        self._record("asked", question.place, {"approval": opened.id, "tool": asked.tool})
-        self._tell(asked)
+        self._record("asked", question.place, {"approval": opened.id, "tool": stored.tool})
         return opened
 
-    def held(self, place: Place, digest: str) -> OpenQuestion | None:
+    def find(self, place: Place, digest: str) -> OpenQuestion | None:
         """The question about a call of a client, if there is one that it can join or use."""
         self._look()
-        return self._held(place.step or "", digest)
+        return self._find(place.step or "", digest)
 
-    def joined(self, place: Place, digest: str) -> OpenQuestion:
-        """The question about a call, which waits for its answer from now on; see `left_by`."""
-        one = self._by_call[place.step or "", digest]
-        self._callers[one.id] += 1
-        return one
+    def _mask(self, event: AnyEvent) -> AnyEvent:
+        """An event about a question as it is kept."""
+        stored = self._masked(event)
+        assert isinstance(stored, type(event))
+        return stored
+
+    def join(
+        self, place: Place, digest: str, replaced: Callable[[], None]
+    ) -> tuple[OpenQuestion, bool]:
+        """The question about a call, which waits for its answer from now on; see `leave`.
+
+        An earlier call does not wait any more: `replaced` is called where this is one. `False` if
+        there is an answer meanwhile, for whoever takes it first.
+
+        Raises:
+            JournalLostError: it could not be written down.
+        """
+        entry = self._by_call[place.step or "", digest]
+        known, stored = self._folder.get(entry.id), self._mask(entry.event)
+        if known is not None and known.question.asked.place != stored.place:
+            with _must_write("the question"):
+                if not self._folder.ask_again(stored, self._time.now()):
+                    return entry, False
+        if earlier := self._waiting.pop(entry.id, None):
+            earlier()
+        self._waiting[entry.id] = replaced
+        return entry, True
 
     def get(self, id: str) -> OpenQuestion | None:
         """The question of this id, as it is on disk now."""
-        try:
+        with self._tell_unread():
             self._folder.look_at(id)
-        except OSError as error:
-            self._unread(error)
         return super().get(id)
 
     def settle(self, id: str, end: QuestionEnd) -> QuestionEnd | None:
-        """End a question, if it is open; `None`, or how it ended before, here or elsewhere (A6).
+        """End a question, if it is open; `None`, or how it ended before, here or elsewhere.
 
         Raises:
             KeyError: there is none of this id.
@@ -247,70 +327,53 @@ class HubQuestions(Questions):
         if id in self._unkept:
             self._unkept.remove(id)
             return super().settle(id, end)
-        one = self._all[id]
-        if one.end is not None:
-            return one.end
-        place = one.question.place
-        answered = ApprovalAnswered(place, id, end.answer, end.by, end.way, end.note)
-        stored = self._masked(answered)
-        assert isinstance(stored, ApprovalAnswered)
-        try:
+        entry = self._all[id]
+        if entry.end is not None:
+            return entry.end
+        stored = self._mask(end.event(entry.question.place, id, entry.digest))
+        with _must_write("the answer"):
             known = self._folder.answer(stored, self._time.now())
-        except OSError as error:
-            said = f"the answer cannot be written down: {error.strerror or error}"
-            raise JournalLostError(said) from error
-        if known is not None:
-            if one.end is None:
-                self.settle(id, EXPIRED)
-            return one.end
-        self._ended_by(one, end)
-        self._tell(answered)
-        return None
+        if known is None:
+            return None
+        if entry.end is None:
+            self.settle(id, EXPIRED)
+        return entry.end
 
-    def claim(self, decision: Decision, proposal: Proposal, level: DecisionLevel) -> bool:
+    def claim(
+        self, decision: Decision, proposal: Proposal, level: DecisionLevel, *, waited: bool
+    ) -> bool:
         """Give the end of a question to a call, once and for all; a yes only to one.
+
+        Of those that have `waited` for it that is the latest.
 
         Raises:
             JournalLostError: that could not be written down.
         """
         id = decision.approval
         assert id is not None, "somebody was asked"
-        decided = ToolDecided(
-            place=proposal.place,
-            tool=str(proposal.tool.name),
-            server=proposal.tool.name.server,
-            name=proposal.tool.name.name,
-            arguments=None,  # as they were asked about
-            digest=decision.digest,
-            verdict=decision.verdict,
-            rule=decision.rule,
-            level=level,
-            approval=id,
-        )
-        stored = self._masked(decided)
-        assert isinstance(stored, ToolDecided)
-        try:
-            is_first = self._folder.give(id, stored, self._time.now())
-        except OSError as error:
-            said = f"the use of an approval cannot be written down: {error.strerror or error}"
-            raise JournalLostError(said) from error
-        self._given(id)
+        # The arguments are those that were asked about.
+        decided = replace(decision.event(proposal, level), arguments=None, hint=None)
+        stored = self._mask(decided)
+        with _must_write("the use of an approval"):
+            is_first = self._folder.give(id, stored, self._time.now(), waited=waited)
+        if not waited:
+            self._use(id)
         # A no is a no for each call that has waited for it.
         return is_first or not decision.allowed
 
     def to_decide(self) -> Iterator[OpenQuestion]:
-        """Those for which calls wait; of the others the rules decide when the call comes again."""
-        return (one for one in self.still_open() if self._callers[one.id])
+        """The questions that calls wait for; rules decide the others when the call comes again."""
+        return (entry for entry in self.still_open() if entry.id in self._waiting)
 
-    def callers(self, id: str) -> int:
-        """How many calls wait for the answer now."""
-        return self._callers[id]
+    def is_waited_for(self, id: str) -> bool:
+        return id in self._waiting
 
-    def left_by(self, id: str) -> None:
-        """A call does not wait any more."""
-        self._callers[id] -= 1
-        if self._callers[id] <= 0:
-            del self._callers[id]
+    def leave(self, id: str, replaced: Callable[[], None]) -> bool:
+        """A call does not wait any more; whether it was the one that did."""
+        is_latest = self._waiting.get(id) is replaced
+        if is_latest:
+            del self._waiting[id]
+        return is_latest
 
     async def watch(self) -> None:
         """Follow what other processes write, and end what has expired, until this is cancelled."""
@@ -318,45 +381,40 @@ class HubQuestions(Questions):
         while True:
             await anyio.sleep(_LOOK_SECONDS)
             self._look()
-            for one in self.still_open():
-                if self.left(one) == 0:
-                    try:
-                        self.settle(one.id, EXPIRED)
-                    except JournalLostError as error:
-                        self._unread(error)
+            for entry in self.still_open():
+                if self.seconds_left(entry) == 0:
+                    with self._tell_unread():
+                        self.settle(entry.id, EXPIRED)
             if self._time.monotonic() - cleaned > _CLEAN_SECONDS:
                 cleaned = self._time.monotonic()
                 self._clean()
 
     def _clean(self) -> None:
-        """Forget what ended long ago, or is more than is kept, on disk and here."""
-        try:
+        with self._tell_unread():
             self._folder.clean(self._time.now())
-        except OSError as error:
-            self._unread(error)
-        for one in tuple(self._by_call.values()):
-            if one.end is not None and self._folder.get(one.id) is None:
-                self._let_go(one)
+        for entry in tuple(self._by_call.values()):
+            if entry.end is not None and self._folder.get(entry.id) is None:
+                self._let_go(entry)
 
-    def _held(self, client: str, digest: str) -> OpenQuestion | None:
-        one = self._by_call.get((client, digest))
-        if one is None:
+    def _find(self, client: str, digest: str) -> OpenQuestion | None:
+        entry = self._by_call.get((client, digest))
+        if entry is None:
             return None
-        if one.end is None and self.left(one) == 0:
-            self.settle(one.id, EXPIRED)
-        if one.end is None:
-            return one
-        known = self._folder.get(one.id)
+        if entry.end is None and self.seconds_left(entry) == 0:
+            self.settle(entry.id, EXPIRED)
+        if entry.end is None:
+            return entry
+        known = self._folder.get(entry.id)
         is_usable = (
             known is not None
             and not known.given
-            and one.end.answer != "withdrawn"
+            and entry.end.answer != "withdrawn"
             and self._time.now() <= known.usable_until
         )
         if not is_usable:
-            self._let_go(one)
+            self._let_go(entry)
             return None
-        return one
+        return entry
 
     def _look(self) -> None:
         # Many calls at once need one look; the next one is not far.
@@ -364,13 +422,15 @@ class HubQuestions(Questions):
         if now - self._looked < _LOOK_AGAIN_SECONDS:
             return
         self._looked = now
-        try:
+        with self._tell_unread():
             self._folder.look()
-        except OSError as error:
-            self._unread(error)
 
-    def _unread(self, error: Exception) -> None:
-        self._problem(f"the questions in `serve.state` cannot be read: {error}")
+    @contextmanager
+    def _tell_unread(self) -> Generator[None]:
+        try:
+            yield
+        except (OSError, JournalLostError) as error:
+            self._problem(f"the questions in `serve.state` cannot be read: {error}")
 
     def _problem(self, text: str) -> None:
         """Tell what is wrong, but not each second."""
@@ -378,70 +438,69 @@ class HubQuestions(Questions):
             self._told = text
             self._tell(Notice(NOWHERE, "error", "questions_unread", text))
 
-    def _seen(self, stamped: Stamped) -> None:
-        """Another process has written this."""
+    def _on_event(self, stamped: Stamped) -> None:
         event = stamped.event
         if isinstance(event, ToolDecided) and event.approval is not None:
-            self._given(event.approval)
+            self._use(event.approval)
         elif isinstance(event, ApprovalAsked):
-            self._restore(event)
-            self._tell(event)
+            if event.id not in self._all:
+                self._restore(event)
+                self._tell(event)
+            elif replaced := self._waiting.pop(event.id, None):
+                replaced()
         elif isinstance(event, ApprovalAnswered):
-            one = self._all.get(event.id)
-            if one is not None and one.end is None:
+            entry = self._all.get(event.id)
+            if entry is not None and entry.end is None:
                 end = QuestionEnd(event.answer, event.by, event.way, event.note)
-                self._ended_by(one, end)
+                self._end(entry, end)
             self._tell(event)
 
     def keep(self, event: AskReceived | AskEnded) -> None:
         """Write down what another program asks, so that `aish runs pending` lists it."""
-        try:
+        with self._tell_unread():
             self._folder.note(event.request_id, self._masked(event), self._time.now())
-        except OSError as error:
-            self._unread(error)
 
     def _take_over(self, held: HubQuestion) -> None:
         if not held.question.asked.server:
             return  # a program waited for the process that is gone
-        one = self._restore(held.question.asked)
-        given = held.question.answer
-        if given is not None:
-            one.end = QuestionEnd(given.answer, given.by, given.way, given.note)
-            one.ended.set()
-            self._forget_old(one.id)
+        entry = self._restore(held.question.asked)
+        answer = held.question.answer
+        if answer is not None:
+            entry.end = QuestionEnd(answer.answer, answer.by, answer.way, answer.note)
+            entry.ended.set()
+            self._forget_old(entry.id)
         if held.given:
-            self._given(one.id)
+            self._use(entry.id)
 
     def _restore(self, asked: ApprovalAsked) -> OpenQuestion:
-        """A question of an earlier process, or of another one."""
         known = self._folder.get(asked.id)
         assert known is not None, "it was just read"
-        shown = as_asked(approval_question("", known.question))
-        one = OpenQuestion(asked.id, shown, asked.digest, known.question.expires_at)
-        one.caller_waits = False
-        self._all[one.id] = self._by_call[asked.place.step or "", asked.digest] = one
-        return one
+        question = as_asked(approval_question("", known.question))
+        entry = OpenQuestion(asked.id, question, asked.digest, known.question.expires_at)
+        entry.caller_waits = False
+        self._all[entry.id] = self._by_call[asked.place.step or "", asked.digest] = entry
+        return entry
 
-    def _ended_by(self, one: OpenQuestion, end: QuestionEnd) -> None:
-        one.end = end
+    def _end(self, entry: OpenQuestion, end: QuestionEnd) -> None:
+        entry.end = end
         if end.answer == "withdrawn":
-            self._let_go(one)
-        self._forget_old(one.id)
-        one.on_end(end)
-        one.ended.set()
-        about = {"approval": one.id, "tool": str(one.question.tool.name)}
+            self._let_go(entry)
+        self._forget_old(entry.id)
+        entry.on_end(end)
+        entry.ended.set()
+        about = {"approval": entry.id, "tool": str(entry.question.tool.name)}
         about |= {"answer": end.answer, "by": end.by, "way": end.way}
-        self._record("answered", one.question.place, about)
+        self._record("answered", entry.question.place, about)
 
-    def _given(self, id: str) -> None:
-        one = self._all.get(id)
-        if one is not None:
-            self._let_go(one)
+    def _use(self, id: str) -> None:
+        entry = self._all.get(id)
+        if entry is not None:
+            self._let_go(entry)
 
-    def _let_go(self, one: OpenQuestion) -> None:
-        """No call can join a question any more, or use its answer."""
-        key = one.question.place.step or "", one.digest
-        if self._by_call.get(key) is one:
+    def _let_go(self, entry: OpenQuestion) -> None:
+        """Let no call join a question any more, or use its answer."""
+        key = entry.question.place.step or "", entry.digest
+        if self._by_call.get(key) is entry:
             del self._by_call[key]
 
     def _tell(self, event: Event) -> None:
@@ -452,13 +511,7 @@ class HubQuestions(Questions):
 class Approvals:
     """Asks about calls, and waits for the answers."""
 
-    def __init__(
-        self,
-        gate: Gate,
-        active: Active,
-        questions: HubQuestions,
-        emit: Emit,
-    ) -> None:
+    def __init__(self, gate: Gate, active: Active, questions: HubQuestions, emit: Emit) -> None:
         self.questions = questions
         self.draining = anyio.Event()
         """The server is ending: calls that wait are told to come again."""
@@ -468,113 +521,146 @@ class Approvals:
         gate.questions = questions
         gate.offers_always = False  # the rules of a server are those of its file
 
-    async def ask(self, call: WaitingCall) -> Settled | HeldOver | None:
+    async def ask(
+        self, call: ClientCall, proposal: Proposal, digest: str
+    ) -> Resolved | Deferred | None:
         """The decision on a call that is asked about; `None` if nobody is there to be asked.
+
+        The call gives its place back while it waits. `digest` is what the gate has found.
 
         Raises:
             JournalLostError: the question or the use of its answer cannot be written down.
             TooManyQuestionsError: the client has too many open questions.
         """
-        deadline: float | None = None
+        form, deadline = self._form(call.owner), None
         while True:
-            asker = self._asker(call)
-            if asker is None and self.questions.held(call.proposal.place, call.digest) is None:
+            asker = self._asker(proposal, form)
+            if asker is None and self.questions.find(proposal.place, digest) is None:
                 return None
-            found, deadline = await self._asked(call, asker, deadline)
-            if isinstance(found, HeldOver) or found.approval is None:
-                return found if isinstance(found, HeldOver) else Settled(found, call.proposal)
-            renewed = self._renewed(call)
+            asked = form if asker == "elicit" else None
+            decision, waited, deadline = await self._wait(call, proposal, digest, asked, deadline)
+            if isinstance(decision, Deferred) or decision.approval is None:
+                return decision if isinstance(decision, Deferred) else Resolved(decision, proposal)
+            renewed = self._renew(call, proposal)
             if renewed is None:
-                level = decision_level(self.gate.policy, call.proposal.tool, found.verdict)
-                if self.questions.claim(found, call.proposal, level):
-                    return Settled(found, call.proposal)
-                renewed = call
-            self.gate.drop(found)
-            call = renewed
+                level = decision_level(self.gate.policy, proposal.tool, decision.verdict)
+                if self.questions.claim(decision, proposal, level, waited=waited):
+                    return Resolved(decision, proposal)
+            self.gate.drop(decision)
+            if renewed is None and waited:
+                return Deferred(decision.approval, is_replaced=True)
+            if renewed is not None:
+                proposal = renewed
+                digest = call_digest(self.gate.run, proposal.place, renewed.tool, renewed.arguments)
 
-    def _asker(self, call: WaitingCall) -> AskBy | None:
-        """The first of `serve.ask` that is there."""
-        tool, place = call.proposal.tool, call.proposal.place
-        question = Question(tool, call.proposal.arguments, "", place)
-        for one in self.active.now.settings.ask:
-            if one == "page" and self.questions.answered_elsewhere:
-                return one
-            if one == "elicit" and call.client is not None and call.client.can_ask(question):
-                return one
+    def _form(self, owner: Owner) -> "ApprovalForm | None":
+        if not owner.fills_forms:
+            return None
+        from aish.serve.calls.approval_form import ApprovalForm
+
+        return ApprovalForm(owner, self.active.now.plan.secrets)
+
+    def _asker(self, proposal: Proposal, form: "ApprovalForm | None") -> AskBy | None:
+        question = Question(proposal.tool, proposal.arguments, "", proposal.place)
+        for way in self.active.now.settings.ask:
+            if way == "page" and self.questions.answered_elsewhere:
+                return way
+            if way == "elicit" and form is not None and form.can_ask(question):
+                return way
         return None
 
-    def _asking(self) -> Asking:
-        """How long questions are open; a server has no run that could pause, so its calls wait."""
-        asking = self.active.now.plan.pipeline.asking
-        return Asking("pause" if asking.on_ask == "pause" else "wait", asking.timeout)
-
-    def _renewed(self, call: WaitingCall) -> WaitingCall | None:
+    def _renew(self, call: ClientCall, proposal: Proposal) -> Proposal | None:
         """The same call of the tool as it is now, if that has changed while the call waited."""
-        tool, place = call.proposal.tool, call.proposal.place
         now = call.find()
-        if now is None or definition_of(now) == definition_of(tool):
+        if now is None or definition_of(now) == definition_of(proposal.tool):
             return None
-        text = f"{tool.name} changed after its call was asked about: this is asked again"
-        self._emit(Notice(place, "warning", "tool_changed", text))
-        proposal = replace(call.proposal, tool=now)
-        digest = call_digest(self.gate.run, place, now, proposal.arguments)
-        return replace(call, proposal=proposal, digest=digest)
+        text = f"{proposal.tool.name} changed after its call was asked about: this is asked again"
+        self._emit(Notice(proposal.place, "warning", "tool_changed", text))
+        return replace(proposal, tool=now)
 
-    async def _asked(
-        self, call: WaitingCall, asker: AskBy | None, deadline: float | None
-    ) -> tuple[Decision | HeldOver, float | None]:
-        """What comes of asking, and until when the call is held: from its first question on."""
+    async def _wait(
+        self,
+        call: ClientCall,
+        proposal: Proposal,
+        digest: str,
+        form: "ApprovalForm | None",
+        deadline: float | None,
+    ) -> tuple[Decision | Deferred, bool, float | None]:
+        """The decision, whether it was waited for, and the time until which the call is held.
+
+        That is from its first question on.
+        """
         opened: list[OpenQuestion] = []
         decisions: list[Decision] = []
+        waited = is_replaced = is_cancelled = False
 
-        def asked() -> None:
-            nonlocal deadline
+        def on_replaced() -> None:
+            nonlocal is_replaced
+            is_replaced = True
+            tasks.cancel_scope.cancel()
+
+        def on_ask() -> None:
+            nonlocal deadline, waited
             if deadline is None:
-                own = call.client.seconds if asker == "elicit" and call.client is not None else None
+                own = None if form is None else form.seconds
                 hold = self.active.now.settings.hold if own is None else own
                 deadline = anyio.current_time() + hold
             tasks.start_soon(_until_held, deadline, call.is_task, tasks.cancel_scope)
-            one = self.questions.joined(call.proposal.place, call.digest)
-            opened.append(one)
-            call.released()
-            tasks.start_soon(_tell_waiting, one.id, call.report)
+            entry, waited = self.questions.join(proposal.place, digest, on_replaced)
+            opened.append(entry)
+            call.place.release()
+            tasks.start_soon(_tell_waiting, entry.id, call.about.on_progress or (lambda _: None))
             tasks.start_soon(self._until_draining, tasks.cancel_scope)
-            if asker == "elicit" and call.client is not None:
-                tasks.start_soon(self._ask_client, one, call.client)
+            if form is not None:
+                tasks.start_soon(self._ask_client, entry, form)
 
+        # A server has no run that could pause, so its calls wait.
+        set_by = self.active.now.plan.pipeline.asking
+        asking = Asking("pause" if set_by.on_ask == "pause" else "wait", set_by.timeout)
         try:
             async with task_group() as tasks:
-                decisions.append(await self.gate.decide(call.proposal, self._asking(), asked))
+                decisions.append(await self.gate.decide(proposal, asking, on_ask))
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
-            if opened:
-                self._cancelled(opened[0], call)
+            is_cancelled = True
             raise
         finally:
-            if opened:
-                self.questions.left_by(opened[0].id)
-        return (decisions[0] if decisions else HeldOver(opened[0].id)), deadline
+            is_latest = bool(opened) and self.questions.leave(opened[0].id, on_replaced)
+            # A client that is gone may come back; one that cancels just this call does not want it.
+            if is_latest and is_cancelled and call.is_cancelled() and opened[0].end is None:
+                self._settle(opened[0], WITHDRAWN, "audit_lost")
+        if decisions:
+            return decisions[0], waited, deadline
+        return Deferred(opened[0].id, is_replaced), waited, deadline
 
-    def _cancelled(self, one: OpenQuestion, call: WaitingCall) -> None:
-        """A client that is gone may come back; one that has cancelled its call does not want it."""
-        is_last = self.questions.callers(one.id) == 1
-        if call.is_withdrawn() and is_last and one.end is None:
-            try:
-                self.questions.settle(one.id, WITHDRAWN)
-            except JournalLostError as error:
-                self._emit(Notice(call.proposal.place, "error", "audit_lost", str(error)))
+    def _settle(self, entry: OpenQuestion, end: QuestionEnd, code: str) -> None:
+        try:
+            self.questions.settle(entry.id, end)
+        except JournalLostError as error:
+            self._emit(Notice(entry.question.place, "error", code, error.message))
 
-    async def _ask_client(self, one: OpenQuestion, client: ClientAsker) -> None:
-        end = await client.ask(one)
+    async def _ask_client(self, entry: OpenQuestion, form: "ApprovalForm") -> None:
+        end = await form.ask(entry)
         if end is not None:
-            try:
-                self.questions.settle(one.id, end)
-            except JournalLostError as error:
-                self._emit(Notice(one.question.place, "error", "answer_lost", error.message))
+            self._settle(entry, end, "answer_lost")
 
     async def _until_draining(self, scope: anyio.CancelScope) -> None:
         await self.draining.wait()
         scope.cancel()
+
+
+@contextmanager
+def _must_write(what: str) -> Generator[None]:
+    """Fail the call if the block cannot write its record.
+
+    Raises:
+        JournalLostError: it could not be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        message = f"{what} cannot be written down: {error.strerror or error}"
+        raise JournalLostError(message) from error
 
 
 def _keep_end(recording: AnswerRecording, question: Question, end: QuestionEnd) -> None:
@@ -583,7 +669,6 @@ def _keep_end(recording: AnswerRecording, question: Question, end: QuestionEnd) 
 
 
 async def _tell_waiting(id: str, report: Report) -> None:
-    """Tell a client from time to time that its call still waits."""
     number = 0
     while True:
         await anyio.sleep(_PROGRESS_SECONDS)
@@ -594,7 +679,6 @@ async def _tell_waiting(id: str, report: Report) -> None:
 async def _until_held(
     deadline: float, is_task: Callable[[], bool], scope: anyio.CancelScope
 ) -> None:
-    """Let a call go that was held for its time, unless it is a task."""
     await anyio.sleep_until(deadline)
     # A task is made at the same moment.
     await anyio.sleep(_TASK_SECONDS)

@@ -1,1 +1,1 @@
-"""Where clients of the MCP server connect, one module for each kind of framing."""
+"""Listeners for clients of the MCP server, one module for each kind of framing."""

@@ -1,4 +1,4 @@
-"""What a client's configuration has to say to use this server, one form per client (H26). Pure.
+"""Configuration by which a client uses this server, one form per client. Pure.
 
 No secret is in it: variables and tokens stand as references, in the client's own spelling.
 """
@@ -53,17 +53,17 @@ def entry_name(text: str) -> str:
     return _NO_NAME.sub("-", text).strip("-") or "aish"
 
 
-def rendered(entry: Entry, client: ConfigClient) -> str:
-    """The entry as it stands in the file of the client, with what is around it."""
+def render(entry: Entry, client: ConfigClient) -> str:
+    """The entry with its surroundings, as it appears in the client's file."""
     return _FORMS[client](entry)
 
 
 def _claude(entry: Entry) -> str:
-    return _json({"mcpServers": {entry.name: _described(entry, "${%s}", ("stdio", "http"))}})
+    return _json({"mcpServers": {entry.name: _describe(entry, "${%s}", ("stdio", "http"))}})
 
 
 def _cursor(entry: Entry) -> str:
-    return _json({"mcpServers": {entry.name: _described(entry, "${env:%s}", ("stdio", ""))}})
+    return _json({"mcpServers": {entry.name: _describe(entry, "${env:%s}", ("stdio", ""))}})
 
 
 def _vscode(entry: Entry) -> str:
@@ -72,7 +72,7 @@ def _vscode(entry: Entry) -> str:
         {"type": "promptString", "id": name, "description": name, "password": True}
         for name in names
     ]
-    servers = {entry.name: _described(entry, "${input:%s}", ("stdio", "http"))}
+    servers = {entry.name: _describe(entry, "${input:%s}", ("stdio", "http"))}
     return _json({"inputs": inputs, "servers": servers} if inputs else {"servers": servers})
 
 
@@ -100,22 +100,22 @@ _FORMS: Mapping[ConfigClient, Callable[[Entry], str]] = {
 }
 
 
-def _described(entry: Entry, reference: str, types: tuple[str, str]) -> JsonObject:
-    """The entry where it is JSON: `reference` makes one of a name, `types` are those it has."""
+def _describe(entry: Entry, reference: str, types: tuple[str, str]) -> JsonObject:
+    """The entry as JSON; `reference` is the pattern of one, `types` names both transports."""
     stdio, http = types
-    found: dict[str, JsonValue] = {}
+    description: dict[str, JsonValue] = {}
     if entry.url:
         if http:
-            found["type"] = http
-        found["url"] = entry.url
-        found["headers"] = {"Authorization": f"Bearer {reference % entry.token}"}
-        return found
-    found["type"] = stdio
-    found["command"] = entry.command[0]
-    found["args"] = list(entry.command[1:])
+            description["type"] = http
+        description["url"] = entry.url
+        description["headers"] = {"Authorization": f"Bearer {reference % entry.token}"}
+        return description
+    description["type"] = stdio
+    description["command"] = entry.command[0]
+    description["args"] = list(entry.command[1:])
     if entry.variables:
-        found["env"] = {name: reference % name for name in entry.variables}
-    return found
+        description["env"] = {name: reference % name for name in entry.variables}
+    return description
 
 
 def _json(value: JsonObject) -> str:

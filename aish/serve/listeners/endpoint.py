@@ -1,4 +1,4 @@
-"""Where clients connect, as flags and `serve.listen` say it: a kind of listener, and its address.
+"""Endpoints for clients, from flags and `serve.listen`: a kind of listener, and its address.
 
 Imports nothing that a listener needs: `aish serve` is ready before it has listened.
 """
@@ -32,15 +32,15 @@ class Endpoint:
 
     @property
     def needs_token(self) -> bool:
-        """Whether clients prove with a token who they are: a port does not tell (H18)."""
+        """Tell whether clients need a token: a port does not say who they are."""
         return self.address is not None and self.address.path is None
 
     def at(self, address: Address) -> "Endpoint":
         """The same with its real address: the port that was free."""
         return Endpoint(self.kind, address, self.path)
 
-    def shown(self, *, has_tls: bool = False) -> str:
-        """As `serve.listen` has it; `https` where HTTP over TCP is encrypted here."""
+    def to_text(self, *, has_tls: bool = False) -> str:
+        """The form that `serve.listen` has; `https` where HTTP over TCP is encrypted here."""
         if self.address is None:
             return self.kind
         if self.address.path is not None:
@@ -53,7 +53,7 @@ STDIO = Endpoint("stdio")
 
 
 def parse_endpoint(text: str, where: str) -> Endpoint:
-    """What `serve.listen` says.
+    """The endpoint in `serve.listen`.
 
     Raises:
         UsageError: it is no form of a listener.
@@ -68,7 +68,7 @@ def parse_endpoint(text: str, where: str) -> Endpoint:
         return tcp_endpoint(text.removeprefix("tcp://"), where)
     if text.startswith("unix:"):
         return unix_endpoint(Path(text.removeprefix("unix:")), where)
-    raise UsageError(f"`{text}` is no place to listen", where=where, hint=_FORMS)
+    raise UsageError(f"`{text}` is not a listening address", where=where, hint=_FORMS)
 
 
 def http_endpoint(text: str, where: str) -> Endpoint:
@@ -85,8 +85,8 @@ def http_endpoint(text: str, where: str) -> Endpoint:
     netloc, slash, rest = text.partition("/")
     path = HTTP_PATH if not rest else f"{slash}{rest}"
     if not _PATH.fullmatch(path) or path in _OWN_PATHS:
-        said = f"`{path}` is not a path that HTTP can be served under"
-        raise UsageError(said, where=where, hint=f"for example `{netloc}{HTTP_PATH}`")
+        message = f"`{path}` is not a path that HTTP can be served under"
+        raise UsageError(message, where=where, hint=f"for example `{netloc}{HTTP_PATH}`")
     return Endpoint("http", parse_address(netloc, where), path)
 
 
@@ -113,7 +113,7 @@ def unix_endpoint(path: Path, where: str) -> Endpoint:
 
 
 def environment_endpoint(environ: Mapping[str, str]) -> Endpoint:
-    """What `MCP_ADDR` says: `HOST:PORT` for TCP, or a form of `serve.listen`.
+    """The endpoint in `MCP_ADDR`: `HOST:PORT` for TCP, or a form of `serve.listen`.
 
     Raises:
         UsageError: it is not set, or says something else.
@@ -121,8 +121,8 @@ def environment_endpoint(environ: Mapping[str, str]) -> Endpoint:
     text = environ.get(ADDRESS_VARIABLE, "")
     if not text:
         hint = f"for example `{ADDRESS_VARIABLE}={TCP_DEFAULT}`"
-        said = f"`--from-env` needs `{ADDRESS_VARIABLE}`, which is not set"
-        raise UsageError(said, hint=hint)
+        message = f"`--from-env` needs `{ADDRESS_VARIABLE}`, which is not set"
+        raise UsageError(message, hint=hint)
     if text == STDIO.kind or "://" in text or text.startswith(("unix:", "http+unix:")):
         return parse_endpoint(text, ADDRESS_VARIABLE)
     return tcp_endpoint(text, ADDRESS_VARIABLE)
@@ -134,12 +134,12 @@ def check_distinct(endpoints: Iterable[Endpoint], where: str) -> tuple[Endpoint,
     Raises:
         UsageError: one is.
     """
-    found: list[Endpoint] = []
+    result: list[Endpoint] = []
     for endpoint in endpoints:
         address = endpoint.address
         # Port 0 is another one each time.
         is_any = address is not None and address.path is None and address.port == 0
-        if not is_any and any(one.address == address for one in found):
-            raise UsageError(f"`{endpoint.shown()}` is given twice", where=where)
-        found.append(endpoint)
-    return tuple(found)
+        if not is_any and any(endpoint.address == address for endpoint in result):
+            raise UsageError(f"`{endpoint.to_text()}` is given twice", where=where)
+        result.append(endpoint)
+    return tuple(result)

@@ -1,4 +1,4 @@
-"""Clients over streamable HTTP, in both eras of the protocol (H12, H14 to H16, H18 to H20, H24).
+"""Clients over streamable HTTP, in both eras of the protocol.
 
 A POST carries one message. Its answer is JSON or, from the first notification on, a stream of
 events. A request of the stateless era stands for itself: its headers have to say what its body
@@ -9,7 +9,9 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stream
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from functools import cache, partial
+from pathlib import Path
 from secrets import token_hex
 
 import anyio
@@ -19,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Clock
 from aish.core.tools import Tool, ToolName
 from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
@@ -34,7 +37,7 @@ from aish.mcp.protocol.mirrored_headers import (
     Mirrored,
     check_parameters,
     check_standard,
-    mirrored,
+    header_parameters,
 )
 from aish.mcp.protocol.requests import (
     INVALID_REQUEST,
@@ -62,13 +65,18 @@ from aish.net.listen.routes import (
 from aish.net.listen.server import serve
 from aish.serve.clients import SCOPE, Client, Proof
 from aish.serve.hub import Hub
-from aish.serve.listeners.http_sessions import HttpSession, HttpSessions, NoRoomError, SessionStream
+from aish.serve.listeners.http_sessions import (
+    HttpSession,
+    HttpSessions,
+    NoRoomError,
+    SessionStore,
+    SessionStream,
+)
 from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.records.audit import AuditError
 from aish.serve.records.metrics import CONTENT_TYPE
 from aish.serve.session import Notify, Session, StatelessClient, unheard
 from aish.system.process.ancestry import is_own_process
-from aish.system.task_group import task_group
 from aish.system.user import name_of_user
 
 SESSION_NOT_FOUND = -32001
@@ -97,14 +105,14 @@ Work = Callable[[Notify], Awaitable[bytes | None]]
 """Answers a request, or all of an array; `None` if that was cancelled."""
 
 
-async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
+async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint], state: Path, clock: Clock) -> None:
     """Serve clients on the sockets until this is cancelled, then close them.
 
     Raises:
-        UsageError: the extra `serve` is not installed.
+        UsageError: the extra `serve` is not installed, or `state` cannot be written.
     """
     limits, settings = hub.settings.limits, hub.settings
-    sessions = HttpSessions(hub)
+    sessions = HttpSessions(hub, SessionStore(state, clock, limits.idle))
     endpoint = _McpEndpoint(hub, sessions, opened)
     access = Access(
         hub.clients.tokens,
@@ -115,12 +123,12 @@ async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
     )
     server = serve(
         endpoint.routes,
-        [one.listener for one in opened],
+        [entry.listener for entry in opened],
         access,
         report=hub.report_listener,
         on_call=partial(_note_refusal, hub),
         limits=Limits(limits.http_connections, body=limits.message, receive=limits.receive),
-        tls=next((one.tls for one in opened), None),
+        tls=next((entry.tls for entry in opened), None),
     )
     hub.clients.watchers.add(sessions.end_unproven)
     try:
@@ -133,9 +141,8 @@ async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
 
 
 def _note_refusal(hub: Hub, call: Call) -> None:
-    """Write down who was refused for what a request has, or lacks, to prove itself."""
     if call.status in _REFUSALS or call.code == "token_in_url":
-        hub.refused(_peer_object(call.peer), call.code)
+        hub.note_refusal(_peer_object(call.peer), call.code)
 
 
 class _McpEndpoint:
@@ -148,11 +155,11 @@ class _McpEndpoint:
         self._mirrored: dict[ToolName, tuple[Tool, Sequence[Mirrored]]] = {}
         self._paths: dict[str, set[Address]] = {}
         """The listeners of each path."""
-        for one in opened:
-            self._paths.setdefault(one.endpoint.path, set()).add(one.listener.address)
+        for entry in opened:
+            self._paths.setdefault(entry.endpoint.path, set()).add(entry.listener.address)
 
     def routes(self) -> Iterable[Route]:
-        """What answers requests."""
+        """The routes of all listeners."""
         for path in self._paths:
             yield Route(path, ("POST",), SCOPE, self._post)
             yield Route(path, ("GET",), SCOPE, self._get)
@@ -163,17 +170,15 @@ class _McpEndpoint:
 
     async def _post(self, request: HttpRequest, peer: Peer) -> HttpResponse:
         headers = self._headers(request)
-        found = read(await request.body())
-        id = found.id if isinstance(found, Request | Invalid) else None
+        message = read(await request.body())
+        id = message.id if isinstance(message, Request | Invalid) else None
         try:
-            return await self._answered(found, headers, peer)
+            return await self._answer(message, headers, peer)
         except RpcError as error:
-            return _json(failure(id, error), 400)
-        except _RefusedError as error:
-            return error.response(id)
+            return _refusal(error, id)
 
-    async def _answered(
-        self, found: Received | Sequence[Received], headers: "_Headers", peer: Peer
+    async def _answer(
+        self, message: Received | Sequence[Received], headers: "_Headers", peer: Peer
     ) -> HttpResponse:
         """The answer to what a body holds.
 
@@ -181,31 +186,31 @@ class _McpEndpoint:
             RpcError: it is not valid.
             _RefusedError: it is not taken now, or from this client.
         """
-        if isinstance(found, Invalid):
-            raise found.error
+        if isinstance(message, Invalid):
+            raise message.error
         version = headers.one(_VERSION_HEADER)
-        meta = json_object(found.params.get("_meta")) if isinstance(found, _WITH_PARAMS) else {}
+        meta = json_object(message.params.get("_meta")) if isinstance(message, _WITH_PARAMS) else {}
         is_modern = version == MODERN or VERSION_KEY in meta
-        if isinstance(found, Request) and is_modern:
-            await self._check_modern(found, version, meta, headers, peer)
-            return self._alone(found, headers, peer)
+        if isinstance(message, Request) and is_modern:
+            await self._check_modern(message, version, meta, headers, peer)
+            return self._alone(message, headers, peer)
         _check_version(version)
         if is_modern:
-            if isinstance(found, Sequence):
+            if isinstance(message, Sequence):
                 raise RpcError(INVALID_REQUEST, _NO_ARRAYS)
             return HttpResponse(status_code=202)
         key = headers.one(_SESSION_HEADER)
-        if key is None and isinstance(found, Request) and found.method == "initialize":
-            return await self._begin(found, peer)
+        if key is None and isinstance(message, Request) and message.method == "initialize":
+            return await self._begin(message, peer)
         session = self._session(key, peer)
         inner = session.session
-        if isinstance(found, Sequence):
-            return self._array(found, session, headers)
-        if isinstance(found, Request):
-            scope = _admitted(found, inner)
-            work = partial(inner.answer, found, scope)
+        if isinstance(message, Sequence):
+            return self._array(message, session, headers)
+        if isinstance(message, Request):
+            scope = _admit(message, inner)
+            work = partial(inner.answer, message, scope)
             return _Answer(work, [scope], headers, self._queue, session)
-        inner.take(found)
+        inner.take(message)
         return HttpResponse(status_code=202)
 
     def close(self) -> None:
@@ -213,9 +218,8 @@ class _McpEndpoint:
         for common in self._stateless.values():
             self._hub.forget(common.id)
 
-    def _alone(self, found: Request, headers: "_Headers", peer: Peer) -> HttpResponse:
-        """The answer to a request that stands for itself."""
-        if found.method == "subscriptions/listen" and not headers.takes_stream:
+    def _alone(self, request: Request, headers: "_Headers", peer: Peer) -> HttpResponse:
+        if request.method == "subscriptions/listen" and not headers.takes_stream:
             raise _no_stream()
         client = self._client(peer)
         common = self._stateless.get(client.name)
@@ -225,11 +229,11 @@ class _McpEndpoint:
         about = _peer_object(peer)
         session = Session(self._hub, client.name, about, _ignore, client.tools, common)
         try:
-            scope = _admitted(found, session)
+            scope = _admit(request, session)
         except _RefusedError:
             session.close()
             raise
-        work = partial(session.respond, found, scope)
+        work = partial(session.respond, request, scope)
         clients, proof = self._hub.clients, self._proof(peer)
 
         def check() -> None:
@@ -241,11 +245,11 @@ class _McpEndpoint:
             session.close()
 
         clients.watchers.add(check)
-        return _Answer(work, [scope], headers, self._queue, id=found.id, on_end=end)
+        return _Answer(work, [scope], headers, self._queue, id=request.id, on_end=end)
 
     async def _check_modern(
         self,
-        found: Request,
+        request: Request,
         version: str | None,
         meta: JsonObject,
         headers: "_Headers",
@@ -256,57 +260,58 @@ class _McpEndpoint:
         Raises:
             RpcError: they differ, or the revision is not spoken.
         """
-        told = meta.get(VERSION_KEY)
+        body_version = meta.get(VERSION_KEY)
         if version is None:
             raise RpcError(HEADER_MISMATCH, "header mismatch: `MCP-Protocol-Version` is missing")
-        if told is None:
+        if body_version is None:
             raise RpcError(INVALID_PARAMS, f"`_meta.{VERSION_KEY}` is missing")
-        if version != told:
-            said = "header mismatch: `MCP-Protocol-Version` differs from the body"
-            raise RpcError(HEADER_MISMATCH, said)
+        if version != body_version:
+            message = "header mismatch: `MCP-Protocol-Version` differs from the body"
+            raise RpcError(HEADER_MISMATCH, message)
         if version != MODERN:
-            raise _unsupported(version)
-        check_standard(found.method, found.params, headers.values)
-        if found.method != "tools/call":
+            raise _version_error(version)
+        check_standard(request.method, request.params, headers.values)
+        if request.method != "tools/call":
             return
-        await self._hub.settled()
-        name = found.params.get("name")
+        await self._hub.wait_until_settled()
+        name = request.params.get("name")
         offer = self._hub.offer(self._client(peer).tools)
         tool = self._hub.tool(offer, name) if isinstance(name, str) else None
-        if tool is not None and (wanted := self._mirrored_of(tool)):
-            arguments = json_object(found.params.get("arguments"))
-            check_parameters(wanted, arguments, headers.values)
+        if tool is not None and (parameters := self._header_parameters_of(tool)):
+            arguments = json_object(request.params.get("arguments"))
+            check_parameters(parameters, arguments, headers.values)
 
-    def _mirrored_of(self, tool: Tool) -> Sequence[Mirrored]:
+    def _header_parameters_of(self, tool: Tool) -> Sequence[Mirrored]:
         """The parameters of a tool that a client repeats in headers."""
         known = self._mirrored.get(tool.name)
         if known is None or known[0] is not tool:
             try:
-                wanted = mirrored(tool.input_schema)
+                parameters = header_parameters(tool.input_schema)
             except ValueError:  # clients leave such a tool out
-                wanted = ()
-            known = self._mirrored[tool.name] = tool, wanted
+                parameters = ()
+            known = self._mirrored[tool.name] = tool, parameters
         return known[1]
 
-    async def _begin(self, found: Request, peer: Peer) -> HttpResponse:
-        """Begin a session."""
+    async def _begin(self, request: Request, peer: Peer) -> HttpResponse:
         session = self._sessions.make(self._proof(peer), _peer_object(peer))
         try:
-            scope = _admitted(found, session.session)
-            answer = await session.session.respond(found, scope, lambda *_: None)
+            scope = _admit(request, session.session)
+            answer = await session.session.respond(request, scope, lambda *_: None)
             assert answer is not None, "nobody can cancel it"
-            self._sessions.add(session)
-        except NoRoomError:
-            session.end()
-            error = RpcError(INTERNAL_ERROR, "busy: there are too many sessions")
-            raise _RefusedError(503, error) from None
-        except AuditError as error:
-            session.end()
-            raise _RefusedError(503, RpcError(INTERNAL_ERROR, str(error))) from error
+            self._add(session)
         except BaseException:
             session.end()
             raise
         return _json(answer, 200, {_SESSION_HEADER: session.id})
+
+    def _add(self, session: HttpSession) -> None:
+        try:
+            self._sessions.add(session)
+        except NoRoomError:
+            error = RpcError(INTERNAL_ERROR, "busy: there are too many sessions")
+            raise _RefusedError(503, error) from None
+        except AuditError as error:
+            raise _RefusedError(503, RpcError(INTERNAL_ERROR, str(error))) from error
 
     def _session(self, key: str | None, peer: Peer) -> HttpSession:
         """The session that a message belongs to.
@@ -316,49 +321,34 @@ class _McpEndpoint:
             _RefusedError: it names none of this client.
         """
         if key is None:
-            said = (
+            message = (
                 "send `initialize` first, and its `Mcp-Session-Id` with what follows, "
                 f"or each request with `_meta.{VERSION_KEY}`"
             )
-            raise RpcError(INVALID_PARAMS, said, {"supported": [MODERN, *HANDSHAKE]})
-        found = self._sessions.find(key, peer.name)
-        if found is None:
-            raise _RefusedError(404, RpcError(SESSION_NOT_FOUND, "session not found"))
-        return found
+            raise RpcError(INVALID_PARAMS, message, {"supported": [MODERN, *HANDSHAKE]})
+        session = self._sessions.find(key, peer.name)
+        if session is None:
+            session = self._sessions.restore_session(key, self._proof(peer), _peer_object(peer))
+            if session is None:
+                raise _RefusedError(404, RpcError(SESSION_NOT_FOUND, "session not found"))
+            try:
+                self._add(session)
+            except BaseException:
+                session.end()
+                raise
+        return session
 
-    def _array(  # ruff: ignore[complex-structure] - a branch for each kind of message
-        self, found: Sequence[Received], session: HttpSession, headers: "_Headers"
+    def _array(
+        self, messages: Sequence[Received], session: HttpSession, headers: "_Headers"
     ) -> HttpResponse:
         """The answer to several messages: each by itself, the answers together."""
         inner = session.session
         if not inner.takes_arrays:
             raise RpcError(INVALID_REQUEST, _NO_ARRAYS)
-        answers: list[bytes] = []
-        admitted: list[tuple[Request, anyio.CancelScope]] = []
-        for message in found:
-            if isinstance(message, Request):
-                try:
-                    admitted.append((message, inner.admit(message)))
-                except RpcError as error:
-                    answers.append(failure(message.id, error))
-            elif isinstance(message, Invalid):
-                answers.append(failure(message.id, message.error))
-            else:
-                inner.take(message)
+        answers, admitted = inner.admit_all(messages)
         if not admitted and not answers:
             return HttpResponse(status_code=202)
-
-        async def one(request: Request, scope: anyio.CancelScope, notify: Notify) -> None:
-            answer = await inner.answer(request, scope, notify)
-            if answer is not None:
-                answers.append(answer)
-
-        async def work(notify: Notify) -> bytes | None:
-            async with task_group() as tasks:
-                for request, scope in admitted:
-                    tasks.start_soon(one, request, scope, notify)
-            return b"[%b]" % b",".join(answers) if answers else None
-
+        work = partial(inner.answer_all, answers, admitted)
         scopes = [scope for _, scope in admitted]
         return _Answer(work, scopes, headers, self._queue, session)
 
@@ -369,9 +359,7 @@ class _McpEndpoint:
             session = self._session_of(headers, peer)
             last = headers.one("last-event-id") or ""
         except RpcError as error:
-            return _json(failure(None, error), 400)
-        except _RefusedError as error:
-            return error.response(None)
+            return _refusal(error)
         if not headers.takes_stream:
             raise _no_stream()
         queue = self._queue()
@@ -379,13 +367,10 @@ class _McpEndpoint:
         return EventStream(queue, lambda: stream.detach(queue))
 
     async def _delete(self, request: HttpRequest, peer: Peer) -> HttpResponse:
-        """End a session."""
         try:
             self._sessions.end(self._session_of(self._headers(request), peer))
         except RpcError as error:
-            return _json(failure(None, error), 400)
-        except _RefusedError as error:
-            return error.response(None)
+            return _refusal(error)
         return HttpResponse(status_code=204)
 
     def _session_of(self, headers: "_Headers", peer: Peer) -> HttpSession:
@@ -408,8 +393,8 @@ class _McpEndpoint:
         if SCOPE not in peer.scopes:
             return {"status": state}
         servers: list[JsonValue] = [
-            {"alias": one.alias, "state": one.state, "tools": one.tools}
-            for one in self._hub.servers
+            {"alias": server.alias, "state": server.state, "tools": server.tools}
+            for server in self._hub.servers
         ]
         return {"status": state, "servers": servers}
 
@@ -431,37 +416,37 @@ class _McpEndpoint:
         return self._proof(peer).client
 
     def _proof(self, peer: Peer) -> Proof:
-        """Whose request it is.
+        """The client of a request, with the proof of it.
 
         Raises:
             HttpError: its token was taken away while the request was still arriving.
         """
-        found = self._hub.clients.proof(peer.name, peer.key)
-        if found is None:
+        proof = self._hub.clients.proof(peer.name, peer.key)
+        if proof is None:
             headers = {"www-authenticate": "Bearer"}
             raise HttpError(401, "unauthorized", "the token is not valid", headers=headers)
-        return found
+        return proof
 
     def _queue(self) -> EventQueue:
         return EventQueue(self._hub.settings.limits.queued)
 
 
-class _RefusedError(Exception):
+class _RefusedError(RpcError):
     """A message is not taken now, or not from this client."""
 
     def __init__(self, status: int, error: RpcError) -> None:
-        super().__init__(error.message)
-        self._status = status
-        self._error = error
+        super().__init__(error.code, error.message, error.data)
+        self.status = status
 
-    def response(self, id: RequestId | None) -> HttpResponse:
-        """The answer that says so."""
-        headers = {"retry-after": _RETRY_SECONDS} if self._status == _BUSY else {}
-        return _json(failure(id, self._error), self._status, headers)
+
+def _refusal(error: RpcError, id: RequestId | None = None) -> HttpResponse:
+    status = error.status if isinstance(error, _RefusedError) else 400
+    headers = {"retry-after": _RETRY_SECONDS} if status == _BUSY else {}
+    return _json(failure(id, error), status, headers)
 
 
 class _Headers:
-    """What the headers of a request say that the protocol gives a meaning."""
+    """The headers of a request that the protocol gives a meaning."""
 
     def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
         self.values: dict[str, list[str]] = {}
@@ -473,7 +458,7 @@ class _Headers:
                     value.decode("latin-1").strip(" \t")
                 )
             elif name == b"accept":
-                self.takes_stream = any(one in value for one in _STREAM_TYPES)
+                self.takes_stream = any(media_type in value for media_type in _STREAM_TYPES)
 
     def one(self, name: str) -> str | None:
         """The value of a header.
@@ -519,37 +504,37 @@ class _Answer(HttpResponse):
         self._stream: _Stream | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Make the answer, and send it."""
         connection = connection_of(scope)
-        status, found = 200, None
-        async with task_group() as tasks:
+        status, answer = 200, None
 
-            def notify(message: bytes, key: str) -> None:
-                if self._stream is None:
-                    self._stream = self._opened()
-                    tasks.start_soon(self._stream.response, scope, receive, send)
-                self._stream.put(message.decode("ascii"), key)
+        def notify(message: bytes, key: str) -> None:
+            if self._stream is None:
+                self._stream = self._open_stream()
+                assert connection.tasks is not None, "a request was made"
+                connection.tasks.start_soon(self._stream.write, scope, receive, send)
+            self._stream.put(message.decode("ascii"), key)
 
-            connection.on_gone.add(self._leave)
-            try:
-                if connection.gone.is_set():
-                    self._leave()
-                found = await self._work(notify if self._takes_stream else unheard)
-            except RpcError as error:
-                status, found = _STATUSES.get(error.code, 200), failure(self._id, error)
-            finally:
-                connection.on_gone.discard(self._leave)
-                self._on_end()
-                if self._stream is not None:
-                    if found is not None:
-                        self._stream.put(found.decode("ascii"), "")
-                    self._stream.end()
-        if self._stream is None:
-            response = HttpResponse(status_code=202) if found is None else _json(found, status)
+        connection.on_gone.add(self._leave)
+        try:
+            if connection.gone.is_set():
+                self._leave()
+            answer = await self._work(notify if self._takes_stream else unheard)
+        except RpcError as error:
+            status, answer = _STATUSES.get(error.code, 200), failure(self._id, error)
+        finally:
+            connection.on_gone.discard(self._leave)
+            self._on_end()
+            if self._stream is not None:
+                if answer is not None:
+                    self._stream.put(answer.decode("ascii"), "")
+                self._stream.end()
+        if self._stream is not None:
+            await self._stream.written.wait()
+        else:
+            response = HttpResponse(status_code=202) if answer is None else _json(answer, status)
             await response(scope, receive, send)
 
-    def _opened(self) -> "_Stream":
-        """Begin to answer with a stream."""
+    def _open_stream(self) -> "_Stream":
         queue, session = self._make_queue(), self._session
         if session is None:
             return _Stream(
@@ -575,13 +560,12 @@ class _Answer(HttpResponse):
         asyncio.get_running_loop().call_later(_RESUME_SECONDS, decide)
 
     def _leave(self) -> None:
-        """The connection is gone."""
         if self._session is None or self._stream is None:
             self._cancel()
 
     def _cancel(self) -> None:
-        for one in self._scopes:
-            one.cancel()
+        for scope in self._scopes:
+            scope.cancel()
 
 
 @frozen
@@ -591,6 +575,13 @@ class _Stream:
     put: Callable[[str, str], None]
     end: Callable[[], None]
     response: EventStream
+    written: anyio.Event = field(default_factory=anyio.Event)
+
+    async def write(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.response(scope, receive, send)
+        finally:
+            self.written.set()
 
 
 def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
@@ -602,7 +593,7 @@ def _no_stream() -> HttpError:
     return HttpError(406, "not_acceptable", message, hint="accept `text/event-stream`")
 
 
-def _admitted(request: Request, session: Session) -> anyio.CancelScope:
+def _admit(request: Request, session: Session) -> anyio.CancelScope:
     """The scope of a request.
 
     Raises:
@@ -624,10 +615,10 @@ def _check_version(version: str | None) -> None:
         RpcError: the revision is not spoken.
     """
     if version is not None and version != MODERN and version not in HANDSHAKE:
-        raise _unsupported(version)
+        raise _version_error(version)
 
 
-def _unsupported(version: str) -> RpcError:
+def _version_error(version: str) -> RpcError:
     data: JsonObject = {"supported": [MODERN, *HANDSHAKE], "requested": version}
     return RpcError(UNSUPPORTED_VERSION, "unsupported protocol version", data)
 
@@ -637,7 +628,7 @@ def _ignore(message: bytes) -> None:
 
 
 def _peer_object(peer: Peer) -> JsonObject:
-    """Who is connected, for the audit log."""
+    """The peer for the audit log."""
     if peer.uid is None:
         return {"transport": "http", "address": peer.address}
     return {"transport": "http", "uid": peer.uid, "pid": peer.pid, "user": _user(peer.uid)}

@@ -1,22 +1,31 @@
-"""The sessions of clients over HTTP, by random ids, and the streams they are told on (H12, H16).
+"""The sessions of clients over HTTP, by random ids, and the streams they are told on.
 
 A session belongs to the client that began it. What is told on its streams is kept for a while, so
 that a client whose connection broke gets the rest of a stream on another one. Knows no HTTP: a
 reader is a queue of events.
 """
 
+import json
+import os
 import re
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
 
 import anyio
 
+from aish.core.errors import UsageError
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
+from aish.core.protocols import Clock
+from aish.mcp.protocol.messages import json_object
 from aish.net.listen.routes import EventQueue, ServerEvent
 from aish.serve.clients import Proof
 from aish.serve.hub import Hub
 from aish.serve.session import Session
+from aish.system.files import open_own, private_folder, write_private
 
 KEPT_EVENTS = 256
 _KEPT_TEXT = 1 << 20
@@ -37,11 +46,11 @@ class _Kept:
 
 
 def _do_nothing() -> None:
-    """Nobody has to hear that a stream is not read."""
+    """Ignore that a stream is not read."""
 
 
 class SessionStream:
-    """One way to a client: that of one request, or (number 0) of what belongs to none.
+    """A way to a client: that of one request, or (number 0) of what belongs to none.
 
     It has at most one reader; without one, what is told is kept.
     """
@@ -56,11 +65,10 @@ class SessionStream:
 
     @property
     def is_read(self) -> bool:
-        """Whether there is a reader."""
         return self._queue is not None
 
     def put(self, message: str, key: str = "") -> None:
-        """Tell a message; one with the same key that was not read yet is replaced by it."""
+        """Queue a message; it replaces an unread one with the same key."""
         number, event = self._owner.keep(self._number, message, key)
         if self._queue is not None:
             self._told = number
@@ -76,12 +84,12 @@ class SessionStream:
         self._queue = queue
         self._owner.readers += 1
         start = self._told if after is None else after
-        for kept in self._owner.kept(self._number, start):
-            self._told = max(self._told, kept.number)
-            queue.put(kept.event)
+        for event in self._owner.events_after(self._number, start):
+            self._told = max(self._told, event.number)
+            queue.put(event.event)
 
     def detach(self, queue: EventQueue) -> None:
-        """This reader is gone."""
+        """Detach a reader that has disconnected."""
         self._owner.readers -= 1
         self._owner.touch()
         if self._queue is queue:
@@ -98,10 +106,15 @@ class HttpSession:
     """A session of the handshake era over HTTP."""
 
     def __init__(
-        self, hub: Hub, proof: Proof, peer: JsonObject, touch: Callable[[str], None]
+        self,
+        hub: Hub,
+        proof: Proof,
+        peer: JsonObject,
+        touch: Callable[["HttpSession"], bool],
+        id: str | None = None,
     ) -> None:
         client = proof.client
-        self.id = secrets.token_hex(16)
+        self.id = id or secrets.token_hex(16)
         self.client = client.name
         self.proof = proof
         self.used = anyio.current_time()
@@ -119,22 +132,21 @@ class HttpSession:
 
     @property
     def is_used(self) -> bool:
-        """Whether a request of it is being answered, or a stream is open."""
+        """Tell whether a request of it is being answered, or a stream is open."""
         return self.readers > 0 or not self.session.is_idle
 
-    def touch(self) -> None:
-        """It was used just now."""
+    def touch(self) -> bool:
+        """Note that it was used just now; `False` if another process has ended it."""
         self.used = anyio.current_time()
-        self._touch(self.id)
+        return self._touch(self)
 
     def open_stream(self) -> SessionStream:
-        """The stream of a request."""
         self._numbers += 1
-        found = self._streams[self._numbers] = SessionStream(self, self._numbers)
-        return found
+        stream = self._streams[self._numbers] = SessionStream(self, self._numbers)
+        return stream
 
     def end_stream(self, stream: SessionStream) -> None:
-        """The request of a stream is answered; what was told stays for a while."""
+        """End a stream whose request is answered; its messages can be read for a while."""
         stream.on_unread = _do_nothing
         stream.end()
         self._streams = {number: one for number, one in self._streams.items() if one is not stream}
@@ -144,11 +156,11 @@ class HttpSession:
 
         A stream that has ended gives what is kept of it, and ends.
         """
-        found = _EVENT_ID.fullmatch(last)
-        if found is None:
+        match = _EVENT_ID.fullmatch(last)
+        if match is None:
             self.stream.attach(queue)
             return self.stream
-        number, after = int(found[1]), int(found[2])
+        number, after = int(match[1]), int(match[2])
         stream = self._streams.get(number)
         has_ended = stream is None
         if stream is None:
@@ -173,20 +185,20 @@ class HttpSession:
             self._kept_text > _KEPT_TEXT and len(self._kept) > 1
         ):
             oldest = next(iter(self._kept))
-            self._let_go(next((one for one in self._kept if isinstance(one[1], str)), oldest))
+            self._let_go(next((entry for entry in self._kept if isinstance(entry[1], str)), oldest))
         return self._events, event
 
     def _let_go(self, place: tuple[int, str | int]) -> None:
         if (old := self._kept.pop(place, None)) is not None:
             self._kept_text -= len(old.event.data)
 
-    def kept(self, stream: int, after: int) -> Sequence[_Kept]:
-        """What is kept of a stream, behind an event."""
-        kept = self._kept.values()
-        return [one for one in kept if one.stream == stream and one.number > after]
+    def events_after(self, stream: int, after: int) -> Sequence[_Kept]:
+        """The events that are kept of a stream, behind an event."""
+        events = self._kept.values()
+        return [event for event in events if event.stream == stream and event.number > after]
 
     def end(self) -> None:
-        """It is over: what runs is cancelled, and its streams end."""
+        """Cancel what runs, and end its streams."""
         self.session.close()
         for stream in tuple(self._streams.values()):
             stream.end()
@@ -195,28 +207,116 @@ class HttpSession:
         self.stream.put(message.decode("ascii"))
 
 
+class SessionStore:
+    """Files with the sessions that have not ended: they continue after a restart, or elsewhere.
+
+    A file has its name from the session's id, and its time is when the session was used last.
+    """
+
+    def __init__(self, state: Path, clock: Clock, idle: float) -> None:
+        self._folder = private_folder(state / "sessions")
+        self._clock = clock
+        self._idle = idle
+        self._used: dict[str, int] = {}
+        """When this process has used each session last."""
+
+    def keep(self, session: HttpSession) -> None:
+        """Write the file of a session that begins or continues here.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        content = {**_owner(session.proof), **session.session.agreement}
+        with suppress(FileExistsError):
+            write_private(self._path(session.id), json.dumps(content).encode("ascii"))
+        self.touch(session.id, is_new=True)
+
+    def touch(self, id: str, *, is_new: bool = False) -> bool:
+        """Note that a session is used; return false if another process has ended it."""
+        if not is_new and id not in self._used:
+            return True
+        self._used[id] = now = int(self._clock.now() * 1e9)
+        try:
+            os.utime(f"{self._folder}/{_file_name(id)}", ns=(now, now))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def find(self, id: str, proof: Proof) -> JsonObject | None:
+        """The handshake of a session of this client that is in use."""
+        try:
+            with os.fdopen(open_own(self._path(id)), "rb") as file:
+                used = os.fstat(file.fileno()).st_mtime
+                record = json_object(json.loads(file.read()))
+        except (OSError, ValueError, UsageError):
+            return None
+        is_own = _owner(proof).items() <= record.items()
+        return record if is_own and self._clock.now() - used < self._idle else None
+
+    def drop(self, id: str) -> None:
+        self._used.pop(id, None)
+        self._path(id).unlink(missing_ok=True)
+
+    def expire(self, id: str) -> None:
+        """Delete a session, unless another process has used it after this one."""
+        with suppress(FileNotFoundError):
+            if self._path(id).stat().st_mtime_ns <= self._used.pop(id, 0):
+                self.drop(id)
+
+    def clean(self) -> None:
+        """Delete sessions that were unused for too long."""
+        now = self._clock.now()
+        for path in tuple(self._folder.iterdir()):
+            with suppress(FileNotFoundError):
+                if now - path.lstat().st_mtime >= self._idle:
+                    path.unlink()
+
+    def _path(self, id: str) -> Path:
+        return self._folder / _file_name(id)
+
+
+def _file_name(id: str) -> str:
+    return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _owner(proof: Proof) -> JsonObject:
+    client = proof.client
+    return {"client": client.name, "key": proof.key, "tools": list(client.tools)}
+
+
 class HttpSessions:
     """All sessions over HTTP, the longest unused first."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, store: SessionStore) -> None:
         self._hub = hub
+        self._store = store
         self._limits = hub.settings.limits
         self._sessions: dict[str, HttpSession] = {}
 
-    def __len__(self) -> int:
-        return len(self._sessions)
-
     def find(self, id: str, client: str) -> HttpSession | None:
         """The session with this id, if it is this client's."""
-        found = self._sessions.get(id)
-        if found is None or found.client != client:
+        session = self._sessions.get(id)
+        if session is None or session.client != client:
             return None
-        found.touch()
-        return found
+        if not session.touch():
+            self.end(session)
+            return None
+        return session
+
+    def restore_session(self, id: str, proof: Proof, peer: JsonObject) -> HttpSession | None:
+        """The session with this id that another process began with this client, to be added."""
+        agreement = self._store.find(id, proof)
+        if agreement is None:
+            return None
+        session = HttpSession(self._hub, proof, peer, self._note_use, id)
+        if session.session.take_over(agreement):
+            return session
+        session.end()
+        return None
 
     def make(self, proof: Proof, peer: JsonObject) -> HttpSession:
         """A session that is still in no table: `add` it once its handshake has succeeded."""
-        return HttpSession(self._hub, proof, peer, self._touched)
+        return HttpSession(self._hub, proof, peer, self._note_use)
 
     def add(self, session: HttpSession) -> None:
         """Take in a session, in the place of one that nobody uses if there are too many.
@@ -226,19 +326,29 @@ class HttpSessions:
             AuditError: that it has begun could not be written down.
         """
         if len(self._sessions) >= self._limits.sessions:
-            unused = [one for one in self._sessions.values() if not one.is_used]
+            unused = [session for session in self._sessions.values() if not session.is_used]
             if not unused:
                 raise NoRoomError
-            own = (one for one in unused if one.client == session.client)
+            own = (candidate for candidate in unused if candidate.client == session.client)
             self.end(next(own, unused[0]))
-        self._hub.opened(session.session.caller)
+        self._hub.open_session(session.session.caller)
         self._sessions[session.id] = session
+        try:
+            self._store.keep(session)
+        except OSError as error:
+            text = f"a session ends with this process, as it cannot be kept: {error.strerror}"
+            self._hub.tell("warning", "session_not_kept", text)
 
     def end(self, session: HttpSession) -> None:
         """End a session; its id is unknown from now on."""
-        if self._sessions.pop(session.id, None) is not None:
+        self._store.drop(session.id)
+        self._close(session)
+
+    def _close(self, session: HttpSession) -> None:
+        if self._sessions.get(session.id) is session:
+            del self._sessions[session.id]
             session.end()
-            self._hub.closed(session.session.caller)
+            self._hub.close_session(session.session.caller)
 
     def end_unproven(self) -> None:
         """End the sessions of those whose token is another one now, or gone."""
@@ -250,22 +360,28 @@ class HttpSessions:
         """End the sessions that nobody has used for too long, until this is cancelled."""
         idle = self._limits.idle
         while True:
-            now, wait = anyio.current_time(), idle
+            self._store.clean()
+            now, wait = anyio.current_time(), idle / 2
             for session in tuple(self._sessions.values()):
                 if session.is_used:
-                    continue
-                if session.used + idle > now:
-                    wait = session.used + idle - now
+                    self._store.touch(session.id)
+                elif session.used + idle > now:
+                    wait = min(wait, session.used + idle - now)
                     break
-                self.end(session)
+                else:
+                    self._store.expire(session.id)
+                    self._close(session)
             await anyio.sleep(wait)
 
     def close(self) -> None:
-        """End all sessions."""
+        """End all sessions here; their clients may continue them after a restart."""
         for session in tuple(self._sessions.values()):
-            self.end(session)
+            if session.is_used:
+                self._store.touch(session.id)
+            self._close(session)
 
-    def _touched(self, id: str) -> None:
-        session = self._sessions.pop(id, None)
-        if session is not None:
-            self._sessions[id] = session
+    def _note_use(self, session: HttpSession) -> bool:
+        if self._sessions.get(session.id) is not session:
+            return True
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        return self._store.touch(session.id)

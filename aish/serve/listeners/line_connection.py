@@ -1,9 +1,8 @@
-"""A connection that carries a JSON message a line, over whatever streams: reader, writer, answers.
+"""A connection with one JSON message per line, over any pair of streams.
 
-What is read is bounded in size and, on sockets, in time; what is written waits for no reader (H16).
+Reads are bounded in size and, on sockets, in time. Writes never wait for the reader.
 """
 
-import math
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
@@ -21,7 +20,6 @@ from aish.mcp.protocol.requests import (
     Notification,
     Received,
     Request,
-    Response,
     failure,
     read,
 )
@@ -53,10 +51,10 @@ class ByteStream(Protocol):
     """Bytes in or out, without waiting."""
 
     def read(self) -> bytes | None:
-        """What is there; nothing at the end, `None` if more may come."""
+        """The bytes that are there; none at the end, `None` if more may come."""
 
     def write(self, data: memoryview) -> int:
-        """Write what the reader takes at once; how many bytes.
+        """Write without waiting; return the number of bytes written.
 
         Raises:
             OSError: the reader is gone.
@@ -91,12 +89,12 @@ class LineWriter:
         self._emptied = anyio.Event()
 
     def send(self, message: bytes, key: str = "") -> None:
-        """Write a message now if the reader takes it, else later; never waits."""
+        """Write a message now or, if the reader is slow, later; never wait."""
         if self.lost.is_set():
             return
         data = message + b"\n"
         if not self._queue:
-            data = self._written(data)
+            data = self._write(data)
             if not data:
                 return
             key = ""  # it may have begun
@@ -119,7 +117,7 @@ class LineWriter:
                 await self._stream.wait_writable()
                 line = self._queue[0]
                 line.key = ""
-                line.data = self._written(line.data)
+                line.data = self._write(line.data)
                 if not line.data and self._queue:
                     self._queue.popleft()
             self._emptied.set()
@@ -133,8 +131,8 @@ class LineWriter:
                 self._emptied = anyio.Event()
                 await self._emptied.wait()
 
-    def _written(self, data: bytes) -> bytes:
-        """Write what the reader takes without waiting; what is left of it."""
+    def _write(self, data: bytes) -> bytes:
+        """Write without waiting; return the bytes that are left."""
         start, view = 0, memoryview(data)
         try:
             while start < len(data) and (count := self._stream.write(view[start:])):
@@ -170,6 +168,8 @@ class LineReader:
                 line = bytes(held)
                 held.clear()
                 deadline = None
+                if start:
+                    await checkpoint()  # a request that was in the same chunk begins first
                 if line.strip():
                     yield line
                 start = end + 1
@@ -188,7 +188,10 @@ class LineReader:
         has_waited = False
         while (chunk := self._stream.read()) is None:
             has_waited = True
-            with anyio.move_on_at(math.inf if deadline is None else deadline) as scope:
+            if deadline is None:
+                await self._stream.wait_readable()
+                continue
+            with anyio.move_on_at(deadline) as scope:
                 await self._stream.wait_readable()
             if scope.cancelled_caught:
                 raise self._too_slow()
@@ -213,7 +216,7 @@ async def converse(
         ClientGoneError: it does not read.
     """
     try:
-        hub.opened(session.caller)
+        hub.open_session(session.caller)
     except AuditError:
         session.close()
         raise
@@ -222,7 +225,7 @@ async def converse(
         await _answer_lines(session, lines, writer)
     finally:
         hub.flushes.discard(writer.flush)
-        hub.closed(session.caller)
+        hub.close_session(session.caller)
 
 
 async def _answer_lines(session: Session, lines: AsyncIterator[bytes], writer: LineWriter) -> None:
@@ -232,7 +235,6 @@ async def _answer_lines(session: Session, lines: AsyncIterator[bytes], writer: L
         try:
             async for line in lines:
                 await _take(line, session, writer, tasks)
-                await _room(session)
         except LineRefusedError as error:
             await refuse(writer, str(error))
             raise
@@ -243,15 +245,9 @@ async def _answer_lines(session: Session, lines: AsyncIterator[bytes], writer: L
 
 
 async def refuse(writer: LineWriter, reason: str) -> None:
-    """Tell why the connection ends, where `writer` runs: what was sent is no request."""
+    """Send the reason before the connection ends, after input that is not a request."""
     writer.send(failure(None, RpcError(INVALID_REQUEST, reason)))
     await writer.flush()
-
-
-async def _room(session: Session) -> None:
-    """Let the requests that were taken begin, before more of them are read."""
-    if not session.is_idle:
-        await checkpoint()
 
 
 async def _until_lost(writer: LineWriter) -> None:
@@ -260,31 +256,33 @@ async def _until_lost(writer: LineWriter) -> None:
 
 
 async def _take(line: bytes, session: Session, writer: LineWriter, tasks: TaskGroup) -> None:
-    found = read(line)
-    if isinstance(found, Sequence):
+    message = read(line)
+    if isinstance(message, Sequence):
         if session.takes_arrays:
-            messages = [_without_token(one) for one in found]
+            messages = [_without_token(item) for item in message]
             tasks.start_soon(_answer_all, messages, session, writer)
             return
-        found = Invalid(RpcError(INVALID_REQUEST, "arrays of messages are not taken"))
-    found = _without_token(found)
-    if isinstance(found, Request):
+        message = Invalid(RpcError(INVALID_REQUEST, "arrays of messages are not taken"))
+    message = _without_token(message)
+    if isinstance(message, Request):
         try:
-            scope = session.admit(found)
+            scope = session.admit(message)
         except RpcError as error:
-            writer.send(failure(found.id, error))
+            writer.send(failure(message.id, error))
             return
-        if found.method == "initialize":
+        if message.method == "initialize":
             # What follows on the input depends on it.
-            await _answer(found, scope, session, writer)
+            await _answer(message, scope, session, writer)
         else:
-            tasks.start_soon(_answer, found, scope, session, writer)
-    elif (said := _said(found, session)) is not None:
-        writer.send(said)
+            tasks.start_soon(_answer, message, scope, session, writer)
+    elif isinstance(message, Invalid):
+        writer.send(failure(message.id, message.error))
+    else:
+        session.take(message)
 
 
 def token_in(message: Received) -> str:
-    """The token that a message proves with whose client it is; empty if it has none."""
+    """The token in a message; empty if it has none."""
     if not isinstance(message, Request | Notification):
         return ""
     token = json_object(message.params.get("_meta")).get(TOKEN_KEY)
@@ -292,7 +290,7 @@ def token_in(message: Received) -> str:
 
 
 def _without_token(message: Received) -> Received:
-    """The message without the client's token, which is for nobody behind this server (H18)."""
+    """The message without the client's token, which is for nobody behind this server."""
     if not isinstance(message, Request | Notification):
         return message
     meta = json_object(message.params.get("_meta"))
@@ -305,36 +303,12 @@ def _without_token(message: Received) -> Received:
 async def _answer(
     request: Request, scope: anyio.CancelScope, session: Session, writer: LineWriter
 ) -> None:
-    found = await session.answer(request, scope, writer.send)
-    if found is not None:
-        writer.send(found)
+    answer = await session.answer(request, scope, writer.send)
+    if answer is not None:
+        writer.send(answer)
 
 
 async def _answer_all(messages: Sequence[Received], session: Session, writer: LineWriter) -> None:
-    """Answer the messages of an array: each by itself, the answers together."""
-    answers: list[bytes] = []
-
-    async def one(request: Request, scope: anyio.CancelScope) -> None:
-        found = await session.answer(request, scope, writer.send)
-        if found is not None:
-            answers.append(found)
-
-    async with task_group() as tasks:
-        for message in messages:
-            if isinstance(message, Request):
-                try:
-                    tasks.start_soon(one, message, session.admit(message))
-                except RpcError as error:
-                    answers.append(failure(message.id, error))
-            elif (said := _said(message, session)) is not None:
-                answers.append(said)
-    if answers:
-        writer.send(b"[%b]" % b",".join(answers))
-
-
-def _said(message: Notification | Response | Invalid, session: Session) -> bytes | None:
-    """The answer to what is no request, if there is one."""
-    if isinstance(message, Invalid):
-        return failure(message.id, message.error)
-    session.take(message)
-    return None
+    answers = await session.answer_all(*session.admit_all(messages), writer.send)
+    if answers is not None:
+        writer.send(answers)

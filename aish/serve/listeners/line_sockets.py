@@ -1,7 +1,7 @@
-"""Clients over socket files and TCP: a JSON message a line, one session per connection (H14, H15).
+"""Clients over socket files and TCP: a JSON message a line, one session per connection.
 
 Over a socket file the peer's user has to be ours, as the kernel says it; over TCP the first message
-has a token (H18). A connection may be encrypted (H20).
+has a token. A connection may be encrypted.
 """
 
 import os
@@ -20,7 +20,7 @@ from aish.core.json import JsonObject
 from aish.mcp.protocol.messages import INTERNAL_ERROR, RpcError
 from aish.mcp.protocol.requests import INVALID_REQUEST, Request, RequestId, failure, read
 from aish.net.listen.addresses import Address
-from aish.net.listen.sockets import accepted, credentials
+from aish.net.listen.sockets import accept_connections, credentials
 from aish.net.tcp_peer import MOST_LOOKUPS, MOST_OWNERS, REFUSED_PEER, is_refused_peer
 from aish.serve.clients import Client, Proof
 from aish.serve.hub import Hub
@@ -56,7 +56,6 @@ class SocketStream:
         """Whether reading waits until it can write, and the other way round, as TLS may have it."""
 
     def read(self) -> bytes | None:
-        """What is there; nothing at the end, `None` if more may come."""
         try:
             return self._connection.recv(CHUNK)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -68,11 +67,6 @@ class SocketStream:
         return None
 
     def write(self, data: memoryview) -> int:
-        """Write what the reader takes at once; how many bytes.
-
-        Raises:
-            OSError: the reader is gone.
-        """
         try:
             return self._connection.send(data[:CHUNK])
         except (BlockingIOError, ssl.SSLWantWriteError):
@@ -82,16 +76,14 @@ class SocketStream:
         return 0
 
     async def wait_readable(self) -> None:
-        """Wait until something may be there."""
         await (anyio.wait_writable if self._read_waits else anyio.wait_readable)(self._connection)
 
     async def wait_writable(self) -> None:
-        """Wait until something may be taken."""
         await (anyio.wait_readable if self._write_waits else anyio.wait_writable)(self._connection)
 
 
 class _RefusedError(Exception):
-    """A connection is not served: what the client is told, as the answer to `id`."""
+    """The connection is refused, with this answer to the request `id`."""
 
     def __init__(self, error: RpcError, id: RequestId | None = None) -> None:
         super().__init__(error.message)
@@ -152,12 +144,11 @@ class _Connection:
                     return
 
     def close(self) -> None:
-        """Close it."""
         self._end_tls()
         self.socket.close()
 
     def _end_tls(self) -> None:
-        """Say that no more is sent, where it is encrypted; nobody waits for the client's word."""
+        """Send the end of an encrypted stream, without waiting for the client's."""
         if isinstance(self.socket, ssl.SSLSocket):
             with suppress(OSError, ValueError):
                 self.socket.unwrap()
@@ -181,7 +172,7 @@ async def serve_line_socket(hub: Hub, opened: OpenEndpoint) -> None:
         async with task_group() as tasks:
             with anyio.CancelScope() as accepting:
                 tasks.start_soon(_until_draining, hub, accepting)
-                async for connection in accepted(opened.listener, hub.report_listener):
+                async for connection in accept_connections(opened.listener, hub.report_listener):
                     tasks.start_soon(listener.serve, connection)
             opened.listener.socket.close()
     finally:
@@ -207,9 +198,9 @@ class _LineListener:
         self._owners: deque[int] = deque(maxlen=MOST_OWNERS)
 
     async def serve(self, opened: socket.socket) -> None:
-        """Serve a connection to its end; a fault in it ends nothing else."""
+        """Serve a connection to its end; an error in it affects no other."""
         connection = _Connection(opened, self._limits)
-        serve = self._served if self._make_room() else self._refuse
+        serve = self._serve if self._make_room() else self._refuse
         try:
             with connection.scope:
                 await serve(connection)
@@ -225,10 +216,9 @@ class _LineListener:
                 connection.scope.cancel()
 
     async def _refuse(self, connection: _Connection) -> None:
-        """There is no room."""
         if self._tls is None:
-            said = f"busy: there are {self._limits.connections} connections already"
-            connection.writer.send(failure(None, RpcError(INTERNAL_ERROR, said)))
+            message = f"busy: there are {self._limits.connections} connections already"
+            connection.writer.send(failure(None, RpcError(INTERNAL_ERROR, message)))
             await self._linger(connection)
 
     async def _linger(self, connection: _Connection) -> None:
@@ -242,7 +232,7 @@ class _LineListener:
             self._lingering -= 1
 
     def _make_room(self) -> bool:
-        """Whether there may be one more; the oldest of those that proved nothing yet makes room."""
+        """Make room by closing the oldest untrusted connection; false if there is none."""
         if len(self._open) < self._limits.connections:
             return True
         waiting = [one for one in self._open if not one.trusted and not one.scope.cancel_called]
@@ -250,11 +240,11 @@ class _LineListener:
             waiting[0].scope.cancel()
         return bool(waiting)
 
-    async def _served(self, connection: _Connection) -> None:
+    async def _serve(self, connection: _Connection) -> None:
         hub = self._hub
         self._open[connection] = None
         try:
-            await self._conversed(connection)
+            await self._converse(connection)
         except _RefusedError as refused:
             connection.writer.send(failure(refused.id, refused.error))
         except LineRefusedError as error:
@@ -272,7 +262,7 @@ class _LineListener:
             del self._open[connection]
         await self._linger(connection)
 
-    async def _conversed(self, connection: _Connection) -> None:
+    async def _converse(self, connection: _Connection) -> None:
         client: Client | None
         first: bytes | None = None
         if self._address.path is not None:
@@ -292,23 +282,23 @@ class _LineListener:
         Raises:
             _RefusedError: it is another one, or a process that this one started.
         """
-        found = credentials(connection.socket)
+        peer = credentials(connection.socket)
         connection.peer = {
             "transport": "unix",
             "address": str(self._address.path),
-            "pid": found.pid,
-            "uid": found.uid,
-            "user": login_name(found.uid) if found.uid >= 0 else None,
+            "pid": peer.pid,
+            "uid": peer.uid,
+            "user": login_name(peer.uid) if peer.uid >= 0 else None,
         }
-        if found.uid != os.geteuid():
+        if peer.uid != os.geteuid():
             self._reject(connection, "this socket belongs to another user")
-        if is_own_process(found.pid):
+        if is_own_process(peer.pid):
             self._reject(connection, REFUSED_PEER)
-        return self._hub.clients.named(f"uid:{found.uid}")
+        return self._hub.clients.by_name(f"uid:{peer.uid}")
 
-    def _reject(self, connection: _Connection, said: str) -> NoReturn:
-        self._hub.refused(connection.peer, said)
-        raise _RefusedError(RpcError(INVALID_REQUEST, said))
+    def _reject(self, connection: _Connection, reason: str) -> NoReturn:
+        self._hub.note_refusal(connection.peer, reason)
+        raise _RefusedError(RpcError(INVALID_REQUEST, reason))
 
     async def _token_holder(self, connection: _Connection) -> tuple[Client | None, bytes]:
         """The client whose token is in the first message, and that; no client if none came.
@@ -333,19 +323,19 @@ class _LineListener:
                     return None, b""
             first = await anext(connection.lines, None)
         if waiting.cancelled_caught:
-            said = f"no message arrived within {self._limits.receive:g} s"
-            raise _RefusedError(RpcError(INVALID_REQUEST, said))
+            problem = f"no message arrived within {self._limits.receive:g} s"
+            raise _RefusedError(RpcError(INVALID_REQUEST, problem))
         if first is None:
             return None, b""
         message = read(first)
         token = "" if isinstance(message, Sequence) else token_in(message)
         connection.proof = self._hub.clients.by_token(token) if token else None
         if connection.proof is None:
-            said = "the token is not valid" if token else "a token is needed"
-            self._hub.refused(connection.peer, said)
+            problem = "the token is not valid" if token else "a token is needed"
+            self._hub.note_refusal(connection.peer, problem)
             hint = f"send it in the first message, as `_meta.{TOKEN_KEY}`"
             id = message.id if isinstance(message, Request) else None
-            raise _RefusedError(RpcError(INVALID_REQUEST, f"{said}: {hint}"), id)
+            raise _RefusedError(RpcError(INVALID_REQUEST, f"{problem}: {hint}"), id)
         return connection.proof.client, first
 
 

@@ -1,4 +1,4 @@
-"""The sockets that clients connect to: opened before anything else, and named in a file (H14).
+"""The sockets that clients connect to: opened before anything else, and named in a file.
 
 A socket that was asked for and cannot be opened ends the start; what fails later is told, and ends
 nothing.
@@ -16,7 +16,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Emit
 from aish.net.listen.addresses import Exposure, check_exposure
 from aish.net.listen.server import require_serve, tls_context
-from aish.net.listen.sockets import Listener, listening, remove_dead_sockets
+from aish.net.listen.sockets import Listener, listen_on, remove_dead_sockets
 from aish.serve.listeners.endpoint import Endpoint
 from aish.serve.state import ServeState
 from aish.system.files import raise_descriptor_limit
@@ -39,8 +39,8 @@ class OpenEndpoint:
 
     @property
     def shown(self) -> str:
-        """As people and programs are told of it."""
-        return self.endpoint.shown(has_tls=self.tls is not None)
+        """The endpoint as people and programs are told of it."""
+        return self.endpoint.to_text(has_tls=self.tls is not None)
 
 
 @contextmanager
@@ -61,30 +61,30 @@ def open_endpoints(
     placed = [(one, one.address) for one in endpoints if one.address is not None]
     addresses = [address for _, address in placed]
     check_exposure(addresses, exposure)
-    if any(one.kind == "http" for one in endpoints):
+    if any(endpoint.kind == "http" for endpoint in endpoints):
         require_serve()
     tls = tls_context(exposure)
     if addresses:
         raise_descriptor_limit()
         adopt_orphans()
-    with listening(addresses) as listeners:
-        found = [
+    with listen_on(addresses) as listeners:
+        entries = [
             OpenEndpoint(endpoint.at(listener.address), listener, tls)
             for (endpoint, _), listener in zip(placed, listeners, strict=True)
         ]
         with ExitStack() as stack:
-            if found:
-                stack.enter_context(_written(state.path / LISTENERS_FILE, found))
-            for one in found:
-                told = f"listening on {one.shown}"
-                if token is not None and one.endpoint.needs_token:
-                    told += f", token in `{token}`"
-                emit(Notice(NOWHERE, "info", "listening", told))
-            yield found
+            if entries:
+                stack.enter_context(_write_entry(state.path / LISTENERS_FILE, entries))
+            for listener in entries:
+                text = f"listening on {listener.shown}"
+                if token is not None and listener.endpoint.needs_token:
+                    text += f", token in `{token}`"
+                emit(Notice(NOWHERE, "info", "listening", text))
+            yield entries
 
 
-def described(opened: OpenEndpoint) -> JsonObject:
-    """What is written of a listener, into `listeners.json` and the audit log."""
+def listener_json(opened: OpenEndpoint) -> JsonObject:
+    """A listener as `listeners.json` and the audit log have it."""
     has_tls = opened.tls is not None and opened.listener.address.path is None
     return {
         "transport": opened.endpoint.kind,
@@ -95,20 +95,20 @@ def described(opened: OpenEndpoint) -> JsonObject:
 
 
 @contextmanager
-def _written(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
+def _write_entry(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
     """Say in a file where this process listens, beside others that share the folder."""
     with ExitStack() as stack:
-        entry: JsonObject = {"listeners": [described(one) for one in opened]}
+        entry: JsonObject = {"listeners": [listener_json(listener) for listener in opened]}
         try:
             stack.enter_context(own_entry(path, entry, _forget))
         except OSError as error:
-            said = f"cannot write `{path.name}`: {error.strerror or error}"
-            raise UsageError(said, where=str(path.parent)) from error
+            message = f"cannot write `{path.name}`: {error.strerror or error}"
+            raise UsageError(message, where=str(path.parent)) from error
         yield
 
 
 def open_listeners(folder: Path) -> Sequence[str]:
-    """Where the servers whose state is in a folder listen, as they say; nothing if none runs."""
+    """The listeners of the servers whose state is in a folder; none if none runs."""
     try:
         entries = live_entries(folder / LISTENERS_FILE, _forget)
     except (OSError, ValueError, UsageError):

@@ -1,9 +1,10 @@
-"""A client over standard streams: a JSON message a line; end of input ends it (H14).
+"""A client over standard streams: a JSON message a line; end of input ends it.
 
 Nothing else reaches standard output: from the first moment it is the client's alone, and what
 prints prints to standard error.
 """
 
+import asyncio
 import os
 import select
 from collections.abc import Generator
@@ -14,12 +15,7 @@ import anyio
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.serve.hub import Hub
-from aish.serve.listeners.line_connection import (
-    CHUNK,
-    LineReader,
-    LineWriter,
-    converse,
-)
+from aish.serve.listeners.line_connection import CHUNK, LineReader, LineWriter, converse
 from aish.serve.session import Session
 from aish.system.user import login_name
 
@@ -39,43 +35,34 @@ class Streams:
 @contextmanager
 def own_streams() -> Generator[Streams]:
     """Take standard input and output for the client; others get an empty input, and stderr."""
-    taken, given = os.dup(0), os.dup(1)
+    taken, output = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         os.dup2(nothing, 0)
         os.dup2(2, 1)
-        yield Streams(taken, given)
+        yield Streams(taken, output)
     finally:
-        for descriptor in (nothing, taken, given):
+        for descriptor in (nothing, taken, output):
             os.close(descriptor)
 
 
 class DescriptorStream:
-    """One end of a pipe, a terminal or a file; the mode of the descriptor is not changed."""
+    """An end of a pipe, a terminal or a file; the mode of the descriptor is not changed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._input, self._output = select.poll(), select.poll()
         self._input.register(descriptor, select.POLLIN)
         self._output.register(descriptor, select.POLLOUT)
+        self._watching: asyncio.AbstractEventLoop | None = None
+        self._waiting: asyncio.Future[None] | None = None
+        self._chunk: bytes | None = None
 
     def read(self) -> bytes | None:
-        """What is there; nothing at the end, `None` if more may come."""
-        if not self._input.poll(0):
-            return None
-        try:
-            return os.read(self._descriptor, CHUNK)
-        except BlockingIOError:
-            return None
-        except OSError:  # the terminal or the peer is gone
-            return b""
+        chunk, self._chunk = self._chunk, None
+        return self._read() if chunk is None and self._watching is None else chunk
 
     def write(self, data: memoryview) -> int:
-        """Write what the reader takes at once; how many bytes.
-
-        Raises:
-            OSError: the reader is gone.
-        """
         if not self._output.poll(0):
             return 0
         try:
@@ -84,12 +71,43 @@ class DescriptorStream:
             return 0
 
     async def wait_readable(self) -> None:
-        """Wait until something may be there."""
-        await anyio.wait_readable(self._descriptor)
+        """Wait for the next chunk; the event loop watches the descriptor from one to the next."""
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        if self._watching is None:
+            self._watching = loop
+            loop.add_reader(self._descriptor, self._on_readable)
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
 
     async def wait_writable(self) -> None:
-        """Wait until something may be taken."""
         await anyio.wait_writable(self._descriptor)
+
+    def release(self) -> None:
+        """Stop watching the descriptor."""
+        if self._watching is not None:
+            self._watching.remove_reader(self._descriptor)
+            self._watching = None
+
+    def _on_readable(self) -> None:
+        if self._waiting is None:
+            self.release()  # until somebody waits again
+        elif self._chunk is None and (chunk := self._read()) is not None:
+            self._chunk = chunk
+            if not self._waiting.done():
+                self._waiting.set_result(None)
+
+    def _read(self) -> bytes | None:
+        if not self._input.poll(0):
+            return None
+        try:
+            return os.read(self._descriptor, CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError:  # the terminal or the peer is gone
+            return b""
 
 
 async def serve_stdio(hub: Hub, streams: Streams) -> None:
@@ -109,5 +127,8 @@ async def serve_stdio(hub: Hub, streams: Streams) -> None:
         "user": user,
     }
     session = Session(hub, CLIENT, peer, writer.send)
-    lines = LineReader(DescriptorStream(streams.input), limits.message).lines()
-    await converse(hub, session, lines, writer)
+    stream = DescriptorStream(streams.input)
+    try:
+        await converse(hub, session, LineReader(stream, limits.message).lines(), writer)
+    finally:
+        stream.release()

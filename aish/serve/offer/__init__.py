@@ -1,1 +1,1 @@
-"""What clients see: tools of servers, packs and pipelines, and the lists that they are in."""
+"""Tools of servers, packs and pipelines as clients see them, and their lists."""

@@ -1,4 +1,4 @@
-"""What is in force now: a reload exchanges all of it at one instant (H23).
+"""Settings in force now: a reload exchanges all of them at one instant.
 
 Whoever needs the settings, the rules, the tools or the clients asks here each time, and keeps none.
 """
@@ -37,12 +37,10 @@ class ActiveConfig:
 
     @property
     def name(self) -> str:
-        """The name of the server, as clients see it."""
         return self.settings.name or self.plan.pipeline.name
 
     @property
     def settings(self) -> ServeSettings:
-        """What the file says under `serve`."""
         return self.plan.pipeline.serve
 
 
@@ -73,6 +71,6 @@ def with_kept_settings(plan: Plan, old: Plan) -> tuple[Plan, tuple[str, ...]]:
         changed.append("control")
     if plan.models != old.models:
         changed.append("models")
-    kept = replace(now, **{name: getattr(was, name) for name in KEPT})
-    pipeline = replace(plan.pipeline, serve=kept, control=old.pipeline.control)
+    settings = replace(now, **{name: getattr(was, name) for name in KEPT})
+    pipeline = replace(plan.pipeline, serve=settings, control=old.pipeline.control)
     return replace(plan, models=old.models, pipeline=pipeline), tuple(changed)

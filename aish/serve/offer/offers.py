@@ -1,6 +1,6 @@
 """The lists that clients see, narrowed for some of them: tools, resources, templates and prompts.
 
-Each is encoded once per change, in the order of the file, and is the same on every transport (H4).
+Each is encoded once per change, in the order of the file, and is the same on every transport.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ it, and its row as JSON."""
 
 
 class _Pages:
-    """One list in pages."""
+    """A list in pages."""
 
     def __init__(self) -> None:
         self.names: Mapping[str, ToolName] = {}
@@ -54,7 +54,7 @@ class _Pages:
 
 
 class Offer:
-    """What some clients see: all that the hub has, narrowed by `globs` if there are any."""
+    """The lists that some clients see: all of the hub, narrowed by `globs` if there are any."""
 
     def __init__(self, globs: tuple[str, ...]) -> None:
         self.watchers: set[Callable[[str], None]] = set()
@@ -68,15 +68,13 @@ class Offer:
         }
 
     def covers(self, name: ToolName) -> bool:
-        """Whether the clients may see this."""
         return not self._globs or any(matches_tool(glob, name) for glob in self._globs)
 
     def name(self, listed: ListName, public: str) -> ToolName | None:
-        """What clients call by this name, or by this URI."""
+        """The tool or resource that clients call by this name, or by this URI."""
         return self._lists[listed].names.get(public)
 
     def names(self, listed: ListName) -> Mapping[str, ToolName]:
-        """All that is in a list."""
         return self._lists[listed].names
 
     def page(self, listed: ListName, cursor: str | None) -> tuple[bytes, str | None]:
@@ -88,7 +86,7 @@ class Offer:
         return self._lists[listed].page(cursor)
 
     def make(self, listed: ListName, rows: Rows) -> bool:
-        """Take what there is now; whether the list is another one."""
+        """Read the current list; return true if it has changed."""
         chosen = {public: (name, row) for public, (name, row) in rows.items() if self.covers(name)}
         return self._lists[listed].make(chosen)
 

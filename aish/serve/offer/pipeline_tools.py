@@ -1,4 +1,4 @@
-"""Pipelines as tools: each call is a run with a folder, a journal and limits of its own (H6).
+"""Pipelines as tools: each call is a run with a folder, a journal and limits of its own.
 
 The hub's gate decides about the call; about what the run does its own file decides.
 """
@@ -21,28 +21,25 @@ from aish.config.model import (
     Step,
 )
 from aish.core.errors import AishError, ExitCode, UsageError
-from aish.core.events import (
-    Exit,
-    ItemFinished,
-    Notice,
-    Place,
-    Stamped,
-    StepFinished,
-    StepStarted,
-)
+from aish.core.events import Exit, ItemFinished, Notice, Place, Stamped, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Progress
 from aish.core.text import safe_utf8
 from aish.core.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
+from aish.engine.cancellation import Ending
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.plan import Plan, Played, load_checked, make_plan
+from aish.engine.plan.plan import Plan, Played, load_checked, make_plan, most_patient
 from aish.engine.plan.validation.names import SERVED
 from aish.engine.plan.validation.served_pipelines import served_name
-from aish.features.hosted_run import Ending, HostedRun, Row, new_folder, resumed_run, run_hosted
-from aish.mcp.protocol.convert import wire_name
+from aish.engine.run_folder import new_folder
+from aish.features.control.run_services import ControlRequest
+from aish.features.hosted_run import HostedRun, Row, resume_run, run_hosted
+from aish.features.launch import Launch
+from aish.mcp.protocol.convert import LISTS, MAPS, SCHEMAS, wire_name
+from aish.output.event_log import Sink
 from aish.system.secrets.secrets import Secrets
 
 RUN_KEY = "aish/run"
@@ -55,16 +52,8 @@ _MOST_LEVELS = 128
 _STEP_OUTPUT = lazy_pattern(
     r"\{\{\s*steps(?:\.([a-z][a-z0-9_]*)|\[['\"]([a-z][a-z0-9_-]*)['\"]\])\.output\s*\}\}"
 )
-_SUBSCHEMAS = frozenset(
-    {
-        *("items", "contains", "additionalProperties", "propertyNames", "not", "if", "then"),
-        *("else", "unevaluatedItems", "unevaluatedProperties", "contentSchema"),
-    }
-)
-_SUBSCHEMA_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
-_SUBSCHEMA_MAPS = frozenset(
-    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-)
+_SUBSCHEMAS = SCHEMAS | {"items"}
+_SUBSCHEMA_LISTS = LISTS | {"items"}
 
 Report = Callable[[Progress], None]
 OnRun = Callable[[str], None]
@@ -93,31 +82,29 @@ def load_pipelines(
         PipelineError: one of the files cannot be run.
         UsageError: a variable or a lock file that one needs is missing.
     """
-    found = []
+    pipelines = []
     for entry in pipeline.serve.pipelines:
         own = load_checked(entry.file, (), locked=options.lock != "none")
         # Each run has a socket of its own while it waits for an answer, whatever the file says.
         own = replace(own, control=replace(own.control, listen=ControlSettings().listen))
         asked = RunOptions(
-            lock=options.lock,
-            allow_broad_root=options.allow_broad_root,
-            environ=options.environ,
+            lock=options.lock, allow_broad_root=options.allow_broad_root, environ=options.environ
         )
-        plan = _waiting(make_plan(own, asked, secrets=secrets, session=session))
+        plan = _wait_instead_of_pausing(make_plan(own, asked, secrets=secrets, session=session))
         row = _row(entry, own)
-        found.append(OfferedPipeline(entry, _tool(entry, own, row), row, plan, asked))
-    return tuple(found)
+        pipelines.append(OfferedPipeline(entry, _tool(entry, own, row), row, plan, asked))
+    return tuple(pipelines)
 
 
-def _waiting(plan: Plan) -> Plan:
-    """The plan, in which what would pause the run waits instead: a caller waits for it."""
+def _wait_instead_of_pausing(plan: Plan) -> Plan:
+    """The plan with `on_ask: wait` in place of `pause`, because a caller waits for the run."""
 
     def patient(step: Step) -> Step:
         if isinstance(step, PipelineStep) or step.asking.on_ask != "pause":
             return step
         return replace(step, asking=replace(step.asking, on_ask="wait"))
 
-    inner = {id: _waiting(one) for id, one in plan.inner.items()}
+    inner = {id: _wait_instead_of_pausing(inner_plan) for id, inner_plan in plan.inner.items()}
     return replace(plan, steps=tuple(map(patient, plan.steps)), inner=inner)
 
 
@@ -143,7 +130,6 @@ def _tool(entry: ServedPipeline, pipeline: Pipeline, row: JsonObject) -> Tool:
 
 
 def _row(entry: ServedPipeline, pipeline: Pipeline) -> JsonObject:
-    """The definition of the tool, as clients get it."""
     name = served_name(entry, pipeline)
     row: dict[str, JsonValue] = {
         "name": name,
@@ -151,7 +137,7 @@ def _row(entry: ServedPipeline, pipeline: Pipeline) -> JsonObject:
         "inputSchema": {
             "type": "object",
             "properties": {
-                id: _nested(schema, f"/properties/{_pointer(id)}")
+                id: _embed_schema(schema, f"/properties/{_pointer(id)}")
                 for id, schema in pipeline.inputs.items()
             },
             "required": [id for id, schema in pipeline.inputs.items() if "default" not in schema],
@@ -178,25 +164,24 @@ def _row(entry: ServedPipeline, pipeline: Pipeline) -> JsonObject:
 
 
 def _output_schema(value: JsonValue, pipeline: Pipeline, place: str) -> JsonObject:
-    """What is known of an output: the schema of the step whose answer it is."""
-    found = _STEP_OUTPUT.fullmatch(value.strip()) if isinstance(value, str) else None
-    id = None if found is None else found[1] or found[2]
-    step = next((one for one in pipeline.steps if one.id == id), None)
+    """The schema of an output: that of the step whose answer it is."""
+    match = _STEP_OUTPUT.fullmatch(value.strip()) if isinstance(value, str) else None
+    id = None if match is None else match[1] or match[2]
+    step = next((candidate for candidate in pipeline.steps if candidate.id == id), None)
     if not isinstance(step, PromptStep) or step.output is None or step.flow.foreach is not None:
         return {}
     if not any(one.flow.when is not None or one.flow.on_error != "fail" for one in pipeline.steps):
-        return _nested(step.output.schema, place)
+        return _embed_schema(step.output.schema, place)
     # A step that was left out has no answer.
-    return {"anyOf": [_nested(step.output.schema, f"{place}/anyOf/0"), {"type": "null"}]}
+    return {"anyOf": [_embed_schema(step.output.schema, f"{place}/anyOf/0"), {"type": "null"}]}
 
 
 def _pointer(name: str) -> str:
-    """A name as a part of a JSON pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _nested(schema: JsonObject, place: str) -> JsonObject:
-    """A schema that stands at `place` of another one: its references lead to its own parts."""
+def _embed_schema(schema: JsonObject, place: str) -> JsonObject:
+    """The schema, moved to `place` in another one, with its references adjusted."""
     if "$id" in schema:
         return schema
     changed: dict[str, JsonValue] = {}
@@ -204,26 +189,25 @@ def _nested(schema: JsonObject, place: str) -> JsonObject:
         if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
             changed[key] = f"#{place}{value[1:]}"
         elif key in _SUBSCHEMAS and isinstance(value, Mapping):
-            changed[key] = _nested(value, place)
+            changed[key] = _embed_schema(value, place)
         elif key in _SUBSCHEMA_LISTS and isinstance(value, Sequence) and not isinstance(value, str):
             changed[key] = [
-                _nested(one, place) if isinstance(one, Mapping) else one for one in value
+                _embed_schema(item, place) if isinstance(item, Mapping) else item for item in value
             ]
-        elif key in _SUBSCHEMA_MAPS and isinstance(value, Mapping):
+        elif key in MAPS and isinstance(value, Mapping):
             changed[key] = {
-                name: _nested(one, place) if isinstance(one, Mapping) else one
-                for name, one in value.items()
+                name: _embed_schema(item, place) if isinstance(item, Mapping) else item
+                for name, item in value.items()
             }
         elif key != "$schema":
             changed[key] = value
     return changed
 
 
-class _ProgressSink:
+class _ProgressSink(Sink):
     """A sink that tells the caller of each finished step and item."""
 
     name = "the progress"
-    deltas = False
 
     def __init__(self, plan: Plan, report: Report) -> None:
         self._report = report
@@ -248,9 +232,6 @@ class _ProgressSink:
             case _:
                 pass
 
-    def close(self) -> None:
-        """Nothing is buffered."""
-
     def _tell(self, place: Place, status: str) -> None:
         self._done += 1
         total = None if self._unknown or self._total is None else float(self._total)
@@ -262,7 +243,7 @@ class _ProgressSink:
 
 @slotted
 class _Run:
-    """A run under way, and how it has ended."""
+    """A run, and its result once it has ended."""
 
     ending: Ending
     done: anyio.Event
@@ -304,16 +285,16 @@ class PipelineRuns:
             _check_depth(arguments)
             inputs = complete_inputs(offered.plan.pipeline.inputs, arguments)
         except UsageError as error:
-            return _refused(offered, "bad_arguments", error)
+            return _refusal(offered, "bad_arguments", error)
         try:
-            run = await self._begun(offered, inputs, report, on_run, recheck)
+            run = await self._start_run(offered, inputs, report, on_run, recheck)
             if isinstance(run, ToolResult):
                 return run
-            return result_of(offered, await _ended(run))
+            return result_of(offered, await _wait_for_row(run))
         except AishError as error:
-            return _refused(offered, "handler_error", error)
+            return _refusal(offered, "handler_error", error)
 
-    async def _begun(
+    async def _start_run(
         self,
         offered: OfferedPipeline,
         inputs: JsonObject,
@@ -326,8 +307,8 @@ class PipelineRuns:
             refused = await recheck()
             if refused is not None:
                 return refused
-            prepared = await self._prepared(offered, inputs, report)
-            on_run(prepared.folder.id)
+            prepared = await self._prepare(offered, inputs, report)
+            on_run(prepared.launch.folder.id)
             return self._begin(prepared, stack)
 
     async def resume(self, offered: OfferedPipeline, id: str, report: Report) -> JsonObject:
@@ -338,15 +319,13 @@ class PipelineRuns:
         """
         await self._places.acquire()
         with self._place() as stack:
-            found = await to_thread.run_sync(
-                resumed_run, offered.plan, offered.options, id, self._clock, Ending(), stack
+            launch = await to_thread.run_sync(
+                resume_run, offered.plan, offered.options, id, self._clock, stack
             )
-            if not isinstance(found, HostedRun):
-                return result_of(offered, found)
-            sinks = (_ProgressSink(offered.plan, report), _Notices(self._emit))
-            itemized = _itemized(offered.plan)
-            run = self._begin(replace(found, sinks=sinks, listens=True, itemized=itemized), stack)
-        return result_of(offered, await _ended(run))
+            if not isinstance(launch, Launch):
+                return result_of(offered, launch)
+            run = self._begin(self._host(launch, report), stack)
+        return result_of(offered, await _wait_for_row(run))
 
     @contextmanager
     def _place(self) -> Generator[ExitStack]:
@@ -358,10 +337,10 @@ class PipelineRuns:
     def _begin(self, prepared: HostedRun, stack: ExitStack) -> _Run:
         run = _Run(prepared.ending, anyio.Event(), stack.pop_all())
         self._live.append(run)
-        self._tasks.start_soon(self._executed, run, prepared)
+        self._tasks.start_soon(self._execute, run, prepared)
         return run
 
-    async def _prepared(
+    async def _prepare(
         self, offered: OfferedPipeline, inputs: JsonObject, report: Report
     ) -> HostedRun:
         plan, options = offered.plan, replace(offered.options, inputs=inputs)
@@ -371,21 +350,21 @@ class PipelineRuns:
             # Reading items takes time that other clients need.
             options = await to_thread.run_sync(with_surveys, plan, options)
         folder = new_folder(plan, options, self._clock)
-        sinks = (_ProgressSink(plan, report), _Notices(self._emit))
-        recorder = self._recorder
-        return HostedRun(
-            plan,
-            options,
-            folder,
-            self._clock,
-            Ending(),
-            sinks,
-            recorder=recorder,
-            listens=recorder is None or not recorder.approvals.replays,
-            itemized=_itemized(plan),
-        )
+        launch = Launch(plan, options, folder, self._clock, recorder=self._recorder)
+        return self._host(launch, report)
 
-    async def _executed(self, run: _Run, prepared: HostedRun) -> None:
+    def _host(self, launch: Launch, report: Report) -> HostedRun:
+        """A run that can be answered from outside over a socket of its own, unless it is replayed.
+
+        That is opened while it waits for an approval.
+        """
+        plan, recorder = launch.plan, launch.recorder
+        listens = recorder is None or not recorder.approvals.replays
+        control = ControlRequest() if listens and most_patient(plan) != "deny" else None
+        sinks = (_ProgressSink(plan, report), _Notices(self._emit))
+        return HostedRun(replace(launch, control=control), Ending(), sinks, _item_steps(plan))
+
+    async def _execute(self, run: _Run, prepared: HostedRun) -> None:
         try:
             run.row = await run_hosted(prepared)
         except Exception as error:  # ruff: ignore[blind-except] - raised for the caller of the run
@@ -396,11 +375,10 @@ class PipelineRuns:
             run.done.set()
 
 
-class _Notices:
+class _Notices(Sink):
     """A sink that tells the person who runs the server what went wrong in a run."""
 
     name = "the notices"
-    deltas = False
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -408,9 +386,6 @@ class _Notices:
     def __call__(self, stamped: Stamped) -> None:
         if isinstance(stamped.event, Notice) and stamped.event.level != "info":
             self._emit(stamped.event)
-
-    def close(self) -> None:
-        """Nothing is buffered."""
 
 
 def _check_depth(arguments: JsonObject) -> None:
@@ -423,21 +398,20 @@ def _check_depth(arguments: JsonObject) -> None:
         level = [value]
         for _ in range(_MOST_LEVELS):
             inner: list[JsonValue] = []
-            for one in level:
-                if isinstance(one, Mapping):
-                    inner += one.values()
-                elif isinstance(one, list):
-                    inner += one
+            for item in level:
+                if isinstance(item, Mapping):
+                    inner += item.values()
+                elif isinstance(item, list):
+                    inner += item
             level = inner
             if not level:
                 break
         else:
-            said = f"the input `{name}` is nested more than {_MOST_LEVELS} levels deep"
-            raise UsageError(said)
+            message = f"the input `{name}` is nested more than {_MOST_LEVELS} levels deep"
+            raise UsageError(message)
 
 
-async def _ended(run: _Run) -> Row:
-    """The result of a run; if the caller is cancelled, that ends it as SIGTERM does."""
+async def _wait_for_row(run: _Run) -> Row:
     try:
         await run.done.wait()
     except anyio.get_cancelled_exc_class():
@@ -449,7 +423,7 @@ async def _ended(run: _Run) -> Row:
     return run.row
 
 
-def _refused(offered: OfferedPipeline, kind: ResultKind, error: AishError) -> ToolResult:
+def _refusal(offered: OfferedPipeline, kind: ResultKind, error: AishError) -> ToolResult:
     hint = f" ({error.hint})" if error.hint else ""
     return ToolResult(kind, f"[aish] {offered.tool.name.name}: {error.message}{hint}")
 
@@ -460,8 +434,8 @@ def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:
     meta: JsonObject = {RUN_KEY: row["run"]}
     if end.code != ExitCode.OK:
         name, run = offered.tool.name.name, row["run"]
-        said = f"[aish] {SERVED}: {name}: {end.name}: {end.reason} (run {run})"
-        return {"content": [_text(said)], "isError": True, "_meta": meta}
+        message = f"[aish] {SERVED}: {name}: {end.name}: {end.reason} (run {run})"
+        return {"content": [_text(message)], "isError": True, "_meta": meta}
     if offered.plan.pipeline.outputs is not None:
         outputs = row["outputs"]
         return {
@@ -474,27 +448,26 @@ def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:
 
 
 def _last_text(plan: Plan, row: Row) -> str:
-    """The text of the last step, as `aish run` prints it: of items one after the other."""
     last = plan.steps[-1]
     found = row["steps"].get(last.id)
     if found is None:
         return ""
     is_value = plan.answers_in_a_schema(last)
     if last.flow.foreach is None:
-        return _shown(found, is_value=is_value)
+        return _text_of(found, is_value=is_value)
     texts = (
-        _shown(one, is_value=is_value) for one in found.get("items", ()) if one["status"] == "ok"
+        _text_of(one, is_value=is_value) for one in found.get("items", ()) if one["status"] == "ok"
     )
     return "\n".join(texts)
 
 
-def _itemized(plan: Plan) -> frozenset[str]:
+def _item_steps(plan: Plan) -> frozenset[str]:
     """The step whose items are the result; there may be a million of them, so of no other."""
     return frozenset() if plan.pipeline.outputs is not None else frozenset({plan.steps[-1].id})
 
 
-def _shown(found: Mapping[str, JsonValue], *, is_value: bool) -> str:
-    text, output = found["text"], found["output"]
+def _text_of(record: Mapping[str, JsonValue], *, is_value: bool) -> str:
+    text, output = record["text"], record["output"]
     if is_value or (text is None and output is not None):
         return json_text(output, spaced=True)
     return "" if text is None else str(text)

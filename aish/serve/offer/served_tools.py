@@ -39,30 +39,30 @@ class ServedTools:
         self._registry = registry
         self._sessions = sessions
         self._shared = shared
-        self._pipelines = {one.tool.name: one for one in pipelines}
+        self._pipelines = {pipeline.tool.name: pipeline for pipeline in pipelines}
 
-    def following(
+    def successor(
         self, own: AllTools, pipelines: Iterable["OfferedPipeline"], limit: int
     ) -> "ServedTools":
         """The tools of another file; runs under way are not affected."""
-        found = ServedTools(own, self._registry, self._sessions, self._shared, pipelines)
-        if found._pipelines:
+        successor = ServedTools(own, self._registry, self._sessions, self._shared, pipelines)
+        if successor._pipelines:
             self._shared.require(limit)
-        return found
+        return successor
 
     def listed(self) -> tuple[Tool, ...]:
         """Every tool, in the order of the file."""
-        return (*self.own.listed(), *(one.tool for one in self._pipelines.values()))
+        return (*self.own.listed(), *(pipeline.tool for pipeline in self._pipelines.values()))
 
     def by_name(self, name: ToolName) -> Tool | None:
         """A tool as it is defined now."""
-        found = self._pipelines.get(name)
-        return self.own.by_name(name) if found is None else found.tool
+        pipeline = self._pipelines.get(name)
+        return self.own.by_name(name) if pipeline is None else pipeline.tool
 
     def row(self, tool: Tool) -> JsonObject:
-        """What is said of a tool in a list, under its own name."""
-        found = self._pipelines.get(tool.name)
-        return self._registry.row(tool) if found is None else found.row
+        """The row of a tool in a list, under its own name."""
+        pipeline = self._pipelines.get(tool.name)
+        return self._registry.row(tool) if pipeline is None else pipeline.row
 
     async def forward(
         self,
@@ -79,9 +79,9 @@ class ServedTools:
 
         Only cancellation propagates, and a fault of ours.
         """
-        found = self._pipelines.get(tool.name)
+        pipeline = self._pipelines.get(tool.name)
         runs = self._shared.runs
-        if found is None or runs is None:
+        if pipeline is None or runs is None:
             server = await self._sessions.server(session, tool.name.server)
             if isinstance(server, ToolResult):
                 return server
@@ -89,10 +89,10 @@ class ServedTools:
             if refused is not None:
                 return refused
             return await self.own.forward(tool, arguments, call, own=server)
-        if found.tool != tool:
+        if pipeline.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
         report = call.on_progress or (lambda _: None)
-        return await runs.call(found, arguments, report, on_run, recheck)
+        return await runs.call(pipeline, arguments, report, on_run, recheck)
 
     async def connection(self, session: str, alias: str) -> Server | ToolResult | None:
         """The connection to a server that only this session has, or why there is none.
@@ -106,9 +106,9 @@ class ServedTools:
         self._sessions.end(session)
 
     def answers_with_task(self, tool: Tool) -> bool:
-        """Whether a tool is a pipeline whose calls are tasks at once."""
-        found = self._pipelines.get(tool.name)
-        return found is not None and found.entry.task
+        """Tell whether a tool is a pipeline whose calls are tasks at once."""
+        pipeline = self._pipelines.get(tool.name)
+        return pipeline is not None and pipeline.entry.task
 
     async def resume(
         self, name: ToolName, run: str, report: Callable[[Progress], None]
@@ -118,14 +118,14 @@ class ServedTools:
         Raises:
             AishError: it cannot be resumed.
         """
-        found = self._pipelines.get(name)
-        if found is None or self._shared.runs is None:
+        pipeline = self._pipelines.get(name)
+        if pipeline is None or self._shared.runs is None:
             raise UsageError(f"`{name}` is not offered any more")
-        return await self._shared.runs.resume(found, run, report)
+        return await self._shared.runs.resume(pipeline, run, report)
 
 
 class _SharedRuns:
-    """The runs of pipelines, whatever file they are of; made for the first that has any."""
+    """The runs of pipelines of all files, created for the first file that has any."""
 
     def __init__(self, environment: RunEnvironment, tasks: TaskGroup) -> None:
         self.runs: PipelineRuns | None = None

@@ -1,4 +1,4 @@
-"""Servers that are not shared: each session has a connection of its own (`share: false`, H4).
+"""Servers that are not shared: each session has a connection of its own (`share: false`).
 
 What they offer is that of the connection of all; a call goes to the session's own one, which is
 opened by the first call and closed with the session.
@@ -15,7 +15,7 @@ from aish.engine.plan.credentials import ResolvedServer
 from aish.engine.resources.servers import LiveServers
 from aish.mcp.client.connection import Server
 from aish.mcp.client.dynamic_registry import ServerTask
-from aish.mcp.protocol.convert import lost
+from aish.mcp.protocol.convert import loss_result
 
 _MOST_ENDED = 10_000
 _ENDED = "the session that had this server has ended"
@@ -40,7 +40,7 @@ class SessionServers:
 
     async def server(self, session: str, alias: str) -> Server | ToolResult | None:
         """The session's own server, `None` if it is shared, or why there is none."""
-        resolved = self._resolved(alias)
+        resolved = self._find_server(alias)
         if resolved is None:
             return None
         if session in self._ended:
@@ -58,7 +58,7 @@ class SessionServers:
                 try:
                     stay = await live.dynamic_registry.connect_apart(live.connection(resolved))
                 except AishError as error:
-                    return lost(error.message, sent=False)
+                    return loss_result(error.message, sent=False)
                 connection.stay = stay
                 if self._connections.get(session, {}).get(alias) is not connection:
                     # The session has ended, or the server is another one since a reload.
@@ -67,7 +67,7 @@ class SessionServers:
 
     def end(self, session: str) -> None:
         """Close the connections of a session that has ended."""
-        if not all(one.entry.share for one in self._live().plan.servers):
+        if not all(server.entry.share for server in self._live().plan.servers):
             self._ended[session] = None
             if len(self._ended) > _MOST_ENDED:
                 del self._ended[next(iter(self._ended))]
@@ -83,7 +83,7 @@ class SessionServers:
                 if connection is not None and connection.stay is not None:
                     self._live().dynamic_registry.retire(connection.stay)
 
-    def _resolved(self, alias: str) -> ResolvedServer | None:
+    def _find_server(self, alias: str) -> ResolvedServer | None:
         servers = self._live().plan.servers
         found = (one for one in servers if one.entry.alias == alias and not one.entry.share)
         return next(found, None)

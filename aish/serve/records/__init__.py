@@ -1,1 +1,1 @@
-"""What is kept of calls and clients: the audit log, events, figures."""
+"""Records of calls and clients: the audit log, events, figures."""

@@ -1,4 +1,4 @@
-"""The audit log: who called what, and what was decided, as JSON lines (H21).
+"""The audit log: who called what, and what was decided, as JSON lines.
 
 A record is written with one system call before what it is about is done, and synced within a
 second. Without its record no call is made. Neither arguments nor results are in it: digests with a
@@ -18,13 +18,14 @@ from anyio import to_thread
 
 from aish.config.model import AuditSettings
 from aish.core.errors import UsageError
-from aish.core.events import DecisionLevel, Verdict
+from aish.core.events import DecisionLevel
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.protocols import Clock
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool
+from aish.policy.gate import Decision, Proposal
 from aish.serve.state import ServeState
 from aish.system.durable import write_whole
 from aish.system.files import open_append, private_folder
@@ -44,6 +45,7 @@ AuditEvent = Literal[
     "asked",
     "answered",
     "waiting",
+    "replaced",
     "read",
 ]
 _TYPES: Mapping[type, str] = {
@@ -66,11 +68,21 @@ class AuditError(Exception):
 
 @frozen
 class Caller:
-    """Who is at the other end: the client's name, its session, and how it is connected."""
+    """The caller: the client's name, its session and its connection."""
 
     client: str
     session: str
     peer: JsonObject
+
+
+@frozen
+class AuditedCall:
+    """A call with its first record, and still without its last one."""
+
+    caller: Caller
+    tool: Tool
+    level: DecisionLevel
+    began: float
 
 
 class AuditLog:
@@ -91,45 +103,33 @@ class AuditLog:
         self._clock = clock
         self._mask = mask
         self._seq = 0
+        self._calls: dict[str, AuditedCall] = {}
+        self._sessions: dict[str, Caller] = {}
         self._descriptor = open_append(self.path)
         self._size = os.fstat(self._descriptor).st_size
         self._is_synced = True
 
-    def decided(
-        self,
-        caller: Caller,
-        tool: Tool,
-        arguments: JsonObject,
-        verdict: Verdict,
-        rule: str,
-        level: DecisionLevel,
+    def note_decision(
+        self, caller: Caller, proposal: Proposal, decision: Decision, level: DecisionLevel
     ) -> None:
-        """A call was decided about; it is not sent yet.
+        """A call was decided about; it is not sent yet. Its place names it until it has ended.
 
         Raises:
             AuditError: that could not be written.
         """
-        self._write(
-            "decided",
-            level,
-            caller,
-            {
-                "tool": self._text(str(tool.name)),
-                "arguments": self._digested(arguments),
-                "decision": verdict,
-                "rule": self._text(rule),
-            },
-        )
+        tool = proposal.tool
+        about: JsonObject = {
+            "tool": self._text(str(tool.name)),
+            "arguments": self._digest_arguments(proposal.arguments),
+            "decision": decision.verdict,
+            "rule": self._text(decision.rule),
+        }
+        self._write("decided", level, caller, about)
+        call = AuditedCall(caller, tool, level, self._clock.monotonic())
+        self._calls.setdefault(proposal.place.call or "", call)
 
-    def finished(
-        self,
-        caller: Caller,
-        tool: Tool,
-        kind: str,
-        result: bytes | None,
-        seconds: float,
-        level: DecisionLevel,
-        run: str | None = None,
+    def note_end(
+        self, call: str, kind: str, result: bytes | None = None, run: str | None = None
     ) -> None:
         """A call has ended; without a `result` it was cancelled. `run` is that of a pipeline.
 
@@ -139,15 +139,16 @@ class AuditLog:
         about: JsonObject | None = None
         if result is not None:
             about = {"sha256": self._state.digest(result), "bytes": len(result)}
+        ended = self._calls.pop(call)
         self._write(
             "finished",
-            level,
-            caller,
+            ended.level,
+            ended.caller,
             {
-                "tool": self._text(str(tool.name)),
+                "tool": self._text(str(ended.tool.name)),
                 "kind": kind,
                 "result": about,
-                "seconds": round(seconds, 6),
+                "seconds": round(self._clock.monotonic() - ended.began, 6),
                 **({} if run is None else {"run": run}),
             },
         )
@@ -165,6 +166,24 @@ class AuditLog:
             "decision": "deny" if server is None else "auto",
         }
         self._write("read", "security" if server is None else "info", caller, about)
+
+    def open_session(self, caller: Caller) -> None:
+        """A session has begun.
+
+        Raises:
+            AuditError: that could not be written.
+        """
+        self.note("session.opened", caller)
+        self._sessions[caller.session] = caller
+
+    def close_session(self, caller: Caller) -> None:
+        """A session has ended.
+
+        Raises:
+            AuditError: that could not be written.
+        """
+        del self._sessions[caller.session]
+        self.note("session.closed", caller)
 
     def note(self, event: AuditEvent, caller: Caller | None, **about: JsonValue) -> None:
         """Something else happened: a session, a listener, a refused request.
@@ -186,18 +205,23 @@ class AuditLog:
                     self.failures += 1
 
     def close(self) -> None:
-        """Sync and close the file."""
+        """Write the end of what has none, then sync and close the file."""
+        with suppress(AuditError):
+            for call in tuple(self._calls):
+                self.note_end(call, "cancelled")
+            for caller in tuple(self._sessions.values()):
+                self.close_session(caller)
         with suppress(OSError):  # of a pipe or a full disk: the records were written or counted
             os.fsync(self._descriptor)
         os.close(self._descriptor)
 
-    def _digested(self, arguments: JsonObject) -> JsonObject:
+    def _digest_arguments(self, arguments: JsonObject) -> JsonObject:
         named = list(arguments.items())[:_MOST_NAMES]
         types = {self._text(name): _TYPES.get(type(value), "object") for name, value in named}
-        found: dict[str, JsonValue] = {"sha256": self._state.digest_of(arguments), "types": types}
+        digest: dict[str, JsonValue] = {"sha256": self._state.digest_of(arguments), "types": types}
         if len(arguments) > _MOST_NAMES:
-            found["more"] = len(arguments) - _MOST_NAMES
-        return found
+            digest["more"] = len(arguments) - _MOST_NAMES
+        return digest
 
     def _text(self, text: str) -> str:
         return shorten(safe_utf8(self._mask(text)), _LONGEST_NAME * 2)
@@ -216,7 +240,9 @@ class AuditLog:
             record |= {"client": caller.client, "session": caller.session, "peer": caller.peer}
         line = _ENCODER.encode({**record, **about}).encode("ascii") + b"\n"
         try:
-            self._append(line)
+            if self._size and self._size + len(line) > self._settings.rotate:
+                self._rotate()
+            write_whole(self._descriptor, line)
         except OSError as error:
             self.failures += 1
             why = error.strerror or str(error)
@@ -225,13 +251,7 @@ class AuditLog:
         self._size += len(line)
         self._is_synced = False
 
-    def _append(self, line: bytes) -> None:
-        if self._size and self._size + len(line) > self._settings.rotate:
-            self._rotate()
-        write_whole(self._descriptor, line)
-
     def _rotate(self) -> None:
-        """Give the full file the next number, and delete those that are too old."""
         numbered = sorted(
             (int(tail), path)
             for path in self.path.parent.glob(f"{self.path.name}.*")
@@ -265,9 +285,9 @@ def open_audit(
     try:
         return AuditLog(private_folder(folder), settings, state, clock, mask)
     except OSError as error:
-        said = f"the audit log cannot be opened: {error.strerror or error}"
+        message = f"the audit log cannot be opened: {error.strerror or error}"
         hint = "`serve.audit.path` names another folder"
-        raise UsageError(said, where=str(folder), hint=hint) from error
+        raise UsageError(message, where=str(folder), hint=hint) from error
 
 
 def _timestamp(seconds: float) -> str:

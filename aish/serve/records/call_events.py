@@ -1,4 +1,4 @@
-"""The calls of clients as events, for those who follow the server at the control API (A3, H21).
+"""The calls of clients as events, for those who follow the server at the control API.
 
 Nothing is made of a call unless somebody listens. What counts is in the audit log, which is written
 before an event is told.
@@ -13,7 +13,6 @@ from aish.core.events import (
     SessionClosed,
     SessionOpened,
     Stamped,
-    ToolDecided,
     ToolFinished,
     ToolStarted,
 )
@@ -55,48 +54,31 @@ class CallEvents:
         self._mask = mask
         self._stage = stage
 
-    def opened(self, caller: Caller) -> None:
-        """A session has begun."""
+    def open_session(self, caller: Caller) -> None:
         if self._is_followed():
             self.notify(SessionOpened(caller.peer, _place(caller)))
 
-    def closed(self, caller: Caller) -> None:
-        """A session has ended."""
+    def close_session(self, caller: Caller) -> None:
         if self._is_followed():
             self.notify(SessionClosed(_place(caller)))
 
-    def decided(self, proposal: Proposal, decision: Decision, level: DecisionLevel) -> None:
+    def note_decision(self, proposal: Proposal, decision: Decision, level: DecisionLevel) -> None:
         """A call was decided about; it is not sent yet."""
         is_staged = decision.verdict == "staged"
         if not self._is_followed() and not is_staged:
             return
-        tool = proposal.tool
-        event = ToolDecided(
-            place=proposal.place,
-            tool=str(tool.name),
-            server=tool.name.server,
-            name=tool.name.name,
-            arguments=proposal.arguments,
-            digest=decision.digest,
-            verdict=decision.verdict,
-            rule=decision.rule,
-            definition=decision.definition,
-            level=level,
-            approval=decision.approval,
-            hint=decision.hint,
-        )
+        event = decision.event(proposal, level)
         if is_staged:
             # Arguments with a secret are never staged, so there is nothing to mask.
             self._stage(Stamped(1, self._clock.now(), event))
         if self._is_followed():
             self.notify(event)
 
-    def started(self, proposal: Proposal) -> None:
-        """A call is sent."""
+    def note_start(self, proposal: Proposal) -> None:
         if self._is_followed():
             self.notify(ToolStarted(proposal.place, str(proposal.tool.name)))
 
-    def finished(
+    def note_end(
         self, proposal: Proposal, kind: CallKind, result: JsonObject | None, seconds: float
     ) -> None:
         """A call has ended; without a `result` it was cancelled."""
@@ -117,7 +99,7 @@ class CallEvents:
         """The text of a result, masked before it is cut."""
         blocks = result.get("content")
         rows = blocks if isinstance(blocks, list | tuple) else ()
-        texts = [one.get("text") for one in rows if isinstance(one, Mapping)]
+        texts = [row.get("text") for row in rows if isinstance(row, Mapping)]
         return self._mask("\n".join(text for text in texts if isinstance(text, str)))
 
 

@@ -1,4 +1,4 @@
-"""What the MCP server counts, as text for Prometheus (H24).
+"""Figures of the MCP server, as text for Prometheus.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -33,7 +33,7 @@ class Metrics:
         self._seconds = 0.0
 
     def count_call(self, tool: str, decision: str, kind: str, seconds: float | None = None) -> None:
-        """A call has ended; without `seconds` it was not decided about."""
+        """Count a finished call; one without `seconds` was never decided."""
         self._calls[tool, decision, kind] += 1
         if seconds is None:
             return
@@ -41,7 +41,7 @@ class Metrics:
         self._seconds += seconds
 
     def text(self) -> str:
-        """All of it, in the format of Prometheus."""
+        """All figures in the format of Prometheus."""
         return "\n".join([*self._lines(), ""])
 
     def _lines(self) -> Iterator[str]:
@@ -66,8 +66,8 @@ class Metrics:
 def _family(name: str, kind: str, meaning: str, values: Mapping[Labels, float]) -> Iterator[str]:
     yield from _head(name, kind, meaning)
     for labels, value in values.items():
-        shown = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels)
-        yield f"{name}{{{shown}}} {value}" if shown else f"{name} {value}"
+        pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels)
+        yield f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
 
 
 def _head(name: str, kind: str, meaning: str) -> Iterator[str]:

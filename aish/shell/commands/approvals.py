@@ -1,4 +1,4 @@
-"""`:approve`, `:deny` and `:approvals`: rules for this session (S5)."""
+"""`:approve`, `:deny` and `:approvals`: rules for this session."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -13,7 +13,7 @@ from aish.engine.plan.validation.older_names import own_rule_entries
 from aish.engine.preview.tool_listing import view
 from aish.policy.rules import LOCAL_COMMAND, Rule, split_glob
 from aish.shell.command import Command
-from aish.shell.servers import known_tools, still_connecting
+from aish.shell.servers import session_tools, still_connecting
 from aish.shell.session import Session
 
 _MOST = 8
@@ -30,13 +30,13 @@ async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: s
     for entry in own_rule_entries(list_, RuleEntry(tool=glob), servers):
         rule = session.open.box.runtime.gate.add_rule(list_, entry)
         session.emit(RuleAdded(NOWHERE, list_, entry.tool))
-        session.open.out.show(for_line(f"{list_} {rule.text}, for this session"))
-        for line in _effect(session, rule, await known_tools(session)):
-            session.open.out.show(for_line(line))
+        session.show(for_line(f"{list_} {rule.text}, for this session"))
+        for line in _effect(session, rule, await session_tools(session)):
+            session.show(for_line(line))
 
 
 def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str]:
-    """What the rule applies to, and where another rule has precedence."""
+    """Say what the rule applies to, and where another rule has precedence."""
     policy = session.open.box.runtime.gate.policy
     matched = [tool for tool in tools if rule.covers(tool.name)]
     about_commands = rule.covers(LOCAL_COMMAND)
@@ -52,11 +52,11 @@ def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str
         yield f"local commands are denied{also}" if denied else _NO_COMMANDS
     if rule.list == "deny":
         return
-    others = [found for found in (view(policy, one) for one in matched) if found.verdict != "auto"]
-    for found in others[:_MOST]:
-        by_name = found.verdict == "ask" and not rule.exact
-        why = f" ({found.rule})" if found.rule else " (only its exact name approves it)" * by_name
-        yield f"{found.tool.name}: {found.verdict} all the same{why}"
+    others = [row for row in (view(policy, tool) for tool in matched) if row.verdict != "auto"]
+    for row in others[:_MOST]:
+        by_name = row.verdict == "ask" and not rule.exact
+        why = f" ({row.rule})" if row.rule else " (only its exact name approves it)" * by_name
+        yield f"{row.tool.name}: {row.verdict} all the same{why}"
     if len(others) > _MOST:
         yield f"and {len(others) - _MOST} more that are not approved: see `:mcp tools`"
 
@@ -69,8 +69,7 @@ async def _deny(session: Session, rest: str) -> None:
     await _add(session, "deny", rest)
 
 
-async def _approvals(session: Session, rest: str) -> None:
-    del rest
+async def _approvals(session: Session, _rest: str) -> None:
     opened = session.open
     rules = opened.box.runtime.gate.policy.all()
     rows = [(rule.list, f"{rule.text}  ({rule.entry.path})") for rule in rules]
@@ -83,22 +82,18 @@ async def _approvals(session: Session, rest: str) -> None:
 
 
 APPROVE = Command(
-    "approve",
-    "GLOB",
+    "approve GLOB",
     "approves tools, for this session",
     _approve,
-    details=(
-        "GLOB is `alias__tool` with `*` and `?`, such as `repo__file_*`. Rules that deny, stage "
-        "or ask are stronger. It applies to tools only: `CMD:` lines still need approval. "
-        "The answer `a` to a question approves only that call, with exactly its arguments; `?` "
-        "shows the call at length, with that rule. Approvals for one server end when it is "
-        "disconnected."
-    ),
+    details="GLOB is `alias__tool` with `*` and `?`, such as `repo__file_*`. Rules that deny, "
+    "stage or ask are stronger. It applies to tools only: `CMD:` lines still need approval. "
+    "The answer `a` to a question approves only that call, with exactly its arguments; `?` "
+    "shows the call at length, with that rule. Approvals for one server end when it is "
+    "disconnected.",
     completes="tool",
 )
 DENY = Command(
-    "deny",
-    "GLOB",
+    "deny GLOB",
     "denies tools, for this session",
     _deny,
     details="No other rule is stronger. `:deny shell__run` denies all local commands, your own "
@@ -107,7 +102,6 @@ DENY = Command(
 )
 APPROVALS = Command(
     "approvals",
-    "",
     "lists the rules, those of this session included",
     _approvals,
     details="Deny beats stage beats ask beats auto_approve; all other calls need approval.",

@@ -1,4 +1,4 @@
-"""`:attach`: a file, a resource or a server's prompt, for the next question (S5, M12)."""
+"""`:attach`: a file, a resource or a server's prompt, for the next question."""
 
 import os
 import shlex
@@ -9,7 +9,7 @@ from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError, did_you_mean
 from aish.core.phrases import backticked, counted
 from aish.core.text import for_line
-from aish.core.tools import PromptMessage, ServerPromptInfo
+from aish.core.tools import ServerPromptInfo
 from aish.engine.plan.uris import is_uri
 from aish.engine.steps.attachments import Attached, attachment, refuse_long
 from aish.shell.command import Command, Form
@@ -17,6 +17,7 @@ from aish.shell.pending_input import Enclosure
 from aish.shell.session import Session
 
 _FORM = "`:attach PATH`, `:attach RESOURCE` and `:attach ALIAS__PROMPT k=v …` are the forms"
+_NOTHING = "no file, resource or prompt is given"
 _SERVER = "server"
 _OFF = "off"
 _UNSEEN = "[aish] not shown to this model: "
@@ -24,21 +25,24 @@ _UNSEEN = "[aish] not shown to this model: "
 
 async def _attach(session: Session, rest: str) -> None:
     if not rest:
-        _list(session)
+        names = session.attached.names
+        for name in names:
+            session.show(for_line(f"{name} is sent with the next line"))
+        session.show("`:attach off` drops them" if names else f"nothing is attached: {_FORM}")
         return
     if rest == _OFF:
         count = len(session.attached.names)
         session.attached.clear()
-        session.open.out.show(f"{counted(count, 'attachment')} dropped")
+        session.show(f"{counted(count, 'attachment')} dropped")
         return
     name, *arguments = words_of(rest)
-    found = await _found(session, name, arguments)
-    session.attached.add(Enclosure(name, found.text, found.media))
-    size = counted(len(found.text), "character")
-    pictures = f", {counted(len(found.media), 'picture')}" if found.media else ""
-    session.open.out.show(for_line(f"{name} is sent with the next line: {size}{pictures}"))
-    if _UNSEEN in found.text and not await _sees_images(session):
-        session.open.out.show(
+    content = await _find(session, name, arguments)
+    session.attached.add(Enclosure(name, content.text, content.media))
+    size = counted(len(content.text), "character")
+    pictures = f", {counted(len(content.media), 'picture')}" if content.media else ""
+    session.show(for_line(f"{name} is sent with the next line: {size}{pictures}"))
+    if _UNSEEN in content.text and not await _sees_images(session):
+        session.show(
             f"the model {session.model_alias()} gets a note instead of the image:"
             " `vision: true` in the file enables images for a model"
         )
@@ -48,24 +52,16 @@ async def _sees_images(session: Session) -> bool:
     return (await session.open.models.get(session.model_alias())).sees_images
 
 
-def _list(session: Session) -> None:
-    names = session.attached.names
-    for name in names:
-        session.open.out.show(for_line(f"{name} is sent with the next line"))
-    session.open.out.show("`:attach off` drops them" if names else f"nothing is attached: {_FORM}")
-
-
-def words_of(rest: str) -> list[str]:
-    """The words of a command's arguments; at least one."""
+def words_of(rest: str, form: str = _FORM, missing: str = _NOTHING) -> list[str]:
     if _path(rest).is_file():
         # As completion writes it: a name may contain blanks.
         return [rest]
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        raise UsageError(f"`{rest}` cannot be parsed: {error}", hint=_FORM) from error
+        raise UsageError(f"`{rest}` cannot be parsed: {error}", hint=form) from error
     if not words or not words[0]:
-        raise UsageError("no file, resource or prompt is given", hint=_FORM)
+        raise UsageError(missing, hint=None if missing == form else form)
     return words
 
 
@@ -73,14 +69,14 @@ def _path(name: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(name)))  # ruff: ignore[os-path-abspath, os-path-expanduser] - as the person means it, links and all
 
 
-async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attached:
+async def _find(session: Session, name: str, arguments: Sequence[str]) -> Attached:
     alias, mark, prompt = name.partition("__")
     path = _path(name)
     there = os.path.lexists(path)  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
     if not (there or arguments) and is_uri(name):
         return await _resource(session, Attachment(name))
-    servers = session.open.servers.dynamic_registry.registry.servers
-    if mark and not there and any(one.alias == alias for one in servers):
+    servers = session.servers
+    if mark and not there and any(server.alias == alias for server in servers):
         return await prompt_of_server(session, alias, prompt, pairs_of(arguments))
     if is_uri(name) and not there:
         pairs = pairs_of(arguments)
@@ -96,17 +92,17 @@ async def _file(session: Session, name: str, path: Path) -> Attached:
     """The path that a person names may be anywhere; only paths in a pipeline file are confined."""
     folder = _folder(path, session.open.plan.pipeline.file.parent)
     beneath = str(path.relative_to(folder))
-    wanted = Attachment(f"./{beneath}" if is_uri(beneath) else beneath)
+    source = Attachment(f"./{beneath}" if is_uri(beneath) else beneath)
     try:
-        return await _as_shown(session, wanted, folder)
+        return await _as_shown(session, source, folder)
     except StepFailedError as error:
-        said = error.message.replace(f"`{wanted.ref}`", f"`{name}`", 1)
+        message = error.message.replace(f"`{source.ref}`", f"`{name}`", 1)
         hint = error.hint
-        if "is a link" in said:
+        if "is a link" in message:
             hint = f"name the file itself, `{os.path.realpath(path)}`, to attach its content"  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
         elif "pipeline's own folder" in (hint or ""):
             hint = f"paths are relative to {Path.cwd()}" if name != str(path) else _FORM
-        raise StepFailedError(said, hint=hint) from error
+        raise StepFailedError(message, hint=hint) from error
 
 
 def _folder(path: Path, project: Path) -> Path:
@@ -115,57 +111,58 @@ def _folder(path: Path, project: Path) -> Path:
     return whole if path.is_relative_to(whole) and path.resolve() == path else path.parent
 
 
-async def _resource(session: Session, wanted: Attachment) -> Attached:
-    await session.open.servers.dynamic_registry.settled()
+async def _resource(session: Session, source: Attachment) -> Attached:
+    await session.open.servers.dynamic_registry.wait_until_settled()
     try:
-        return await _as_shown(session, wanted, Path.cwd())
+        return await _as_shown(session, source, Path.cwd())
     except StepFailedError as error:
         hint = error.hint
-        if wanted.server is None and hint and hint.startswith("name its server"):
-            able = await session.open.servers.dynamic_registry.registry.declaring("resources")
-            hint = f"`:attach {wanted.ref} {_SERVER}={able[0]}` names one of them"
+        if source.server is None and hint and hint.startswith("name its server"):
+            able = await session.open.servers.dynamic_registry.registry.aliases_with("resources")
+            hint = f"`:attach {source.ref} {_SERVER}={able[0]}` names one of them"
         raise StepFailedError(error.message, where=error.where, hint=hint) from error
 
 
-async def _as_shown(session: Session, wanted: Attachment, folder: Path) -> Attached:
+async def _as_shown(session: Session, source: Attachment, folder: Path) -> Attached:
     sees = await _sees_images(session)
     registry = session.open.servers.dynamic_registry.registry
     limit = session.open.box.runtime.limits.result_limit
-    return await attachment(wanted, registry, folder, limit, sees_images=sees)
+    return await attachment(source, registry, folder, limit, sees_images=sees)
 
 
 def pairs_of(arguments: Sequence[str]) -> dict[str, str]:
-    """The values of `k=v` by key.
-
-    Raises:
-        UsageError: one of them has another form.
-    """
-    found = {}
+    pairs = {}
     for word in arguments:
         key, equals, value = word.partition("=")
         if not equals or not key:
             hint = "put a value with spaces in quotes: `code='a b'`"
             raise UsageError(f"`{word}` is not KEY=VALUE", hint=hint)
-        found[key] = value
-    return found
+        pairs[key] = value
+    return pairs
 
 
 async def prompt_of_server(
     session: Session, alias: str, name: str, arguments: Mapping[str, str]
 ) -> Attached:
-    """The messages of a server's prompt as one text."""
     opened = session.open
     registry = opened.servers.dynamic_registry.registry
-    await opened.servers.dynamic_registry.settled()
-    known = [one for one in await registry.prompts() if one.server == alias]
-    found = next((one for one in known if one.name == name), None)
-    if found is None:
-        names = [f"{alias}__{one.name}" for one in known]
+    await opened.servers.dynamic_registry.wait_until_settled()
+    known = [prompt for prompt in await registry.prompts() if prompt.server == alias]
+    prompt = next((entry for entry in known if entry.name == name), None)
+    if prompt is None:
+        names = [f"{alias}__{entry.name}" for entry in known]
         hint = did_you_mean(f"{alias}__{name}", names) or _prompts_of(alias, names)
         raise UsageError(f"the server `{alias}` offers no prompt `{name}`", hint=hint)
-    _check(found, arguments)
+    _check(prompt, arguments)
     messages = await registry.get_prompt(alias, name, arguments)
-    attached = _as_text(messages, sees_images=await _sees_images(session))
+    sees_images = await _sees_images(session)
+    alone = all(message.role == "user" for message in messages)
+    texts = [message.text if alone else f"[{message.role}]\n{message.text}" for message in messages]
+    media = tuple(medium for message in messages for medium in message.media)
+    if media and not sees_images:
+        texts.append(f"{_UNSEEN}{counted(len(media), 'picture')}")
+        media = ()
+    attached = Attached("\n\n".join(texts), media)
     limit = opened.box.runtime.limits.result_limit
     refuse_long(f"the prompt `{alias}__{name}`", [attached.text], limit)
     return attached
@@ -176,44 +173,30 @@ def _prompts_of(alias: str, names: Iterable[str]) -> str:
     return f"its prompts: {listed}" if listed else f"`{alias}` has no prompts; {_FORM}"
 
 
-def _check(prompt: ServerPromptInfo, given: Mapping[str, str]) -> None:
+def _check(prompt: ServerPromptInfo, values: Mapping[str, str]) -> None:
     """Check the arguments here, in our own words: the messages of servers differ or are missing."""
     name = for_line(f"{prompt.server}__{prompt.name}")
-    known = [for_line(one.name) for one in prompt.arguments]
+    known = [for_line(argument.name) for argument in prompt.arguments]
     takes = f"it takes {', '.join(f'`{one}`' for one in known)}" if known else "it takes none"
-    for key in given:
+    for key in values:
         if key not in known:
             hint = did_you_mean(key, known) or takes
             raise UsageError(f"the prompt `{name}` has no argument `{key}`", hint=hint)
-    missing = [for_line(one.name) for one in prompt.arguments if one.required]
-    missing = [one for one in missing if one not in given]
+    missing = [for_line(argument.name) for argument in prompt.arguments if argument.required]
+    missing = [one for one in missing if one not in values]
     if missing:
         hint = f"`:attach {name} {' '.join(f'{one}=…' for one in missing)}`"
         listed = backticked(missing)
         raise UsageError(f"the prompt `{name}` needs {listed}", hint=hint)
 
 
-def _as_text(messages: Sequence[PromptMessage], *, sees_images: bool) -> Attached:
-    """The messages as one text; with the role of each, unless all are the user's."""
-    alone = all(message.role == "user" for message in messages)
-    texts = [one.text if alone else f"[{one.role}]\n{one.text}" for one in messages]
-    media = tuple(one for message in messages for one in message.media)
-    if media and not sees_images:
-        texts.append(f"{_UNSEEN}{counted(len(media), 'picture')}")
-        media = ()
-    return Attached("\n\n".join(texts), media)
-
-
 ATTACH = Command(
-    "attach",
-    "[PATH|RESOURCE|ALIAS__PROMPT [k=v …]]",
+    "attach [PATH|RESOURCE|ALIAS__PROMPT [k=v …]]",
     "attaches a file, a resource or a server's prompt to the next line",
     _attach,
-    details=(
-        "Paths are relative to the working directory, and `~` is your home. A resource is its "
-        f"URI; `{_SERVER}=ALIAS` after it names the server, if several have it. Without an "
-        "argument it lists what is sent with the next line."
-    ),
+    details="Paths are relative to the working directory, and `~` is your home. A resource is its "
+    f"URI; `{_SERVER}=ALIAS` after it names the server, if several have it. Without an "
+    "argument it lists what is sent with the next line.",
     completes="attachment",
-    forms=(Form(_OFF, "", "drops what is attached"),),
+    forms=(Form(_OFF, "drops what is attached"),),
 )

@@ -16,7 +16,7 @@ from aish.core.messages import UserTurn
 from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.shell.command import Command
-from aish.shell.servers import known_tools, still_connecting
+from aish.shell.servers import session_tools, still_connecting
 from aish.shell.session import Session
 from aish.shell.steps import step
 
@@ -24,19 +24,17 @@ _LONGEST_SUMMARY = 8 * 1024
 
 
 def tokens_in_use(session: Session) -> int:
-    """Estimated tokens of the next request without its question."""
     estimator = TokenEstimator()
     estimator.add(session.history.turns)
     return estimator.tokens(weigh_rest(session.tools(), None))
 
 
-async def _context(session: Session, rest: str) -> None:
-    del rest
+async def _context(session: Session, _rest: str) -> None:
     turns = session.history.turns
     questions = sum(isinstance(turn, UserTurn) for turn in turns)
     most = session.open.plan.pipeline.context.max_tokens
     bound = f" of {most:,} (`context.max_tokens`)" if most is not None else ""
-    tools = counted(len(await known_tools(session)), "tool")
+    tools = counted(len(await session_tools(session)), "tool")
     lines = [
         f"about {tokens_in_use(session):,} tokens{bound}, with {tools}",
         f"{counted(questions, 'question')}, {counted(len(turns), 'turn')}",
@@ -47,22 +45,20 @@ async def _context(session: Session, rest: str) -> None:
         lines.append(f"is sent with the next line: {', '.join(map(for_line, names))}")
     if later := still_connecting(session):
         lines.append(for_line(later))
-    session.open.out.show("\n".join(lines))
+    session.show("\n".join(lines))
 
 
-async def _clear(session: Session, rest: str) -> None:
-    del rest
+async def _clear(session: Session, _rest: str) -> None:
     session.replace([], "cleared")
     session.asked, session.stands = None, False
     session.attached.clear()
     session.buffer.user_turn("")
-    session.open.out.show("a new conversation")
+    session.show("a new conversation")
 
 
-async def _compact(session: Session, rest: str) -> None:
-    del rest
+async def _compact(session: Session, _rest: str) -> None:
     parted = part(session.history.turns)
-    gone, kept = parted.rounds[:-1], parted.rounds[-1:]
+    gone, rest = parted.rounds[:-1], parted.rounds[-1:]
     first = parted.head[-1] if parted.head else None
     if not gone or not isinstance(first, UserTurn):
         raise UsageError(
@@ -70,49 +66,42 @@ async def _compact(session: Session, rest: str) -> None:
             hint="`:context` shows the length of the conversation",
         )
     before = tokens_in_use(session)
-    text = await _summary(session, Record(first.text, "", gone, ""))
-    question = last_question([turn for one in gone for turn in one])
+    opened = session.open
+    model = await opened.models.get(session.model_alias())
+    place = session.next_line()
+    with step(session, place):
+        summary = await summarise(
+            model, Record(first.text, "", gone, ""), _LONGEST_SUMMARY, place, opened.box.runtime
+        )
+        if not summary.text:
+            raise StepFailedError(f"no summary was made: {summary.why}")
+    text = summary.text
+    question = last_question([turn for turns in gone for turn in turns])
     note = rounds_left_out(len(gone), session.model_alias(), text)
-    shorter = Parted(with_note(parted.head, note, question), kept)
+    shorter = Parted(with_note(parted.head, note, question), rest)
     session.replace(shorter.turns, "summarised")
     session.look_back()
-    session.open.out.show(
+    session.show(
         f"{counted(len(gone), 'round')} summarised: about {before:,} tokens before,"
         f" {tokens_in_use(session):,} now"
     )
 
 
-async def _summary(session: Session, record: Record) -> str:
-    opened = session.open
-    model = await opened.models.get(session.model_alias())
-    place = session.next_line()
-    with step(session, place):
-        found = await summarise(model, record, _LONGEST_SUMMARY, place, opened.box.runtime)
-        if not found.text:
-            raise StepFailedError(f"no summary was made: {found.why}")
-    return found.text
-
-
 CONTEXT = Command(
     "context",
-    "",
     "tokens in use, and what is sent with the next line",
     _context,
     details="An estimate, from the length of the conversation and of the tool descriptions.",
 )
 CLEAR = Command(
     "clear",
-    "",
     "starts a new conversation",
     _clear,
-    details=(
-        "Attachments and pending output of local commands are dropped. The journal keeps "
-        "the conversation; servers, rules and the model are kept."
-    ),
+    details="Attachments and pending output of local commands are dropped. The journal keeps "
+    "the conversation; servers, rules and the model are kept.",
 )
 COMPACT = Command(
     "compact",
-    "",
     "summarises the conversation with the model",
     _compact,
     details="The last answer is kept as it is. `context.max_tokens` in the file does this "

@@ -1,4 +1,4 @@
-"""`:export`: the session as a pipeline that CI can run (S7)."""
+"""`:export`: the session as a pipeline that CI can run."""
 
 import os
 from pathlib import Path
@@ -22,8 +22,8 @@ async def _export(session: Session, rest: str) -> None:
         raise UsageError("a pipeline file ends in `.yaml`", hint=f"`:export {named}`")
     done = await export(session, path)
     for note in done.notes:
-        session.open.out.show(for_line(f"note: {note}"))
-    session.open.out.show(
+        session.show(for_line(f"note: {note}"))
+    session.show(
         for_line(
             f"{done.file} has {counted(done.steps, 'question')} and {counted(done.rules, 'rule')};"
             f" its cassette is {done.cassette}, and `aish test {done.file}` accepts it"
@@ -32,14 +32,11 @@ async def _export(session: Session, rest: str) -> None:
 
 
 EXPORT = Command(
-    "export",
-    "FILE",
+    "export FILE",
     "writes the session as a pipeline with a cassette and its narrowest rules",
     _export,
-    details=(
-        "Each question is a step that continues the conversation, each local command whose\n"
-        "output went along is a `run` step, and the rules approve the calls that were made and no\n"
-        "others. It is replayed and tested before the file is written."
-    ),
+    details="Each question is a step that continues the conversation, each local command whose\n"
+    "output went along is a `run` step, and the rules approve the calls that were made and no\n"
+    "others. It is replayed and tested before the file is written.",
     completes="path",
 )

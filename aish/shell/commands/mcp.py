@@ -1,4 +1,4 @@
-"""`:mcp`: lists, connects and disconnects servers of the session, and shows their tools (S5)."""
+"""`:mcp`: lists, connects and disconnects servers of the session, and shows their tools."""
 
 import asyncio
 import json
@@ -19,15 +19,15 @@ from aish.policy.rules import SEPARATOR, Rule, matches_tool, split_glob
 from aish.shell.autonomous import RULE
 from aish.shell.command import Command, Form
 from aish.shell.servers import (
+    aliases_in_use,
     connect,
     is_of_file,
-    known_servers,
-    known_tools,
     server_of_command,
     server_of_url,
     servers_known,
+    session_servers,
+    session_tools,
     still_connecting,
-    taken_aliases,
     words_of,
 )
 from aish.shell.session import Session
@@ -50,7 +50,7 @@ async def _mcp(session: Session, rest: str) -> None:
         near = did_you_mean(word, known)
         # A common prefix makes no name more similar.
         hint = near and near.replace("`", "`:mcp ", 1)
-        hint = hint or ", ".join(f"`:mcp {one}`" for one in known)
+        hint = hint or ", ".join(f"`:mcp {name}`" for name in known)
         raise UsageError(f"unknown command `:mcp {word}`", hint=hint)
     await form.run(session, after[0].strip() if after else "")
 
@@ -60,9 +60,9 @@ async def _list(session: Session, rest: str) -> None:
         raise UsageError("`:mcp list` takes no arguments", hint="`:mcp tools GLOB` lists tools")
     if not session.open.attended:
         await servers_known(session)
-    servers = session.open.servers.dynamic_registry.registry.servers
+    servers = session.servers
     if not servers:
-        session.open.out.show("no servers: `:mcp connect URL` connects to one")
+        session.show("no servers: `:mcp connect URL` connects to one")
         return
     mask = session.open.box.runtime.mask
     head = ("alias", "transport", "address", "tools", "state")
@@ -71,10 +71,10 @@ async def _list(session: Session, rest: str) -> None:
 
 def _row(server: ServerInfo, mask: Mask) -> tuple[str, ...]:
     count = str(server.tools) if server.state == "ready" else "-"
-    why, *said = (server.error or "").split("\n")
-    if said:
+    why, *lines = (server.error or "").split("\n")
+    if lines:
         # The last line of a child's stderr says most; the earlier ones are in its log.
-        why = f"{why} {shorten(mask(said[-1]), _SHORT)}"
+        why = f"{why} {shorten(mask(lines[-1]), _SHORT)}"
     state = f"{server.state}: {why}" if why else server.state
     return server.alias, server.transport, server.address, count, state
 
@@ -86,30 +86,30 @@ async def _tools(session: Session, rest: str) -> None:
     glob = words[0] if words else None
     if glob is not None:
         split_glob(glob)
-    tools = await known_tools(session)
+    tools = await session_tools(session)
     views = [
         _view(session, tool) for tool in tools if glob is None or matches_tool(glob, tool.name)
     ]
     mask = session.open.box.runtime.mask
-    out.rows([(str(one.tool.name), _mark(one), _first_line(one.tool, mask)) for one in views])
+    out.rows([(str(row.tool.name), _mark(row), _first_line(row.tool, mask)) for row in views])
     if not views:
         out.show("no tools" if glob is None else f"no tool matches {for_line(glob)}")
-    if any(one.conditional for one in views):
+    if any(tool_view.conditional for tool_view in views):
         out.show(_CONDITIONAL)
     if later := still_connecting(session):
         out.show(later)
 
 
 def _view(session: Session, tool: Tool) -> ToolView:
-    """How the rules would decide about a call; `:norris` allows calls that match no rule."""
-    found = view(session.open.box.runtime.gate.policy, tool)
-    if found.verdict == "ask" and not found.rule and session.autonomous.lets(tool):
-        return ToolView(tool, "auto", RULE, conditional=found.conditional)
-    return found
+    """Return how the rules would decide about a call; `:norris` allows calls that match no rule."""
+    tool_view = view(session.open.box.runtime.gate.policy, tool)
+    if tool_view.verdict == "ask" and not tool_view.rule and session.autonomous.lets(tool):
+        return ToolView(tool, "auto", RULE, conditional=tool_view.conditional)
+    return tool_view
 
 
-def _mark(found: ToolView) -> str:
-    return f"{found.verdict}*" if found.conditional else found.verdict
+def _mark(tool_view: ToolView) -> str:
+    return f"{tool_view.verdict}*" if tool_view.conditional else tool_view.verdict
 
 
 def _first_line(tool: Tool, mask: Mask) -> str:
@@ -121,32 +121,31 @@ async def _tool(session: Session, rest: str) -> None:
     if len(words) != 1:
         hint = "`:mcp tools` lists them"
         raise UsageError("`:mcp tool ALIAS__NAME` takes one name", hint=hint)
-    await known_tools(session)
-    tool = _named(session, words[0])
+    await session_tools(session)
+    tool = _tool_named(session, words[0])
     schema = json.dumps(tool.input_schema, ensure_ascii=False, indent=2)
     # Text of the server is indented further than our own.
     theirs = (f"  {line}" for line in f"{tool.description.strip()}\n{schema}".split("\n") if line)
-    session.open.out.show("\n".join((*_head(session, tool), *theirs)))
+    session.show("\n".join((*_head(session, tool), *theirs)))
 
 
 def _head(session: Session, tool: Tool) -> Iterator[str]:
-    """Our own lines about a tool, before the server's description."""
-    found = _view(session, tool)
-    rule = f" ({found.rule})" if found.rule else ""
-    yield for_line(f"{tool.name}  {_mark(found)}{rule}")
+    tool_view = _view(session, tool)
+    rule = f" ({tool_view.rule})" if tool_view.rule else ""
+    yield for_line(f"{tool.name}  {_mark(tool_view)}{rule}")
     if str(tool.name) != tool.wire:
         yield for_line(f"(models know it as {tool.wire})")
-    if found.conditional:
+    if tool_view.conditional:
         policy = session.open.box.runtime.gate.policy
-        rules = (rule for rule in policy.deciding() if rule.covers(tool.name))
-        yield from (for_line(f"* {_told(rule)}") for rule in rules)
+        rules = (rule for rule in policy.deciders() if rule.covers(tool.name))
+        yield from (for_line(f"* {_rule_text(rule)}") for rule in rules)
 
 
-def _told(rule: Rule) -> str:
+def _rule_text(rule: Rule) -> str:
     return f"{rule.list} {rule.text}  ({rule.entry.path})"
 
 
-def _named(session: Session, name: str) -> Tool:
+def _tool_named(session: Session, name: str) -> Tool:
     tools = session.open.box.tools
     server, _, rest = name.partition(SEPARATOR)
     tool = tools.by_name(ToolName(server, rest)) or tools.by_wire_name(name)
@@ -167,7 +166,7 @@ async def _connect(session: Session, rest: str) -> None:
     names = [word for word in words[1:] if "=" not in word]
     if not words or len(names) > 1 or set(options) - {"auth_env"}:
         raise UsageError(_CONNECT, hint="for example `:mcp connect http://127.0.0.1:8080/mcp docs`")
-    taken, known = taken_aliases(session), known_servers(session)
+    taken, known = aliases_in_use(session), session_servers(session)
     if words[0] in known and len(words) == 1:
         if words[0] in taken:
             raise UsageError(f"`{words[0]}` is already connected", hint="`:mcp list` shows them")
@@ -182,11 +181,10 @@ async def _connect(session: Session, rest: str) -> None:
 
 
 async def _start(session: Session, names: list[str], command: str) -> None:
-    """Connect to a server that is a child process of this session."""
     if len(names) != 1:
         hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
         raise UsageError(_CONNECT, hint=hint)
-    entry = server_of_command(words_of(command), names[0], taken_aliases(session))
+    entry = server_of_command(words_of(command), names[0], aliases_in_use(session))
     _require_own(session, entry)
     await _come(session, entry)
 
@@ -194,7 +192,7 @@ async def _start(session: Session, names: list[str], command: str) -> None:
 async def connect_for(
     session: Session, by: str, alias: str | None, url: str, argv: Sequence[str]
 ) -> ServerInfo:
-    """Connect to the server at `url`, or to one that `argv` starts, for another program (A3).
+    """Connect to the server at `url`, or to one that `argv` starts, for another program.
 
     Raises:
         AishError: it cannot be connected; nothing has changed.
@@ -203,9 +201,9 @@ async def connect_for(
         # Its sender would learn the value of any variable.
         hint = "`:mcp connect` at the terminal takes them"
         raise UsageError("variables (`${NAME}`) are not taken from another program", hint=hint)
-    taken = taken_aliases(session)
+    taken = aliases_in_use(session)
     if not argv:
-        entry = server_of_url(url, alias, taken if alias else {*taken, *known_servers(session)})
+        entry = server_of_url(url, alias, taken if alias else {*taken, *session_servers(session)})
     elif alias is None:
         raise UsageError("`alias` is missing: a server that is started has no other name")
     else:
@@ -219,7 +217,7 @@ async def _come(session: Session, entry: ServerEntry, by: str | None = None) -> 
 
     Of one that is not in the file, the command is approved by who has sent it: `by`, or the person.
     """
-    known = known_servers(session)
+    known = session_servers(session)
     if entry.command and not is_of_file(session, entry):
         tell = await session.open.local.permit(entry.command, by)
         try:
@@ -234,7 +232,7 @@ async def _come(session: Session, entry: ServerEntry, by: str | None = None) -> 
         # The earlier server with this alias was a different one.
         _forget(session, info.alias)
     offered = counted(info.tools, "tool")
-    session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
+    session.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
     return info
 
 
@@ -246,7 +244,7 @@ async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
     try:
         return await connect(session, entry)
     except anyio.get_cancelled_exc_class():
-        session.open.out.show(f"{entry.alias} is not connected: interrupted")
+        session.show(f"{entry.alias} is not connected: interrupted")
         raise
     finally:
         waiting.cancel()
@@ -254,7 +252,7 @@ async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
 
 def _require_own(session: Session, entry: ServerEntry) -> None:
     """The rules and the lock of the file apply to its own servers, wherever these run."""
-    declared = {one.entry.alias: one.entry for one in session.open.plan.servers}
+    declared = {server.entry.alias: server.entry for server in session.open.plan.servers}
     own = declared.get(entry.alias)
     if own is not None and (own.url, own.command) != (entry.url, entry.command):
         raise UsageError(
@@ -268,13 +266,13 @@ async def _disconnect(session: Session, rest: str) -> None:
     if len(words) != 1:
         raise UsageError("`:mcp disconnect` takes one alias", hint="`:mcp list` shows them")
     servers = session.open.servers.dynamic_registry
-    known = [one.alias for one in servers.registry.servers]
+    known = [server.alias for server in servers.registry.servers]
     if words[0] not in known:
         hint = did_you_mean(words[0], known) or "`:mcp list` shows them"
         raise UsageError(f"unknown server `{words[0]}`", hint=hint)
     await servers.disconnect(words[0])
     again = f"`:mcp connect {words[0]}` connects it again"
-    session.open.out.show(for_line(f"{words[0]} is disconnected; {again}"))
+    session.show(for_line(f"{words[0]} is disconnected; {again}"))
     _forget(session, words[0])
 
 
@@ -283,53 +281,41 @@ def _forget(session: Session, alias: str) -> None:
     over = session.open.box.runtime.gate.forget(alias)
     if over:
         rules = counted(over, "rule")
-        session.open.out.show(f"your approvals for it are withdrawn ({rules})")
+        session.show(f"your approvals for it are withdrawn ({rules})")
 
 
 FORMS = (
-    Form("list", "", "alias, transport, address, tools, state", run=_list),
-    Form("tools", "[GLOB]", "names, and what the rules decide", completes="tool", run=_tools),
+    Form("list", "alias, transport, address, tools, state", run=_list),
+    Form("tools [GLOB]", "names, and what the rules decide", completes="tool", run=_tools),
+    Form("tool ALIAS__NAME", "the whole description and input schema", completes="tool", run=_tool),
     Form(
-        "tool",
-        "ALIAS__NAME",
-        "the whole description and input schema",
-        completes="tool",
-        run=_tool,
-    ),
-    Form(
-        "connect",
-        "URL [ALIAS] [auth_env=NAME]",
+        "connect URL [ALIAS] [auth_env=NAME]",
         "connects to a server; a failure changes nothing",
         run=_connect,
     ),
     Form(
-        "connect",
-        "ALIAS -- COMMAND…",
+        "connect ALIAS -- COMMAND…",
         "starts a server as a child process, in this folder",
         run=_connect,
     ),
     Form(
-        "connect",
-        "ALIAS",
+        "connect ALIAS",
         "reconnects one that failed or was disconnected",
         completes="absent",
         run=_connect,
     ),
-    Form("disconnect", "ALIAS", "disconnects one", completes="server", run=_disconnect),
+    Form("disconnect ALIAS", "disconnects one", completes="server", run=_disconnect),
 )
 
 MCP = Command(
-    "mcp",
-    "list|tools|tool|connect|disconnect …",
+    "mcp list|tools|tool|connect|disconnect …",
     "the servers and their tools; connects and disconnects them",
     _mcp,
-    details=(
-        "Of a call, `auto` runs, `ask` asks you, `deny` is refused and `staged` waits for a "
-        "review; `*` says that it depends on the arguments. Without an alias a server is called "
-        "by the first label of its host. `auth_env=NAME` sends the value of an environment "
-        "variable as the bearer token. A server behind `--` is started from its words, without a "
-        "shell: what you type is approved by that, unless a rule denies it. `${NAME}` in them is "
-        "the value of a variable, which is a secret."
-    ),
+    details="Of a call, `auto` runs, `ask` asks you, `deny` is refused and `staged` waits for a "
+    "review; `*` says that it depends on the arguments. Without an alias a server is called "
+    "by the first label of its host. `auth_env=NAME` sends the value of an environment "
+    "variable as the bearer token. A server behind `--` is started from its words, without a "
+    "shell: what you type is approved by that, unless a rule denies it. `${NAME}` in them is "
+    "the value of a variable, which is a secret.",
     forms=FORMS,
 )

@@ -11,7 +11,8 @@ from aish.core.phrases import counted
 from aish.engine.plan.credentials import model_name, origin
 from aish.shell.autonomous import STEPS
 from aish.shell.command import Command, Form
-from aish.shell.session import Session, known_model
+from aish.shell.session import Session
+from aish.shell.session_models import model_if_in_file
 
 _RULES = "`:approve GLOB`, or `mcp.auto_approve` in the file, approves without one"
 _MOST_STEPS = 10_000
@@ -21,12 +22,12 @@ _DIGITS = 6
 async def _model(session: Session, rest: str) -> None:
     opened = session.open
     if not rest:
-        rows = [_row(session, alias, one) for alias, one in opened.plan.pipeline.models.items()]
+        rows = [_row(session, alias, entry) for alias, entry in opened.plan.pipeline.models.items()]
         opened.out.rows(rows)
         if not rows:
             opened.out.show(f"{opened.plan.pipeline.file} has no models")
         return
-    alias = known_model(rest, opened.plan)
+    alias = model_if_in_file(rest, opened.plan)
     # Opened now, so that a missing requirement is reported before anything is asked.
     await opened.models.get(alias)
     session.choose(alias)
@@ -51,18 +52,18 @@ async def _autonomous(session: Session, rest: str) -> None:
     word, _, number = rest.partition(" ")
     if word == "off" and not number:
         session.autonomous.left = 0
-        session.open.out.show("norris is off: calls that no rule approves need approval")
+        session.show("norris is off: calls that no rule approves need approval")
         return
     if word == "on" and (not number or _is_count(number)):
         if not session.open.attended:
             raise UsageError("`:norris on` needs a terminal, where it can be stopped", hint=_RULES)
         session.autonomous.begin(int(number or STEPS), lambda text: _tell(session, text))
-        session.open.out.show(_turned_on(session))
+        session.show(_on_text(session))
         return
     if not rest:
         left = session.autonomous.left
         on = f"norris is on for {counted(left, 'more call')}"
-        session.open.out.show(on if left else "norris is off")
+        session.show(on if left else "norris is off")
         return
     hint = f"N is the number of calls to approve, from 1 to {_MOST_STEPS:,}"
     raise UsageError("`:norris` takes `on`, `on N` or `off`", hint=hint)
@@ -76,7 +77,7 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdecimal() and 0 < int(text[:_DIGITS]) <= _MOST_STEPS
 
 
-def _turned_on(session: Session) -> str:
+def _on_text(session: Session) -> str:
     calls = counted(session.autonomous.left, "call")
     halts = "; any key halts" if session.open.attended else ""
     tools = sum(map(session.autonomous.lets, session.tools()))
@@ -88,25 +89,21 @@ def _turned_on(session: Session) -> str:
 
 
 MODEL = Command(
-    "model",
-    "[ALIAS]",
+    "model [ALIAS]",
     "shows the models, or switches to one",
     _model,
     details="The conversation continues with the other model. Its key is checked now.",
     completes="model",
 )
 AUTONOMOUS = Command(
-    "norris",
-    "[on [N]|off]",
+    "norris [on [N]|off]",
     "autonomous mode: approves harmless tools of trusted servers",
     _autonomous,
-    details=(
-        "Tools of servers with `trust: true` that are declared read-only or non-destructive are "
-        "approved for N calls; any key stops it. Rules that deny or ask still apply, and "
-        "everything else needs approval, `CMD:` lines included. The toolbar shows that it is on."
-    ),
+    details="Tools of servers with `trust: true` that are declared read-only or non-destructive "
+    "are approved for N calls; any key stops it. Rules that deny or ask still apply, and "
+    "everything else needs approval, `CMD:` lines included. The toolbar shows that it is on.",
     forms=(
-        Form("on", "[N]", f"for N calls, {STEPS} if none is said"),
-        Form("off", "", "calls that no rule approves need approval again"),
+        Form("on [N]", f"for N calls, {STEPS} if none is said"),
+        Form("off", "calls that no rule approves need approval again"),
     ),
 )

@@ -30,11 +30,11 @@ async def _save(session: Session, rest: str) -> None:
         atomic_write(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise AishError(f"cannot write it: {error.strerror}", where=str(path)) from error
-    session.open.out.show(f"the conversation is in {for_line(str(path))}")
+    session.show(f"the conversation is in {for_line(str(path))}")
 
 
 def _is_ours(path: Path, title: str) -> bool:
-    """Whether the path is free, or holds what this session saved before."""
+    """Return true if the path is free, or holds what this session saved before."""
     first = f"{title}\n".encode()
     try:
         # Do not block on a pipe without a writer, and do not follow a link, which may be another's.
@@ -52,41 +52,36 @@ def _is_ours(path: Path, title: str) -> bool:
         os.close(descriptor)
 
 
-async def _sessions(session: Session, rest: str) -> None:
-    del rest
+async def _sessions(session: Session, _rest: str) -> None:
     with ExitStack() as stack:
         there = past_sessions(session.open.place, stack)
     this, rows = session.open.environment.folder.id, []
-    found = [one for one in there if one.id == this or not one.empty]
-    for one in found:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.began))
-        mark = "*" if one.id == this else " "
-        rows.append((f"{mark} {one.id}", when, counted(one.questions, "line"), one.first))
+    sessions = [row for row in there if row.id == this or not row.empty]
+    for row in sessions:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.began))
+        mark = "*" if row.id == this else " "
+        rows.append((f"{mark} {row.id}", when, counted(row.questions, "line"), row.first))
     session.open.out.rows(rows)
-    if not found:
-        session.open.out.show("there are no sessions here")
+    if not sessions:
+        session.show("there are no sessions here")
 
 
-async def _cost(session: Session, rest: str) -> None:
-    del rest
-    used = session.following.spending.whole
-    if session.open.resume_state is not None:
-        used = session.open.resume_state.spent.plus(used)
+async def _cost(session: Session, _rest: str) -> None:
+    used = session.following.spending.total
     usage, cost = used.usage or Usage(), used.cost_usd
     money = "unknown: a model has no price" if cost is None else dollars(cost)
-    session.open.out.show(
+    session.show(
         f"{counted(used.turns, 'turn')}, {usage.input or 0:,} tokens in,"
         f" {usage.output or 0:,} out, cost {money}"
     )
 
 
-async def _log(session: Session, rest: str) -> None:
-    del rest
-    shown = session.open.environment.folder.shown
-    if shown is None:
-        session.open.out.show("an ephemeral session keeps no log")
+async def _log(session: Session, _rest: str) -> None:
+    folder = session.open.environment.folder.shown
+    if folder is None:
+        session.show("an ephemeral session keeps no log")
     else:
-        session.open.out.show(for_line(f"{shown}/events.jsonl"))
+        session.show(for_line(f"{folder}/events.jsonl"))
 
 
 async def _resume(session: Session, rest: str) -> None:
@@ -106,32 +101,24 @@ async def _resume(session: Session, rest: str) -> None:
 
 
 SAVE = Command(
-    "save",
-    "PATH",
+    "save PATH",
     "writes the conversation as Markdown",
     _save,
     details="A file is replaced only by the session that has saved it.",
     completes="path",
 )
 SESSIONS = Command(
-    "sessions",
-    "",
-    "lists the sessions",
-    _sessions,
-    details="Empty sessions are omitted.",
+    "sessions", "lists the sessions", _sessions, details="Empty sessions are omitted."
 )
 RESUME = Command(
-    "resume",
-    "ID",
+    "resume ID",
     "leaves this session and resumes that one",
     _resume,
-    details=(
-        "ID is that of `:sessions`, or the end of it. The conversation comes back as it was, with\n"
-        "attachments and output that wait, the model, what limits have counted and what you\n"
-        "denied. What you approved (`:approve`, `always`, `:norris`) and servers that were\n"
-        "connected do not: they are given anew."
-    ),
+    details="ID is that of `:sessions`, or the end of it. The conversation comes back as it was, "
+    "with\nattachments and output that wait, the model, what limits have counted and what you\n"
+    "denied. What you approved (`:approve`, `always`, `:norris`) and servers that were\n"
+    "connected do not: they are given anew.",
     completes="session",
 )
-COST = Command("cost", "", "tokens and money so far", _cost)
-LOG = Command("log", "", "where the journal of this session is", _log)
+COST = Command("cost", "tokens and money so far", _cost)
+LOG = Command("log", "where the journal of this session is", _log)

@@ -1,4 +1,4 @@
-"""`:prompt`: a prompt of the file, filled in and sent as a line (S5)."""
+"""`:prompt`: a prompt of the file, filled in and sent as a line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,21 +27,21 @@ async def _prompt(session: Session, rest: str) -> None:
     if not rest:
         for name in pipeline.prompts:
             takes = "".join(f" {value}=…" for value in values_of(pipeline, name))
-            session.open.out.show(for_line(f":prompt {name}{takes}"))
+            session.show(for_line(f":prompt {name}{takes}"))
         if not pipeline.prompts:
-            session.open.out.show("the file has no `prompts`")
+            session.show("the file has no `prompts`")
         return
-    name, *given = words_of(rest)
+    name, *words = words_of(rest)
     prompt = pipeline.prompts.get(name)
     if prompt is None:
         listed = backticked(pipeline.prompts)
         known = f"prompts: {listed}" if listed else "the file has no `prompts`"
         hint = did_you_mean(name, pipeline.prompts) or known
         raise UsageError(f"unknown prompt `{name}`", hint=hint)
-    found = await _content(session, prompt, _filled(session, name, pairs_of(given)))
-    if found.media:
-        session.attached.add(Enclosure(name, "", found.media))
-    await ask(session, found.text)
+    content = await _content(session, prompt, _template_values(session, name, pairs_of(words)))
+    if content.media:
+        session.attached.add(Enclosure(name, "", content.media))
+    await ask(session, content.text)
 
 
 async def _content(
@@ -55,15 +55,17 @@ async def _content(
     return await prompt_of_server(session, prompt.server, prompt.name, arguments)
 
 
-def _filled(session: Session, name: str, given: Mapping[str, str]) -> Mapping[str, JsonValue]:
-    """What the templates of a prompt may use; what was typed is an input, or a name of its own."""
+def _template_values(
+    session: Session, name: str, values: Mapping[str, str]
+) -> Mapping[str, JsonValue]:
+    """Return what the templates of a prompt may use; a typed value is an input, or a new name."""
     pipeline = session.open.plan.pipeline
     known = values_of(pipeline, name)
     schemas = pipeline.inputs
     inputs = {key: schema["default"] for key, schema in schemas.items() if "default" in schema}
     inputs |= session.open.options.inputs
     own: dict[str, JsonValue] = {}
-    for key, text in given.items():
+    for key, text in values.items():
         if key not in known:
             takes = f"it takes {backticked(known)}" if known else "it takes no values"
             hint = did_you_mean(key, known) or takes
@@ -82,13 +84,16 @@ def _filled(session: Session, name: str, given: Mapping[str, str]) -> Mapping[st
 
 
 def values_of(pipeline: Pipeline, name: str) -> Sequence[str]:
-    """The values that a prompt of the file takes, by name."""
     prompt = pipeline.prompts.get(name)
-    return () if prompt is None else tuple(dict.fromkeys(_used(prompt)))
+    return () if prompt is None else tuple(dict.fromkeys(_names_in(prompt)))
 
 
-def _used(prompt: Prompt | ServerPrompt) -> Iterator[str]:
-    texts = prompt.arguments.values() if isinstance(prompt, ServerPrompt) else _parts(prompt)
+def _names_in(prompt: Prompt | ServerPrompt) -> Iterator[str]:
+    texts = (
+        prompt.arguments.values()
+        if isinstance(prompt, ServerPrompt)
+        else (prompt.system or "", prompt.user)
+    )
     for path in sorted({path for text in texts for path in references(text)}):
         first, _, second = path.partition(".")
         if first == "inputs" and second:
@@ -97,18 +102,11 @@ def _used(prompt: Prompt | ServerPrompt) -> Iterator[str]:
             yield first
 
 
-def _parts(prompt: Prompt) -> Iterator[str]:
-    yield from (part for part in (prompt.system, prompt.user) if part is not None)
-
-
 PROMPT = Command(
-    "prompt",
-    "[NAME [k=v …]]",
+    "prompt [NAME [k=v …]]",
     "sends a prompt of the file to the model",
     _prompt,
-    details=(
-        "`k=v` sets an input, or another name of its template. Without an argument it lists the "
-        "prompts of the file and what they take."
-    ),
+    details="`k=v` sets an input, or another name of its template. Without an argument it lists "
+    "the prompts of the file and what they take.",
     completes="prompt",
 )

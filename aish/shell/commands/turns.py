@@ -17,54 +17,46 @@ _GOES_AGAIN = "Its attachments and output of `!` lines are sent again."
 def _last(session: Session) -> str:
     if session.asked is not None:
         return session.asked.text
-    raise _nothing(session)
-
-
-def _nothing(session: Session) -> UsageError:
     if last_question(session.history.turns) is None:
-        return UsageError(_NOTHING)
-    said = "the last question is part of a summary, and cannot be undone"
-    return UsageError(said, hint="`:clear` starts a new conversation")
+        raise UsageError(_NOTHING)
+    message = "the last question is part of a summary, and cannot be undone"
+    raise UsageError(message, hint="`:clear` starts a new conversation")
 
 
 def _take_back(session: Session, why: str) -> None:
-    """Remove the last question and all that followed it, if it is still in the conversation."""
     asked = session.asked
     if not session.stands:
         return
     turns = session.history.turns
-    asked_as = [turn for turn, one in session.questions if one is asked]
+    asked_as = [turn for turn, question in session.questions if question is asked]
     for at, turn in enumerate(turns):
-        if any(turn is one for one in asked_as):
+        if any(turn is other for other in asked_as):
             session.put_back(turns[:at], why)
             return
 
 
-async def _undo(session: Session, rest: str) -> None:
-    del rest
+async def _undo(session: Session, _rest: str) -> None:
     session.look_back()
     text, before = _last(session), session.history.turns
     _take_back(session, "undone")
     gone = before[len(session.history.turns) :]
     session.look_back()
-    shown = shorten(session.open.box.runtime.mask(text), _SHOWN)
-    session.open.out.show(for_line(f"left out, with its answer: {shown}"))
+    question = shorten(session.open.box.runtime.mask(text), _SHOWN)
+    session.show(for_line(f"left out, with its answer: {question}"))
     if any(isinstance(turn, ToolTurn) for turn in gone):
-        session.open.out.show("effects of tools are not undone")
+        session.show("effects of tools are not undone")
     if session.attached.names:
         names = ", ".join(session.attached.names)
-        session.open.out.show(for_line(f"is sent with the next line again: {names}"))
+        session.show(for_line(f"is sent with the next line again: {names}"))
 
 
-async def _retry(session: Session, rest: str) -> None:
-    del rest
+async def _retry(session: Session, _rest: str) -> None:
     text = _last(session)
     _take_back(session, "asked again")
     await ask(session, text)
 
 
-async def _edit(session: Session, rest: str) -> None:
-    del rest
+async def _edit(session: Session, _rest: str) -> None:
     text = _last(session)
     if not session.open.attended:
         raise UsageError(
@@ -72,7 +64,7 @@ async def _edit(session: Session, rest: str) -> None:
         )
     edited = await session.open.lines.edit(text, "edit: ")
     if edited is None or not edited.strip():
-        session.open.out.show("nothing was changed")
+        session.show("nothing was changed")
         return
     _take_back(session, "asked another way")
     await ask(session, edited.strip())
@@ -80,24 +72,19 @@ async def _edit(session: Session, rest: str) -> None:
 
 RETRY = Command(
     "retry",
-    "",
     "asks the last question again, without its answer",
     _retry,
     details=f"Also one that was interrupted or failed. {_GOES_AGAIN}",
 )
 UNDO = Command(
     "undo",
-    "",
     "removes the last question and its answer",
     _undo,
-    details=(
-        "Repeat it to remove the question before. Effects of tools and commands are not "
-        f"undone. {_GOES_AGAIN}"
-    ),
+    details="Repeat it to remove the question before. Effects of tools and commands are not "
+    f"undone. {_GOES_AGAIN}",
 )
 EDIT = Command(
     "edit",
-    "",
     "edits and asks the last question again",
     _edit,
     details=f"Ctrl-C changes nothing. {_GOES_AGAIN}",

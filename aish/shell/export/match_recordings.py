@@ -1,10 +1,10 @@
-"""Matches recorded exchanges with answers, and finds those that belong to no model (S7)."""
+"""Matches recorded exchanges with answers, and finds those that belong to no model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from aish.cassettes.format.file import load, partial
-from aish.cassettes.format.interaction import Interaction, numbered
+from aish.cassettes.format.interaction import Interaction, with_numbers
 from aish.cassettes.inspect.conversation import ModelTurn, conversation
 from aish.cassettes.record.recorder import kind_of
 from aish.core.frozen import frozen
@@ -34,7 +34,7 @@ class Matched:
         return frozenset(uri.removeprefix(_RAN) for uri in uris if uri.startswith(_RAN))
 
 
-def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
+def exchanges_of_parts(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
     """The exchanges of each part of a session, also of a part that was killed.
 
     Raises:
@@ -47,49 +47,44 @@ def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
 
 def match(parts: Iterable[tuple[Interaction, ...]], log: SessionLog) -> Matched:
     """Find the exchange of each answer: both are in the same order."""
-    held = _joined(parts)
-    models = [one for one in held if kind_of(one.request) == "model"]
+    held = _join(parts)
+    models = [interaction for interaction in held if kind_of(interaction.request) == "model"]
     turns = [part for part in conversation(models, read_answer) if isinstance(part, ModelTurn)]
-    found: list[tuple[str, Interaction]] = []
+    answers: list[tuple[str, Interaction]] = []
     missing: list[str] = []
     at = 0
-    for step, said in log.answers:
-        place = next((n for n in range(at, len(turns)) if _is_of(turns[n], said)), None)
+    for step, answer in log.answers:
+        place = next((n for n in range(at, len(turns)) if _is_of(turns[n], answer)), None)
         if place is None:
             missing.append(step)
             continue
-        found.append((step, models[turns[place].number - 1]))
+        answers.append((step, models[turns[place].number - 1]))
         at = place + 1
-    kept = {line.id for line in log.kept()}
+    others = {n: one for n, one in enumerate(held, 1) if kind_of(one.request) != "model"}
+    numbers = {old: new for new, old in enumerate(others, 1)}
+    ids = {line.id for line in log.complete_lines()}
     return Matched(
-        steps=tuple(step for step, _ in found if step in kept),
-        answers=tuple(one for step, one in found if step in kept),
-        others=_others(held),
-        missing=tuple(step for step in missing if step in kept),
+        steps=tuple(step for step, _ in answers if step in ids),
+        answers=tuple(interaction for step, interaction in answers if step in ids),
+        others=tuple(with_numbers(interaction, numbers) for interaction in others.values()),
+        missing=tuple(step for step in missing if step in ids),
     )
 
 
-def _joined(parts: Iterable[tuple[Interaction, ...]]) -> tuple[Interaction, ...]:
-    """All recordings joined into one."""
-    found: list[Interaction] = []
+def _join(parts: Iterable[tuple[Interaction, ...]]) -> tuple[Interaction, ...]:
+    interactions: list[Interaction] = []
     for part in parts:
-        before = len(found)
+        before = len(interactions)
         numbers = {number: before + number for number in range(1, len(part) + 1)}
-        found += (numbered(one, numbers) for one in part)
-    return tuple(found)
+        interactions += (with_numbers(interaction, numbers) for interaction in part)
+    return tuple(interactions)
 
 
-def _others(held: Sequence[Interaction]) -> tuple[Interaction, ...]:
-    kept = {n: one for n, one in enumerate(held, 1) if kind_of(one.request) != "model"}
-    numbers = {old: new for new, old in enumerate(kept, 1)}
-    return tuple(numbered(one, numbers) for one in kept.values())
-
-
-def _is_of(turn: ModelTurn, said: Said) -> bool:
+def _is_of(turn: ModelTurn, entry: Said) -> bool:
     answer = turn.answer
     names = tuple(call.name for call in answer.calls)
     return (
         answer.trouble is None
-        and answer.text == said.text
-        and names == tuple(name for name, _ in said.calls)
+        and answer.text == entry.text
+        and names == tuple(name for name, _ in entry.calls)
     )

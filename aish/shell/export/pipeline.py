@@ -1,4 +1,4 @@
-"""The session as the data and the YAML of a pipeline file (S7). Pure.
+"""The session as the data and the YAML of a pipeline file. Pure.
 
 Its questions become steps, as do the local commands whose output they include; with its servers and
 models.
@@ -23,7 +23,7 @@ from aish.output.formats.text import yaml_text
 from aish.policy.rule_yaml import rules_yaml
 from aish.policy.suggest import Made, Suggestion, suggestion
 from aish.shell.export.session_log import Line, SessionLog, Waited
-from aish.shell.local.shell import handed_over_template, literal
+from aish.shell.local.shell import literal, run_report_template
 
 _FOLDERS = ("root", "cwd")
 
@@ -37,14 +37,14 @@ class NotExportedError(AishError):
 def models_of(data: JsonObject, aliases: Sequence[str]) -> dict[str, Any]:
     """The entries of these models and their fallbacks, in the order of the file."""
     declared: Any = data.get("models") or {}
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(aliases)
     while waiting:
         alias = waiting.pop()
-        if alias in declared and alias not in found:
-            found.add(alias)
+        if alias in declared and alias not in names:
+            names.add(alias)
             waiting += declared[alias].get("fallback") or []
-    return {alias: entry for alias, entry in declared.items() if alias in found}
+    return {alias: entry for alias, entry in declared.items() if alias in names}
 
 
 def servers_of(
@@ -62,9 +62,11 @@ def servers_of(
     mcp: Any = data.get("mcp") or {}
     declared: Any = mcp.get("servers") or {}
     entries = {
-        alias: moved(entry, folder, target) for alias, entry in declared.items() if alias in shown
+        alias: rebase(entry, folder, target) for alias, entry in declared.items() if alias in shown
     }
-    entries |= {alias: _said(one, target) for alias, one in connected.items() if alias in shown}
+    entries |= {
+        alias: _server_entry(entry, target) for alias, entry in connected.items() if alias in shown
+    }
     unknown = sorted(set(shown) - set(entries))
     if unknown:
         raise NotExportedError(
@@ -74,30 +76,26 @@ def servers_of(
     return entries
 
 
-def moved(entry: Any, folder: Path, target: Path) -> Any:
+def rebase(entry: Any, folder: Path, target: Path) -> Any:
     """A server's entry with its folders relative to `target`."""
     if folder.resolve() == target.resolve():
         return entry
-    found = dict(entry)
-    if "command" in found:
-        found.setdefault("cwd", ".")
+    table = dict(entry)
+    if "command" in table:
+        table.setdefault("cwd", ".")
     for key in _FOLDERS:
         # The value of a variable is unknown here; most are absolute paths.
-        if key in found and "${" not in str(found[key]):
-            found[key] = _from(target, folder / str(found[key]))
-    return found
+        if key in table and "${" not in str(table[key]):
+            table[key] = os.path.relpath((folder / str(table[key])).resolve(), target.resolve())
+    return table
 
 
-def _from(target: Path, path: Path) -> str:
-    return os.path.relpath(path.resolve(), target.resolve())
-
-
-def _said(entry: ServerEntry, target: Path) -> dict[str, Any]:
+def _server_entry(entry: ServerEntry, target: Path) -> dict[str, Any]:
     if entry.command:
         started: Any = {"command": list(entry.command)}
-        return dict(moved(started, entry.cwd or target, target))
-    said: dict[str, Any] = {"url": entry.url}
-    return said | ({"auth_env": entry.auth_env} if entry.auth_env else {})
+        return dict(rebase(started, entry.cwd or target, target))
+    table: dict[str, Any] = {"url": entry.url}
+    return table | ({"auth_env": entry.auth_env} if entry.auth_env else {})
 
 
 # The line that `agent.result_limit` inserts for omitted text.
@@ -107,14 +105,11 @@ _SHOWN = 60
 
 @frozen
 class Step:
-    """A step's data, and the remarks for readers of the file."""
-
     data: JsonObject
     remarks: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
-        """The step id."""
         return str(self.data["id"])
 
 
@@ -140,19 +135,21 @@ def steps_of(lines: Sequence[Line], context: ExportContext) -> Iterator[Step]:
     before: str | None = None
     known: set[str] = set()
     for line in lines:
-        attached, far = _attached(line, context.folder)
-        outputs = [_output(one, context) for one in line.waited] if not far else []
-        for one in outputs:
-            if one.run is not None and one.step not in known:
-                known.add(one.step)
+        attached, far = _attachments(line, context.folder)
+        outputs = [_output(output, context) for output in line.waited] if not far else []
+        for output in outputs:
+            if output.run is not None and output.step not in known:
+                known.add(output.step)
                 needs = {"needs": [before]} if before else {}
-                yield Step({"id": one.step, "run": one.run, **needs})
+                yield Step({"id": output.step, "run": output.run, **needs})
         data: dict[str, Any] = {"id": line.id}
         data |= {"system": literal(context.frame)} if before is None else {"continues": before}
         texts = [*(one.template for one in outputs), literal(line.text)]
         # With an attachment outside the folder, the text is kept as it was sent: no step could
         # build it.
-        data["prompt"] = _prompt(literal(line.sent) if far else "\n\n".join(texts))
+        text = literal(line.sent) if far else "\n\n".join(texts)
+        # A word alone would be read as the name of a prompt.
+        data["prompt"] = text if " " in text or "\n" in text else {"user": text}
         data |= {"attach": attached} if attached and not far else {}
         data |= {"model": line.model} if line.model != lines[0].model else {}
         tools = _tools(line, context.offered)
@@ -162,13 +159,7 @@ def steps_of(lines: Sequence[Line], context: ExportContext) -> Iterator[Step]:
         before = line.id
 
 
-def _prompt(text: str) -> JsonValue:
-    """The text itself, unless it could be read as the name of a prompt."""
-    return text if " " in text or "\n" in text else {"user": text}
-
-
 def as_run(made: Made, shell: tuple[str, ...]) -> Made:
-    """A call of the session as the exported file makes it."""
     command = made.arguments.get("command")
     if str(made.tool) != "shell__run" or shell == PLATFORM_SHELL or not isinstance(command, str):
         return made
@@ -188,21 +179,20 @@ class _Output:
 def _output(waited: Waited, context: ExportContext) -> _Output:
     why = _why_not(waited, context)
     if why is not None:
-        shown = for_line(shorten(waited.command, _SHOWN))
-        remark = f"The output of `{shown}` stands as it was: {why}." if waited.command else ""
+        command = for_line(shorten(waited.command, _SHOWN))
+        remark = f"The output of `{command}` stands as it was: {why}." if waited.command else ""
         return _Output(literal(waited.text), remark=remark)
     run: JsonValue = literal(waited.command)
     if context.shell != PLATFORM_SHELL:
         run = [literal(word) for word in (*context.shell, waited.command)]
-    return _Output(handed_over_template(waited.step, waited.command), waited.step, run)
+    return _Output(run_report_template(waited.step, waited.command), waited.step, run)
 
 
 def _why_not(waited: Waited, context: ExportContext) -> str | None:
-    """The reason why a step cannot repeat an output."""
     if not waited.command:
         return ""
     reasons = (
-        (_failed(waited), "the command did not succeed, and a step that fails ends a run"),
+        (_has_failed(waited), "the command did not succeed, and a step that fails ends a run"),
         ("<secret:" in waited.command, "the command contained a secret"),
         (waited.step not in context.ran, "it is not in the recording of the session"),
         (bool(_CUT.search(waited.text)), "it was too long to be sent in full"),
@@ -214,23 +204,23 @@ def _why_not(waited: Waited, context: ExportContext) -> str | None:
     return next((why for is_so, why in reasons if is_so), None)
 
 
-def _failed(waited: Waited) -> bool:
+def _has_failed(waited: Waited) -> bool:
     return not waited.text.endswith("[exit code 0]")
 
 
-def _attached(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
+def _attachments(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
     """The attachments of a step, or why it cannot attach them.
 
     Raises:
         NotExportedError: a picture is among what cannot be attached.
     """
-    found: list[JsonValue] = []
+    attachments: list[JsonValue] = []
     for name in line.attached:
         path = Path(name).expanduser().absolute()
         if is_uri(name) and not path.is_file():
-            found.append(literal(name))
+            attachments.append(literal(name))
         elif path.is_file() and path.resolve().is_relative_to(folder):
-            found.append(literal(str(path.resolve().relative_to(folder))))
+            attachments.append(literal(str(path.resolve().relative_to(folder))))
         elif line.has_media:
             raise NotExportedError(
                 f"an image cannot be included: `{name}` is not in {folder}",
@@ -238,21 +228,20 @@ def _attached(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
             )
         else:
             return [], f"`{for_line(name)}` stands as it was sent: it is not a file of this folder."
-    return found, ""
+    return attachments, ""
 
 
 def _tools(line: Line, offered: Mapping[str, frozenset[str]]) -> list[JsonValue] | None:
-    """The `tools:` of a step, if it needs any."""
-    shown = frozenset(line.tools)
-    if shown == frozenset().union(*offered.values()):
+    names_offered = frozenset(line.tools)
+    if names_offered == frozenset().union(*offered.values()):
         return None
-    found: list[JsonValue] = []
+    globs: list[JsonValue] = []
     for alias, names in offered.items():
-        if names and names <= shown:
-            found.append(f"{alias}__*")
+        if names and names <= names_offered:
+            globs.append(f"{alias}__*")
         else:
-            found += [name for name in line.tools if name in names]
-    return found
+            globs += [name for name in line.tools if name in names]
+    return globs
 
 
 _RULES = ("ask", "deny", "stage", "parallel", "idempotent")
@@ -297,33 +286,33 @@ def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cass
     Raises:
         NotExportedError: something cannot be expressed in a pipeline.
     """
-    lines, folder = log.kept(), file.parent.resolve()
-    offered = _offered(source, lines)
+    lines, folder = log.complete_lines(), file.parent.resolve()
+    offered = _tools_by_server(source, lines)
     context = ExportContext(source.frame, source.shell, offered, ran, folder, source.here)
     steps = tuple(steps_of(lines, context))
     calls = log.calls_of({step.id for step in steps})
     failed = _has_failed_call(log, steps)
-    made = tuple(as_run(one, source.shell) for one in calls.made)
+    rows = tuple(as_run(call, source.shell) for call in calls.made)
     answered = [line.model for line in lines]
     head: dict[str, JsonObject] = {
         "": {"aish": 1, "name": file.stem, "description": "Exported from a session"},
         "models": {key: source.data[key] for key in _OF_MODELS if source.data.get(key)}
         | {"models": models_of(source.data, answered), "model": answered[0]},
         "bounds": _bounds(
-            source, denied=any(_is_by_model(one) for one in calls.denied), failed=failed
+            source, denied=any(str(one.tool) != "shell__run" for one in calls.denied), failed=failed
         ),
     }
     servers = servers_of(source.data, source.connected, offered, source.folder, folder)
     test: dict[str, Any] = {"name": "does what the session did"}
-    if made:
+    if rows:
         outcome = {"outcome": "any"} if failed else {}
-        test["expect"] = [{"tool_sequence": [_called(call, outcome) for call in made]}]
+        test["expect"] = [{"tool_sequence": [_call_json(call, outcome) for call in rows]}]
     tail: JsonObject = {"cassette": cassette, "tests": [test]}
     mcp = _mcp(source, servers)
-    return Draft(head, mcp, steps, tail, suggestion(made, calls.denied), made)
+    return Draft(head, mcp, steps, tail, suggestion(rows, calls.denied), rows)
 
 
-def _offered(source: Source, lines: Sequence[Line]) -> dict[str, frozenset[str]]:
+def _tools_by_server(source: Source, lines: Sequence[Line]) -> dict[str, frozenset[str]]:
     """The tools of each server, where the model was shown at least one of them."""
     shown: dict[str, set[str]] = {}
     for line in lines:
@@ -340,38 +329,34 @@ def _has_failed_call(log: SessionLog, steps: Sequence[Step]) -> bool:
     return any(end is not None and end.kind in FAILED_KINDS for end in ends)
 
 
-def _called(call: Made, outcome: JsonObject) -> JsonValue:
+def _call_json(call: Made, outcome: JsonObject) -> JsonValue:
     return {"tool": str(call.tool), **outcome} if outcome else str(call.tool)
 
 
-def _is_by_model(denied: Made) -> bool:
-    return str(denied.tool) != "shell__run"
-
-
 def _bounds(source: Source, *, denied: bool, failed: bool) -> JsonObject:
-    found: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
     # The session continued after a denial, or a call that failed.
     if denied:
-        found["on_denied"] = "continue"
+        bounds["on_denied"] = "continue"
     if failed:
-        found["on_tool_error"] = "continue"
+        bounds["on_tool_error"] = "continue"
     if source.data.get("limits"):
-        found["limits"] = source.data["limits"]
+        bounds["limits"] = source.data["limits"]
     context: Any = source.data.get("context") or {}
-    if kept := {key: context[key] for key in _OF_CONTEXT if key in context}:
-        found["context"] = kept
-    return found
+    if settings := {key: context[key] for key in _OF_CONTEXT if key in context}:
+        bounds["context"] = settings
+    return bounds
 
 
 def _mcp(source: Source, servers: Mapping[str, Any]) -> JsonObject:
     declared: Any = source.data.get("mcp") or {}
-    found: dict[str, Any] = {"servers": dict(servers)} if servers else {}
+    table: dict[str, Any] = {"servers": dict(servers)} if servers else {}
     # A rule for a server that is not in the file is an error in the file.
     for key in _RULES:
-        kept = [rule for rule in declared.get(key) or () if _is_about(rule, servers)]
-        if kept:
-            found[key] = kept
-    return found | {key: declared[key] for key in _BOUNDS if key in declared}
+        rules = [rule for rule in declared.get(key) or () if _is_about(rule, servers)]
+        if rules:
+            table[key] = rules
+    return table | {key: declared[key] for key in _BOUNDS if key in declared}
 
 
 def _is_about(rule: Any, servers: Mapping[str, Any]) -> bool:
@@ -390,7 +375,6 @@ _RULE_LISTS = "  # Only the calls that were made.\n"
 
 
 def layout(draft: Draft, name: str) -> str:
-    """The file's text."""
     parts = (
         _HEADER.format(name=for_line(name)) + _block(draft.head[""]),
         _block(draft.head["models"]),
@@ -403,7 +387,8 @@ def layout(draft: Draft, name: str) -> str:
 
 
 def _block(data: JsonObject, indent: int = 0) -> str:
-    return "".join(_lines(data, " " * indent))
+    margin = " " * indent
+    return "".join(line for pair in data.items() for line in _pair(*pair, margin))
 
 
 def _mcp_text(draft: Draft) -> str:
@@ -424,14 +409,9 @@ def _step(step: Step) -> str:
     return f"{remarks}  - {text[4:]}"
 
 
-def _lines(data: JsonObject, margin: str) -> Iterator[str]:
-    for key, value in data.items():
-        yield from _pair(key, value, margin)
-
-
 def _pair(key: str, value: JsonValue, margin: str) -> Iterator[str]:
     if key in _IN_LINE and _is_list_of_scalars(value):
-        line = f"{margin}{key}: [{', '.join(yaml_text(one).strip() for one in value)}]\n"
+        line = f"{margin}{key}: [{', '.join(yaml_text(item).strip() for item in value)}]\n"
         if len(line) <= _WIDEST:
             yield line
             return
@@ -446,7 +426,7 @@ def _pair(key: str, value: JsonValue, margin: str) -> Iterator[str]:
 def _is_list_of_scalars(value: JsonValue) -> TypeGuard[Sequence[JsonValue]]:
     if not isinstance(value, Sequence) or isinstance(value, str):
         return False
-    return not any(isinstance(one, Mapping | list | tuple) for one in value)
+    return not any(isinstance(item, Mapping | list | tuple) for item in value)
 
 
 def _tests(tests: Any, margin: str) -> Iterator[str]:
@@ -455,6 +435,6 @@ def _tests(tests: Any, margin: str) -> Iterator[str]:
         if "expect" not in test:
             continue
         yield f"{margin}    expect:\n"
-        for one in test["expect"]:
-            text = _block(one, len(margin) + 8)
+        for expectation in test["expect"]:
+            text = _block(expectation, len(margin) + 8)
             yield f"{margin}      - {text[len(margin) + 8 :]}"

@@ -1,4 +1,4 @@
-"""Runs the exported pipeline once on the recording; what it uses becomes its cassette (S7)."""
+"""Runs the exported pipeline once on the recording; what it uses becomes its cassette."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-from aish.cassettes.format.edits import edited_response, text_of
+from aish.cassettes.format.edits import apply_to_response, text_of
 from aish.cassettes.format.interaction import (
     Cassette,
     CassetteMissError,
@@ -15,7 +15,7 @@ from aish.cassettes.format.interaction import (
     Interaction,
     Request,
     Response,
-    numbered,
+    with_numbers,
 )
 from aish.cassettes.format.path_placeholders import PathPlaceholders
 from aish.cassettes.inspect.conversation import chat_request, messages_of
@@ -31,7 +31,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
 from aish.engine.run_folder import RunFolder
 from aish.features.recording.session import CassetteChoice, CassetteSession, RunRecorder
-from aish.features.suggest.calls import made_of
+from aish.features.suggest.calls import calls_of_run
 from aish.journal.history import Call, Ended, History, Unit
 from aish.policy.decide import Ruling, decide
 from aish.policy.rules import compile_policy
@@ -79,20 +79,18 @@ class Rehearsal(RunRecorder):
 
     @property
     def used(self) -> tuple[Interaction, ...]:
-        """The exchanges that were used, in order."""
-        return tuple(numbered(one, self._numbers) for one in self._used)
+        return tuple(with_numbers(interaction, self._numbers) for interaction in self._used)
 
     @property
     def left(self) -> int:
-        """Number of answers that were not requested."""
         return len(self._answers)
 
-    def asked_with(self, number: int, text: str) -> bool:
-        """Whether the last message of the request with this number, counted from 0, was `text`."""
+    def sent_as_last(self, number: int, text: str) -> bool:
+        """Return true if request `number`, counted from 0, had `text` as its last message."""
         body = chat_request(self._asked[number])
         last = messages_of(body)[-1:] if body else ()
-        wanted = self._secrets.mask(text)
-        return any(self._secrets.mask(message.text) == wanted for message in last)
+        text_masked = self._secrets.mask(text)
+        return any(self._secrets.mask(message.text) == text_masked for message in last)
 
     def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
         """The next answer, or what was recorded for this request.
@@ -113,7 +111,7 @@ class Rehearsal(RunRecorder):
             raise miss
         response = self._answers.popleft().response
         self._used.append(self.clean(Interaction(request, response)))
-        return edited_response(response, self._places.showings(text_of(response.body)))
+        return apply_to_response(response, self._places.showings(text_of(response.body)))
 
 
 HINT = "what the session did is in its journal, which `:log` names; nothing was written"
@@ -158,25 +156,25 @@ async def rehearse(
     folder = RunFolder(id="", path=None, mask=plan.secrets.mask)
     environment = RunEnvironment(hear, Unattended(), clock, folder, options.environ, recorder)
     end = None
-    with opened.interrupts.lent(), anyio.move_on_after(_SECONDS):
+    with opened.interrupts.lend_to_run(), anyio.move_on_after(_SECONDS):
         end = await execute(plan, options, environment)
     if end is None:
         raise NotExportedError(f"the pipeline did not end within {_SECONDS:g} s", hint=HINT)
     if end.code or recorder.left:
         _require_rules(made)
         raise NotExportedError(_why(end, log, ended), hint=HINT)
-    _require_same(made, made_of(one for one in ended if isinstance(one, Call)).made)
-    return Rehearsed(recorder.used, tuple(_changed(log, matched, recorder)))
+    _require_same(made, calls_of_run(entry for entry in ended if isinstance(entry, Call)).made)
+    return Rehearsed(recorder.used, tuple(_changes_of_questions(log, matched, recorder)))
 
 
-def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
+def _require_unasked(pipeline: Pipeline, source: Draft) -> None:
     """Refuse a file whose calls need approval: without a person they would be denied.
 
     Raises:
         NotExportedError: one of its own rules asks about a call that was approved by hand.
     """
     policy = compile_policy(pipeline.rules)
-    for call in made.made:
+    for call in source.made:
         ruling: Ruling = decide(policy, stand_in(call.tool), call.arguments)
         if ruling.rule and ruling.verdict != "auto":
             raise NotExportedError(
@@ -186,19 +184,19 @@ def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
             )
 
 
-def _require_rules(made: Draft) -> None:
-    for one in made.suggestion.left_out:
+def _require_rules(source: Draft) -> None:
+    for entry in source.suggestion.left_out:
         raise NotExportedError(
-            f"{_SAME}: no rule approves the call of `{one.call.tool}`: {one.why}",
+            f"{_SAME}: no rule approves the call of `{entry.call.tool}`: {entry.why}",
             hint="`:undo` and `:clear` leave questions out; nothing was written",
         )
 
 
-def _require_same(made: Draft, calls: Sequence[Made]) -> None:
-    wanted, found = Counter(map(_key, made.made)), Counter(map(_key, calls))
-    for call in made.made:
-        if wanted[_key(call)] > found[_key(call)]:
-            _require_rules(made)
+def _require_same(source: Draft, calls: Sequence[Made]) -> None:
+    expected, counts = Counter(map(_key, source.made)), Counter(map(_key, calls))
+    for call in source.made:
+        if expected[_key(call)] > counts[_key(call)]:
+            _require_rules(source)
             raise NotExportedError(f"{_SAME}: it does not call `{call.tool}`", hint=HINT)
 
 
@@ -206,23 +204,23 @@ def _key(call: Made) -> str:
     return f"{call.tool} {canonical([call.arguments])}"
 
 
-def _changed(log: SessionLog, matched: Matched, recorder: Rehearsal) -> Sequence[str]:
+def _changes_of_questions(log: SessionLog, matched: Matched, recorder: Rehearsal) -> Sequence[str]:
     """Questions whose text differs now, for example because a file has changed meanwhile."""
     first = {step: number for number, step in reversed([*enumerate(matched.steps)])}
     return [
         f"`{line.id}` is asked with another text than in the session: what it takes along differs"
-        for line in log.kept()
-        if line.sent and not recorder.asked_with(first[line.id], line.sent)
+        for line in log.complete_lines()
+        if line.sent and not recorder.sent_as_last(first[line.id], line.sent)
     ]
 
 
 def _why(end: Exit, log: SessionLog, ended: Sequence[Ended]) -> str:
     """The first difference between the pipeline and the session."""
     ends = {one.step: one.finished for one in ended if isinstance(one, Unit) and one.item is None}
-    for line in log.kept():
-        found = ends.get(line.id)
-        if found is not None and found.status == "failed":
-            said = found.error.message if found.error is not None else found.status
-            return f"{_SAME}: `{line.id}`: {said}"
-    said = end.reason.partition("\n")[0] or "answers are left that it does not ask for"
-    return f"{_SAME}: {said}"
+    for line in log.complete_lines():
+        step = ends.get(line.id)
+        if step is not None and step.status == "failed":
+            reason = step.error.message if step.error is not None else step.status
+            return f"{_SAME}: `{line.id}`: {reason}"
+    reason = end.reason.partition("\n")[0] or "answers are left that it does not ask for"
+    return f"{_SAME}: {reason}"

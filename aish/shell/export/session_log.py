@@ -1,4 +1,4 @@
-"""What a session did, from its journal: its questions, answers and current conversation."""
+"""Read a session's questions, answers and current conversation from its journal."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -16,7 +16,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
-from aish.features.suggest.calls import Calls, made_of
+from aish.features.suggest.calls import Calls, calls_of_run
 from aish.journal.history import Call, Ended, History, Turn, Unit
 from aish.journal.reader import event_of
 
@@ -61,12 +61,10 @@ class Line:
 
     @property
     def sent(self) -> str:
-        """The whole text that was sent to the model."""
         return str(self.turn.get("text", ""))
 
     @property
     def has_media(self) -> bool:
-        """Whether a picture was sent with it."""
         return bool(self.turn.get("media"))
 
 
@@ -86,17 +84,15 @@ class SessionLog:
     unanswered: tuple[Line, ...] = ()
     given: bool = False
 
-    def left_out(self) -> tuple[Line, ...]:
+    def open_lines(self) -> tuple[Line, ...]:
         """Questions without a complete answer."""
         return (*self.unanswered, *(line for line in self.lines if not line.whole))
 
-    def kept(self) -> tuple[Line, ...]:
-        """Questions that can be repeated."""
+    def complete_lines(self) -> tuple[Line, ...]:
         return tuple(line for line in self.lines if line.whole)
 
     def calls_of(self, steps: Collection[str]) -> Calls:
-        """The calls of these steps, and those that were denied."""
-        return made_of(call for call in self.calls if call.place.step in steps)
+        return calls_of_run(call for call in self.calls if call.place.step in steps)
 
 
 def session_log_of(records: Iterable[JsonObject]) -> SessionLog:
@@ -130,16 +126,18 @@ class _Fold:
         self._given = False
 
     def take(self, stamped: Stamped) -> None:
-        """Add an event."""
         event = stamped.event
         step = event.place.step
         match event:
             case QuestionAsked(_, text, attached, tools) if step is not None:
                 self._lines[step] = Line(step, text, attached, tools)
             case TurnAdded(_, turn) if turn.get("role") == "user" and step in self._lines:
-                self._stands(self._lines[step], turn)
+                line = self._lines[step]
+                line.waited, self._waiting = self._waiting, ()
+                line.turn = turn
+                self._standing.append([line])
             case HistoryReplaced(turns=turns, reason=reason):
-                self._replaced(turns, reason)
+                self._replace(turns, reason)
             case OutputWaits(_, text, again):
                 self._waits(text, again=again)
             case StepStarted(kind=kind):
@@ -151,19 +149,18 @@ class _Fold:
         self._add(self._history.take(stamped))
 
     def _add(self, ended: Iterable[Ended]) -> None:
-        for one in ended:
-            match one:
-                case Turn(said=said) if said.purpose == "answer":
-                    self._answered(said)
-                case Unit(item=None, finished=finished) if finished and one.step in self._lines:
-                    self._lines[one.step].whole = finished.status == "ok"
+        for entry in ended:
+            match entry:
+                case Turn(said=answer) if answer.purpose == "answer":
+                    self._answer(answer)
+                case Unit(item=None, finished=finished) if finished and entry.step in self._lines:
+                    self._lines[entry.step].whole = finished.status == "ok"
                 case Call():
-                    self._calls.append(one)
+                    self._calls.append(entry)
                 case _:
                     pass
 
     def log(self) -> SessionLog:
-        """The complete log."""
         self._add(self._history.rest())
         lines = tuple(line for group in self._standing for line in group)
         texts = {line.text for line in lines}
@@ -177,12 +174,7 @@ class _Fold:
             self._given,
         )
 
-    def _stands(self, line: Line, turn: JsonObject) -> None:
-        line.waited, self._waiting = self._waiting, ()
-        line.turn = turn
-        self._standing.append([line])
-
-    def _replaced(self, turns: Sequence[JsonObject], reason: str) -> None:
+    def _replace(self, turns: Sequence[JsonObject], reason: str) -> None:
         questions = sum(turn.get("role") == "user" for turn in turns)
         if reason in {"cleared", "given"}:
             self._standing.clear()
@@ -203,18 +195,18 @@ class _Fold:
     def _waits(self, text: str, *, again: bool) -> None:
         command, self._command = self._command, None
         if not again:
-            one = Waited(text) if command is None else Waited(text, *command)
-            self._waiting = (*self._waiting, one)
+            entry = Waited(text) if command is None else Waited(text, *command)
+            self._waiting = (*self._waiting, entry)
             return
         # It is queued again, all of it at once, before what was queued since.
         back, self._given_back = self._given_back, ()
-        whole = "\n\n".join(one.text for one in back)
+        whole = "\n\n".join(entry.text for entry in back)
         self._waiting = (*(back if text == whole else (Waited(text),)), *self._waiting)
 
-    def _answered(self, event: TurnFinished) -> None:
-        said = Said(event.text, tuple((call.name, call.arguments) for call in event.calls))
+    def _answer(self, event: TurnFinished) -> None:
+        answer = Said(event.text, tuple((call.name, call.arguments) for call in event.calls))
         step = str(event.place.step)
-        self._answers.append((step, said))
+        self._answers.append((step, answer))
         if step in self._lines:
             self._lines[step].model = event.model
 

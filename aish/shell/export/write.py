@@ -1,4 +1,4 @@
-"""Writes the session to files that `aish test` accepts: rehearsed, written, tested (S7)."""
+"""Writes the session to files that `aish test` accepts: rehearsed, written, tested."""
 
 import sys
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
 from aish.features.recording.session import recorder_of
 from aish.journal.reader import read_journal
-from aish.shell.export.match_recordings import Matched, match, recorded
+from aish.shell.export.match_recordings import Matched, exchanges_of_parts, match
 from aish.shell.export.pipeline import Draft, NotExportedError, Source, draft, layout
 from aish.shell.export.rehearsal import HINT, rehearse
 from aish.shell.export.session_log import SessionLog, session_log_of
 from aish.shell.recording import recordings
 from aish.shell.session import Session
-from aish.system.files import shared_mode, write_private
+from aish.system.files import file_mode, write_private
 from aish.system.process.child import run_command
 from aish.system.process.reaper import Reaper
 
@@ -29,8 +29,6 @@ _PRINTED = 1 << 16
 
 @frozen
 class Exported:
-    """What was written, and what of the session is missing in it."""
-
     file: Path
     cassette: Path
     steps: int
@@ -39,10 +37,9 @@ class Exported:
 
 
 async def export(session: Session, file: Path) -> Exported:
-    """Write `file` and a tested cassette beside it; on failure neither file remains.
+    """Write `file` and a tested cassette next to it; on failure neither remains.
 
     Raises:
-        UsageError: a file exists already, or nothing was asked yet.
         NotExportedError: the pipeline would not do the same as the session.
         CassetteFileError: the cassette would contain what looks like a secret.
     """
@@ -51,37 +48,35 @@ async def export(session: Session, file: Path) -> Exported:
         if path.exists() or path.is_symlink():
             raise UsageError(f"`{path}` already exists", hint="use another name, or delete it")
     log, matched = _done(session)
-    made = draft(_source(session), log, matched.ran, file, cassette.name)
-    text = layout(made, file.name)
+    content = draft(_source(session), log, matched.ran, file, cassette.name)
+    text = layout(content, file.name)
     if session.open.plan.secrets.mask(text) != text:
         raise NotExportedError(
-            "the file would contain a secret",
-            hint="a variable in the file of the session hides it",
+            "the file would contain a secret", hint="a variable in the file of the session hides it"
         )
     _write(file, text)
     try:
-        found = await rehearse(session, file, log, matched, made)
-        _keep(session, found.used, cassette)
+        rehearsal = await rehearse(session, file, log, matched, content)
+        _keep(session, rehearsal.used, cassette)
         await _test(session, file)
     except BaseException:
         for path in (file, cassette, partial(cassette)):
             path.unlink(missing_ok=True)
         raise
-    notes = (*_notes(log, made), *found.notes)
-    return Exported(file, cassette, len(log.kept()), len(made.suggestion.rules), notes)
+    notes = (*_notes(log, content), *rehearsal.notes)
+    return Exported(file, cassette, len(log.complete_lines()), len(content.suggestion.rules), notes)
 
 
-def _notes(log: SessionLog, made: Draft) -> Sequence[str]:
+def _notes(log: SessionLog, content: Draft) -> Sequence[str]:
     notes = [
-        f"`{line.text[:60]}` has no complete answer, and is left out" for line in log.left_out()
+        f"`{line.text[:60]}` has no complete answer, and is left out" for line in log.open_lines()
     ]
     if log.shortened:
         notes.append("the file sends the full conversation, which the session had shortened")
-    return notes + [f"{one.call.tool}: {one.why}" for one in made.suggestion.left_out]
+    return notes + [f"{entry.call.tool}: {entry.why}" for entry in content.suggestion.left_out]
 
 
 def _done(session: Session) -> tuple[SessionLog, Matched]:
-    """The log of the session, and its recordings."""
     environment = session.open.environment
     folder = environment.folder.path
     if folder is None or environment.recorder is None:
@@ -95,11 +90,11 @@ def _done(session: Session) -> tuple[SessionLog, Matched]:
             "the conversation begins with turns that were put in over the control API",
             hint="`:clear` starts one that can be exported",
         )
-    if not log.kept():
+    if not log.complete_lines():
         raise UsageError("there is nothing to export: no question has an answer yet")
     recorder = recorder_of(environment.recorder)
     earlier = [path for path in recordings(folder) if path != recorder.session.choice.path]
-    matched = match([*recorded(earlier), recorder.so_far()], log)
+    matched = match([*exchanges_of_parts(earlier), recorder.so_far()], log)
     if matched.missing:
         lines = ", ".join(dict.fromkeys(matched.missing))
         raise NotExportedError(
@@ -127,7 +122,7 @@ def _source(session: Session) -> Source:
 
 
 def _write(file: Path, text: str) -> None:
-    mode = shared_mode(file)
+    mode = file_mode(file)
     try:
         write_private(file, text.encode())
     except OSError as error:
@@ -162,5 +157,5 @@ async def _test(session: Session, file: Path) -> None:
     finally:
         reaper.close()
     if result.exit_code != ExitCode.OK:
-        said = (result.stdout + result.stderr).decode("utf-8", "replace").strip()
-        raise NotExportedError(f"`aish test` does not accept it:\n{said}", hint=HINT)
+        output = (result.stdout + result.stderr).decode("utf-8", "replace").strip()
+        raise NotExportedError(f"`aish test` does not accept it:\n{output}", hint=HINT)

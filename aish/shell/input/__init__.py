@@ -1,1 +1,1 @@
-"""Where the lines of a session come from: an editor, a pipe, and keys typed ahead."""
+"""Sources of a session's lines: an editor, a pipe, and keys typed ahead."""

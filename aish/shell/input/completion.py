@@ -42,10 +42,10 @@ class LineCompleter(Completer):
         """Matching words, then paths; paths only on request."""
         text = document.text_before_cursor
         if text.startswith(":"):
-            found, typed, path = self._of_command(text[1:])
+            candidates, typed, path = self._of_command(text[1:])
         else:
-            found, typed, path = self._of_message(text)
-        for name, meaning in islice(found, MOST_SHOWN):
+            candidates, typed, path = self._of_message(text)
+        for name, meaning in islice(candidates, MOST_SHOWN):
             yield Completion(name, -len(typed), for_line(name), for_line(meaning))
         if path is None or not complete_event.completion_requested:
             return
@@ -57,15 +57,15 @@ class LineCompleter(Completer):
             if local and not name.isprintable():
                 # A backslash does not join words across lines.
                 continue
-            shown = _FOR_SHELL.sub(r"\\\1", name) if local else name
-            yield Completion(shown, -len(path), for_line(_last_part(name)))
+            insertion = _FOR_SHELL.sub(r"\\\1", name) if local else name
+            yield Completion(insertion, -len(path), for_line(_last_part(name)))
 
     def _of_command(self, text: str) -> tuple[_Found, str, str | None]:
         before, space, typed = text.rpartition(" ")
         if not space:
-            return _beginning(typed, self._words.commands().items()), typed, None
+            return _words_with(typed, self._words.commands().items()), typed, None
         known = ((word, "") for word in self._words.arguments(" ".join(before.split())))
-        return _beginning(typed, known), typed, self._path(text)
+        return _words_with(typed, known), typed, self._path(text)
 
     def _path(self, text: str) -> str | None:
         """The text after the words that a path may follow: it may contain spaces."""
@@ -76,13 +76,13 @@ class LineCompleter(Completer):
         return None
 
     def _of_message(self, text: str) -> tuple[_Found, str, str | None]:
-        found = _LAST_WORD.search(text)
-        typed = found[0] if found else ""
+        match = _LAST_WORD.search(text)
+        typed = match[0] if match else ""
         if _is_local(text):
             return iter(()), "", typed if typed != text else typed[1:]
         tools = ((name, "") for name in self._words.tools())
         path = typed if "/" in typed or typed.startswith((".", "~")) else None
-        return _beginning(typed, tools) if typed else iter(()), typed, path
+        return _words_with(typed, tools) if typed else iter(()), typed, path
 
 
 def _is_local(text: str) -> bool:
@@ -90,22 +90,21 @@ def _is_local(text: str) -> bool:
 
 
 def paths_like(start: str, folder: Path) -> list[str]:
-    """The paths that begin with `start`, relative to `folder`; folders end with a slash."""
     above, slash, name = start.rpartition("/")
     try:
         place = folder / Path(above + slash).expanduser()
         with os.scandir(place) as entries:
-            found = [
+            paths = [
                 f"{above}{slash}{entry.name}{'/' if entry.is_dir() else ''}"
                 for entry in islice(entries, _MOST_SCANNED)
                 if entry.name.startswith(name) and (name or not entry.name.startswith("."))
             ]
     except (OSError, ValueError, RuntimeError):
         return []
-    return sorted(found)[:MOST_SHOWN]
+    return sorted(paths)[:MOST_SHOWN]
 
 
-def _beginning(typed: str, known: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _words_with(typed: str, known: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     return ((word, meaning) for word, meaning in known if word.startswith(typed))
 
 

@@ -10,7 +10,7 @@ from aish.shell.input.lines import Words
 
 @frozen
 class Shown:
-    """What is shown beside the line; each callable is called when it is drawn."""
+    """The texts beside the line; each callable is called when it is drawn."""
 
     words: Words
     prompt: Callable[[], str]
@@ -27,7 +27,6 @@ class DeferredEditor:
         self._waiting: list[str] = []
 
     def hold(self, shown: Shown) -> None:
-        """Set the session, which has emitted its first event."""
         self._shown = shown
         for text in self._waiting:
             self.notice(text)
@@ -45,21 +44,16 @@ class DeferredEditor:
         return self._shown.prompt() if self._shown is not None else self._model or "aish"
 
     def toolbar(self) -> str:
-        """The servers that are connecting or missing, and whether calls run without approval."""
         return "" if self._shown is None else self._shown.toolbar()
 
     def commands(self) -> Mapping[str, str]:
-        """See `Words`."""
         return {} if self._shown is None else self._shown.words.commands()
 
     def arguments(self, command: str) -> Sequence[str]:
-        """See `Words`."""
         return () if self._shown is None else self._shown.words.arguments(command)
 
     def paths(self, command: str) -> bool:
-        """See `Words`."""
         return self._shown is not None and self._shown.words.paths(command)
 
     def tools(self) -> Sequence[str]:
-        """See `Words`."""
         return () if self._shown is None else self._shown.words.tools()

@@ -1,4 +1,4 @@
-"""The line editor of a session at a terminal, by prompt_toolkit (S1).
+"""The line editor of a session at a terminal, by prompt_toolkit.
 
 Invisible characters and terminal control characters are shown escaped while a line is edited.
 """
@@ -76,7 +76,7 @@ class OddText(Processor):
         shown: StyleAndTextTuples = []
         places = [0]
         for fragment in explode_text_fragments(fragments):
-            text = _shown(fragment[1])
+            text = _show_character(fragment[1])
             odd = "" if text == fragment[1] else " class:odd"
             shown.append((fragment[0] + odd, text))
             places.append(places[-1] + len(text))
@@ -88,21 +88,11 @@ class OddText(Processor):
         )
 
 
-def _shown(character: str) -> str:
+def _show_character(character: str) -> str:
     if character == "\t":
         return _TAB
     # A variation selector is unusual only outside an emoji, which one character does not show.
     return character if character in _SELECTORS else for_terminal(character)
-
-
-def nothing() -> str:
-    """No text."""
-    return ""
-
-
-def as_it_is(text: str) -> str:
-    """The same text."""
-    return text
 
 
 @frozen
@@ -117,9 +107,9 @@ class Settings:
     words: Words
     prompt: Callable[[], str]
     notice: Callable[[str], None]
-    toolbar: Callable[[], str] = nothing
+    toolbar: Callable[[], str] = str
     history: Path | None = None
-    mask: Callable[[str], str] = as_it_is
+    mask: Callable[[str], str] = str
     folder: Path = Path()
     color: bool = True
 
@@ -127,13 +117,7 @@ class Settings:
 _MENU = 8
 _BESIDE_MENU = 4
 _NO_UTF8 = "the input is not valid UTF-8; invalid bytes were replaced"
-_STYLE = Style.from_dict(
-    {
-        "prompt": "bold",
-        "bottom-toolbar": "noreverse dim",
-        "odd": "ansired",
-    }
-)
+_STYLE = Style.from_dict({"prompt": "bold", "bottom-toolbar": "noreverse dim", "odd": "ansired"})
 
 
 class Editor:
@@ -154,7 +138,7 @@ class Editor:
         self._keyboard = Keyboard(stdin.fileno(), _writer(stdout))
         self._input = Typing(stdin)
         self._history = Remembered(HistoryFile(settings.history, settings.mask, settings.notice))
-        self._session = self._made(stdout, environ.get("TERM"))
+        self._session = self._make_session(stdout, environ.get("TERM"))
         self._app = self._session.app
         self._app.terminal_size_polling_interval = None
         self._app.before_render += self._lay_out
@@ -163,7 +147,6 @@ class Editor:
 
     @property
     def out(self) -> TextIO:
-        """Stdout, above the line that is edited."""
         return cast("TextIO", self._above)
 
     async def next(self) -> str | None:
@@ -176,7 +159,7 @@ class Editor:
             self._is_message = True
             try:
                 with self._keyboard.message():
-                    text = await self._edited(draft)
+                    text = await self._editable(draft)
             except KeyboardInterrupt:
                 continue
             except EOFError:
@@ -189,7 +172,6 @@ class Editor:
         return INTERRUPTED
 
     def interrupt(self) -> None:
-        """See `Lines`."""
         self._interrupted = True
         self._leave_message()
 
@@ -201,7 +183,7 @@ class Editor:
         waiting = get_typeahead(self._input)
         self._label, self._history.listening = label, False
         try:
-            return (await self._edited(Document(text))).strip() or None
+            return (await self._editable(Document(text))).strip() or None
         except (KeyboardInterrupt, EOFError):
             return None
         finally:
@@ -223,14 +205,13 @@ class Editor:
 
     @contextmanager
     def question(self) -> Generator[None]:
-        """See `Lines`; the edited line is hidden meanwhile."""
         if not self._app.is_running or self._aside:
             read = "".join(key.data for key in get_typeahead(self._input))
             self._keyboard.throw_away(self._settings.notice, read)
-            with self._keyboard.cooked():
+            with self._keyboard.restore_mode():
                 yield
             return
-        with self.above(), self._input.detach(), self._keyboard.cooked():
+        with self.above(), self._input.detach(), self._keyboard.restore_mode():
             yield
 
     @contextmanager
@@ -250,19 +231,16 @@ class Editor:
             self._leave_message()
 
     def refresh(self) -> None:
-        """Draw again; from any thread."""
         self._app.invalidate()
 
     def forget(self) -> None:
-        """Drop what was typed ahead."""
         self._keyboard.forget()
         clear_typeahead(self._input)
 
     def restore(self) -> None:
-        """See `Lines`."""
         self._keyboard.restore()
 
-    def _made(self, stdout: TextIO, term: str | None) -> "PromptSession[str]":
+    def _make_session(self, stdout: TextIO, term: str | None) -> "PromptSession[str]":
         settings = self._settings
         return PromptSession(
             self._prompt,
@@ -290,10 +268,10 @@ class Editor:
             self._app.erase_when_done = True
             self._app.exit(result="")
 
-    async def _edited(self, text: Document) -> str:
+    async def _editable(self, text: Document) -> str:
         loop = asyncio.get_running_loop()
         before = loop.get_exception_handler()
-        loop.set_exception_handler(self._failed)
+        loop.set_exception_handler(self._fail)
         self._above.begin()
         try:
             typed = await self._session.prompt_async(
@@ -310,7 +288,7 @@ class Editor:
             self._settings.notice(_NO_UTF8)
         return safe
 
-    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _fail(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception in a callback while a line is edited ends the editing, and is not hidden."""
         error = context.get("exception")
         waiting = self._app.future
@@ -326,8 +304,8 @@ class Editor:
     def _prompt(self) -> StyleAndTextTuples:
         label = self._label if self._label is not None else f"{self._settings.prompt()}> "
         room = max(1, self._app.output.get_size().columns // 2)
-        shown = for_line(label)
-        return [("class:prompt", shown if len(shown) <= room else f"{shown[: room - 2]}> ")]
+        text = for_line(label)
+        return [("class:prompt", text if len(text) <= room else f"{text[: room - 2]}> ")]
 
     def _is_command(self) -> bool:
         return self._label is None and self._session.default_buffer.text.startswith(":")

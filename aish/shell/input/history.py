@@ -30,18 +30,16 @@ class HistoryFile:
         self._notice = notice
 
     def read(self) -> list[str]:
-        """All lines, the oldest first; invalid lines are skipped."""
         if self._path is None:
             return []
         try:
             data = _content(self._path)
         except (OSError, AishError) as error:
-            self._lost(error)
+            self._report_loss(error)
             return []
         return [text for line in data.splitlines() if (text := _text(line)) is not None]
 
     def add(self, text: str) -> None:
-        """Add a line, if it is not too long."""
         if self._path is None:
             return
         line = json.dumps(without_keys(self._mask(text))).encode() + b"\n"
@@ -50,9 +48,9 @@ class HistoryFile:
         try:
             _append(self._path, line)
         except (OSError, AishError) as error:
-            self._lost(error)
+            self._report_loss(error)
 
-    def _lost(self, error: OSError | AishError) -> None:
+    def _report_loss(self, error: OSError | AishError) -> None:
         why = error.strerror if isinstance(error, OSError) else str(error)
         path, self._path = self._path, None
         self._notice(f"lines are not stored in `{path}`: {why}")
@@ -67,18 +65,15 @@ class Remembered(History):
         self._file = file
 
     def load_history_strings(self) -> Iterable[str]:
-        """The lines of the file, the newest first."""
         return reversed(self._file.read())
 
     def append_string(self, string: str) -> None:
-        """Add a line."""
         if self.listening and string.strip() and not string.startswith(" "):
             if self._loaded_strings[:1] == [string]:
                 return
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        """Write it to the file."""
         self._file.add(string)
 
 
@@ -104,11 +99,11 @@ def _content(path: Path) -> bytes:
         if size <= LONGEST_FILE:
             return _read(descriptor)
         os.lseek(descriptor, size - LONGEST_FILE // 2, os.SEEK_SET)
-        kept = _read(descriptor).partition(b"\n")[2]
+        content = _read(descriptor).partition(b"\n")[2]
     finally:
         os.close(descriptor)
-    atomic_write(path, kept)
-    return kept
+    atomic_write(path, content)
+    return content
 
 
 def _read(descriptor: int) -> bytes:

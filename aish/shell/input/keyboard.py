@@ -43,7 +43,6 @@ class Keyboard:
         self._dropped: bytes | None = None
 
     def take(self) -> None:
-        """Take over the terminal, without echo from now on."""
         self._set(self._after(_quiet))
 
     @contextmanager
@@ -53,7 +52,7 @@ class Keyboard:
         before, listened = self._on_key, self._listening
         self._on_key = on_key
         try:
-            with self._changed(_quiet), _continued(self._go_on):
+            with self._change(_quiet), _call_on_continue(self._go_on):
                 self._listen()
                 try:
                     yield
@@ -68,13 +67,13 @@ class Keyboard:
             self._on_key = before
 
     @contextmanager
-    def cooked(self) -> Generator[None]:
+    def restore_mode(self) -> Generator[None]:
         """Restore the original terminal mode for code that reads a line from it."""
         listened = self._listening
         if listened:
             self._rest()
         try:
-            with self._changed(_cooked):
+            with self._change(_set_cooked):
                 yield
         finally:
             if listened:
@@ -96,13 +95,12 @@ class Keyboard:
             raise
 
     def forget(self) -> None:
-        """Drop what was typed ahead."""
         self.typed.clear()
         with suppress(termios.error):
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
     def throw_away(self, notice: Callable[[str], None], read: str = "") -> None:
-        """Drop input typed before a question, which it cannot answer, and report that (P2).
+        """Drop input typed before a question, which it cannot answer, and report that.
 
         `read` are keys that other code has read already.
         """
@@ -112,20 +110,18 @@ class Keyboard:
             notice("input typed before the question was discarded")
 
     def _unread(self) -> bytes:
-        """Unread input of the terminal."""
         with suppress(OSError):
             if select.select([self._descriptor], [], [], 0)[0]:
                 return os.read(self._descriptor, _PIECE)
         return b""
 
     def restore(self) -> None:
-        """Restore the original terminal mode."""
         self._set(self._found)
         with suppress(OSError):
             self._show(_ALL_OFF)
 
     @contextmanager
-    def _changed(self, change: Callable[[Attributes], None]) -> Generator[None]:
+    def _change(self, change: Callable[[Attributes], None]) -> Generator[None]:
         before = self._get()
         self._set(self._after(change))
         try:
@@ -200,10 +196,10 @@ class Keyboard:
         """The input without the rest of a paste that was handled as a key."""
         if self._dropped is None:
             return piece
-        seen = self._dropped[-len(_PASTED) :] + piece
-        end = seen.find(_PASTED)
-        self._dropped = None if end >= 0 else seen
-        return seen[end + len(_PASTED) :] if end >= 0 else b""
+        buffer = self._dropped[-len(_PASTED) :] + piece
+        end = buffer.find(_PASTED)
+        self._dropped = None if end >= 0 else buffer
+        return buffer[end + len(_PASTED) :] if end >= 0 else b""
 
 
 def _quiet(attributes: Attributes) -> None:
@@ -221,13 +217,13 @@ def _without_signals(attributes: Attributes) -> None:
     attributes[_LOCAL] &= ~termios.ISIG
 
 
-def _cooked(attributes: Attributes) -> None:
+def _set_cooked(attributes: Attributes) -> None:
     attributes[_LOCAL] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
     attributes[_INPUT] |= termios.ICRNL
 
 
 @contextmanager
-def _continued(again: Callable[[], None]) -> Generator[None]:
+def _call_on_continue(again: Callable[[], None]) -> Generator[None]:
     """Call `again` when the process continues after Ctrl-Z."""
     if current_thread() is not main_thread():
         yield

@@ -1,7 +1,7 @@
 """Sources of the messages of a session: a person's editor, or a pipe.
 
 The interface of editors and of their completion, and `PipedLines` for sessions without a terminal.
-The editors for terminals are in `aish.shell.editor`.
+The editors for terminals are in `aish.shell.input.editor`.
 """
 
 import os
@@ -28,21 +28,16 @@ INTERRUPTED = ""
 class Words(Protocol):
     """The words for completion; called each time, in the event loop, so they have to be fast."""
 
-    def commands(self) -> Mapping[str, str]:
-        """The commands without their colon, each with a one-line summary."""
-        ...
+    def commands(self) -> Mapping[str, str]: ...
 
     def arguments(self, command: str) -> Sequence[str]:
         """Possible next words after these of a line, such as `mcp` or `mcp tool`, without colon."""
-        ...
 
     def paths(self, command: str) -> bool:
-        """Whether a path may come next after these words."""
-        ...
+        """Return true if a path may come next after these words."""
 
     def tools(self) -> Sequence[str]:
         """The tools as `alias__name`, for lines that are sent to the model."""
-        ...
 
 
 class Lines(Protocol):
@@ -51,19 +46,15 @@ class Lines(Protocol):
     @property
     def out(self) -> TextIO:
         """The stream for people; while a line is edited, its text appears above that."""
-        ...
 
     async def next(self) -> str | None:
         """The next message; `INTERRUPTED` after `interrupt`, and `None` at the end of input."""
-        ...
 
     def interrupt(self) -> None:
-        """Let `next` return at once, now or when it is called; what was typed so far is kept."""
-        ...
+        """Make `next` return at once, now or when it is called; typed text is kept."""
 
     async def edit(self, text: str, label: str) -> str | None:
         """A text as a person has changed it; `None` if that was cancelled."""
-        ...
 
     def busy(self, on_key: OnKey | None = None) -> AbstractContextManager[None]:
         """Used while something runs: input is not echoed, and kept for the next prompt.
@@ -71,26 +62,20 @@ class Lines(Protocol):
         `on_key` is called once, at the first key, and that key is not kept. Ctrl-C remains a
         signal.
         """
-        ...
 
     def question(self) -> AbstractContextManager[None]:
         """Used while other code asks at this terminal; within `busy`, `next` or neither.
 
-        Typed-ahead input is discarded: it cannot answer a question that was not shown yet (P2).
+        Typed-ahead input is discarded: it cannot answer a question that was not shown yet.
         """
-        ...
 
-    def refresh(self) -> None:
-        """Redraw the prompt and the toolbar."""
-        ...
+    def refresh(self) -> None: ...
 
     def forget(self) -> None:
         """Drop typed-ahead input, as on a Ctrl-C during an answer."""
-        ...
 
     def restore(self) -> None:
         """Restore the terminal now; for exits without unwinding."""
-        ...
 
 
 class PipedLines:
@@ -113,7 +98,6 @@ class PipedLines:
 
     @property
     def out(self) -> TextIO:
-        """Stdout."""
         return self._out or sys.stdout
 
     def go_on(self, notice: Callable[[str], None]) -> None:
@@ -140,22 +124,18 @@ class PipedLines:
         return INTERRUPTED
 
     def interrupt(self) -> None:
-        """See `Lines`."""
         self._interrupted = True
         if self._reading is not None:
             self._reading.cancel()
 
     async def edit(self, text: str, label: str) -> str | None:  # ruff: ignore[unused-method-argument, no-self-use] - nobody is there to edit
-        """Always cancelled: no person is present."""
         await anyio.lowlevel.checkpoint()
         return None
 
     def busy(self, on_key: OnKey | None = None) -> AbstractContextManager[None]:  # ruff: ignore[unused-method-argument, no-self-use] - there are no keys
-        """Nothing to do."""
         return nullcontext()
 
     def question(self) -> AbstractContextManager[None]:  # ruff: ignore[no-self-use] - see `Lines`
-        """Nothing to do."""
         return nullcontext()
 
     def refresh(self) -> None:
@@ -172,19 +152,19 @@ class PipedLines:
         while True:
             end = self._waiting.find(b"\n", self._searched)
             if end >= 0:
-                line = self._taken(end + 1)[:-1]
+                line = self._take(end + 1)[:-1]
                 if self._skipping:
                     self._skipping = False
                     continue
                 return self._short(line.removesuffix(b"\r"))
             self._searched = len(self._waiting)
             if self._skipping:
-                self._taken(self._searched)
+                self._take(self._searched)
             elif self._searched > LONGEST_LINE + 1:  # a `\r` may be its last byte
                 self._skipping = True
                 raise self._too_long()
             if not await self._more():
-                rest = self._taken(len(self._waiting))
+                rest = self._take(len(self._waiting))
                 return self._short(rest) if rest and not self._skipping else None
 
     async def _more(self) -> bool:
@@ -211,7 +191,7 @@ class PipedLines:
             # A regular file or `/dev/null` cannot be waited for, and never needs it.
             await anyio.lowlevel.checkpoint()
 
-    def _taken(self, size: int) -> bytes:
+    def _take(self, size: int) -> bytes:
         taken = bytes(self._waiting[:size])
         del self._waiting[:size]
         self._searched = 0
@@ -233,7 +213,7 @@ class PipedLines:
         if self._number == 1:
             if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
                 self._descriptor = None
-                self._taken(len(self._waiting))
+                self._take(len(self._waiting))
                 raise UsageError("stdin is UTF-16, and only UTF-8 is read")
             line = line.removeprefix(BOM_UTF8)
         try:

@@ -22,18 +22,17 @@ def open_editor(
     """
     lines = Editor(settings, stdin, stdout, environ)
     try:
-        with _restored_by_signals(lines):
+        with _restore_by_signals(lines):
             yield lines
     finally:
         lines.restore()
 
 
 @contextmanager
-def _restored_by_signals(lines: Lines) -> Generator[None]:
+def _restore_by_signals(lines: Lines) -> Generator[None]:
     """While no event loop handles signals, restore the terminal before one ends the process."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        del frame
+    def end(number: int, _frame: FrameType | None) -> None:
         lines.restore()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)

@@ -42,7 +42,6 @@ class Typing(Vt100Input):
         self.stdin_reader = self._ahead
 
     def put(self, data: bytes) -> None:
-        """Add bytes that are read first."""
         self._ahead.ahead += data
 
 
@@ -96,37 +95,35 @@ class AboveStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # an attribute there, and not constant here
-        """That of the stream."""
         return self._under.encoding
 
     def fileno(self) -> int:
-        """That of the stream."""
         return self._under.fileno()
 
     def isatty(self) -> bool:
-        """As the stream says."""
         return self._under.isatty()
 
     def writable(self) -> bool:  # ruff: ignore[no-self-use] - what streams are asked
-        """Yes."""
         return True
 
     def write(self, text: str, /) -> int:
-        """Write, above the line that is edited if there is one."""
         if not self._editing():
             self._under.write(text)
-        elif _running_loop() is self._loop or self._loop is None:
-            self._write_above(text)
+        elif _event_loop() is self._loop or self._loop is None:
+            whole, end, begun = (self._begun + text).rpartition("\n")
+            self._begun = begun
+            if end:
+                with self._above():
+                    self._under.write(whole + end)
+                    self._under.flush()
         else:
             self._loop.call_soon_threadsafe(self.write, text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush what was written."""
         self._under.flush()
 
     def begin(self) -> None:
-        """Mark a line as open from now on."""
         self._loop = asyncio.get_running_loop()
 
     def release(self) -> None:
@@ -136,16 +133,8 @@ class AboveStream(io.TextIOBase):
             self._under.write(begun)
             self._under.flush()
 
-    def _write_above(self, text: str) -> None:
-        whole, end, begun = (self._begun + text).rpartition("\n")
-        self._begun = begun
-        if end:
-            with self._above():
-                self._under.write(whole + end)
-                self._under.flush()
 
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def _event_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -23,7 +23,6 @@ class TypeaheadLines:
 
     @property
     def out(self) -> TextIO:
-        """See `Lines`."""
         return self._lines.out
 
     async def begin(self) -> None:
@@ -37,7 +36,6 @@ class TypeaheadLines:
             self._typed.set()
 
     async def next(self) -> str | None:
-        """The first message, and then those after it."""
         if self._begun:
             await self._typed.wait()
         failure, self._failure = self._failure, None
@@ -46,29 +44,22 @@ class TypeaheadLines:
         return self._first.pop() if self._first else await self._lines.next()
 
     def interrupt(self) -> None:
-        """See `Lines`."""
         self._lines.interrupt()
 
     async def edit(self, text: str, label: str) -> str | None:
-        """See `Lines`."""
         return await self._lines.edit(text, label)
 
     def busy(self, on_key: OnKey | None = None) -> AbstractContextManager[None]:
-        """See `Lines`."""
         return self._lines.busy(on_key)
 
     def question(self) -> AbstractContextManager[None]:
-        """See `Lines`."""
         return self._lines.question()
 
     def forget(self) -> None:
-        """See `Lines`."""
         self._lines.forget()
 
     def refresh(self) -> None:
-        """See `Lines`."""
         self._lines.refresh()
 
     def restore(self) -> None:
-        """See `Lines`."""
         self._lines.restore()

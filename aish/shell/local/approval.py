@@ -1,10 +1,10 @@
-"""Approval of a local command: by the rules, by typing it, or by an answer (P10)."""
+"""Approval of a local command: by the rules, by typing it, or by an answer."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 from aish.core.events import Place
 from aish.core.frozen import frozen
@@ -13,7 +13,6 @@ from aish.core.protocols import Asking as AskingHow
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.policy.decide import decide
 from aish.policy.gate import Gate, Proposal
-from aish.policy.rules import Policy
 from aish.shell.input.lines import Lines
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import ask_command
@@ -25,16 +24,21 @@ PROPOSED = replace(SHELL_RUN, trusted=False)
 Reaction = Literal["no", "yes", "edit"]
 
 
-class AskingCommands(Protocol):
-    """Asks the person about a command (S2)."""
+class CommandAsking:
+    """Asks the person about a command: `run '<command>'? [y/N/e]`, and the editor for `e`."""
+
+    def __init__(self, lines: Lines, turns: Turns, secrets: Secrets) -> None:
+        self._lines = lines
+        self._turns = turns
+        self._secrets = secrets
 
     async def ask(self, command: str, answered: Callable[[], str | None]) -> Reaction:
-        """The answer to `run '<command>'? [y/N/e]`; `answered` says who else has given one."""
-        ...
+        """The answer; any but `y` and `e` means no. `answered` says who else has given one."""
+        return await ask_command(command, self._turns, secrets=self._secrets, answered=answered)
 
     async def edit(self, command: str) -> str | None:
         """The command as edited by the person; `None` if that was cancelled."""
-        ...
+        return await self._lines.edit(command, "run: ")
 
 
 class Said:
@@ -46,11 +50,10 @@ class Said:
 
     @property
     def attended(self) -> bool:
-        """Whether a person is present, or has answered."""
         return self._said is not None or self._other.attended
 
     @contextmanager
-    def saying(self, place: Place, answer: Answer | None) -> Generator[None]:
+    def answer_with(self, place: Place, answer: Answer | None) -> Generator[None]:
         """Within the block, `answer` is the person's answer for the call at `place`."""
         self._said = None if answer is None else (place, answer)
         try:
@@ -74,13 +77,15 @@ class Settled:
 
 
 async def settle(
-    command: str, place: Place, gate: Gate, asking: AskingCommands | None, waiting: AskingHow
+    command: str, place: Place, gate: Gate, asking: CommandAsking | None, waiting: AskingHow
 ) -> Settled:
     """Ask about a proposal if the rules require it; an edited command is decided again.
 
     Somebody else may answer before the person does. `place` is where it would be run.
     """
-    while asking is not None and _is_asked(gate.policy, command):
+    while asking is not None and (
+        decide(gate.policy, PROPOSED, command_arguments(command)).verdict == "ask"
+    ):
         reactions: list[Reaction] = []
         end = await gate.ask_ahead(
             Proposal(PROPOSED, command_arguments(command), place),
@@ -97,30 +102,9 @@ async def settle(
 
 
 async def _react(
-    asking: AskingCommands, command: str, reactions: list[Reaction], question: Question
+    asking: CommandAsking, command: str, reactions: list[Reaction], question: Question
 ) -> Answer | None:
     """The answer to a question; `None` if the command is to be changed, and so another one."""
     reaction = await asking.ask(command, question.answered)
     reactions.append(reaction)
     return None if reaction == "edit" else reaction
-
-
-def _is_asked(policy: Policy, command: str) -> bool:
-    return decide(policy, PROPOSED, command_arguments(command)).verdict == "ask"
-
-
-class CommandAsking:
-    """`AskingCommands`: `run '<command>'? [y/N/e]`, and the editor for `e`."""
-
-    def __init__(self, lines: Lines, turns: Turns, secrets: Secrets) -> None:
-        self._lines = lines
-        self._turns = turns
-        self._secrets = secrets
-
-    async def ask(self, command: str, answered: Callable[[], str | None]) -> Reaction:
-        """The answer; anything except `y` and `e` means no."""
-        return await ask_command(command, self._turns, secrets=self._secrets, answered=answered)
-
-    async def edit(self, command: str) -> str | None:
-        """The command as edited by the person."""
-        return await self._lines.edit(command, "run: ")

@@ -1,4 +1,4 @@
-"""`CMD: ` lines of an answer, which propose local commands (S2). Pure.
+"""`CMD: ` lines of an answer, which propose local commands. Pure.
 
 Lines in a code fence are examples and not proposals. Fences are recognised as in CommonMark, as far
 as it concerns whole lines at the margin.
@@ -25,7 +25,7 @@ _LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 def proposals(text: str) -> tuple[str, ...]:
     """The commands of all `CMD: ` lines outside code fences, in order, without empty ones."""
-    found: list[str] = []
+    commands: list[str] = []
     fence = ""
     for whole in text.split("\n"):
         line = whole.removesuffix("\r")
@@ -34,8 +34,8 @@ def proposals(text: str) -> tuple[str, ...]:
         elif opened := _FENCE.match(line):
             fence = opened[1] or opened[2]
         elif line.startswith(MARK) and (command := line.removeprefix(MARK).strip(" \t")):
-            found.append(command)
-    return tuple(found)
+            commands.append(command)
+    return tuple(commands)
 
 
 def refusal(command: str) -> str | None:
@@ -50,15 +50,13 @@ def refusal(command: str) -> str | None:
 
 
 def too_many(count: int) -> str | None:
-    """The message about proposals beyond the limit, if there are any."""
     if count <= MOST:
         return None
     lines = counted(count - MOST, "more `CMD:` line")
     return f"{lines} not run: at most {MOST} of an answer are offered"
 
 
-def skipped(commands: Sequence[str]) -> str:
-    """The message about proposals that were not answered because of a Ctrl-C."""
+def skipped_text(commands: Sequence[str]) -> str:
     first, *more = commands
     others = f" and {counted(len(more), 'more `CMD:` line')}" if more else ""
     verb = "are" if more else "is"
@@ -66,12 +64,11 @@ def skipped(commands: Sequence[str]) -> str:
 
 
 def brief(command: str) -> str:
-    """A proposal shortened for one of our lines."""
     return for_line(shorten(command, _SHOWN))
 
 
 def _closes(line: str, fence: str) -> bool:
-    """Whether a line closes the fence: the same mark, at least as often, and nothing else."""
+    """Return true for the same mark as the fence, at least as often, and nothing else."""
     bare = line.rstrip(" \t")
     mark = bare.lstrip(" ")
     return len(bare) - len(mark) <= _INDENT and len(mark) >= len(fence) and set(mark) == {fence[0]}

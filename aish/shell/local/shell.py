@@ -1,4 +1,4 @@
-"""Local commands of a session, one at a time, each a step of its own (S1, S2, P10, L14)."""
+"""Local commands of a session, one at a time, each a step of its own."""
 
 import codecs
 import json
@@ -30,7 +30,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Answer, Asking, Clock, Emit
 from aish.core.text import safe_utf8
 from aish.core.tools import ResultKind, Tool
-from aish.engine.execution.graph import finished
+from aish.engine.execution.graph import end_event
 from aish.engine.execution.step import CUT_OFF
 from aish.engine.final import failure_of
 from aish.engine.records import StepRecord
@@ -43,8 +43,8 @@ from aish.engine.resources.toolbox import (
 )
 from aish.engine.steps.tool_call import tool_record
 from aish.policy.questions import QuestionEnd
-from aish.shell.local.approval import PROPOSED, AskingCommands, Said, settle
-from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many
+from aish.shell.local.approval import PROPOSED, CommandAsking, Said, settle
+from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped_text, too_many
 from aish.system.process.child import CommandResult, Stream
 from aish.system.secrets.secrets import Secrets
 from aish.templates.values import is_template
@@ -61,24 +61,23 @@ _OUTPUT_TEMPLATE = (
 )
 
 
-def handed_over(command: str, exit_code: int, stdout: str, stderr: str) -> str:
-    """The command, its whole output, and its result."""
-    return f"{_head(command)}\n{_printed(stdout, stderr)}[exit code {exit_code}]"
+def run_report(command: str, exit_code: int, stdout: str, stderr: str) -> str:
+    return f"{_head(command)}\n{_format_output(stdout, stderr)}[exit code {exit_code}]"
 
 
-def handed_over_template(step: str, command: str) -> str:
-    """The template that produces the text of `handed_over` from the output of `step`."""
+def run_report_template(step: str, command: str) -> str:
+    """The template that produces the text of `run_report` from the output of `step`."""
     output = f"{{% set ran = steps['{step}'].output %}}"
     return f"{output}{literal(_head(command))}\n{_OUTPUT_TEMPLATE}"
 
 
 def cut_short(command: str, stdout: str, stderr: str) -> str:
-    """The same for a command that was interrupted."""
-    return f"{_head(command)}\n{_printed(stdout, stderr)}{INTERRUPTED}"
+    """The result of a command that was interrupted."""
+    return f"{_head(command)}\n{_format_output(stdout, stderr)}{INTERRUPTED}"
 
 
 def not_run(command: str, why: str) -> str:
-    """The same for a command that was not run."""
+    """The result of a command that was not run."""
     return f"{_head(command)}\n{safe_utf8(why)}"
 
 
@@ -94,7 +93,7 @@ def _head(command: str) -> str:
     return f"[local command: {safe_utf8(command)}]"
 
 
-def _printed(stdout: str, stderr: str) -> str:
+def _format_output(stdout: str, stderr: str) -> str:
     lines = ""
     if stdout:
         lines = stdout.rstrip("\n") + "\n"
@@ -136,20 +135,16 @@ class Output:
 
     @property
     def stdout(self) -> str:
-        """Standard output so far."""
         return "".join(self._texts["stdout"])
 
     @property
     def stderr(self) -> str:
-        """Standard error so far."""
         return "".join(self._texts["stderr"])
 
     def printed(self, stream: Stream, data: bytes) -> None:
-        """Handle some bytes of it."""
         self._tell(stream, self._decoders[stream].decode(data))
 
     def ended(self, result: CommandResult) -> None:
-        """The command has ended by itself."""
         self.close()
         if result.truncated:
             total = max(result.stdout_bytes, result.stderr_bytes)
@@ -177,8 +172,6 @@ class Ran:
 
 
 class DeniedCommandError(AishError):
-    """A rule has denied a command that a person typed."""
-
     code = "denied"
     exit_code = ExitCode.DENIED
 
@@ -198,7 +191,6 @@ class _TimedEmit:
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
         return 0.0 if self.begun is None else self.clock.monotonic() - self.begun
 
 
@@ -217,7 +209,7 @@ class LocalShell:
         buffer: Buffer,
         *,
         environment: Callable[[], Mapping[str, str]],
-        asking: AskingCommands | None = None,
+        asking: CommandAsking | None = None,
         cmd_lines: bool = True,
         ran: int = 0,
     ) -> None:
@@ -232,11 +224,6 @@ class LocalShell:
         self._started = 0
 
     async def run_typed(self, command: str, *, hand_over: bool) -> Ran:
-        """Run a typed command, unless a rule denies it.
-
-        Raises:
-            UsageError: the command is empty.
-        """
         command = command.strip()
         if not command:
             raise UsageError("there is no command", hint="`!ls` runs `ls`")
@@ -256,14 +243,14 @@ class LocalShell:
         place = Place(call=f"connect-{self._started}")
         runtime = replace(self._runtime, asking=_ANSWERED)
 
-        def asked() -> None:
+        def resolve_all() -> None:
             questions = runtime.gate.questions
-            for one in questions.still_open() if by is not None else ():
-                if one.question.place == place:
-                    questions.settle(one.id, QuestionEnd("approve", str(by), "api"))
+            for question in questions.still_open() if by is not None else ():
+                if question.question.place == place:
+                    questions.settle(question.id, QuestionEnd("approve", str(by), "api"))
 
-        with self._said.saying(place, "yes"):
-            found = await propose(SHELL_RUN, command_arguments(argv), runtime, place, asked)
+        with self._said.answer_with(place, "yes"):
+            found = await propose(SHELL_RUN, command_arguments(argv), runtime, place, resolve_all)
         if isinstance(found, UsedCall):
             raise DeniedCommandError(found.content.removeprefix("[aish] "))
         runtime.gate.redeem(found.decision, found.proposal)
@@ -283,7 +270,7 @@ class LocalShell:
             ran = await self._each(left)
         except anyio.get_cancelled_exc_class():
             if left:
-                self._tell(skipped([self._runtime.mask(command) for command in left]))
+                self._tell(skipped_text([self._runtime.mask(command) for command in left]))
             raise
         if more:
             self._tell(more)
@@ -296,7 +283,9 @@ class LocalShell:
         for command in list(left)[:MOST]:
             if why := refusal(command):
                 left.popleft()
-                self._refuse(command, why)
+                line = brief(self._runtime.mask(command))
+                self._tell(f"`{line}` is not run: {why}")
+                self._buffer.add(not_run(line, f"[aish] not run: {why}"))
                 continue
             place = Place(_step(self.ran + 1), call=_call(self.ran + 1))
             runtime = self._runtime
@@ -306,11 +295,6 @@ class LocalShell:
             left.popleft()
             ran.append(await self._run(settled.command, PROPOSED, settled.answer, hand_over=True))
         return ran
-
-    def _refuse(self, command: str, why: str) -> None:
-        shown = brief(self._runtime.mask(command))
-        self._tell(f"`{shown}` is not run: {why}")
-        self._buffer.add(not_run(shown, f"[aish] not run: {why}"))
 
     def _tell(self, text: str) -> None:
         self._runtime.emit(Notice(Place(), "warning", "command_refused", text))
@@ -325,7 +309,7 @@ class LocalShell:
         began = self._runtime.clock.monotonic()
         record, handed = await self._outcome(command, tool, answer, step, hand_over=hand_over)
         record = replace(record, seconds=self._runtime.clock.monotonic() - began)
-        self._runtime.emit(finished(record, step))
+        self._runtime.emit(end_event(record, step))
         if hand_over and handed is not None:
             self._buffer.add(handed)
         return Ran(command, record, handed if hand_over else None)
@@ -337,14 +321,17 @@ class LocalShell:
         timed = _TimedEmit(self._runtime.emit, self._runtime.clock)
         output = Output(place, timed)
         arguments = command_arguments(command)
-        runtime = self._lent(id, timed, output)
+        commands = replace(
+            self._commands, step=id, environment=self._environment(), listener=output
+        )
+        runtime = replace(self._runtime, tools=AllTools(None, commands), emit=timed)
         if answer is not None:
             runtime = replace(runtime, asking=_ANSWERED)
         try:
-            with self._said.saying(place, answer):
+            with self._said.answer_with(place, answer):
                 used = await call_tool(tool, arguments, runtime, place)
         except AishError as error:
-            return _failed(id, failure_of(error), error.exit_code), None
+            return _failure_record(id, failure_of(error), error.exit_code), None
         except BaseException:
             # Ended from outside: the stream and the next question report its output so far.
             output.close()
@@ -357,16 +344,10 @@ class LocalShell:
                         self._cut(cut_short(command, output.stdout, output.stderr), None)
                     )
             why = Failure(CUT_OFF, "the command was interrupted")
-            timed(finished(replace(_failed(id, why, ExitCode.OK), seconds=seconds), step))
+            timed(end_event(replace(_failure_record(id, why, ExitCode.OK), seconds=seconds), step))
             raise
         record = tool_record(id, "run", used, on_denied="continue", output=used.structured)
         return record, self._cut(_text(command, used), used.full)
-
-    def _lent(self, step: str, emit: Emit, output: Output) -> AgentRuntime:
-        commands = replace(
-            self._commands, step=step, environment=self._environment(), listener=output
-        )
-        return replace(self._runtime, tools=AllTools(None, commands), emit=emit)
 
     def _cut(self, text: str, full: str | None) -> str:
         given = self._runtime
@@ -382,15 +363,14 @@ def _call(number: int) -> str:
 
 
 def _text(command: str, used: UsedCall) -> str:
-    """The text for the model."""
-    found = used.structured
-    if not isinstance(found, dict):
+    result = used.structured
+    if not isinstance(result, dict):
         return not_run(command, used.content)
-    code, stdout, stderr = found["exit_code"], found["stdout"], found["stderr"]
+    code, stdout, stderr = result["exit_code"], result["stdout"], result["stderr"]
     assert isinstance(code, int)
-    return handed_over(command, code, str(stdout), str(stderr))
+    return run_report(command, code, str(stdout), str(stderr))
 
 
-def _failed(id: str, failure: Failure, code: ExitCode) -> StepRecord:
+def _failure_record(id: str, failure: Failure, code: ExitCode) -> StepRecord:
     status: StepStatus = "budget" if code is ExitCode.BUDGET else "failed"
     return StepRecord(id=id, kind="run", status=status, failure=failure, exit_code=code)

@@ -1,4 +1,4 @@
-"""Whether a process was started by another one, directly or not."""
+"""Tells whether a process was started by another one, directly or not."""
 
 import contextlib
 import os
@@ -26,17 +26,17 @@ def adopt_orphans() -> None:
 
 
 def is_own_process(pid: int) -> bool:
-    """Whether a process is this one, or was started by it, directly or not."""
+    """Return true if a process is this one, or was started by it, directly or not."""
     return descends_from(pid, os.getpid())
 
 
 def descends_from(pid: int, ancestor: int, marks: Collection[str] = ()) -> bool:
-    """Whether `pid` is `ancestor` or below it, or was started with one of the marks.
+    """Return true if `pid` is `ancestor` or below it, or was started with one of the marks.
 
     A process that left its parents behind (`setsid`, a double fork) is found by the mark in the
     environment that it was started with. What cannot be examined counts as a descendant.
     """
-    wanted = [f"{MARK}={mark}".encode() for mark in marks]
+    prefixes = [f"{MARK}={mark}".encode() for mark in marks]
     current = pid
     for _ in range(_MOST_ANCESTORS):
         if current == ancestor:
@@ -44,17 +44,19 @@ def descends_from(pid: int, ancestor: int, marks: Collection[str] = ()) -> bool:
         if current <= 1:
             return pid <= 0  # a process that this one cannot see, as of another namespace
         try:
-            if _is_marked(current, wanted, readable=current == pid):
+            if _is_marked(current, prefixes, readable=current == pid):
                 return True
-            current = _parent_of(current)
+            text = Path(f"/proc/{current}/stat").read_text(encoding="utf-8", errors="replace")
+            # The name of the program, in parentheses, may contain any character.
+            current = int(text.rpartition(")")[2].split()[_PARENT])
         except (OSError, ValueError, IndexError):  # it has ended, or is closed to us
             return True
     return True
 
 
-def _is_marked(pid: int, wanted: Collection[bytes], *, readable: bool) -> bool:
-    """Whether its environment has a mark; above the process itself may be those of other users."""
-    if not wanted:
+def _is_marked(pid: int, prefixes: Collection[bytes], *, readable: bool) -> bool:
+    """Search its environment for a mark; processes above may belong to other users."""
+    if not prefixes:
         return False
     try:
         block = Path(f"/proc/{pid}/environ").read_bytes()
@@ -62,10 +64,4 @@ def _is_marked(pid: int, wanted: Collection[bytes], *, readable: bool) -> bool:
         if readable:
             raise
         return False
-    return any(line.startswith(mark) for line in block.split(b"\0") for mark in wanted)
-
-
-def _parent_of(pid: int) -> int:
-    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    # The name of the program, in parentheses, may contain any character.
-    return int(text.rpartition(")")[2].split()[_PARENT])
+    return any(line.startswith(mark) for line in block.split(b"\0") for mark in prefixes)

@@ -1,4 +1,4 @@
-"""Child processes (X8, M10): argv lists, a small environment, a process group of their own.
+"""Child processes: argv lists, a small environment, a process group of their own.
 
 The leader is reaped only after its group was told to end, so that the group's number is not reused
 and no signal reaches an unrelated process.
@@ -24,10 +24,11 @@ import anyio.lowlevel
 from aish.core.frozen import frozen
 from aish.system.files import open_append
 from aish.system.process.reaper import Reaper
-from aish.system.process.reaper_process import holders_of
+from aish.system.process.reaper_process import MARK, holders_of, processes_with_mark
 from aish.system.secrets.secrets import Secrets, StreamMask
 
 _KILLED_WITHIN = 5.0
+_PASSES = 5
 
 
 _SET_DUMPABLE = 4
@@ -35,7 +36,7 @@ _SET_DUMPABLE = 4
 
 @cache
 def hide_process() -> None:
-    """Close this process's environment and memory to other processes of its user (X8).
+    """Close this process's environment and memory to other processes of its user.
 
     A child could otherwise read keys in `/proc`. The kernel refuses it to all but root; in
     bubblewrap there is no such process to be seen.
@@ -51,9 +52,10 @@ class Process:
     """A started child; `stop` has to be called in the end."""
 
     def __init__(
-        self, popen: "subprocess.Popen[bytes]", pipes: set[int], reaper: Reaper | None
+        self, popen: "subprocess.Popen[bytes]", pipes: set[int], reaper: Reaper | None, mark: str
     ) -> None:
         self._popen = popen
+        self._mark = mark
         self._pipes = pipes
         self._reaper = reaper
         self._ended = anyio.Event()
@@ -65,7 +67,6 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the leader, `None` while it runs; a signal is negative."""
         if self._popen.returncode is not None:
             return self._popen.returncode
         try:
@@ -77,7 +78,6 @@ class Process:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     async def wait(self) -> int:
-        """Wait for the leader's end."""
         while (code := self.exit_code) is None:
             if self._watched is not None:
                 await self._ended.wait()
@@ -86,7 +86,6 @@ class Process:
         return code
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group, if there is one left."""
         if self._popen.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -105,16 +104,22 @@ class Process:
         return self._reap()
 
     def _kill_strays(self) -> None:
-        """Kill processes that left the group (`setsid`) and still hold a pipe of the child."""
-        for pid in holders_of(self._pipes, {os.getpid()}):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        """Kill processes that left the group (`setsid`): by a pipe of the child, or by its mark."""
+        own, marks = {os.getpid()}, {self._mark.encode()} if self._mark else set()
+        for _ in range(_PASSES):  # again, for what was forked while the others were killed
+            strays = holders_of(self._pipes, own) | processes_with_mark(marks, own)
+            for pid in strays:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not strays:
+                break
 
     def _reap(self) -> int:
         self._unwatch()
         if self._reaper is not None:
             self._reaper.forget(self.pid)
             self._reaper.unexpect(self._pipes)
+            self._reaper.unmark(self._mark)
         try:
             return self._popen.wait(0)
         except subprocess.TimeoutExpired:  # stuck in the kernel; nothing can be done about it
@@ -143,7 +148,8 @@ def start_process(
 ) -> Process:
     """Start a child with the given standard streams, in a session and a group of its own.
 
-    It cannot read what this process has in its environment and memory, unless it is root.
+    It cannot read what this process has in its environment and memory, unless it is root. With a
+    `MARK` in `env`, which no other process may have, what it starts ends with it in any session.
 
     Pipes among the streams must be created for this child: they identify its processes to the
     reaper before the number of the group is known, also when the child replaces some of them.
@@ -154,20 +160,24 @@ def start_process(
     hide_process()
     if reaper is not None and not is_own:
         reaper.require_room()
-    pipes = {found.st_ino for found in map(os.fstat, streams) if stat.S_ISFIFO(found.st_mode)}
+    pipes = {status.st_ino for status in map(os.fstat, streams) if stat.S_ISFIFO(status.st_mode)}
+    mark = env.get(MARK, "")
     if reaper is not None:
         reaper.expect(pipes)
+        if mark:
+            reaper.mark(mark)
     try:
         popen = _popen(argv, cwd, env, streams)
     except BaseException:
         if reaper is not None:
             reaper.unexpect(pipes)
+            reaper.unmark(mark)
         raise
     if reaper is not None:
         reaper.register(popen.pid)
         if not is_own:
             reaper.count(popen.pid)
-    return Process(popen, pipes, reaper)
+    return Process(popen, pipes, reaper, mark)
 
 
 def _popen(
@@ -204,7 +214,6 @@ class PipeReader:
         self.at_end = False
 
     async def read(self, most: int = CHUNK) -> bytes:
-        """Some bytes; empty at the end, or after `close`."""
         self._ready += 1
         if self._ready % 16 == 0:  # a continuous writer must not block the loop
             await anyio.lowlevel.checkpoint()
@@ -220,7 +229,6 @@ class PipeReader:
         return b""
 
     def close(self) -> None:
-        """Close the pipe; a waiting reader sees its end."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             anyio.notify_closing(descriptor)
@@ -228,8 +236,6 @@ class PipeReader:
 
 
 class PipeWriter:
-    """The writing end of a pipe."""
-
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
@@ -251,7 +257,6 @@ class PipeWriter:
                     await anyio.wait_writable(self._descriptor)
 
     def close(self) -> None:
-        """Close the pipe; the reader sees its end."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             anyio.notify_closing(descriptor)
@@ -259,6 +264,7 @@ class PipeWriter:
 
 
 STDERR_LIMIT = 1 << 20
+_HEAD = 2048
 _TAIL = 4096
 _CUT = b"\n[aish] the log ends here: the limit is reached\n"
 
@@ -276,22 +282,28 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process and of its group."""
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, `None` while it runs; a signal is negative."""
         return self._process.exit_code
 
     @property
-    def stderr_tail(self) -> str:
-        """The end of what it wrote to standard error, masked."""
-        return self._stderr.tail
+    def stderr_excerpt(self) -> str:
+        """The start of its standard error and its end."""
+        return self._stderr.excerpt
 
     async def read(self, most: int = CHUNK) -> bytes:
-        """Some bytes of its output; empty at the end."""
         return await self._stdout.read(most)
+
+    async def read_line(self, most: int) -> bytes:
+        """The only line that is on its way; empty if the child ends first, or writes too much."""
+        line = bytearray()
+        while len(line) <= most and (piece := await self.read(1 << 20)):
+            line += piece
+            if piece.endswith(b"\n"):
+                return bytes(line)
+        return b""
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`; one writer at a time.
@@ -303,12 +315,7 @@ class Child:
         """
         await self._stdin.write(data)
 
-    def close_stdin(self) -> None:
-        """Close its standard input."""
-        self._stdin.close()
-
     async def wait(self) -> int:
-        """Wait for its end."""
         return await self._process.wait()
 
     async def stop(self, grace: float) -> int:
@@ -325,7 +332,10 @@ class Child:
 
 
 class StderrLog:
-    """Copies standard error to a file as it arrives, masked, up to a limit; keeps the tail."""
+    """Copies standard error to a file as it arrives, masked, up to a limit; keeps both ends.
+
+    Some programs print the reason first, and a long trace after it; others print it last.
+    """
 
     def __init__(self, descriptor: int, path: Path | None, secrets: Secrets) -> None:
         self._descriptor: int | None = descriptor
@@ -333,23 +343,26 @@ class StderrLog:
         self._left = STDERR_LIMIT
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._mask = StreamMask(secrets)
-        self._tail = ""
+        self._head = self._tail = ""
+        self._is_cut = False
         os.set_blocking(descriptor, False)
         asyncio.get_running_loop().add_reader(descriptor, self._drain)
 
     @property
-    def tail(self) -> str:
-        """The end of the output so far."""
+    def excerpt(self) -> str:
+        """All of it, or its first and last lines with a line `…` between them."""
         self._drain_all()
-        return self._tail
+        if not self._is_cut:
+            return self._head + self._tail
+        first, last = self._head.rpartition("\n")[0], self._tail.partition("\n")[2]
+        return f"{first or self._head}\n…\n{last or self._tail}"
 
     def close(self) -> None:
-        """Read what is available and close the log."""
         self._drain_all()
         self._end()
 
     def _drain_all(self) -> None:
-        """Read what is available, of a child that goes on writing at most its limit."""
+        """Read available output; of a child that keeps writing, at most the limit."""
         for _ in range(STDERR_LIMIT // CHUNK):
             if not self._drain():
                 return
@@ -379,14 +392,18 @@ class StderrLog:
             self._log = None
 
     def _keep(self, text: str) -> None:
-        self._tail = (self._tail + text)[-_TAIL:]
+        room = _HEAD - len(self._head)
+        self._head += text[:room]
+        rest = self._tail + text[room:]
+        self._is_cut = self._is_cut or len(rest) > _TAIL
+        self._tail = rest[-_TAIL:]
         if self._log is None or self._left <= 0 or not text:
             return
         data = text.encode("utf-8", "replace")
-        kept = data[: self._left] + (_CUT if len(data) >= self._left else b"")
+        head = data[: self._left] + (_CUT if len(data) >= self._left else b"")
         self._left -= len(data)
         with contextlib.suppress(OSError):  # a full disk is no reason to stop the child
-            os.write(self._log, kept)
+            os.write(self._log, head)
 
 
 async def start_child(
@@ -428,7 +445,6 @@ async def start_child(
 def _pipe(
     ours: contextlib.ExitStack, theirs: contextlib.ExitStack, *, reverse: bool
 ) -> tuple[int, int]:
-    """The parent's end and the child's end of a pipe; `reverse` if the parent writes."""
     reading, writing = os.pipe()
     mine, other = (writing, reading) if reverse else (reading, writing)
     ours.callback(os.close, mine)
@@ -454,8 +470,8 @@ def child_environment(
 
     A value of `None` in `extra` passes that name on as it is, if it is there.
     """
-    wanted: dict[str, str | None] = {**dict.fromkeys(CHILD_ENV_NAMES), **extra}
-    values = {name: environ.get(name) if v is None else v for name, v in wanted.items()}
+    variables: dict[str, str | None] = {**dict.fromkeys(CHILD_ENV_NAMES), **extra}
+    values = {name: environ.get(name) if v is None else v for name, v in variables.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -508,17 +524,12 @@ async def run_command(
 class Running(Protocol):
     """A started command: a `Process`, or one of a supervisor."""
 
-    async def wait(self) -> int:
-        """Wait for its end."""
-        ...
+    async def wait(self) -> int: ...
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to it and what it started."""
-        ...
+    def signal(self, number: signal.Signals) -> None: ...
 
     async def stop(self, grace: float) -> int:
         """End it and what it started, by force after `grace` seconds."""
-        ...
 
 
 async def follow(
@@ -538,8 +549,8 @@ async def follow(
     with contextlib.ExitStack() as theirs:
         stdin, feeding = _input(theirs, input)
         (out, stdout), (err, stderr) = (
-            _captured(theirs, limit_bytes, hear and partial(hear, "stdout")),
-            _captured(theirs, limit_bytes, hear and partial(hear, "stderr")),
+            _open_capture(theirs, limit_bytes, hear and partial(hear, "stdout")),
+            _open_capture(theirs, limit_bytes, hear and partial(hear, "stderr")),
         )
         try:
             process = await start((stdin, stdout, stderr))
@@ -556,9 +567,9 @@ async def follow(
                 tasks.start_soon(out.gather)
                 tasks.start_soon(err.gather)
                 code = await process.wait()
-                await _ended(out, err, _LINGER)
+                await _wait_for_end(out, err, _LINGER)
                 process.signal(signal.SIGKILL)
-                await _ended(out, err, _GRACE)
+                await _wait_for_end(out, err, _GRACE)
                 tasks.cancel_scope.cancel()
         cancelled = False
     finally:
@@ -581,17 +592,6 @@ async def follow(
         if cancelled and left is not None:
             left.append(result)
     return result
-
-
-async def kill_group(pgid: int, grace: float = _GRACE) -> None:
-    """End a process group that was not started as a `Child`: SIGTERM, `grace`, SIGKILL."""
-    with anyio.CancelScope(shield=True), contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pgid, signal.SIGTERM)
-        with anyio.move_on_after(grace):
-            while True:
-                await anyio.sleep(_POLL)
-                os.killpg(pgid, 0)
-        os.killpg(pgid, signal.SIGKILL)
 
 
 class _Capture:
@@ -620,7 +620,7 @@ class _Capture:
         self._reader.close()
 
 
-async def _ended(out: _Capture, err: _Capture, patience: float) -> None:
+async def _wait_for_end(out: _Capture, err: _Capture, patience: float) -> None:
     """Wait for the end of both streams, which a background process may keep open."""
     with anyio.move_on_after(patience):
         await out.ended.wait()
@@ -637,7 +637,7 @@ def _input(theirs: contextlib.ExitStack, data: bytes | None) -> tuple[int, PipeW
     return reading, PipeWriter(writing)
 
 
-def _captured(
+def _open_capture(
     theirs: contextlib.ExitStack, limit: int, hear: Callable[[bytes], None] | None
 ) -> tuple[_Capture, int]:
     reading, writing = os.pipe()

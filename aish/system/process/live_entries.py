@@ -1,4 +1,4 @@
-"""Files in which processes say what they offer: an entry for each that lives (A1, H14).
+"""Files in which processes say what they offer: an entry for each that lives.
 
 A process that was killed leaves its entry behind, and what the entry names. Whoever reads or writes
 the file next passes over the entry, takes it out, and has the rest removed by its `forget`.
@@ -31,13 +31,12 @@ def own_entry(path: Path, entry: JsonObject, forget: Forget) -> Generator[None]:
 
     Raises:
         OSError: it cannot be written.
-        UsageError: it cannot be locked.
     """
     pid = os.getpid()
     own: JsonObject = {**entry, "pid": pid, "started": _start_time(pid)}
 
     def others(live: Sequence[JsonObject]) -> Sequence[JsonObject]:
-        return [one for one in live if one.get("pid") != pid]
+        return [entry for entry in live if entry.get("pid") != pid]
 
     _replace(path, lambda live: [*others(live), own], forget, _PATIENCE)
     try:
@@ -101,8 +100,8 @@ def _replace(
     finally:
         os.close(folder)
     # Sockets are in folders that are locked too, and this may be one of them.
-    for one in dead:
-        forget(one)
+    for entry in dead:
+        forget(entry)
 
 
 def _lives(entry: JsonObject) -> bool:
@@ -119,7 +118,7 @@ def _lives(entry: JsonObject) -> bool:
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process began, in ticks since the start of the machine: numbers are used again.
+    """Return the start of a process in ticks since boot, as process ids are used again.
 
     `None` for one that has ended, or that cannot be looked at.
     """

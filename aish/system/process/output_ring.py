@@ -1,8 +1,8 @@
 """The last output of a process: two streams in one ring, counted in bytes, cut between characters.
 
 A stream's bytes count once they are whole characters, so that none is ever cut by the other stream
-or by the ring's own limit (K55). Bytes that are no UTF-8 count as they come. Secrets are masked
-before: an offset may lie within one, and the two streams may be mixed (X4).
+or by the ring's own limit. Bytes that are no UTF-8 count as they come. Secrets are masked
+before: an offset may lie within one, and the two streams may be mixed.
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ class _Piece:
 
 @frozen
 class RingText:
-    """Output as text: where it goes on, how many bytes before it are gone."""
+    """Output as text, with the offset to continue from and the number of lost bytes."""
 
     text: str
     next: int
@@ -65,16 +65,16 @@ class OutputRing:
         """Keep some output; the beginning of a character waits for its rest."""
         rest = self._rest[stream]
         whole = rest + data if rest else data
-        missing = _unfinished(whole)
+        missing = _count_partial_bytes(whole)
         self._rest[stream] = whole[len(whole) - missing :] if missing else b""
         self._keep(
-            stream, self._masked(stream, whole[: len(whole) - missing] if missing else whole)
+            stream, self._mask_data(stream, whole[: len(whole) - missing] if missing else whole)
         )
 
     def end(self, stream: Stream) -> None:
         """A stream has ended: what waited for its rest is kept as it is."""
         rest, self._rest[stream] = self._rest[stream], b""
-        self._keep(stream, self._masked(stream, rest))
+        self._keep(stream, self._mask_data(stream, rest))
         self._keep(stream, self._masks[stream].flush().encode("utf-8", "surrogateescape"))
 
     def text(self, since: int, most: int) -> RingText:
@@ -91,16 +91,17 @@ class OutputRing:
                 self._line_end(start + most // 2, start + most, last=True) or start + most
             ) - start
         parts: list[str] = []
-        place, left, shown = start, most, "stdout"
+        place, left, stream = start, most, "stdout"
         for piece in self._from(start):
             if left <= 0:
                 break
             data = _from_character(bytes(piece.data[max(start - piece.start, 0) :]))
             first, available = piece.end - len(data), len(data)
             data = _to_character(data, left)
-            if piece.stream != shown:
-                parts.append(_mark(piece.stream, parts))
-                shown = piece.stream
+            if piece.stream != stream:
+                new_line = "" if not parts or parts[-1].endswith("\n") else "\n"
+                parts.append(f"{new_line}[{piece.stream}]\n")
+                stream = piece.stream
             parts.append(data.decode("utf-8", "replace"))
             place = first + len(data)
             left = left - len(data) if len(data) == available else 0
@@ -108,39 +109,39 @@ class OutputRing:
 
     def _line_end(self, start: int, stop: int, *, last: bool) -> int | None:
         """The offset behind the first or the last end of a line between two offsets."""
-        found = None
+        end = None
         for piece in self._from(start):
             if piece.start >= stop:
                 break
             find = piece.data.rfind if last else piece.data.find
             place = find(b"\n", max(start - piece.start, 0), stop - piece.start)
             if place >= 0:
-                found = piece.start + place + 1
+                end = piece.start + place + 1
                 if not last:
                     break
-        return found
+        return end
 
     def line_start(self, lines: int, since: int) -> int:
         """The offset from `since` on at which the last `lines` lines begin."""
         start = self._within(since)
         if lines <= 0:
             return self.total
-        wanted = lines
+        left = lines
         for piece in reversed(self._pieces):
             if piece.end <= start:
                 break
             end = len(piece.data)
             if piece.end == self.total and piece.data.endswith(b"\n"):
                 end -= 1  # the end of the last line begins no other
-            while (found := piece.data.rfind(b"\n", max(start - piece.start, 0), end)) >= 0:
-                wanted -= 1
-                if wanted == 0:
-                    return piece.start + found + 1
-                end = found
+            while (offset := piece.data.rfind(b"\n", max(start - piece.start, 0), end)) >= 0:
+                left -= 1
+                if left == 0:
+                    return piece.start + offset + 1
+                end = offset
         return start
 
     def has(self, text: bytes, since: int) -> bool:
-        """Whether a stream has this exact text from an offset on."""
+        """Return true if a stream has this exact text at an offset."""
         start = self._within(since)
         streams: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         for piece in self._from(start):
@@ -157,13 +158,13 @@ class OutputRing:
     def _from(self, start: int) -> Iterator[_Piece]:
         return (piece for piece in self._pieces if piece.end > start)
 
-    def _masked(self, stream: Stream, data: bytes) -> bytes:
-        """What can be kept by now: the beginning of a secret waits for its rest."""
+    def _mask_data(self, stream: Stream, data: bytes) -> bytes:
+        """Return what can be kept by now: the beginning of a secret waits for its rest."""
         if not self._secrets:
             return data
         mask = self._masks[stream]
-        shown = mask.feed(data.decode("utf-8", "surrogateescape"))
-        return (shown + mask.release(_TOO_SHORT_TO_HOLD)).encode("utf-8", "surrogateescape")
+        output = mask.feed(data.decode("utf-8", "surrogateescape"))
+        return (output + mask.release(_TOO_SHORT_TO_HOLD)).encode("utf-8", "surrogateescape")
 
     def _keep(self, stream: Stream, data: bytes) -> None:
         if not data:
@@ -192,13 +193,8 @@ class OutputRing:
         self._size -= gone
 
 
-def _mark(stream: Stream, before: list[str]) -> str:
-    new_line = "" if not before or before[-1].endswith("\n") else "\n"
-    return f"{new_line}[{stream}]\n"
-
-
 def _is_inside(byte: int) -> bool:
-    """Whether a byte of UTF-8 continues a character."""
+    """Return true if a byte of UTF-8 continues a character."""
     return _INSIDE <= byte < _FIRST_OF_TWO
 
 
@@ -215,7 +211,7 @@ def _to_character(data: bytes, most: int) -> bytes:
     if len(data) <= most:
         return data
     cut = data[:most]
-    if whole := cut[: len(cut) - _unfinished(cut)]:
+    if whole := cut[: len(cut) - _count_partial_bytes(cut)]:
         return whole
     end = 1
     while end < min(_LONGEST_CHARACTER, len(data)) and _is_inside(data[end]):
@@ -223,8 +219,8 @@ def _to_character(data: bytes, most: int) -> bytes:
     return data[:end]
 
 
-def _unfinished(data: bytes) -> int:
-    """How many bytes at the end begin a character whose rest is missing."""
+def _count_partial_bytes(data: bytes) -> int:
+    """Count the bytes at the end that begin a character whose rest is missing."""
     for back in range(1, min(_LONGEST_CHARACTER, len(data) + 1)):
         byte = data[-back]
         if not _is_inside(byte):

@@ -1,4 +1,4 @@
-"""Ensures that no child process outlives this one, even after SIGKILL (M10, X8)."""
+"""Ensures that no child process outlives this one, even after SIGKILL."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from aish.system.offline import permitted
+from aish.system.offline import permit_own_processes
 
 _SCRIPT = Path(__file__).with_name("reaper_process.py")
 _PATIENCE_MS = 3000
@@ -17,7 +17,7 @@ _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal
 
 
 class Reaper:
-    """One small process per run, started by the first child.
+    """Small process, one per run, that the first child starts.
 
     It waits on a pipe that only this process holds, and kills the registered groups when the pipe
     closes.
@@ -32,10 +32,10 @@ class Reaper:
         self._counted: set[object] = set()
 
     def require_room(self) -> None:
-        """Refuse to start one more child of others than there may be.
+        """Refuse to start another child beyond the limit.
 
         Raises:
-            OSError: there are so many already.
+            OSError: the limit is reached.
         """
         if self.limit is not None and len(self._counted) >= self.limit:
             raise OSError(errno.EAGAIN, f"{self.limit} child processes run already")
@@ -80,7 +80,6 @@ class Reaper:
         self._say(b"f%s\n" % os.fsencode(folder))
 
     def disown_folder(self, folder: Path) -> None:
-        """It was removed."""
         self._unsay(b"f%s\n" % os.fsencode(folder), b"g%s\n" % os.fsencode(folder))
 
     def close(self) -> None:
@@ -141,7 +140,7 @@ def start_script(script: Path, stdin: int) -> int:
     if stdin == 0:  # not to be closed on exec, in case it is standard input already
         os.set_inheritable(stdin, True)
     loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
-    with permitted():
+    with permit_own_processes():
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", str(script)],

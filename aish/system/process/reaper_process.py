@@ -1,4 +1,4 @@
-"""The reaper's own process: kills what is registered when its pipe closes (M10, X8).
+"""The reaper's own process: kills what is registered when its pipe closes.
 
 Run as a script by `python -I -S`; it must stay small and import little. It reads lines: `+7` adds a
 group to kill, `-7` removes it; `?9` adds a pipe (by inode) whose holders are to be killed, `!9`
@@ -45,12 +45,11 @@ def main() -> None:
 
 
 def _kill(groups: set[int], pipes: set[int], marks: set[bytes], spared: set[int]) -> None:
-    """Send SIGTERM to everything, then SIGKILL."""
     asked: set[int] = set()
     grace = _GRACE_OF_MARKED if marks else _GRACE
     deadline = time.monotonic() + grace
     while groups or pipes or marks:
-        holders = holders_of(pipes, spared) | marked_with(marks, spared)
+        holders = holders_of(pipes, spared) | processes_with_mark(marks, spared)
         last = time.monotonic() > deadline
         targets = {-group for group in groups} | holders
         for target in targets if last else targets - asked:
@@ -63,7 +62,7 @@ def _kill(groups: set[int], pipes: set[int], marks: set[bytes], spared: set[int]
             break
         time.sleep(_STEP)
     for _ in range(_PASSES):  # what was forked while the others were killed
-        left = marked_with(marks, spared)
+        left = processes_with_mark(marks, spared)
         if not left:
             break
         for pid in left:
@@ -83,42 +82,35 @@ def _send(target: int, number: int) -> bool:
 
 def holders_of(pipes: set[int], spared: set[int]) -> set[int]:
     """Processes with one of the pipes as their standard input, output or error."""
-    if not pipes:
-        return set()
-    try:
-        entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
-    except OSError:
-        return set()
     names = {f"pipe:[{inode}]" for inode in pipes}
-    found: set[int] = set()
-    for entry in entries:
-        if entry.isdigit() and int(entry) not in spared:
-            for descriptor in "012":
-                with contextlib.suppress(OSError):
-                    link = f"/proc/{entry}/fd/{descriptor}"
-                    if os.readlink(link) in names:  # ruff: ignore[os-readlink] - the same
-                        found.add(int(entry))
-    return found
+    pids: set[int] = set()
+    for pid in _processes(spared) if pipes else ():
+        for descriptor in "012":
+            with contextlib.suppress(OSError):
+                link = os.readlink(f"/proc/{pid}/fd/{descriptor}")  # ruff: ignore[os-readlink] - pathlib is too much to import
+                if link in names:
+                    pids.add(pid)
+    return pids
 
 
-def marked_with(marks: set[bytes], spared: set[int]) -> set[int]:
+def processes_with_mark(marks: set[bytes], spared: set[int]) -> set[int]:
     """Processes with one of the marks in the environment that they were started with."""
-    if not marks:
-        return set()
+    prefixes = [f"{MARK}=".encode() + mark for mark in marks]
+    pids: set[int] = set()
+    for pid in _processes(spared) if marks else ():
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            block = _content(f"/proc/{pid}/environ")
+            if any(mark in block for mark in prefixes):
+                pids.add(pid)
+    return pids
+
+
+def _processes(spared: set[int]) -> list[int]:
     try:
         entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
     except OSError:
-        return set()
-    wanted = [f"{MARK}=".encode() + mark for mark in marks]
-    found: set[int] = set()
-    for entry in entries:
-        if entry.isdigit() and int(entry) not in spared:
-            block = b""
-            with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-                block = _content(f"/proc/{entry}/environ")
-            if any(mark in block for mark in wanted):
-                found.add(int(entry))
-    return found
+        return []
+    return [int(entry) for entry in entries if entry.isdigit() and int(entry) not in spared]
 
 
 def _content(path: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What confines a command: bubblewrap, Landlock, or nothing (K53).
+"""Confines commands by bubblewrap, by Landlock, or not at all.
 
 Both are tried before they are used: many machines have a program or a kernel that refuses. In
 bubblewrap a folder is writable, the rest read-only, `/tmp` and `/run` are private, and processes
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from aish.core.frozen import frozen
-from aish.system.offline import permitted
+from aish.system.offline import permit_own_processes
 from aish.system.process.supervisor import SCRIPT, Landlock
 
 SandboxKind = Literal["bubblewrap", "landlock", "none"]
@@ -49,7 +49,7 @@ class NoSandboxError(Exception):
 
 @frozen
 class SandboxReport:
-    """What works on this machine, each tried: empty, or why it does not work.
+    """Sandboxes of this machine, each tried: empty, or why it does not work.
 
     `chosen` is what `auto` takes, `program` where bubblewrap is, if it is installed.
     """
@@ -138,7 +138,7 @@ def bubblewrap_words(
 
 
 def landlock_rules(root: Path, temporary: Path, environ: Mapping[str, str]) -> Landlock:
-    """What a command may use: the root and a private folder, and the system's for reading.
+    """List what a command may use: the root and a private folder, and the system's for reading.
 
     The folders of PATH and the Python that runs `aish` are readable too.
     """
@@ -147,9 +147,8 @@ def landlock_rules(root: Path, temporary: Path, environ: Mapping[str, str]) -> L
 
 
 def _programs(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The folders of PATH."""
-    found = environ.get("PATH", "").split(os.pathsep)
-    return tuple(path for path in found if path.startswith("/"))
+    folders = environ.get("PATH", "").split(os.pathsep)
+    return tuple(path for path in folders if path.startswith("/"))
 
 
 def _common_words(program: str) -> list[str]:
@@ -194,8 +193,8 @@ def _landlock_problem() -> str:
 def _problem_of(words: Sequence[str]) -> str:
     """Why a trial fails, empty if it does not."""
     try:
-        with permitted():
-            found = subprocess.run(
+        with permit_own_processes():
+            result = subprocess.run(
                 words,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -205,7 +204,7 @@ def _problem_of(words: Sequence[str]) -> str:
             )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)[:_SHOWN]
-    if found.returncode == 0:
+    if result.returncode == 0:
         return ""
-    said = found.stderr.decode("utf-8", "replace").strip().splitlines()
-    return said[-1][:_SHOWN] if said else f"it ended with exit code {found.returncode}"
+    errors = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    return errors[-1][:_SHOWN] if errors else f"it ended with exit code {result.returncode}"

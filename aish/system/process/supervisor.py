@@ -1,4 +1,4 @@
-"""Commands whose whole tree ends with them, processes that left their group included (K52).
+"""Commands whose whole tree ends with them, processes that left their group included.
 
 The run talks to one warm process, started by the first command; that forks a guard for each
 command (`supervisor_process`). A command costs two forks and no start of an interpreter.
@@ -24,7 +24,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.system.process.child import PipeWriter
 from aish.system.process.reaper import Reaper, start_script, wait_for_script
-from aish.system.process.reaper_process import MARK, marked_with
+from aish.system.process.reaper_process import MARK, processes_with_mark
 
 SCRIPT = Path(__file__).with_name("supervisor_process.py")
 _KILLED_WITHIN = 6.0
@@ -40,7 +40,7 @@ class Landlock:
 
 @frozen
 class Command:
-    """What to start. `wrapped` says that `argv` begins with the program of a sandbox."""
+    """Command to start. `wrapped` says that `argv` begins with the program of a sandbox."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -77,7 +77,6 @@ class Supervised:
         return -signal.SIGKILL if self._code is None else self._code
 
     async def wait_until_gone(self) -> None:
-        """Wait until nothing of it is left."""
         await self._gone.wait()
 
     def signal(self, number: signal.Signals) -> None:
@@ -98,7 +97,7 @@ class Supervised:
                     await self._gone.wait()
         if self._code is None:
             # Something killed the guard, or it could not end everything: the mark is left.
-            for pid in marked_with({self._mark}, {os.getpid()}):
+            for pid in processes_with_mark({self._mark}, {os.getpid()}):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         self._finish()
@@ -109,7 +108,7 @@ class Supervised:
         with contextlib.suppress(OSError):  # it is gone
             self._control.shutdown(socket.SHUT_RDWR)
 
-    async def started(self) -> None:
+    async def wait_until_started(self) -> None:
         """Wait until it runs.
 
         Raises:
@@ -176,7 +175,7 @@ class Supervisor:
             self._reaper.require_room()
         self._count += 1
         mark = f"{self._mark}-{self._count}"
-        request = _encoded(command, {**command.env, MARK: mark})
+        request = _encode_request(command, {**command.env, MARK: mark})
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -190,19 +189,18 @@ class Supervisor:
         if self._reaper is not None:
             self._reaper.count(mark)
             on_gone = partial(self._reaper.uncount, mark)
-        found = Supervised(ours, mark.encode() + b"\0", on_gone)
-        self._started.add(found)
+        process = Supervised(ours, mark.encode() + b"\0", on_gone)
+        self._started.add(process)
         try:
             await _write(ours, request)
-            await found.started()
+            await process.wait_until_started()
         except BaseException:
             # Whatever was started ends with its control socket.
-            await found.stop(0)
+            await process.stop(0)
             raise
-        return found
+        return process
 
     def close(self) -> None:
-        """End all that is left, and the processes of the supervisor."""
         if self._requests is not None:
             for left in self._started:
                 left.abandon()
@@ -251,7 +249,7 @@ async def _write(control: socket.socket, data: bytes) -> None:
         writer.close()
 
 
-def _encoded(command: Command, env: Mapping[str, str]) -> bytes:
+def _encode_request(command: Command, env: Mapping[str, str]) -> bytes:
     words = [*command.argv, *env, *env.values()]
     try:
         fits = bool(command.argv) and not any(b"\0" in os.fsencode(word) for word in words)

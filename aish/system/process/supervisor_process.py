@@ -1,4 +1,4 @@
-"""The supervisor's processes: start commands and end everything that they started (K52, K53).
+"""The supervisor's processes: start commands and end everything that they started.
 
 Run as a script by `python -I -S`, with a socket as its standard input; it imports the standard
 library only. The first process, warm, gets one byte and five descriptors for each command and forks
@@ -66,7 +66,11 @@ def main() -> None:
         with contextlib.suppress(OSError):  # no more processes: the run sees the control socket end
             guard = os.fork()
             if guard == 0:
-                _guarded(descriptors, library)
+                code = 1
+                try:
+                    code = _guard(descriptors, library)
+                finally:
+                    os._exit(code)
             guards.add(guard)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -82,7 +86,7 @@ def main() -> None:
 def _adopt(guards: set[int], wakeup: int) -> None:
     """Reap what has ended; if a guard was killed, end what it guarded."""
     orphaned = False
-    for pid, status in _reaped():
+    for pid, status in _reap_children():
         if pid in guards:
             guards.discard(pid)
             orphaned = orphaned or status != 0
@@ -92,15 +96,6 @@ def _adopt(guards: set[int], wakeup: int) -> None:
         _end_all(guards, wakeup)
 
 
-def _guarded(descriptors: list[int], library: ctypes.CDLL) -> "NoReturn":
-    """Be the guard of one command."""
-    code = 1
-    try:
-        code = _guard(descriptors, library)
-    finally:
-        os._exit(code)
-
-
 def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
     control_number, stdin, stdout, stderr, folder = descriptors
     null = os.open(os.devnull, os.O_RDWR)
@@ -108,7 +103,9 @@ def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
     os.close(null)
     _become_subreaper(library)
     control = socket.socket(fileno=control_number)
-    request = _request(control)
+    head = _exactly(control, 4)
+    body = _exactly(control, struct.unpack("!I", head)[0]) if head else None
+    request: dict[str, Any] | None = None if body is None else json.loads(body)
     if request is None:
         return 0
     wakeup = _woken_by_children()
@@ -143,31 +140,30 @@ def _watch(control: socket.socket, command: int, wakeup: int, wrapper: set[int])
                 return
         if control.fileno() not in ready:
             continue
-        told = b""
+        byte = b""
         with contextlib.suppress(OSError):
-            told = control.recv(1)
-        if not told:
+            byte = control.recv(1)
+        if not byte:
             _terminate(wrapper)
             _wait_for_all(GRACE, wakeup)
-        if told in {b"", b"k"}:
+        if byte in {b"", b"k"}:
             _end_all(set(), wakeup, lambda: _report(control, command))
             return
         _terminate(wrapper)
 
 
 def _report(control: socket.socket, command: int) -> None:
-    for pid, status in _reaped():
+    for pid, status in _reap_children():
         if pid == command:
             _say(control, b"exit %d\n" % os.waitstatus_to_exitcode(status))
 
 
 def _wait_for_all(seconds: float, wakeup: int) -> None:
-    """Wait until no child is left."""
     deadline = time.monotonic() + seconds
     while _has_children() and (left := deadline - time.monotonic()) > 0:
         select.select([wakeup], [], [], left)
         _drain(wakeup)
-        for _ in _reaped():
+        for _ in _reap_children():
             pass
 
 
@@ -185,22 +181,22 @@ def _end_all(spared: set[int], wakeup: int, reap: "Callable[[], object] | None" 
     They are stopped first, until no new one appears: nothing forks away meanwhile.
     """
     deadline = time.monotonic() + _GIVE_UP
-    report = _reaped if reap is None else reap
+    report = _reap_children if reap is None else reap
     while time.monotonic() < deadline:
         report()
         if not spared and not _has_children():
             return
-        found: set[int] = set()
+        pids: set[int] = set()
         for _ in range(_PASSES):
-            more = set(_descendants(spared)) - found
+            more = set(_descendants(spared)) - pids
             if not more:
                 break
             for pid in more:
                 _send(pid, signal.SIGSTOP)
-            found |= more
-        if not found and spared:
+            pids |= more
+        if not pids and spared:
             return
-        for pid in found:
+        for pid in pids:
             _send(pid, signal.SIGKILL)
         report()
         if _has_children() or spared:
@@ -211,23 +207,23 @@ def _end_all(spared: set[int], wakeup: int, reap: "Callable[[], object] | None" 
 def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> list[int]:
     """All processes below this one, parents first, without `spared` and those below them."""
     children = _children()
-    found: dict[int, None] = {}
+    pids: dict[int, None] = {}
     waiting = [os.getpid()]
     while waiting:
         for child in children.get(waiting.pop(), ()):
-            if child not in spared and child not in found:
-                found[child] = None
+            if child not in spared and child not in pids:
+                pids[child] = None
                 waiting.append(child)
-    return list(found)
+    return list(pids)
 
 
 def _children() -> dict[int, list[int]]:
     """The children of each process of the machine."""
-    found: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     try:
         entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
     except OSError:
-        return found
+        return children
     for entry in entries:
         if entry.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -236,20 +232,20 @@ def _children() -> dict[int, list[int]]:
                     parent = int(os.read(descriptor, 512).rpartition(b")")[2].split()[1])
                 finally:
                     os.close(descriptor)
-                found.setdefault(parent, []).append(int(entry))
-    return found
+                children.setdefault(parent, []).append(int(entry))
+    return children
 
 
-def _reaped() -> "list[tuple[int, int]]":
+def _reap_children() -> "list[tuple[int, int]]":
     """The children that have ended, with their status."""
-    found = []
+    statuses = []
     with contextlib.suppress(ChildProcessError):
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 break
-            found.append((pid, status))
-    return found
+            statuses.append((pid, status))
+    return statuses
 
 
 def _has_children() -> bool:
@@ -271,13 +267,6 @@ def _say(control: socket.socket, line: bytes) -> None:
         control.sendall(line)
 
 
-def _request(control: socket.socket) -> "dict[str, Any] | None":
-    head = _exactly(control, 4)
-    body = _exactly(control, struct.unpack("!I", head)[0]) if head else None
-    found: dict[str, Any] | None = None if body is None else json.loads(body)
-    return found
-
-
 def _exactly(control: socket.socket, size: int) -> "bytes | None":
     data = bytearray()
     while len(data) < size:
@@ -289,9 +278,7 @@ def _exactly(control: socket.socket, size: int) -> "bytes | None":
 
 
 def _run(
-    descriptors: "tuple[int, int, int, int, int]",
-    request: "dict[str, Any]",
-    library: ctypes.CDLL,
+    descriptors: "tuple[int, int, int, int, int]", request: "dict[str, Any]", library: ctypes.CDLL
 ) -> "NoReturn":
     """Become the command."""
     *streams, folder, failing = descriptors
@@ -336,8 +323,8 @@ _CAPABILITIES_VERSION_3 = 0x20080522
 
 def landlock_version(library: ctypes.CDLL) -> int:
     """The version of Landlock in this kernel, 0 if it has none or it is off."""
-    found: int = library.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
-    return max(found, 0)
+    version: int = library.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return max(version, 0)
 
 
 def _restrict(library: ctypes.CDLL, write: "list[str]", read: "list[str]") -> None:
@@ -376,8 +363,8 @@ def _drop_capabilities(library: ctypes.CDLL) -> None:
     _check(library.capget(head, data))
     # Effective, permitted and inheritable ones, the lower 32 first.
     effective, permitted, *_ = struct.unpack("=6I", data.raw)
-    kept = (effective & _KEPT_CAPABILITIES, permitted & _KEPT_CAPABILITIES, 0, 0, 0, 0)
-    _check(library.capset(head, struct.pack("=6I", *kept)))
+    sets = (effective & _KEPT_CAPABILITIES, permitted & _KEPT_CAPABILITIES, 0, 0, 0, 0)
+    _check(library.capset(head, struct.pack("=6I", *sets)))
 
 
 def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
@@ -393,8 +380,8 @@ def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
     os.close(descriptor)
 
 
-def _check(found: int) -> None:
-    if found < 0:
+def _check(result: int) -> None:
+    if result < 0:
         raise OSError(ctypes.get_errno(), "Landlock refused")
 
 

@@ -1,4 +1,4 @@
-"""The worker process for schemas that are not simple: started lazily, serial, killable (X7)."""
+"""The worker process for schemas that are not simple: started lazily, serial, killable."""
 
 import json
 import signal
@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from aish.core.json import JsonValue
-from aish.system.offline import permitted
+from aish.system.offline import permit_own_processes
 from aish.system.process.child import Child, child_environment, start_child
 from aish.system.process.reaper import Reaper
 from aish.system.schema.check import TOO_LONG, Schema, SchemaProblem
@@ -47,14 +47,14 @@ class SchemaWorker:
         return await child.stop(0) if child is not None else None
 
     async def _exchange(self, request: bytes) -> tuple[SchemaProblem, ...]:
-        """One request and its answer; on any failure the process is discarded."""
+        """Send a request and return its answer; on any failure the process is discarded."""
         answer: bytes | None = None
         code = None
         try:
             child = self._child = self._child or await self._start()
             with anyio.move_on_after(_PATIENCE):
                 await child.write(request)
-                answer = await _line(child)
+                answer = await child.read_line(_LONGEST_ANSWER)
         except OSError:
             answer = b""
         finally:
@@ -70,7 +70,7 @@ class SchemaWorker:
     async def _start(self) -> Child:
         """A worker that has finished its imports; that time is not charged to the schema."""
         paths = json.dumps([path for path in sys.path if path])
-        with permitted():
+        with permit_own_processes():
             self._child = child = await start_child(
                 [sys.executable, "-I", "-S", "-c", _WORKER, paths],
                 cwd="/",
@@ -79,20 +79,9 @@ class SchemaWorker:
                 is_own=True,
             )
         with anyio.move_on_after(_PATIENCE):
-            if await _line(child):
+            if await child.read_line(_LONGEST_ANSWER):
                 return child
         raise OSError("the schema checker did not start")
-
-
-async def _line(child: Child) -> bytes:
-    """One line of a worker; empty if there is none, or if it is too long."""
-    line = b""
-    while not line.endswith(b"\n"):
-        piece = await child.read()
-        line += piece
-        if not piece or len(line) > _LONGEST_ANSWER:
-            return b""
-    return line
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-r"""Secrets whose letters are escaped individually, in too many ways to list (C8).
+r"""Secrets whose letters are escaped individually, in too many ways to list.
 
 JSON may write any letter as `\u0073`, a URL any as `%73`, in any mixture; base64 may be broken into
 lines. Such spellings are matched by patterns: one per secret, used only on texts that contain
@@ -52,7 +52,7 @@ class Unquoted:
         return self.spellings[known] + value - self.values[known]
 
 
-def unquoted(text: str) -> str:
+def percent_decode(text: str) -> str:
     """The percent-decoded text; invalid UTF-8 becomes lone surrogates."""
     # Bytewise without a Python loop: this is done for every text with an escape.
     raw = text.encode("utf-8", "surrogatepass").decode("latin-1")
@@ -61,7 +61,7 @@ def unquoted(text: str) -> str:
     return "".join(pieces).encode("latin-1").decode("utf-8", "surrogateescape")
 
 
-def unquoted_places(text: str) -> Unquoted:
+def percent_decode_with_places(text: str) -> Unquoted:
     """The same, with the positions."""
     pieces: list[str] = []
     values, spellings = [0], [0]
@@ -69,7 +69,7 @@ def unquoted_places(text: str) -> Unquoted:
     for run in _PERCENTS.finditer(text):
         letters = _bytes(run[0]).decode("utf-8", "surrogateescape")
         length += run.start() - end
-        ends = [one.end() for one in _PERCENT.finditer(text, run.start(), run.end())]
+        ends = [match.end() for match in _PERCENT.finditer(text, run.start(), run.end())]
         used = 0
         for letter in letters:
             used += len(letter.encode("utf-8", "surrogateescape"))
@@ -92,13 +92,13 @@ def percent_begun(text: str) -> int:
         last = run
     if last is None or last.end() != end:
         return end
-    places = [one.start() for one in _PERCENT.finditer(text, last.start(), end)]
+    places = [match.start() for match in _PERCENT.finditer(text, last.start(), end)]
     data = _bytes(last[0])
     for count in range(1, min(len(data), _LONGEST_UTF8 - 1) + 1):
         first = data[-count]
         if first >= _FIRST_OF_MORE:
-            wanted = 2 + (first >= _FIRST_OF_THREE) + (first >= _FIRST_OF_FOUR)
-            return places[-count] if count < wanted else end
+            length = 2 + (first >= _FIRST_OF_THREE) + (first >= _FIRST_OF_FOUR)
+            return places[-count] if count < length else end
     return end
 
 
@@ -117,64 +117,63 @@ class Spellings:
         self._broken: list[tuple[re.Pattern[str], str]] | None = None
 
     def add(self, tag: str, text: str, coded: Iterable[str]) -> None:
-        """Look for a text, and for its base64 form, from now on."""
         self._texts.setdefault(text, tag)
-        for one in coded:
-            self._coded.setdefault(one, tag)
+        for spelling in coded:
+            self._coded.setdefault(spelling, tag)
         self._patterns = self._broken = None
 
     def spans(self, text: str) -> Iterator[_Span]:
         """Positions of escaped secrets: start, end, tag; they may overlap."""
         # A substring search costs almost nothing, a pattern search does not.
-        if any(one in text for one in _SIGNS) and _ESCAPES.search(text):
+        if any(sign in text for sign in _SIGNS) and _ESCAPES.search(text):
             if self._patterns is None:
-                of_texts = [(_escaped(one), tag) for one, tag in self._texts.items()]
-                of_coded = [(_slashed(one), tag) for one, tag in self._coded.items()]
+                of_texts = [(_pattern_of_spellings(text), tag) for text, tag in self._texts.items()]
+                of_coded = [(_base64_pattern(text), tag) for text, tag in self._coded.items()]
                 self._patterns = of_texts + of_coded
-            yield from _found(self._patterns, text)
+            yield from _find_spans(self._patterns, text)
         if _WRAPPED.search(text):
             if self._broken is None:
-                self._broken = [(_in_lines(one), tag) for one, tag in self._coded.items()]
-            yield from _found(self._broken, text)
+                self._broken = [(_in_lines(text), tag) for text, tag in self._coded.items()]
+            yield from _find_spans(self._broken, text)
 
 
-def _found(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> Iterator[_Span]:
+def _find_spans(patterns: Iterable[tuple[re.Pattern[str], str]], text: str) -> Iterator[_Span]:
     for pattern, tag in patterns:
-        for found in pattern.finditer(text):
-            yield *found.span(), tag
+        for match in pattern.finditer(text):
+            yield *match.span(), tag
 
 
-def _escaped(text: str) -> re.Pattern[str]:
+def _pattern_of_spellings(text: str) -> re.Pattern[str]:
     """Each letter in any spelling. Atomic groups prevent backtracking."""
     first, *rest = map(_letter, re.findall(r"\\+|[^\\]", text, re.DOTALL))
     # The first alternative is plain: its first character limits where a match is tried.
-    return re.compile(f"(?:{first})" + "".join(f"(?>{one})" for one in rest))
+    return re.compile(f"(?:{first})" + "".join(f"(?>{letter})" for letter in rest))
 
 
-def _letter(one: str) -> str:
+def _letter(text: str) -> str:
     """A letter, or a run of backslashes, in all its spellings."""
-    coded = "".join(f"%(?:25)*{byte:02x}" for byte in one.encode("utf-8", "surrogatepass"))
-    unicode = "".join(f"{_SLASHES}u{half:04x}" for letter in one for half in _halves(ord(letter)))
+    coded = "".join(f"%(?:25)*{byte:02x}" for byte in text.encode("utf-8", "surrogatepass"))
+    unicode = "".join(f"{_SLASHES}u{half:04x}" for letter in text for half in _halves(ord(letter)))
     ways = [f"(?i:{coded})", f"(?i:{unicode})"]
-    if one[0] == "\\":
+    if text[0] == "\\":
         # In pairs: an odd one belongs to what follows.
-        return "|".join((*ways, rf"(?:\\\\){{{len(one)},{len(one) * 8}}}", rf"\\{{{len(one)}}}"))
-    if one in _SHORT:
-        ways.append(_SLASHES + _SHORT[one])
-    if one in {'"', "/", "'"}:
-        ways.append(_SLASHES + one)
-    if one == " ":
+        return "|".join((*ways, rf"(?:\\\\){{{len(text)},{len(text) * 8}}}", rf"\\{{{len(text)}}}"))
+    if text in _SHORT:
+        ways.append(_SLASHES + _SHORT[text])
+    if text in {'"', "/", "'"}:
+        ways.append(_SLASHES + text)
+    if text == " ":
         ways.append(r"\+")
-    return "|".join((*ways, re.escape(one)))
+    return "|".join((*ways, re.escape(text)))
 
 
-def _slashed(coded: str) -> re.Pattern[str]:
+def _base64_pattern(coded: str) -> re.Pattern[str]:
     """Base64 with letters as they are, and everything else in any spelling."""
     return re.compile("".join(one if one.isalnum() else f"(?>{_letter(one)})" for one in coded))
 
 
 def _in_lines(text: str) -> re.Pattern[str]:
-    return re.compile(_BREAK.join(re.escape(one) for one in text))
+    return re.compile(_BREAK.join(re.escape(letter) for letter in text))
 
 
 def _halves(code: int) -> tuple[int, ...]:

@@ -41,11 +41,12 @@ _SIGNS = (
 _BEARER = lazy_pattern(r"[bB][eE][aA][rR][eE][rR] ")
 # The same within one segment: the text before it cannot belong to it.
 _WORD = lazy_pattern(r"(?<![A-Za-z0-9+_-])[A-Za-z0-9+_-]{32,}={0,2}")
+_SHORTEST_WORD = 32
 _PUBLIC = lazy_pattern(r"(?:chatcmpl|cmpl|call|toolu|msg|resp|req|run|fp|gen)[-_]")
 _RANDOM = 4.2
 _FEWEST_DIGITS = 3
 # Possessive throughout: a file may hold a megabyte of anything.
-_URL = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*+://[^\s\"'<>]++")
+_URL = lazy_pattern(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+[A-Za-z][A-Za-z0-9+.-]*+://[^\s\"'<>]++")
 _LOGIN = lazy_pattern(r"://(?:(?P<user>[^/@:?#]++)?(?::(?P<password>[^/@?#]++))?)@")
 _PARAMETER = lazy_pattern(r"[?&#;](?P<name>[^=&#?;]++)=(?P<value>[^&#;]++)")
 _FRAGMENT = lazy_pattern(r"#(?P<value>[^=&#?]++)\Z")
@@ -66,7 +67,7 @@ _REFERENCES = ("$", "{{", "{%", "<")
 
 
 @cache
-def _known() -> re.Pattern[str]:
+def _shape_pattern() -> re.Pattern[str]:
     """Created on first use: that takes milliseconds."""
     shapes = enumerate(_SHAPES.values())
     return re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in shapes))
@@ -74,10 +75,10 @@ def _known() -> re.Pattern[str]:
 
 def suspects(text: str) -> Iterator[tuple[int, str, str]]:
     """The position, the description and the text of each suspect."""
-    known = list(shaped(text))
+    known = list(find_shapes(text))
     yield from known
-    rest = deque((start, start + len(found)) for start, _, found in known)
-    for word in _WORD.finditer(text):
+    rest = deque((start, start + len(key)) for start, _, key in known)
+    for word in _WORD.finditer(text) if len(text) >= _SHORTEST_WORD else ():
         while rest and rest[0][1] <= word.start():
             rest.popleft()
         is_known = bool(rest) and rest[0][0] < word.end()
@@ -85,25 +86,27 @@ def suspects(text: str) -> Iterator[tuple[int, str, str]]:
             yield word.start(), RANDOM_TEXT, word[0]
 
 
-def shaped(text: str) -> Iterator[tuple[int, str, str]]:
+def find_shapes(text: str) -> Iterator[tuple[int, str, str]]:
     """The same for known shapes alone."""
     last = 0
-    for start in sorted(_begun(text)):
-        found = _known().match(text, start) if start >= last else None
-        if found is not None:
-            last = found.end()
-            kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
-            yield start, kind, found[0]
+    for start in sorted(_shape_starts(text)):
+        match = _shape_pattern().match(text, start) if start >= last else None
+        if match is not None:
+            last = match.end()
+            kind = _NAMES[int((match.lastgroup or "shape0").removeprefix("shape"))]
+            yield start, kind, match[0]
 
 
-def _begun(text: str) -> Iterator[int]:
+def _shape_starts(text: str) -> Iterator[int]:
     """The positions at which a shape may begin."""
     for sign in _SIGNS:
         start = text.find(sign)
         while start >= 0:
             yield start
             start = text.find(sign, start + 1)
-    yield from (found.start() for found in _BEARER.finditer(text))
+    # Patterns are compiled on first use, which takes a millisecond: most files need none of them.
+    if "bearer " in text.lower():
+        yield from (match.start() for match in _BEARER.finditer(text))
 
 
 def _is_random(word: str) -> bool:
@@ -119,11 +122,11 @@ def without_keys(text: str) -> str:
     """A message without what looks like a key in it; names of files and runs stay."""
     pieces: list[str] = []
     last = 0
-    found = list(suspects(text))
-    words = ((one.start(), "", one[0]) for one in _LONGER_WORD.finditer(text))
-    found += (word for word in words if begins_like_key(word[2]))
+    candidates = list(suspects(text))
+    words = ((match.start(), "", match[0]) for match in _LONGER_WORD.finditer(text))
+    candidates += (word for word in words if begins_like_key(word[2]))
     # The longest first where two begin.
-    for start, kind, word in sorted(found, key=lambda one: (one[0], -len(one[2]))):
+    for start, kind, word in sorted(candidates, key=lambda item: (item[0], -len(item[2]))):
         is_name = kind == RANDOM_TEXT and max(map(len, re.split(r"[-_]", word))) < _LONG_PART
         if start >= last and not is_name:
             pieces += (text[last:start], "<key>")
@@ -134,12 +137,12 @@ def without_keys(text: str) -> str:
 def literal_keys(value: JsonValue) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """The keys that are written in the texts of a file, each with its path.
 
-    Only what is long enough to be masked (F15); a reference to a variable is none.
+    Only what is long enough to be masked; a reference to a variable is none.
     """
     for path, text, name in _texts(value, (), ""):
-        for found in dict.fromkeys(_keys_in(text, name, path)):
-            if len(found) >= SHORTEST:
-                yield path, found
+        for key in dict.fromkeys(_keys_in(text, name, path)):
+            if len(key) >= SHORTEST:
+                yield path, key
 
 
 _Path = tuple[str | int, ...]
@@ -169,10 +172,10 @@ _NAMED_VALUES = frozenset({"headers", "env"})
 def _keys_in(text: str, name: str, path: _Path) -> Iterator[str]:
     if len(text) < SHORTEST:
         return
-    for _, kind, word in shaped(text):
+    for _, kind, word in find_shapes(text):
         yield _SCHEME.sub("", word, 1) if kind == "a bearer token" else word
     if name in _COMMANDS:
-        yield from _assigned(text)
+        yield from _credential_values(text)
         yield from (word for _, _, word in suspects(text))
     elif len(path) > 1 and path[-2] in _NAMED_VALUES:
         value = _SCHEME.sub("", text, 1)
@@ -180,50 +183,52 @@ def _keys_in(text: str, name: str, path: _Path) -> Iterator[str]:
             yield value
     elif name and names_credential(name) and looks_like_key(text):
         yield text
-    for url in _URL.finditer(text):
+    may_hold_key = len(text) >= _SHORTEST_WORD or any(sign in text for sign in "@?&#;")
+    for url in _URL.finditer(text) if "://" in text and may_hold_key else ():
         # In a sentence an address is an example; in a command it is one of its words.
         if name in _COMMANDS or url[0] == text:
             yield from _keys_in_url(url[0])
 
 
-def _assigned(text: str) -> Iterator[str]:
+def _credential_values(text: str) -> Iterator[str]:
     """The values of what is named like a credential in the words of a command."""
-    found = _ASSIGNED.search(text)
-    while found:
-        end = found.end()
-        if names_credential(found["name"]) and (value := _VALUE.match(text, end)):
+    match = _ASSIGNED.search(text)
+    while match:
+        end = match.end()
+        if names_credential(match["name"]) and (value := _VALUE.match(text, end)):
             end = value.end()
-            if _is_key(found["name"], value["value"]):
+            if _is_key(match["name"], value["value"]):
                 yield value["value"]
-        found = _ASSIGNED.search(text, end)
+        match = _ASSIGNED.search(text, end)
 
 
 def _keys_in_url(url: str) -> Iterator[str]:
-    if login := _LOGIN.search(url):
+    if "@" in url and (login := _LOGIN.search(url)):
         user, password = login["user"] or "", login["password"] or ""
-        yield from (one for one in (password,) if _is_key("password", one))
-        yield from (one for one in (user,) if looks_like_key(one))
-    for found in (*_PARAMETER.finditer(url), *_FRAGMENT.finditer(url)):
-        name = found.groupdict().get("name") or ""
-        if _is_key(name, found["value"]) or looks_like_key(found["value"]):
-            yield found["value"]
+        yield from (part for part in (password,) if _is_key("password", part))
+        yield from (part for part in (user,) if looks_like_key(part))
+    has_more = any(sign in url for sign in "?&#;")
+    for match in (*_PARAMETER.finditer(url), *_FRAGMENT.finditer(url)) if has_more else ():
+        name = match.groupdict().get("name") or ""
+        if _is_key(name, match["value"]) or looks_like_key(match["value"]):
+            yield match["value"]
     yield from (word for _, _, word in suspects(url))
 
 
 def _is_key(name: str, value: str) -> bool:
-    """Whether the value of something of this name is a key."""
+    """Return true if the value of something of this name is a key."""
     if any(sign in value for sign in _REFERENCES) or _PATH.fullmatch(value):
         return False
     return names_credential(name) or looks_like_key(value)
 
 
 def begins_like_key(word: str) -> bool:
-    """Whether a word begins as keys of a service do, and has a digit, whatever its length."""
+    """Return true if a word begins as a service's keys do and has a digit, whatever its length."""
     return word.startswith(_SIGNS) and any(map(str.isdigit, word))
 
 
 def looks_like_key(value: str) -> bool:
-    """Whether a value is a key, whatever its name; a digest may be none."""
+    """Return true if a value is a key, whatever its name; a digest may be none."""
     if any(sign in value for sign in _REFERENCES):
         return False
     if begins_like_key(value):

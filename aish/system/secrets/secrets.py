@@ -1,4 +1,4 @@
-"""Secrets, and the masks that keep them out of output and files (X4, F15).
+"""Secrets, and the masks that keep them out of output and files.
 
 A mask finds a value in every form in which it is likely to be printed: verbatim, escaped in JSON
 (up to three times), escaped in a URL (any of its letters, up to four times), in base64 at each of
@@ -25,6 +25,11 @@ SHORTEST = 8
 _CREDENTIAL = lazy_pattern(
     r"\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)\d*"
     r"|(?:PAT|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE|JWT|BEARER)\d*"
+)
+# One of these is in each of them.
+_PARTS = (
+    *("KEY", "TOKEN", "SECRET", "PASS", "PWD", "PAT", "CREDENTIAL", "AUTH", "COOKIE", "JWT"),
+    "BEARER",
 )
 # Unambiguous ones, which more words may follow (`SECRET_KEY_BASE`).
 _ANYWHERE = lazy_pattern(r"\w*(?:APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)\d*")
@@ -72,7 +77,10 @@ _Spelled = Callable[[str], Iterator[tuple[int, int, str]]]
 
 
 def names_credential(name: str) -> bool:
-    """Whether the name of a variable, header or option indicates a credential."""
+    """Return true if the name of a variable, header or option indicates a credential."""
+    letters = name.upper()
+    if not any(part in letters for part in _PARTS):
+        return False
     words = re.sub(r"[^A-Za-z0-9]+", "_", _CAMEL.sub("_", name)).strip("_").upper()
     if words == "PWD":
         return False
@@ -88,7 +96,7 @@ def names_credential(name: str) -> bool:
 
 
 def resembles_key(name: str) -> bool:
-    """Whether a text in place of the name of a variable looks like its value: letters and digits.
+    """Return true if a text, instead of a variable's name, looks like a value: letters and digits.
 
     The names that people choose have shorter words, or fewer digits.
     """
@@ -100,12 +108,12 @@ def resembles_key(name: str) -> bool:
 
 
 def is_everywhere(name: str) -> bool:
-    """Whether every machine has a variable of this name."""
+    """Return true if every machine has a variable of this name."""
     return name in _EVERYWHERE or name.startswith(("LC_", "XDG_"))
 
 
 def is_ordinary(name: str, value: str) -> bool:
-    """Whether a variable that is not a declared secret contains none (F15).
+    """Return true if a variable that is not a declared secret contains none.
 
     True for variables that every machine has, for paths in variables named as paths, and for values
     too short to be masked, unless the name indicates a credential.
@@ -133,15 +141,14 @@ class Secrets:
         return bool(self._tags)
 
     def __len__(self) -> int:
-        """Number of texts that are looked for."""
-        self._compiled()
+        self._compile_pattern()
         return len(self._tags)
 
     def add(self, name: str, value: str) -> None:
         """Mask `value` as `<secret:name>` from now on.
 
         Raises:
-            UsageError: the value is too short to be distinguished from ordinary text (F15).
+            UsageError: the value is too short to be distinguished from ordinary text.
         """
         if len(value) < SHORTEST:
             raise UsageError(
@@ -158,8 +165,8 @@ class Secrets:
 
     def plain(self) -> Iterator[str]:
         """Each secret verbatim; of one with several lines, each longer line of it."""
-        values = (one for _, value in self._values for one in sorted(_plain(value)))
-        return (one for one in dict.fromkeys(values) if not {"\r", "\n"} & set(one))
+        values = (text for _, value in self._values for text in sorted(_plain(value)))
+        return (text for text in dict.fromkeys(values) if not {"\r", "\n"} & set(text))
 
     def mask(self, text: str) -> str:
         """The text with every secret replaced by its tag."""
@@ -186,56 +193,55 @@ class Secrets:
                 value = value.replace(tag, secret)
             return value
         if isinstance(value, Mapping):
-            return {self.restored_text(k): self.restore_json(v) for k, v in value.items()}
+            return {self.restore_text(k): self.restore_json(v) for k, v in value.items()}
         if isinstance(value, Sequence):
             return [self.restore_json(item) for item in value]
         return value
 
-    def restored_text(self, text: str) -> str:
+    def restore_text(self, text: str) -> str:
         """A text with each tag replaced by its secret."""
         restored = self.restore_json(text)
         assert isinstance(restored, str), "a text stays one"
         return restored
 
     def has(self, name: str) -> bool:
-        """Whether there is a secret of that name."""
         tag = f"<secret:{name}>"
-        return any(found == tag for found, _ in self._values)
+        return any(other == tag for other, _ in self._values)
 
     def is_restorable(self, value: JsonValue) -> bool:
-        """Whether it has secrets, and comes back from its masked form unchanged."""
+        """Return true if a value has secrets, and comes back from its masked form unchanged."""
         masked = self.mask_json(value)
         return masked != value and self.restore_json(masked) == value
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Positions of secrets: start, end, tag; overlapping ones joined under the first tag."""
-        found = self._plain_spans(text)
+        spans = self._plain_spans(text)
         if "%" in text and (encoded := self._percent_spans(text)):
-            return _joined((*found, *encoded))
-        return found
+            return _join_spans((*spans, *encoded))
+        return spans
 
     def _percent_spans(self, text: str) -> list[tuple[int, int, str]]:
         """Their positions with any letter escaped as in a URL."""
         if not _percent().search(text):
             return []
-        from aish.system.secrets.encodings import unquoted, unquoted_places
+        from aish.system.secrets.encodings import percent_decode, percent_decode_with_places
 
-        if not self._compiled().search(unquoted(text)):
+        if not self._compile_pattern().search(percent_decode(text)):
             return []
-        plain = unquoted_places(text)
-        found = self._plain_spans(plain.text)
-        return [(plain.place(begin), plain.place(end), tag) for begin, end, tag in found]
+        plain = percent_decode_with_places(text)
+        spans = self._plain_spans(plain.text)
+        return [(plain.place(begin), plain.place(end), tag) for begin, end, tag in spans]
 
     def _plain_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        pattern = self._compiled()
-        found = pattern.search(text)
-        while found:
-            begin, end = found.span()
-            tag = self._tags[found[0]]
-            found = pattern.search(text, begin + 1)
-            while found and found.start() < end:
-                end = max(end, found.end())
-                found = pattern.search(text, found.start() + 1)
+        pattern = self._compile_pattern()
+        match = pattern.search(text)
+        while match:
+            begin, end = match.span()
+            tag = self._tags[match[0]]
+            match = pattern.search(text, begin + 1)
+            while match and match.start() < end:
+                end = max(end, match.end())
+                match = pattern.search(text, match.start() + 1)
             yield begin, end, tag
 
     def spans_in_any_spelling(self, text: str) -> Iterator[tuple[int, int, str]]:
@@ -246,12 +252,12 @@ class Secrets:
 
             known = Spellings()
             for tag, value in self._values:
-                for one in _plain(value):
-                    known.add(tag, one, _in_base64(one))
+                for spelling in _plain(value):
+                    known.add(tag, spelling, _in_base64(spelling))
             self._spellings = known.spans
-        yield from _joined((*self.spans(text), *self._spellings(text)))
+        yield from _join_spans((*self.spans(text), *self._spellings(text)))
 
-    def beginning(self, text: str) -> int:
+    def partial_secret_start(self, text: str) -> int:
         """Start of the longest suffix of the text that may be the beginning of a secret."""
         place = self._plain_beginning(text)
         # Each letter may be escaped.
@@ -259,15 +265,15 @@ class Secrets:
         percent = text.find("%", near)
         if percent < 0 or not ("%" in text[-2:] or _percent().search(text, percent)):
             return place
-        from aish.system.secrets.encodings import percent_begun, unquoted_places
+        from aish.system.secrets.encodings import percent_begun, percent_decode_with_places
 
         begun = percent_begun(text)
-        tail = unquoted_places(text[near:begun])
+        tail = percent_decode_with_places(text[near:begun])
         encoded = near + tail.place(self._plain_beginning(tail.text))
         return min(place, begun, encoded)
 
     def _plain_beginning(self, text: str) -> int:
-        self._compiled()
+        self._compile_pattern()
         for place in range(max(0, len(text) - self._longest + 1), len(text)):
             if text[place : place + 2] not in self._starts:
                 continue
@@ -281,7 +287,7 @@ class Secrets:
                     return place
         return len(text)
 
-    def _compiled(self) -> re.Pattern[str]:
+    def _compile_pattern(self) -> re.Pattern[str]:
         if self._pattern is None:
             # A value that is part of a tag must not be masked again within the tag.
             for tag in set(self._tags.values()):
@@ -300,9 +306,9 @@ class Secrets:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (int, float)):
-            shown = str(value)
-            masked = self.mask(shown)
-            return value if masked == shown else masked
+            text = str(value)
+            masked = self.mask(text)
+            return value if masked == text else masked
         if depth > _DEEPEST:
             return "<nested too deeply to be searched for secrets>"
         if isinstance(value, Mapping):
@@ -330,15 +336,15 @@ class StreamMask:
         return self._take(self._held, ended=True)
 
     def release(self, most: int) -> str:
-        """What is held back, if a secret would begin with no more than `most` characters of it.
+        """Return the text held back, if at most `most` characters of it could begin a secret.
 
         For text that somebody waits for. If it does begin one, the rest of that is masked.
         """
         if len(self._held) > most:
             return ""
-        shown = self._held[self._covered :]
+        text = self._held[self._covered :]
         self._covered = len(self._held)
-        return shown
+        return text
 
     def _take(self, text: str, *, ended: bool) -> str:
         """Mask the decided part.
@@ -346,7 +352,7 @@ class StreamMask:
         `_covered` characters of the buffer are out already, those from `_released` on as they are,
         those before it masked.
         """
-        hold = len(text) if ended else self._secrets.beginning(text)
+        hold = len(text) if ended else self._secrets.partial_secret_start(text)
         pieces: list[str] = []
         end = self._covered
         for start, stop, tag in self._secrets.spans(text) if self._secrets else ():
@@ -363,14 +369,14 @@ class StreamMask:
         return "".join(pieces)
 
 
-def _joined(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
+def _join_spans(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
     """Spans in order, overlapping ones as one, with the first one's tag."""
     # The longest first: it may begin with another secret.
-    found = deque(sorted(spans, key=lambda one: (one[0], -one[1])))
-    while found:
-        begin, end, tag = found.popleft()
-        while found and found[0][0] < end:
-            end = max(end, found.popleft()[1])
+    queue = deque(sorted(spans, key=lambda span: (span[0], -span[1])))
+    while queue:
+        begin, end, tag = queue.popleft()
+        while queue and queue[0][0] < end:
+            end = max(end, queue.popleft()[1])
         yield begin, end, tag
 
 
@@ -386,10 +392,9 @@ def _parts(tag: str) -> Iterator[str]:
 
 
 def _forms(value: str) -> set[str]:
-    """Every form of a value that is looked for."""
     forms: set[str] = set()
     for text in _plain(value):
-        forms.update(_escaped(text), _in_base64(text))
+        forms.update(_escape_forms(text), _in_base64(text))
         # The base64 form of a document that contains the value.
         for again in _in_json(text) - {text}:
             forms.update(_in_base64(again))
@@ -405,7 +410,7 @@ def _plain(value: str) -> set[str]:
     return {text for text in plain if len(text) >= SHORTEST}
 
 
-def _escaped(text: str) -> set[str]:
+def _escape_forms(text: str) -> set[str]:
     # A JSON document within the arguments of a call, which are JSON within a JSON body.
     forms = {text}
     for _ in range(_NESTED):

@@ -1,6 +1,6 @@
 """Text and thinking as they arrive: merged within a chunk, `<think>` split off, characters whole.
 
-The `content` of a message has many shapes, and so has thinking (quirks 58, 59).
+The `content` of a message has many shapes, and so has thinking.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,20 +40,17 @@ class Speech:
         self._is_shown = False
 
     def say(self, text: str) -> None:
-        """Add text of the answer."""
         if self.thoughts:
             self._settle_thoughts()
         self.texts.append(text)
 
     def think(self, text: str) -> None:
-        """Add text of the thinking."""
         if self.texts:
             self._settle_texts()
         self._may_close = False
         self.thoughts.append(text)
 
     def remark(self, delta: Delta) -> None:
-        """Add any other delta at its position."""
         self.settle()
         self._deltas.append(delta)
 
@@ -65,7 +62,6 @@ class Speech:
             self._settle_thoughts()
 
     def take(self) -> list[Delta]:
-        """The pieces since the last time."""
         self.settle()
         deltas, self._deltas = self._deltas, []
         self._is_shown = bool(self._heard)
@@ -96,7 +92,6 @@ class Speech:
 
     @property
     def heard(self) -> str:
-        """All text so far."""
         return "".join(self._heard)
 
     def _settle_texts(self) -> None:
@@ -147,7 +142,7 @@ class Speech:
         if self._is_shown:
             self._deltas.append(Withdrawn(f"the text before `{_CLOSE}` is thinking"))
         if thought:
-            self._deltas.append(ReasoningPiece(mended(thought)))
+            self._deltas.append(ReasoningPiece(repair_text(thought)))
         self._heard.clear()
         self._text, self.said = WholeText(), False
         self._tags.trim()
@@ -156,7 +151,7 @@ class Speech:
 
 
 class ThinkTags:
-    """Tells a leading `<think>…</think>` from the text after it, wherever it is cut (quirk 58).
+    """Tells a leading `<think>…</think>` from the text after it, wherever it is cut.
 
     Anywhere else the tags are text.
     """
@@ -174,14 +169,14 @@ class ThinkTags:
         held = self._held + text
         self._held = ""
         if self._inside:
-            return self._thinking(held)
+            return self._split_thinking(held)
         bare = held.lstrip()
         if self._trim:
             self.over = bool(bare)
             return [(bare, False)] if bare else []
         if bare.startswith(_OPEN):
             self._inside = True
-            return self._thinking(bare[len(_OPEN) :])
+            return self._split_thinking(bare[len(_OPEN) :])
         if _OPEN.startswith(bare):
             self._held = held
             return []
@@ -197,7 +192,7 @@ class ThinkTags:
         held, self._held = self._held, ""
         return [(held, self._inside)] if held else []
 
-    def _thinking(self, text: str) -> list[tuple[str, bool]]:
+    def _split_thinking(self, text: str) -> list[tuple[str, bool]]:
         thought, closed, rest = text.partition(_CLOSE)
         if closed:
             self._inside, self._trim = False, True
@@ -227,15 +222,15 @@ class WholeText:
         if "\ud800" <= text[-1] <= "\udbff":
             self.half = text[-1]
             text = text[:-1]
-        return mended(text)
+        return repair_text(text)
 
     def flush(self) -> str:
         """The held-back text, at the end."""
         half, self.half = self.half, ""
-        return mended(half)
+        return repair_text(half)
 
 
-def mended(text: str) -> str:
+def repair_text(text: str) -> str:
     """The text with halves of characters joined, or replaced where the other half is missing."""
     try:
         text.encode()

@@ -1,4 +1,4 @@
-"""The body of a `/chat/completions` request: turns and tools in, bytes out (L2, L3, L12, L13).
+"""The body of a `/chat/completions` request: turns and tools in, bytes out.
 
 The messages of one history are kept encoded, so that only new turns are encoded.
 """
@@ -11,15 +11,15 @@ from weakref import WeakKeyDictionary
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.core.protocols import AnswerSchema, ModelRequest
+from aish.core.protocols import ModelRequest
 from aish.core.tools import Media, Tool, ToolCall
 from aish.wire.chat.answer_text import REASONING_FIELDS
-from aish.wire.chat.tool_calls import legal_arguments, numbered_id, short_id
+from aish.wire.chat.tool_calls import legal_arguments, short_id, unique_id
 from aish.wire.json_text import dump
 
 
 def fits_strict(schema: JsonValue) -> bool:
-    """Whether all object schemas in `schema` are closed and require every property."""
+    """Return true if all object schemas in `schema` are closed and require every property."""
     if isinstance(schema, Mapping):
         return _is_closed(schema) and all(map(fits_strict, schema.values()))
     if isinstance(schema, Sequence) and not isinstance(schema, str):
@@ -51,29 +51,23 @@ def text_message(role: str, text: str, media: Sequence[Media] = ()) -> Message:
 
 
 def tool_message(id: str, content: str) -> Message:
-    """The reply to a call."""
     return {"role": "tool", "tool_call_id": id, "content": content}
 
 
-def told_result(tool: str, content: str) -> str:
-    """The reply to a call as text of a user turn, for templates without a tool role (L13)."""
-    return f"[tool: {tool}]\n{content}"
-
-
-def told_call(call: ToolCall) -> str:
-    """A call as text of the assistant turn, for templates without a tool role (L13)."""
+def call_as_text(call: ToolCall) -> str:
+    """A call as text of the assistant turn, for templates without a tool role."""
     return f"[call: {call.name}]\n{call.arguments.strip() or '{}'}"
 
 
 def assistant_message(turn: AssistantTurn, ids: Sequence[str], *, same_origin: bool) -> Message:
-    """What the model said, with a call for each of `ids`; without ids the calls are text (L13).
+    """Encode a model's turn, with a call for each of `ids`; without ids the calls are text.
 
     Content without text is `null` beside calls, as the documentation has it, and empty otherwise.
     """
     calls = [
         _call(call, id, turn_extras=same_origin) for call, id in zip(turn.calls, ids, strict=False)
     ]
-    told = () if calls else map(told_call, turn.calls)
+    told = () if calls else map(call_as_text, turn.calls)
     text = "\n\n".join(filter(None, (turn.text, *told)))
     message: Message = {"role": "assistant", "content": text or (None if calls else "")}
     if same_origin:
@@ -102,18 +96,15 @@ def _media_part(media: Media) -> Message:
 
 
 class Transcript:
-    """Encodes turns as they are added; `origin` is the endpoint that may see its own extras."""
+    """Encodes turns as they are added, in the dialect of an endpoint."""
 
     __slots__ = (
-        "_chain", "_encoded", "_first", "_ids", "_last", "_origin", "_parts", "_short_ids",
-        "_shown", "_taken", "_told", "_tool_role", "_turns", "_vision",
+        "_chain", "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_shown", "_taken",
+        "_told", "_turns",
     )  # fmt: skip
 
-    def __init__(self, *, origin: str, tool_role: bool, vision: bool, short_ids: bool) -> None:
-        self._origin = origin
-        self._tool_role = tool_role
-        self._vision = vision
-        self._short_ids = short_ids
+    def __init__(self, dialect: "Dialect") -> None:
+        self._dialect = dialect
         self._parts: list[bytes] = []
         self._encoded = 0
         self._turns: Sequence[Turn] = ()
@@ -126,9 +117,9 @@ class Transcript:
         self._shown: list[Media] = []
 
     def fits(self, turns: Sequence[Turn]) -> bool:
-        """Whether `turns` begin with those already encoded.
+        """Return true if `turns` begin with those already encoded.
 
-        They do not if they are in another list: a conversation that was shortened (L19).
+        They do not if they are in another list: a conversation that was shortened.
         """
         count = self._encoded
         return count == 0 or (
@@ -146,7 +137,7 @@ class Transcript:
             self._turns = turns
             self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
         if self._told:
-            return [*self._parts, self._spelled(self._told_message())]
+            return [*self._parts, self._encode_message(self._results_message())]
         return self._parts
 
     def _add(self, turn: Turn) -> None:
@@ -156,18 +147,27 @@ class Transcript:
                 self._put(text_message("system", turn.text))
             case UserTurn():
                 self._take_back_thinking()
-                self._put(self._told_message(turn))
+                self._put(self._results_message(turn))
             case AssistantTurn():
                 self._settle()
                 self._add_assistant(turn)
             case ToolTurn():
-                self._add_result(turn)
+                if self._dialect.tool_role:
+                    ids = self._ids.get(turn.call_id)
+                    self._put(tool_message(ids.popleft() if ids else turn.call_id, turn.content))
+                else:
+                    # The reply to a call as text of a user turn, for templates without a tool role
+                    self._told.append(f"[tool: {turn.tool}]\n{turn.content}")
+                if self._dialect.vision and turn.media:
+                    if self._dialect.tool_role:
+                        self._told.append(f"[media from {turn.tool}]")
+                    self._shown.extend(turn.media)
             case _:
                 assert_never(turn)
 
     def _add_assistant(self, turn: AssistantTurn) -> None:
-        ids = self._wire_ids(turn) if self._tool_role else ()
-        same_origin = bool(turn.origin) and turn.origin == self._origin
+        ids = self._wire_ids(turn) if self._dialect.tool_role else ()
+        same_origin = bool(turn.origin) and turn.origin == self._dialect.origin
         message = assistant_message(turn, ids, same_origin=same_origin)
         if any(name in message for name in REASONING_FIELDS):
             plain = {key: value for key, value in message.items() if key not in REASONING_FIELDS}
@@ -178,53 +178,42 @@ class Transcript:
         self._put(message)
 
     def _wire_ids(self, turn: AssistantTurn) -> tuple[str, ...]:
-        """An id for each call that no other call of the history has (quirks 39, 40, 42)."""
+        """An id for each call that no other call of the history has."""
         self._ids.clear()
         ids = []
         for call in turn.calls:
-            make = short_id if self._short_ids else numbered_id
+            make = short_id if self._dialect.short_ids else unique_id
             id = make(call.id, self._taken)
             self._taken.add(id)
             self._ids[call.id].append(id)
             ids.append(id)
         return tuple(ids)
 
-    def _add_result(self, turn: ToolTurn) -> None:
-        if self._tool_role:
-            ids = self._ids.get(turn.call_id)
-            self._put(tool_message(ids.popleft() if ids else turn.call_id, turn.content))
-        else:
-            self._told.append(told_result(turn.tool, turn.content))
-        if self._vision and turn.media:
-            if self._tool_role:
-                self._told.append(f"[media from {turn.tool}]")
-            self._shown.extend(turn.media)
-
-    def _told_message(self, turn: UserTurn | None = None) -> Message:
-        """What tools told, and the user turn that follows: never two user messages in a row."""
+    def _results_message(self, turn: UserTurn | None = None) -> Message:
+        """Merge tool results as text with the next user turn: never two user messages in a row."""
         if turn is None:
             return text_message("user", "\n\n".join(self._told), self._shown)
         text = "\n\n".join([*self._told, turn.text])
-        media = [*self._shown, *(turn.media if self._vision else ())]
+        media = [*self._shown, *(turn.media if self._dialect.vision else ())]
         self._told, self._shown = [], []
         return text_message("user", text, media)
 
     def _settle(self) -> None:
-        """Put what tools told where it belongs: their round is over."""
+        """Add the results of a finished round of tool calls to the messages."""
         if self._told:
-            self._put(self._told_message())
+            self._put(self._results_message())
             self._told, self._shown = [], []
 
     def _take_back_thinking(self) -> None:
         for index, message in self._chain:
-            self._parts[index] = self._spelled(message, first=index == 0)
+            self._parts[index] = self._encode_message(message, first=index == 0)
         self._chain.clear()
 
     def _put(self, message: Message) -> None:
-        self._parts.append(self._spelled(message, first=not self._parts))
+        self._parts.append(self._encode_message(message, first=not self._parts))
 
     @staticmethod
-    def _spelled(message: Message, *, first: bool = False) -> bytes:
+    def _encode_message(message: Message, *, first: bool = False) -> bytes:
         text = dump(message).encode("utf-8", "replace")
         return text if first else b"," + text
 
@@ -245,7 +234,7 @@ class Dialect:
     `params` are merged into the body as they are. `usage` asks for token counts, `json_schema`
     sends answer schemas, `tool_role` and `vision` are the entry's own. `origin` is what
     `AssistantTurn.origin` says of turns whose extras may go to this endpoint. `short_ids` is for
-    endpoints that take tool-call ids of nine letters and digits only (quirk 42).
+    endpoints that take tool-call ids of nine letters and digits only.
     """
 
     model: str
@@ -267,14 +256,15 @@ class Encoder:
         self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
 
     def body(self, request: ModelRequest) -> bytes:
-        """The request's body, UTF-8 JSON."""
         head = dump(self._head(request)).encode("utf-8", "replace")[:-1]
         tools = self._tools_text(request.tools) if request.tools else b""
-        messages = self._transcript(request.history).messages(request.history.turns)
+        transcript = self._transcripts.get(request.history)
+        if transcript is None or not transcript.fits(request.history.turns):
+            transcript = self._transcripts[request.history] = Transcript(self.dialect)
+        messages = transcript.messages(request.history.turns)
         return b"".join([head, tools, b',"messages":[', *messages, b"]}"])
 
     def max_tokens(self, request: ModelRequest) -> int | None:
-        """The requested maximum number of answer tokens; `None` if there is none."""
         return answer_limit({**self.dialect.params, **request.params})
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
@@ -289,7 +279,12 @@ class Encoder:
         if request.tools and request.tool_choice != "auto":
             head["tool_choice"] = _tool_choice(request.tool_choice)
         if request.schema and dialect.json_schema:
-            head["response_format"] = _response_format(request.schema)
+            described: dict[str, JsonValue] = {
+                "name": request.schema.name,
+                "strict": fits_strict(request.schema.schema),
+                "schema": request.schema.schema,
+            }
+            head["response_format"] = {"type": "json_schema", "json_schema": described}
         return head
 
     def _tools_text(self, tools: tuple[Tool, ...]) -> bytes:
@@ -301,18 +296,6 @@ class Encoder:
             text = b',"tools":' + dump([_tool(tool) for tool in tools]).encode("utf-8", "replace")
             kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
         return kept[1]
-
-    def _transcript(self, history: History) -> Transcript:
-        transcript = self._transcripts.get(history)
-        if transcript is None or not transcript.fits(history.turns):
-            dialect = self.dialect
-            transcript = self._transcripts[history] = Transcript(
-                origin=dialect.origin,
-                tool_role=dialect.tool_role,
-                vision=dialect.vision,
-                short_ids=dialect.short_ids,
-            )
-        return transcript
 
 
 def answer_limit(params: Mapping[str, JsonValue]) -> int | None:
@@ -338,12 +321,3 @@ def _tool_choice(choice: str) -> JsonValue:
     if choice in {"required", "none"}:
         return choice
     return {"type": "function", "function": {"name": choice}}
-
-
-def _response_format(schema: AnswerSchema) -> JsonValue:
-    described: dict[str, JsonValue] = {
-        "name": schema.name,
-        "strict": fits_strict(schema.schema),
-        "schema": schema.schema,
-    }
-    return {"type": "json_schema", "json_schema": described}

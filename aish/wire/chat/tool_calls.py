@@ -1,4 +1,4 @@
-"""Assembles fragments of tool calls (L5, L16, quirks 36 to 49) and unknown fields (quirk 60)."""
+"""Assembles fragments of tool calls and unknown fields."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import Any, Final
 from aish.core.events import Place
 from aish.core.frozen import frozen, slotted
 from aish.core.patterns import lazy_pattern
-from aish.wire.json_text import dump, parsed_object, raw_decode
+from aish.wire.json_text import dump, parse_object, raw_decode
 
 NO_ARGUMENTS: Final = "{}"
 
@@ -19,30 +19,30 @@ _SPACE: Final = lazy_pattern(r"\s*")
 
 
 def is_whole(text: str) -> bool:
-    """Whether the text is a complete JSON object, or a JSON string that holds one (quirk 51)."""
-    return parsed_object(text) is not None or _inner(text) is not None
+    """Return true for a complete JSON object, or a JSON string that holds one."""
+    return parse_object(text) is not None or _inner(text) is not None
 
 
 def legal_arguments(text: str) -> str:
-    """The text where it is a JSON object, else the nearest that is one (quirk 49).
+    """The text if it is a JSON object, or the most similar JSON object.
 
     Some servers answer 500 to a history with anything else.
     """
-    if parsed_object(text) is not None:
+    if parse_object(text) is not None:
         return text
     return _inner(text) or NO_ARGUMENTS
 
 
 def as_text(value: object) -> str:
-    """Arguments as text: a string as it is, anything else serialised once (quirk 49)."""
+    """Arguments as text: a string as it is, anything else serialised once."""
     return value if isinstance(value, str) else dump(value)
 
 
-def sent_once(text: str) -> str:
-    """The text without repetitions, where it is the same whole arguments again and again.
+def drop_repetitions(text: str) -> str:
+    """The text once, if it repeats the same complete arguments.
 
-    Gateways replay the last message after its pieces (quirk 41). Anything that is not the same as
-    JSON is left as it is, and no longer one value: such a call is never made (L17).
+    Gateways replay the last message after its pieces. Anything that is not the same as
+    JSON is left as it is, and no longer one value: such a call is never made.
     """
     if _BEGINS_ANEW.search(text) is None:
         return text
@@ -57,10 +57,10 @@ def sent_once(text: str) -> str:
         except (ValueError, RecursionError):
             return text
         if not once:
-            once, meaning = text[at:end], _spelled(value)
+            once, meaning = text[at:end], _normal_json(value)
             if not is_whole(once):
                 return text
-        elif _spelled(value) != meaning:
+        elif _normal_json(value) != meaning:
             return text
         at = _after(text, end)
     return once
@@ -69,7 +69,7 @@ def sent_once(text: str) -> str:
 def canonical(text: str) -> str:
     """The text so that equal JSON is equal text; invalid JSON is unchanged."""
     try:
-        return _spelled(json.loads(text))
+        return _normal_json(json.loads(text))
     except (ValueError, RecursionError):
         return text
 
@@ -81,18 +81,17 @@ def _after(text: str, at: int) -> int:
     return space.end()
 
 
-def _spelled(value: Any) -> str:
+def _normal_json(value: Any) -> str:
     # Not `==` of the values, which takes `true` for 1.
     return json.dumps(value, sort_keys=True)
 
 
 def _inner(text: str) -> str | None:
-    """The object text inside a JSON string."""
     try:
         inner = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return inner if isinstance(inner, str) and parsed_object(inner) is not None else None
+    return inner if isinstance(inner, str) and parse_object(inner) is not None else None
 
 
 def merge_field(fields: dict[str, Any], name: str, value: Any) -> None:
@@ -123,7 +122,7 @@ _MOST_LOOKS: Final = 32
 
 @slotted
 class Slot:
-    """One call that is being assembled."""
+    """Call that is being assembled."""
 
     id: str = ""
     name: str = ""
@@ -133,26 +132,25 @@ class Slot:
 
     @property
     def arguments(self) -> str:
-        """The text so far."""
         if len(self.parts) > 1:
             self.parts[:] = ["".join(self.parts)]
         return self.parts[0] if self.parts else ""
 
     def is_whole(self) -> bool:
-        """Whether the arguments so far are a complete object; a limited number of looks."""
+        """Return true if the arguments so far are a complete object; a limited number of looks."""
         if not self.parts or not self.parts[-1].rstrip().endswith("}") or self.looks >= _MOST_LOOKS:
             return False
         self.looks += 1
         return is_whole(self.arguments)
 
-    def meaning(self) -> tuple[str, str]:
+    def key(self) -> tuple[str, str]:
         """Name and arguments, normalised so that equal JSON is equal text."""
-        return self.name, canonical(sent_once(self.arguments))
+        return self.name, canonical(drop_repetitions(self.arguments))
 
 
 @frozen
 class Fragment:
-    """One element of `tool_calls`; empty text means that a field is missing."""
+    """Element of `tool_calls`; empty text means that a field is missing."""
 
     index: int | None
     id: str
@@ -169,13 +167,12 @@ class ToolCallSlots:
     def __init__(self, known_tools: Collection[str] = ()) -> None:
         self.all: list[Slot] = []
         self.guessed = False
-        """Whether a fragment came without an index (quirk 36)."""
+        """Whether a fragment came without an index."""
         self._known = known_tools
         self._by_index: dict[int, Slot] = {}
         self._by_id: dict[str, Slot] = {}
 
     def add(self, item: dict[str, Any]) -> None:
-        """Add a fragment from a stream."""
         if self._goes_on(item):
             return
         fragment = _read(item)
@@ -192,18 +189,17 @@ class ToolCallSlots:
         self._fill(self._open(fragment), fragment)
 
     def settle(self) -> None:
-        """The end of the answer: arguments that were sent again count once (quirk 41)."""
+        """The end of the answer: arguments that were sent again count once."""
         for slot in self.all:
             if len(slot.parts) > 1:
-                slot.parts[:] = [sent_once(slot.arguments)]
+                slot.parts[:] = [drop_repetitions(slot.arguments)]
 
     def join(self, others: "ToolCallSlots") -> None:
-        """Add the calls of another choice behind these."""
         self.all.extend(others.all)
 
     def repeat(self, others: "ToolCallSlots") -> bool:
-        """Whether these are the same calls, equal as JSON, whatever their ids."""
-        return [slot.meaning() for slot in self.all] == [slot.meaning() for slot in others.all]
+        """Compare calls as JSON, whatever their ids."""
+        return [slot.key() for slot in self.all] == [slot.key() for slot in others.all]
 
     def _goes_on(self, item: dict[str, Any]) -> bool:
         """Add a fragment with more arguments for a known index: the usual case."""
@@ -228,7 +224,7 @@ class ToolCallSlots:
         return slot
 
     def _at_index(self, fragment: Fragment, index: int) -> Slot:
-        """The slot of that index, unless the fragment begins another call there (quirk 37)."""
+        """The slot of that index, unless the fragment begins another call there."""
         slot = self._by_index.get(index)
         if slot is None:
             return self._open(fragment)
@@ -241,7 +237,7 @@ class ToolCallSlots:
         return self._open(fragment) if self._begins_another(slot, fragment) else slot
 
     def _without_index(self, fragment: Fragment) -> Slot:
-        """By id, else a new slot if a name is there, else the last one (quirk 36)."""
+        """The slot with this id, or a new one if there is a name, or the last one."""
         if fragment.id and (known := self._by_id.get(fragment.id)):
             return self._open(fragment) if self._begins_another(known, fragment) else known
         last = self.all[-1] if self.all else None
@@ -257,11 +253,11 @@ class ToolCallSlots:
         return last
 
     def _begins_another(self, slot: Slot, fragment: Fragment) -> bool:
-        """Whether a name after complete arguments opens a call, though the id does not say so."""
+        """Return true if a name after whole arguments opens a call, whatever its id says."""
         if not fragment.name or not slot.name:
             return False
         if fragment.name == slot.name:
-            return False  # the same call, sent again (quirks 41, 44)
+            return False  # the same call, sent again
         if not slot.parts:
             return slot.name in self._known and fragment.name in self._known
         return slot.is_whole()
@@ -278,7 +274,7 @@ class ToolCallSlots:
             merge_field(slot.extras, name, value)
 
     def _name(self, slot: Slot, piece: str) -> str:
-        """The name after another piece of it (quirks 44 to 46)."""
+        """The name after another piece of it."""
         joined = slot.name + piece
         if not slot.name or joined in self._known:
             return joined
@@ -318,10 +314,10 @@ def _text(value: Any) -> str:
 
 
 LENGTH: Final = 9
-"""Nine letters and digits: the strictest endpoint takes exactly that (quirk 42)."""
+"""Nine letters and digits: the strictest endpoint takes exactly that."""
 
 
-def made_id(place: Place, index: int, taken: Container[str]) -> str:
+def make_call_id(place: Place, index: int, taken: Container[str]) -> str:
     """An id for the call at `index` of a turn that is not `taken`."""
     source = (place.step or "", place.item or "", str(place.turn), str(index))
     return _first_free("\0".join(source), taken)
@@ -333,8 +329,8 @@ def short_id(original: str, taken: Container[str]) -> str:
     return original if fits and original not in taken else _first_free(original, taken)
 
 
-def numbered_id(original: str, taken: Container[str]) -> str:
-    """The id itself, or with a number if an earlier turn has used it (quirk 39)."""
+def unique_id(original: str, taken: Container[str]) -> str:
+    """The id itself, or with a number if an earlier turn has used it."""
     number, candidate = 1, original
     while candidate in taken:
         number += 1

@@ -68,7 +68,6 @@ def writes_two(request: Any) -> Reply:
     return tool_reply(calls)
 
 
-@pytest.mark.requirement("A6", "A10", "P6")
 @pytest.mark.parametrize("last", ["approve", "deny"])
 def test_a_tool_that_changed_while_its_call_waits_is_asked_about_again(
     waiting: Project, model_endpoint: ModelEndpoints, last: str
@@ -143,7 +142,6 @@ class Raw:
         self._connection.close()
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.slow(reason="five thousand answers")
 def test_of_fifty_answers_at_once_to_each_of_a_hundred_questions_one_counts(
     waiting: Project,
@@ -200,7 +198,6 @@ def test_of_fifty_answers_at_once_to_each_of_a_hundred_questions_one_counts(
     assert sorted(one["id"] for one in ended) == sorted([*asked, other])
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize(
     "count", [200, pytest.param(10_000, marks=pytest.mark.slow(reason="ten thousand requests"))]
 )
@@ -233,7 +230,6 @@ def test_a_guessed_id_answers_nothing(waiting: Project, count: int) -> None:
     assert len(of_type(waiting.journal, "control.called")) == 101
 
 
-@pytest.mark.requirement("A6", "A9")
 def test_an_id_of_another_run_answers_nothing(waiting: Project) -> None:
     path = f"unix:{waiting.aish.env['XDG_RUNTIME_DIR']}/own/s"
     with (
@@ -300,7 +296,6 @@ Path("said.json").write_text(json.dumps(said))
 """
 
 
-@pytest.mark.requirement("A2", "A6")
 @pytest.mark.parametrize(("way", "code"), [("child", 403), ("orphan", 403), ("command", 1)])
 def test_no_process_of_the_run_approves_its_calls(waiting: Project, way: str, code: int) -> None:
     program = waiting.write("answers.py", ANSWERS)
@@ -342,7 +337,6 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.requirement("A3", "H16", "X11")
 @pytest.mark.usefixtures("many_descriptors")
 @pytest.mark.parametrize(
     "count", [100, pytest.param(1000, marks=pytest.mark.slow(reason="a thousand readers"))]
@@ -440,7 +434,6 @@ NAMED = f"""
     """
 
 
-@pytest.mark.requirement("A2", "A9", "X4")
 @pytest.mark.parametrize("source", ["token_env: WRITER_TOKEN", "token_file: writer.token"])
 def test_a_named_token_answers_from_the_same_machine_and_is_in_no_file(
     waiting: Project, source: str
@@ -477,7 +470,6 @@ def test_a_named_token_answers_from_the_same_machine_and_is_in_no_file(
     assert writer not in everything
 
 
-@pytest.mark.requirement("A9", "X4")
 def test_a_note_in_a_journal_has_no_secret(project: Project) -> None:
     """Nobody executes the run; its file says which variables are secret."""
     project.aish.env |= {"NOTE_KEY": "correct-horse-battery", "MY_WORD": "staple-of-a-horse"}
@@ -500,7 +492,6 @@ READS = (
 )
 
 
-@pytest.mark.requirement("A3", "X4")
 def test_no_answer_of_any_path_has_a_secret_of_the_run(
     waiting: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -215,7 +215,6 @@ def killer(
         yield found
 
 
-@pytest.mark.requirement("A6", "A10", "B3")
 @pytest.mark.parametrize(
     "kills",
     [8, pytest.param(200, marks=pytest.mark.slow(reason="kills two hundred processes"))],

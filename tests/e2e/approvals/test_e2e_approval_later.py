@@ -7,8 +7,13 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from cli_process import Done, Running
-from e2e_project import REPO, ModelEndpoints, Project, of_type
+from e2e_project import (
+    REPO,
+    ModelEndpoints,
+    Project,
+    ahead,
+    of_type,
+)
 from live_runs import ledger
 from model_endpoint import ModelEndpoint, Reply, text_reply, tool_reply
 from scripted_events import HOSTILE
@@ -36,14 +41,6 @@ def replies(request: Any) -> Reply:
     return tool_reply([("c1", "box__write", json.dumps({"text": TEXT}))])
 
 
-def ahead(project: Project, seconds: int, *arguments: str) -> Done:
-    """The program, on a clock that is ahead."""
-    driver = REPO / "tests" / "support" / "clock_driver.py"
-    argv = [sys.executable, str(driver), str(seconds), *arguments]
-    with Running(argv, cwd=project.folder, env=project.aish.env, stdin=None) as running:
-        return running.finish()
-
-
 @pytest.fixture
 def paused(project: Project, model_endpoint: ModelEndpoints) -> tuple[Project, ModelEndpoint, Any]:
     """A run that waits for an answer, and no process: its project, its model, its question."""
@@ -65,7 +62,6 @@ def approve(project: Project, asked: Any, *, after: int = 0) -> None:
     assert done.code == 0, done.stderr
 
 
-@pytest.mark.requirement("A8", "A9", "A10")
 def test_an_hour_later_the_call_is_made_once_as_it_was_shown(paused: Paused) -> None:
     """The time limit of half an hour does not run while nobody executes the run."""
     project, endpoint, asked = paused
@@ -84,7 +80,6 @@ def test_an_hour_later_the_call_is_made_once_as_it_was_shown(paused: Paused) -> 
     assert ledger(project) == [TEXT]
 
 
-@pytest.mark.requirement("A6", "A9", "A10")
 def test_a_week_later_the_question_has_expired(paused: Paused) -> None:
     project, endpoint, asked = paused
     words = ("approve", "latest", asked["id"], "--yes", "--digest", asked["digest"])
@@ -100,7 +95,6 @@ def test_a_week_later_the_question_has_expired(paused: Paused) -> None:
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("A10")
 def test_a_yes_that_came_in_time_counts_after_the_time(paused: Paused) -> None:
     project, _, asked = paused
     approve(project, asked, after=6 * DAY)
@@ -111,7 +105,6 @@ def test_a_yes_that_came_in_time_counts_after_the_time(paused: Paused) -> None:
     assert ledger(project) == [TEXT]
 
 
-@pytest.mark.requirement("A9", "A10")
 def test_always_for_a_paused_run_approves_the_same_call_of_its_resumed_part(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -141,7 +134,6 @@ def test_always_for_a_paused_run_approves_the_same_call_of_its_resumed_part(
     assert other["arguments"] == {"text": "two"}
 
 
-@pytest.mark.requirement("A10", "B3")
 def test_a_file_that_changed_keeps_the_answer_to_a_call_that_did_not(paused: Paused) -> None:
     project, endpoint, asked = paused
     approve(project, asked)
@@ -163,7 +155,6 @@ def test_a_file_that_changed_keeps_the_answer_to_a_call_that_did_not(paused: Pau
 WITH_SECRET = dedent(PAUSES).lstrip() + "secrets: [NOTE_KEY]\n"
 
 
-@pytest.mark.requirement("A10", "X4")
 @pytest.mark.parametrize("gone", ["missing", "empty", "other"])
 def test_a_secret_that_is_gone_loses_nothing(
     project: Project, model_endpoint: ModelEndpoints, gone: str
@@ -212,7 +203,6 @@ def journal_of(project: Project) -> Path:
     return project.run_folders[0] / "events.jsonl"
 
 
-@pytest.mark.requirement("A10", "P6")
 def test_a_call_whose_arguments_changed_in_the_file_is_asked_about_again(project: Project) -> None:
     text = f"""
         mcp: {{servers: {{box: {{command: {SERVER}}}}}}}

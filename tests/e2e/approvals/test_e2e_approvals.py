@@ -37,7 +37,6 @@ def asking(project: Project, model_endpoint: ModelEndpoints) -> Project:
     return project
 
 
-@pytest.mark.requirement("P1", "P3", "P7", "P10", "X1", "X12")
 def test_a_denied_call_is_answered_and_the_model_may_go_on(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -60,7 +59,7 @@ def test_a_denied_call_is_answered_and_the_model_may_go_on(
     assert of_type(project.journal, "tool.started") == []
 
 
-@pytest.mark.requirement("exit-3", "P3")
+@pytest.mark.requirement("exit-3")
 @pytest.mark.parametrize("kind", ["prompt", "call", "run"])
 def test_a_denied_call_ends_the_run_by_default(
     project: Project, model_endpoint: ModelEndpoints, kind: str
@@ -126,14 +125,13 @@ ANSWERS = {
 }
 
 
-@pytest.mark.requirement("P2", "P6", "P9", "X3")
 @pytest.mark.parametrize(
     "answer", sampled(ANSWERS, often={0, 3, 5}, reason="cases of the same kind")
 )
 def test_a_person_decides_on_what_they_see(asking: Project, answer: str) -> None:
     typed, kind = ANSWERS[answer]
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         shown = terminal.before or ""
         terminal.send(typed)
         terminal.expect(pexpect.EOF)
@@ -154,7 +152,6 @@ def test_a_person_decides_on_what_they_see(asking: Project, answer: str) -> None
         assert first["content"] == "[aish] tool call denied by the user"
 
 
-@pytest.mark.requirement("P2", "P9", "X3")
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_question_as_a_person_sees_it(
     asking: Project, width: int, snapshot: SnapshotAssertion
@@ -171,7 +168,6 @@ def test_the_question_as_a_person_sees_it(
     assert "\n".join(rows[start:]).rstrip() == snapshot
 
 
-@pytest.mark.requirement("P2", "P7", "T34")
 def test_always_is_asked_once_and_named_in_the_events(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -183,13 +179,13 @@ def test_always_is_asked_once_and_named_in_the_events(
     rule = 's__echo when {"text": "0"} schema {"maxProperties": 1}'
     with at_terminal(project, "exec $AISH run p.yaml --ask") as terminal:
         terminal.expect_exact('s__echo {"text": "0"}\r\n    no rule approves s__echo (step main)')
-        terminal.expect_exact("send? [y/N/a]")
+        terminal.expect_exact("send? [y/N/a/?]")
         terminal.send("?\r")
         terminal.expect_exact(f"always: auto_approve {rule}, for this")
         terminal.expect_exact("send this call? [y/N/a]")
         terminal.send("a\r")
         terminal.expect_exact('s__echo {"text": "1"}')
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         terminal.send("n\r")
         terminal.expect(pexpect.EOF)
         terminal.wait()
@@ -203,7 +199,6 @@ def test_always_is_asked_once_and_named_in_the_events(
     ]
 
 
-@pytest.mark.requirement("P3", "exit-3")
 def test_a_denied_command_is_told_with_its_arguments_and_its_own_rule_everywhere(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -232,11 +227,10 @@ def test_a_denied_command_is_told_with_its_arguments_and_its_own_rule_everywhere
     assert pasted.code == 0, pasted.stderr
 
 
-@pytest.mark.requirement("P3")
 def test_after_the_no_of_a_person_no_rule_is_suggested(asking: Project) -> None:
     asking.pipeline(RULES + "prompt: Use your tools\n")
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         terminal.send("n\r")
         terminal.expect(pexpect.EOF)
         terminal.wait()
@@ -247,10 +241,10 @@ def test_after_the_no_of_a_person_no_rule_is_suggested(asking: Project) -> None:
     assert hint == "let the model continue with `on_denied: continue`"
 
 
-@pytest.mark.requirement("P2", "exit-130")
+@pytest.mark.requirement("P2")
 def test_ctrl_c_at_the_question_ends_the_run_without_a_yes(asking: Project) -> None:
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         terminal.sendintr()
         terminal.expect(pexpect.EOF)
         terminal.wait()
@@ -259,10 +253,9 @@ def test_ctrl_c_at_the_question_ends_the_run_without_a_yes(asking: Project) -> N
     assert of_type(asking.journal, "tool.started") == []
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_a_terminal_that_hangs_up_at_the_question_has_not_said_yes(asking: Project) -> None:
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         terminal.kill(signal.SIGHUP)
         terminal.expect(pexpect.EOF)
         terminal.wait()
@@ -271,12 +264,11 @@ def test_a_terminal_that_hangs_up_at_the_question_has_not_said_yes(asking: Proje
     assert of_type(asking.journal, "tool.started") == []
 
 
-@pytest.mark.requirement("P2")
 def test_a_pipe_on_stdin_does_not_get_in_the_way_of_the_person(asking: Project) -> None:
     asking.pipeline(RULES + 'prompt: "Use your tools on {{ stdin }}"\n')
     line = "echo piped | $AISH run p.yaml --ask --format json > out.json"
     with at_terminal(asking, line) as terminal:
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         terminal.send("y\r")
         terminal.expect(pexpect.EOF)
         terminal.wait()
@@ -285,7 +277,6 @@ def test_a_pipe_on_stdin_does_not_get_in_the_way_of_the_person(asking: Project) 
     assert found["steps"]["main"]["tool_calls"][0]["verdict"] == "ask-yes"
 
 
-@pytest.mark.requirement("P2", "C12")
 def test_live_cases_ask_one_question_at_a_time(project: Project) -> None:
     project.pipeline(
         "name: p\ninputs: {word: {type: string}}\n"
@@ -300,7 +291,7 @@ def test_live_cases_ask_one_question_at_a_time(project: Project) -> None:
         for _ in range(2):
             terminal.expect("yes-please|no-thanks")
             answer = "y" if terminal.after == "yes-please" else "n"
-            terminal.expect_exact("[y/N/a]")
+            terminal.expect_exact("[y/N/a")
             terminal.send(f"{answer}\r")
         terminal.expect_exact("1 passed, 1 failed")
         terminal.expect(pexpect.EOF)
@@ -330,7 +321,7 @@ def test_at_a_terminal_the_answer_is_shown_once_and_nothing_steers_it(
             assert sign not in screen
 
 
-@pytest.mark.requirement("P4", "P7", "exit-3")
+@pytest.mark.requirement("P4")
 def test_a_command_that_just_misses_its_rule_is_told_why_and_how_to_write_it(
     project: Project,
 ) -> None:
@@ -354,7 +345,6 @@ def test_a_command_that_just_misses_its_rule_is_told_why_and_how_to_write_it(
     assert done.stderr == f"error: step `main`: tool call denied: {said}\n\nhint: {hint}\n"
 
 
-@pytest.mark.requirement("P3", "B5")
 @pytest.mark.parametrize("more", ["", ", on_error: continue"])
 def test_items_that_are_denied_say_which_rule_would_approve_them(
     project: Project, more: str
@@ -372,7 +362,6 @@ def test_items_that_are_denied_say_which_rule_would_approve_them(
     assert found["steps"]["each"]["error"]["hint"].startswith(rule)
 
 
-@pytest.mark.requirement("P3", "B11", "B13")
 def test_a_denial_that_the_model_takes_is_told_with_its_arguments_and_its_own_rule(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -402,7 +391,6 @@ def test_a_denial_that_the_model_takes_is_told_with_its_arguments_and_its_own_ru
     assert done.stderr.count(f"] hint: `{rule}`") == 1
 
 
-@pytest.mark.requirement("B13")
 def test_a_denial_that_fails_its_step_is_one_annotation(project: Project) -> None:
     project.pipeline("on_denied: continue\nrun: [git, log]\n")
     project.aish.env |= {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": "summary.md"}

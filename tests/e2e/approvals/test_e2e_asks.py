@@ -64,7 +64,6 @@ def answers() -> list[tuple[tuple[str, ...], Any]]:
     return [((), YES), (("--deny", "--note", "not on a Friday"), no)]
 
 
-@pytest.mark.requirement("A3")
 @pytest.mark.parametrize(("more", "response"), answers())
 def test_a_command_lists_and_answers_the_question_of_a_program(
     lasting: Project, more: tuple[str, ...], response: Any

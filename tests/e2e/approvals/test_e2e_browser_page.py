@@ -116,7 +116,6 @@ def waiting(project: Project) -> Iterator[Project]:
         yield project
 
 
-@pytest.mark.requirement("A2", "A15", "A16", "A6")
 def test_a_call_is_approved_after_half_a_second_of_looking(waiting: Project, browser: Any) -> None:
     with live_run(waiting, *at_port()) as (running, client), open_tab(browser, still=True) as tab:
         (question,) = pending(client)
@@ -187,7 +186,6 @@ def test_the_question_of_another_program_is_answered_on_the_page(
     assert [one["way"] for one in ended] == ["page", "api"]
 
 
-@pytest.mark.requirement("A15", "A6")
 def test_denied_and_expired_calls_say_so(waiting: Project, browser: Any) -> None:
     # What expires was shown before: there is time for that. The other one does not expire.
     waiting.pipeline(asking("one", "two").replace('"note1",', '"note1", "ask_timeout": "12s",'))
@@ -210,7 +208,6 @@ def test_denied_and_expired_calls_say_so(waiting: Project, browser: Any) -> None
     assert sorted(ends.values()) == ["deny", "expired"]
 
 
-@pytest.mark.requirement("A2", "A6", "A15")
 def test_of_two_tabs_the_first_answers_and_the_other_says_whose_it_was(
     waiting: Project, browser: Any
 ) -> None:
@@ -255,7 +252,6 @@ def test_of_two_tabs_the_first_answers_and_the_other_says_whose_it_was(
     assert sorted(ledger(waiting)) == ["one", "two"]
 
 
-@pytest.mark.requirement("A15", "A16", "P2")
 def test_all_of_a_large_call_has_to_be_opened_before_it_is_approved(
     waiting: Project, browser: Any
 ) -> None:
@@ -341,7 +337,6 @@ def test_the_buttons_at_the_top_go_from_question_to_question(
         running.finish()
 
 
-@pytest.mark.requirement("A16", "A17")
 def test_by_keyboard_a_yes_takes_two_keys_and_a_no_one(waiting: Project, browser: Any) -> None:
     waiting.pipeline(asking("one", "two", "three"))
     with live_run(waiting, *at_port()) as (running, client), open_tab(browser, still=True) as tab:
@@ -410,7 +405,6 @@ def test_by_keyboard_a_yes_takes_two_keys_and_a_no_one(waiting: Project, browser
     assert len(ledger(waiting)) == 2
 
 
-@pytest.mark.requirement("A15", "A16")
 def test_text_is_shown_as_it_comes_and_a_new_card_moves_none_that_is_shown(
     waiting: Project, browser: Any, model_endpoint: ModelEndpoints
 ) -> None:
@@ -455,7 +449,6 @@ def test_text_is_shown_as_it_comes_and_a_new_card_moves_none_that_is_shown(
     assert [one["answer"] for one in ends] == ["deny", "always"]
 
 
-@pytest.mark.requirement("A14")
 def test_the_page_has_an_icon_which_its_policy_allows(waiting: Project, browser: Any) -> None:
     with live_run(waiting, *at_port()) as (running, client), open_tab(browser) as tab:
         tab.open(link_of(waiting))
@@ -500,7 +493,6 @@ NOTICES = "window.notices.map((one) => [one.title, one.body, one.closed])"
 NOTIFY = "Notify me of new questions"
 
 
-@pytest.mark.requirement("A14", "A15")
 @pytest.mark.parametrize("permission", ["granted", "denied"])
 def test_a_person_who_asked_for_it_is_notified_while_the_page_is_hidden(
     waiting: Project, browser: Any, model_endpoint: ModelEndpoints, permission: str
@@ -550,7 +542,6 @@ def test_a_person_who_asked_for_it_is_notified_while_the_page_is_hidden(
         assert running.finish().code == 0
 
 
-@pytest.mark.requirement("A15", "A17")
 def test_the_page_stays_open_over_a_killed_and_resumed_run(waiting: Project, browser: Any) -> None:
     # While no run listens there, the kernel gives the port to nobody else.
     control = f"""control:
@@ -606,7 +597,6 @@ def test_the_page_stays_open_over_a_killed_and_resumed_run(waiting: Project, bro
     assert (ended["by"], ended["way"]) == ("boss", "page")
 
 
-@pytest.mark.requirement("A8", "A10", "A17")
 def test_the_page_stays_open_over_a_pause(
     waiting: Project, browser: Any, model_endpoint: ModelEndpoints
 ) -> None:
@@ -785,7 +775,6 @@ DANGEROUS = re.compile(
 )
 
 
-@pytest.mark.requirement("A14", "A15", "X3", "P9")
 def test_hostile_text_stays_text_in_every_place_of_the_page(
     waiting: Project, browser: Any, model_endpoint: ModelEndpoints
 ) -> None:
@@ -856,7 +845,6 @@ def test_hostile_text_stays_text_in_every_place_of_the_page(
         tab.keep("hostile")
 
 
-@pytest.mark.requirement("A17", "A15")
 def test_the_page_fits_and_everything_has_a_name_and_a_size(
     waiting: Project, browser: Any, model_endpoint: ModelEndpoints
 ) -> None:
@@ -932,7 +920,6 @@ def all_of(client: httpx.Client, count: int) -> list[Any]:
     return found
 
 
-@pytest.mark.requirement("A2", "A15", "H11")
 def test_a_call_of_a_servers_client_is_approved_on_its_page(project: Project, browser: Any) -> None:
     project.pipeline(f"mcp: {{servers: {{box: {{command: {SERVER}}}}}}}")
     with ServedHub(project, "p.yaml", *at_port()) as hub, open_tab(browser) as tab:

@@ -57,7 +57,7 @@ def waiting(project: Project) -> Iterator[Project]:
         yield project
 
 
-@pytest.mark.requirement("A1", "A3", "A6", "A7")
+@pytest.mark.requirement("A3")
 def test_an_answer_over_the_socket_lets_the_call_be_made(waiting: Project) -> None:
     with live_run(waiting) as (running, client):
         status = client.get("status").json()
@@ -85,7 +85,6 @@ def test_an_answer_over_the_socket_lets_the_call_be_made(waiting: Project) -> No
     assert not list(Path(waiting.aish.env["XDG_RUNTIME_DIR"], "aish").iterdir())
 
 
-@pytest.mark.requirement("A9")
 @pytest.mark.parametrize(("flags", "code", "written"), [((), 0, ["one"]), (("--deny",), 3, [])])
 def test_aish_approve_answers_a_live_run(
     waiting: Project, flags: tuple[str, ...], code: int, written: list[str]
@@ -107,7 +106,6 @@ def test_aish_approve_answers_a_live_run(
     assert (ended["way"], ended["note"]) == ("command", "by hand")
 
 
-@pytest.mark.requirement("A6")
 def test_of_a_hundred_answers_at_once_one_counts(waiting: Project) -> None:
     waiting.pipeline(TWO)
     found: list[httpx.Response] = []
@@ -158,7 +156,6 @@ def all_of(client: httpx.Client, count: int) -> list[Any]:
     return pending(client)
 
 
-@pytest.mark.requirement("A3", "A6")
 def test_what_is_no_answer_to_an_open_question_is_refused(waiting: Project) -> None:
     waiting.pipeline(TWO.replace("with: {text: two}", "ask_timeout: 1ms, with: {text: two}"))
     with live_run(waiting) as (running, client):
@@ -217,7 +214,6 @@ BAD_BODIES: list[Any] = [
 ]
 
 
-@pytest.mark.requirement("A6")
 def test_a_late_answer_hears_who_was_first(waiting: Project) -> None:
     waiting.pipeline(TWO)
     with live_run(waiting) as (running, client):
@@ -236,7 +232,6 @@ def test_a_late_answer_hears_who_was_first(waiting: Project) -> None:
     assert "is already denied, by " in told.stderr
 
 
-@pytest.mark.requirement("A2")
 @pytest.mark.parametrize("way", ["child", "orphan"])
 def test_what_the_run_has_started_cannot_answer_it(waiting: Project, way: str) -> None:
     probe = waiting.write("probe.py", PROBE)
@@ -303,7 +298,6 @@ def test_a_question_that_nobody_answers_is_denied_in_time(waiting: Project) -> N
     assert "nobody answered within 1ms" in done.stderr
 
 
-@pytest.mark.requirement("A6", "A9", "A10")
 def test_an_interrupted_run_keeps_its_question(waiting: Project) -> None:
     with live_run(waiting) as (running, client):
         (question,) = pending(client)
@@ -324,10 +318,9 @@ def test_an_interrupted_run_keeps_its_question(waiting: Project) -> None:
     assert len({one["id"] for one in of_type(waiting.journal, "approval.asked")}) == 1
 
 
-@pytest.mark.requirement("A6")
 def test_the_terminal_says_who_was_first(waiting: Project) -> None:
     with at_terminal(waiting, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         with client_of(waiting) as client:
             (question,) = pending(client)
             answered = answer(client, question, note="seen")
@@ -342,7 +335,7 @@ def test_the_terminal_says_who_was_first(waiting: Project) -> None:
     assert ledger(waiting) == ["one"]
 
 
-@pytest.mark.requirement("A6", "T34")
+@pytest.mark.requirement("T34")
 def test_always_answers_the_same_call_and_no_other(waiting: Project) -> None:
     more = "\n      - {id: c, call: box__write, with: {text: one}}"
     waiting.pipeline(TWO.rstrip() + more)
@@ -362,7 +355,6 @@ def test_always_answers_the_same_call_and_no_other(waiting: Project) -> None:
     assert ways == ["api", "rule", "api"]
 
 
-@pytest.mark.requirement("A1", "A2", "H18")
 def test_over_tcp_a_token_is_needed(waiting: Project) -> None:
     # `aish approve` asks once more after its answer; the run may have ended by then.
     with live_run(waiting, "--control", f"127.0.0.1:{free_port()}") as (running, client):
@@ -390,7 +382,6 @@ def test_over_tcp_a_token_is_needed(waiting: Project) -> None:
     assert not Path(named["token_file"]).exists()
 
 
-@pytest.mark.requirement("A2", "X4")
 def test_the_token_of_a_run_is_masked_where_a_tool_has_read_it(project: Project) -> None:
     with runtime_folder(project) as folder:
         project.pipeline(
@@ -407,7 +398,6 @@ def test_the_token_of_a_run_is_masked_where_a_tool_has_read_it(project: Project)
     assert done.stdout.strip() == "<secret:control.token>"
 
 
-@pytest.mark.requirement("A3")
 def test_events_are_followed_from_any_number_to_the_end(waiting: Project) -> None:
     with live_run(waiting) as (running, client):
         listed = client.get("events").json()
@@ -439,7 +429,6 @@ def test_events_are_followed_from_any_number_to_the_end(waiting: Project) -> Non
     assert seen[-1]["type"] == "run.finished"
 
 
-@pytest.mark.requirement("A1", "A7")
 def test_a_socket_that_was_asked_for_is_opened_or_nothing_runs(waiting: Project) -> None:
     folder = waiting.folder / "open"
     folder.mkdir(mode=0o755)
@@ -460,7 +449,6 @@ def test_a_socket_that_was_asked_for_is_opened_or_nothing_runs(waiting: Project)
     assert (alone.code, "go with `--control`" in alone.stderr) == (2, True)
 
 
-@pytest.mark.requirement("A7")
 def test_a_run_that_cannot_open_a_socket_by_itself_says_so_and_goes_on(waiting: Project) -> None:
     waiting.aish.env["XDG_RUNTIME_DIR"] = "/dev/null"
     waiting.pipeline(WAITING.replace("on_ask: wait", "on_ask: wait\n    ask_timeout: 1ms"))
@@ -473,7 +461,6 @@ def test_a_run_that_cannot_open_a_socket_by_itself_says_so_and_goes_on(waiting: 
     assert (notice["level"], notice["code"]) == ("warning", "control_failed")
 
 
-@pytest.mark.requirement("A1")
 def test_a_replay_opens_no_socket(waiting: Project) -> None:
     with waiting.aish.start("run", "p.yaml", "--record", "c.yaml") as running:
         running.wait_for_line(WAITS)
@@ -490,7 +477,6 @@ def test_a_replay_opens_no_socket(waiting: Project) -> None:
     assert "no answers are taken" not in replayed.stderr
 
 
-@pytest.mark.requirement("A3", "X4")
 def test_no_answer_has_a_secret(waiting: Project) -> None:
     secret = "correct-horse-battery"
     waiting.aish.env["NOTE_KEY"] = secret
@@ -514,7 +500,6 @@ def test_no_answer_has_a_secret(waiting: Project) -> None:
     assert os.environ.get("NOTE_KEY") is None
 
 
-@pytest.mark.requirement("A3", "B14")
 @pytest.mark.parametrize(("command", "code"), [("cancel", 143), ("stop", 130)])
 def test_a_command_ends_the_run_as_a_signal_does(waiting: Project, command: str, code: int) -> None:
     with live_run(waiting) as (running, client):
@@ -533,7 +518,6 @@ def test_a_command_ends_the_run_as_a_signal_does(waiting: Project, command: str,
     assert waiting.journal[-1]["waiting"] == 1
 
 
-@pytest.mark.requirement("A2", "A3")
 def test_what_was_refused_is_in_the_journal_and_does_not_fill_it(waiting: Project) -> None:
     with live_run(waiting, "--control", "127.0.0.1:0") as (running, client):
         url = f"http://{control_file(waiting)['address']}/api/v1/status"
@@ -551,7 +535,6 @@ def test_what_was_refused_is_in_the_journal_and_does_not_fill_it(waiting: Projec
     assert "Bearer" not in waiting.everything_written()
 
 
-@pytest.mark.requirement("A9")
 def test_a_run_whose_socket_is_gone_cannot_be_answered_and_goes_on_waiting(
     waiting: Project,
 ) -> None:
@@ -573,11 +556,10 @@ def test_a_run_whose_socket_is_gone_cannot_be_answered_and_goes_on_waiting(
     assert [one["answer"] for one in ended] == ["deny"]
 
 
-@pytest.mark.requirement("A9")
 def test_a_run_without_a_socket_is_answered_where_it_asks(waiting: Project) -> None:
     waiting.pipeline(WAITING.replace("on_ask: wait", "on_ask: deny"))
     with at_terminal(waiting, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N/a]")
+        terminal.expect_exact("[y/N/a")
         (asked,) = of_type(waiting.journal, "approval.asked")
         told = waiting.aish("approve", "latest", asked["id"], "--deny", "--yes")
         terminal.send("y\r")
@@ -590,7 +572,6 @@ def test_a_run_without_a_socket_is_answered_where_it_asks(waiting: Project) -> N
     assert ledger(waiting) == ["one"]
 
 
-@pytest.mark.requirement("A1", "A2")
 def test_a_file_says_where_a_run_listens_and_who_may_connect(waiting: Project) -> None:
     reader, writer = "reader-" + "r" * 32, "writer-" + "w" * 32
     waiting.aish.env["READER_TOKEN"] = reader
@@ -632,7 +613,6 @@ def test_a_file_says_where_a_run_listens_and_who_may_connect(waiting: Project) -
     assert writer not in waiting.everything_written() + done.stderr
 
 
-@pytest.mark.requirement("A1")
 @pytest.mark.parametrize(
     ("control", "said"),
     [
@@ -655,7 +635,6 @@ def test_what_is_wrong_under_control_is_told_before_the_run(
     assert waiting.run_folders == []
 
 
-@pytest.mark.requirement("A1")
 def test_what_a_killed_run_left_where_runs_listen_is_removed_by_the_next_run(
     project: Project,
 ) -> None:

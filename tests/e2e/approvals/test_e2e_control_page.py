@@ -65,7 +65,7 @@ def opened_link(project: Project, *arguments: str) -> tuple[str, str]:
     return address, code
 
 
-@pytest.mark.requirement("A2", "A14")
+@pytest.mark.requirement("A2")
 def test_a_link_is_good_once_and_gives_a_token_that_is_written_nowhere(waiting: Project) -> None:
     with live_run(waiting, "--control", "127.0.0.1:0") as (running, own):
         address, code = opened_link(waiting, "latest")
@@ -113,7 +113,6 @@ def test_a_link_is_good_once_and_gives_a_token_that_is_written_nowhere(waiting: 
     assert code not in waiting.everything_written() + done.stderr
 
 
-@pytest.mark.requirement("A2", "A14")
 def test_on_a_socket_file_the_page_is_served_and_no_link_is_given(waiting: Project) -> None:
     with live_run(waiting) as (_, client):
         page = client.get("http://aish/")
@@ -141,7 +140,6 @@ def test_on_a_socket_file_the_page_is_served_and_no_link_is_given(waiting: Proje
     assert "`aish run FILE --control 127.0.0.1:0`" in told.stderr
 
 
-@pytest.mark.requirement("A2", "A14")
 def test_tokens_and_the_address_of_the_file_are_those_of_the_link(waiting: Project) -> None:
     control = """control:
           listen: "127.0.0.1:0"
@@ -170,7 +168,6 @@ def test_tokens_and_the_address_of_the_file_are_those_of_the_link(waiting: Proje
     assert code_of(denied) == (403, "forbidden")
 
 
-@pytest.mark.requirement("A12")
 def test_who_is_told_gets_the_page_and_no_credential(waiting: Project) -> None:
     notify = json.dumps(
         [sys.executable, "-c", "import os; print(os.environ['AISH_LINK'], file=open('told', 'w'))"]
@@ -186,7 +183,6 @@ def test_who_is_told_gets_the_page_and_no_credential(waiting: Project) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#question=" + asked["id"], link)
 
 
-@pytest.mark.requirement("A2")
 def test_a_run_that_has_ended_has_no_page(waiting: Project) -> None:
     with live_run(waiting, "--control", "127.0.0.1:0") as (running, _):
         running.interrupt(signal.SIGKILL)
@@ -203,7 +199,7 @@ def test_a_run_that_has_ended_has_no_page(waiting: Project) -> None:
         assert "it has ended, or listens nowhere" in one.stderr
 
 
-@pytest.mark.requirement("A15", "P2")
+@pytest.mark.requirement("A15")
 def test_the_page_gets_the_call_as_a_terminal_shows_it(waiting: Project) -> None:
     arguments = {"text": HOSTILE * 3, "lines": [f"line {number}\n" for number in range(250)]}
     waiting.pipeline(waiting_on(arguments))
@@ -239,7 +235,6 @@ def test_the_page_gets_the_call_as_a_terminal_shows_it(waiting: Project) -> None
     assert code_of(unknown) == (404, "unknown_question")
 
 
-@pytest.mark.requirement("A15", "X4")
 def test_a_rule_with_a_secret_is_neither_shown_nor_offered_by_the_page(waiting: Project) -> None:
     secret = "hunter2-hunter2-hunter2"
     waiting.aish.env["API_KEY"] = secret

@@ -57,7 +57,6 @@ def pending(client: httpx.Client) -> list[Any]:
     return found
 
 
-@pytest.mark.requirement("A3")
 def test_the_questions_of_a_paused_run_are_answered_and_it_is_resumed(paused: Project) -> None:
     with served(paused, "--resume") as (running, client):
         first, second = pending(client)

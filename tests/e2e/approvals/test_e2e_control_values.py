@@ -28,7 +28,6 @@ def over_socket(address: str) -> httpx.Client:
     return httpx.Client(transport=transport, base_url="http://aish/api/v1/", timeout=30)
 
 
-@pytest.mark.requirement("A1", "A2", "A3", "A4", "A10")
 def test_a_run_listens_at_several_addresses_and_its_limits_end_with_it(project: Project) -> None:
     project.pipeline(WAITING)
     with runtime_folder(project) as runtime:
@@ -113,7 +112,6 @@ def test_a_file_names_several_addresses(project: Project) -> None:
     assert (twice.code, "`127.0.0.1:7` is given twice" in twice.stderr) == (2, True)
 
 
-@pytest.mark.requirement("A3", "X2", "X3")
 def test_what_programs_say_is_shown_as_text(project: Project) -> None:
     project.pipeline(WAITING)
     hostile = "a\x1b[2J\x1b]0;x\x07\n::error::no\r\u202eb"

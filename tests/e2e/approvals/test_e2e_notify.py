@@ -55,7 +55,6 @@ def keyed(project: Project) -> Project:
     return project
 
 
-@pytest.mark.requirement("A12", "X8")
 def test_a_command_is_told_once_of_all_that_waits_before_the_run_pauses(keyed: Project) -> None:
     keyed.pipeline(asking(f"{{command: {TOLD}}}"))
 
@@ -90,7 +89,6 @@ def test_a_command_is_told_once_of_all_that_waits_before_the_run_pauses(keyed: P
     assert [one["AISH_APPROVAL"] for one in told(keyed)[1:]] == [asked[1]["id"]]
 
 
-@pytest.mark.requirement("A12")
 def test_a_url_gets_the_same_as_json(keyed: Project) -> None:
     bodies: list[Any] = []
 
@@ -161,7 +159,6 @@ def test_a_url_that_refuses_is_a_notice_and_decides_nothing(
     assert of_type(keyed.journal, "approval.answered") == []
 
 
-@pytest.mark.requirement("A12", "X4")
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -191,7 +188,6 @@ def test_a_command_that_fails_is_a_notice_and_decides_nothing(
     assert of_type(keyed.journal, "approval.answered") == []
 
 
-@pytest.mark.requirement("A12", "X8")
 def test_a_command_that_hangs_ends_with_an_interrupted_run(keyed: Project) -> None:
     line = "import os, time; print(os.getpid(), file=open('pid', 'w'), flush=True); time.sleep(600)"
     keyed.pipeline(asking(f"{{command: {json.dumps([sys.executable, '-c', line])}}}"))
@@ -209,7 +205,6 @@ def test_a_command_that_hangs_ends_with_an_interrupted_run(keyed: Project) -> No
     assert len(listed["pending"]) == 2
 
 
-@pytest.mark.requirement("A12")
 def test_what_is_answered_already_is_not_told(keyed: Project) -> None:
     keyed.pipeline(asking(f"{{command: {TOLD}}}", on_ask="wait"))
 
@@ -220,7 +215,6 @@ def test_what_is_answered_already_is_not_told(keyed: Project) -> None:
     assert told(keyed) == []
 
 
-@pytest.mark.requirement("A12", "A11")
 def test_a_replay_tells_nobody(keyed: Project) -> None:
     keyed.pipeline(asking(f"{{command: {TOLD}}}", on_ask="wait"))
     assert keyed.run("--record", "c.yaml").code == 3
@@ -232,7 +226,6 @@ def test_a_replay_tells_nobody(keyed: Project) -> None:
     assert told(keyed) == []
 
 
-@pytest.mark.requirement("A12")
 @pytest.mark.parametrize(
     ("notify", "value", "said"),
     [
@@ -259,7 +252,7 @@ def test_what_cannot_be_told_is_refused_before_the_run(
     assert keyed.run_folders == []
 
 
-@pytest.mark.requirement("A12", "A10")
+@pytest.mark.requirement("A10")
 def test_a_paused_run_continues_with_another_command(keyed: Project) -> None:
     keyed.pipeline(asking('{command: ["true"]}'))
     assert keyed.run().code == 8

@@ -87,7 +87,6 @@ def test_no_tool_writes_what_the_run_is_made_of(
     assert changed == dict.fromkeys(FREE, "mine\n")
 
 
-@pytest.mark.requirement("K19")
 def test_a_sub_pipeline_does_not_write_the_files_of_the_one_around_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -103,7 +102,6 @@ def test_a_sub_pipeline_does_not_write_the_files_of_the_one_around_it(
     assert (project.folder / "b.txt").read_text() == "mine\n"
 
 
-@pytest.mark.requirement("K19")
 def test_no_tool_writes_the_cassette_that_is_recorded(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -119,7 +117,6 @@ def test_no_tool_writes_the_cassette_that_is_recorded(
     assert "mine" not in (project.folder / "tapes/rec.yaml").read_text().splitlines()
 
 
-@pytest.mark.requirement("K19")
 def test_no_tool_writes_an_environment_file(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

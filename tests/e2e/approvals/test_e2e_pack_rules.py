@@ -33,7 +33,6 @@ def verdict(project: Project, tool: str, arguments: dict[str, Any]) -> tuple[str
     return found["verdict"], found["reason"]
 
 
-@pytest.mark.requirement("K47", "K10", "K11", "K19", "P5")
 @pytest.mark.parametrize(
     ("tool", "arguments", "expected", "why"),
     [
@@ -66,7 +65,7 @@ def test_the_rules_of_a_file_decide_a_call_of_a_pack(
     assert (found, why in reason) == (expected, True), reason
 
 
-@pytest.mark.requirement("K11", "P3")
+@pytest.mark.requirement("K11")
 def test_a_search_that_a_rule_is_unsure_about_is_denied_with_that_rule(project: Project) -> None:
     deny = '{tool: "box__*", when: {path: "**/*.key"}}'
     servers = "{box: {pack: [fs], root: ., options: {fs: {deny_names: %s}}}}"
@@ -152,7 +151,6 @@ def approving(*rules: str, more: str = "") -> str:
     return f"  auto_approve:\n{listed}{more}"
 
 
-@pytest.mark.requirement("K20")
 def test_a_model_that_may_read_and_send_without_approval_is_warned_of(project: Project) -> None:
     (told,) = leaks(project, approving("repo__file_read", '"far__*"'))
     assert told == (
@@ -184,7 +182,6 @@ def test_what_leaks(project: Project, mcp: str) -> None:
     assert len(leaks(project, mcp)) == 1
 
 
-@pytest.mark.requirement("K20")
 @pytest.mark.parametrize(
     "mcp",
     [
@@ -207,7 +204,6 @@ def test_what_does_not_leak(project: Project, mcp: str) -> None:
     assert leaks(project, mcp) == []
 
 
-@pytest.mark.requirement("K20")
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
@@ -233,7 +229,6 @@ def listed(steps: tuple[str, ...]) -> str:
     return "".join(["steps:\n", *(f"  - {{{step}}}\n" for step in steps)])
 
 
-@pytest.mark.requirement("K20")
 @pytest.mark.parametrize(
     ("steps", "files", "sends"),
     [
@@ -294,7 +289,6 @@ def test_text_is_followed_from_step_to_step(
     assert f"send data out ({sends})" in told
 
 
-@pytest.mark.requirement("K20")
 @pytest.mark.parametrize(
     "steps",
     [
@@ -314,7 +308,6 @@ def test_text_that_leads_nowhere_is_no_leak(project: Project, steps: tuple[str, 
     assert leaks(project, approving('"repo__*"', '"far__*"'), listed(steps)) == []
 
 
-@pytest.mark.requirement("K20")
 def test_a_sub_pipeline_is_looked_at_too(project: Project) -> None:
     inner = f"aish: 1\n{MODEL}\n{SERVERS}{approving('box__shell_run')}\nprompt: Go\n"
     project.write("inner.yaml", inner)
@@ -330,7 +323,6 @@ def test_a_sub_pipeline_is_looked_at_too(project: Project) -> None:
 # --- A root ---------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("K4", "exit-2")
 @pytest.mark.parametrize("command", [["validate"], ["plan", "--offline"], ["run"], ["tools"]])
 def test_a_pack_that_needs_a_root_and_has_none_is_an_error(
     project: Project, command: list[str]
@@ -363,7 +355,6 @@ ADDING = {
 }
 
 
-@pytest.mark.requirement("P5", "K9")
 def test_a_wildcard_approves_no_tool_that_changes_an_existing_file(project: Project) -> None:
     found = verdicts(project, '"box__*"', '"*__*"')
     marks = tool_marks()
@@ -376,7 +367,6 @@ def test_a_wildcard_approves_no_tool_that_changes_an_existing_file(project: Proj
     assert {name for name in approved if not marks[name].read_only} <= ADDING
 
 
-@pytest.mark.requirement("P5")
 def test_a_wildcard_over_readers_approves_readers_only(project: Project) -> None:
     found = verdicts(project, '"box__py_get_*"')
 

@@ -48,7 +48,6 @@ def ledger(project: Project) -> list[str]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.requirement("A6", "A7", "A8", "A9", "A10")
 def test_a_paused_run_goes_on_after_the_answer(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -111,7 +110,6 @@ def approve(project: Project, question: Any, *flags: str) -> None:
     assert done.code == 0, done.stderr
 
 
-@pytest.mark.requirement("A8", "A10")
 def test_items_wait_while_the_others_go_on(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -148,7 +146,6 @@ def test_items_wait_while_the_others_go_on(
     assert len(ledger(project)) == 3
 
 
-@pytest.mark.requirement("A6", "A8")
 def test_the_calls_of_a_turn_are_asked_about_together(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -188,7 +185,6 @@ def test_the_calls_of_a_turn_are_asked_about_together(
     )
 
 
-@pytest.mark.requirement("A10")
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_a_denied_call_is_told_to_the_model_or_ends_the_run(
     project: Project,
@@ -210,7 +206,6 @@ def test_a_denied_call_is_told_to_the_model_or_ends_the_run(
     assert ("[aish] tool call denied by the user: not on a Friday" in told) is tolerant
 
 
-@pytest.mark.requirement("A10")
 def test_an_answer_is_for_the_call_that_was_shown(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -232,7 +227,6 @@ def test_an_answer_is_for_the_call_that_was_shown(
     assert newer["digest"] != asked["digest"]
 
 
-@pytest.mark.requirement("A7", "A10")
 def test_nobody_answered_in_time(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.pipeline(ONE + "ask_timeout: 1ms\non_denied: continue\n")
     endpoint = model_endpoint(answers)
@@ -247,7 +241,6 @@ def test_nobody_answered_in_time(project: Project, model_endpoint: ModelEndpoint
     assert "nobody answered within 1ms" in str(endpoint.asked)
 
 
-@pytest.mark.requirement("A10", "X4")
 def test_secrets_are_put_back_from_their_references(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -325,7 +318,6 @@ FEW_KILLS = [
 ]
 
 
-@pytest.mark.requirement("A10", "A6")
 @pytest.mark.parametrize(
     ("outer", "kills"),
     [
@@ -377,7 +369,7 @@ def test_a_kill_loses_no_answer_and_makes_no_call_twice(
         assert done.code == 0, f"{first}, {second}: {done.stderr}"
 
 
-@pytest.mark.requirement("A6", "A8")
+@pytest.mark.requirement("A6")
 def test_a_part_that_ends_before_it_asks_again_leaves_the_question_open(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -405,7 +397,6 @@ def test_a_part_that_ends_before_it_asks_again_leaves_the_question_open(
 
 
 @pytest.mark.slow(reason="waits for 13 s")
-@pytest.mark.requirement("A7", "A8", "B8")
 def test_a_run_that_waits_is_not_late(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.pipeline(f"limits: {{time: 12s}}\nask_timeout: 13s\n{ONE.replace('pause', 'wait')}")
     project.uses(model_endpoint(answers))
@@ -417,7 +408,6 @@ def test_a_run_that_waits_is_not_late(project: Project, model_endpoint: ModelEnd
     assert "nobody answered within 13s" in done.stderr
 
 
-@pytest.mark.requirement("A8")
 def test_a_run_that_keeps_nothing_is_not_paused(
     project: Project, model_endpoint: ModelEndpoints, snapshot: SnapshotAssertion
 ) -> None:
@@ -453,7 +443,6 @@ OVER_INNER = """
     """
 
 
-@pytest.mark.requirement("A8", "A10", "F2")
 def test_an_item_that_is_a_pipeline_goes_on_where_it_was(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -496,7 +485,6 @@ def test_an_item_that_is_a_pipeline_goes_on_where_it_was(
     assert sent[-1][0]["content"] == f"Then: {', '.join(said)}"
 
 
-@pytest.mark.requirement("A8", "A10", "F2")
 def test_a_step_of_a_sub_pipeline_is_paused(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -519,7 +507,6 @@ def test_a_step_of_a_sub_pipeline_is_paused(
     assert len(endpoint.requests) == 4
 
 
-@pytest.mark.requirement("A10", "B9")
 def test_an_answer_in_a_schema_goes_on_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -557,7 +544,6 @@ def test_an_answer_in_a_schema_goes_on_too(
     assert ledger(project) == ["one"]
 
 
-@pytest.mark.requirement("A6")
 def test_the_calls_after_a_denied_one_are_withdrawn(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -38,7 +38,6 @@ def test_the_log_of_a_paused_run_says_what_waits_and_how_to_answer(waiting: Proj
     assert "error:" not in done.stderr
 
 
-@pytest.mark.requirement("A8")
 def test_a_quiet_run_says_what_it_waits_for(waiting: Project) -> None:
     done = waiting.run("-q")
 
@@ -50,7 +49,6 @@ def test_a_quiet_run_says_what_it_waits_for(waiting: Project) -> None:
     assert "aish approve" in done.stderr
 
 
-@pytest.mark.requirement("A8", "A9")
 def test_the_reports_of_a_paused_run_have_an_error_that_says_what_waits(waiting: Project) -> None:
     done = waiting.run(
         "--format", "json", "--junit", "j.xml", "--html", "p.html", "--sarif", "s.sarif"
@@ -79,7 +77,6 @@ def test_the_reports_of_a_paused_run_have_an_error_that_says_what_waits(waiting:
     assert waiting.run_folders == []
 
 
-@pytest.mark.requirement("A9", "A10")
 def test_the_result_of_a_resumed_run_has_the_answer_that_was_given_between(
     waiting: Project,
 ) -> None:

@@ -95,7 +95,6 @@ def test_open_questions_are_listed_for_people_and_programs(
     assert [one["run"] for one in pending(project, OTHER_RUN)["pending"]] == [OTHER_RUN]
 
 
-@pytest.mark.requirement("A9")
 def test_that_nothing_is_open_is_no_error(project: Project) -> None:
     nothing = project.aish("runs", "pending")
     kept(project, finished("ok"))
@@ -108,7 +107,6 @@ def test_that_nothing_is_open_is_no_error(project: Project) -> None:
     assert project.aish("runs", "pending", "gone").code == 2
 
 
-@pytest.mark.requirement("A6", "A9")
 @pytest.mark.parametrize("status", ["ok", "failed", "denied", "budget"])
 def test_a_run_that_finished_for_good_has_withdrawn_its_questions(
     project: Project, status: str
@@ -122,7 +120,6 @@ def test_a_run_that_finished_for_good_has_withdrawn_its_questions(
     assert "was withdrawn: its call was cancelled, or its run has ended" in done.stderr
 
 
-@pytest.mark.requirement("A6", "A9")
 def test_a_run_that_failed_while_a_call_waits_is_kept_and_can_be_answered(
     project: Project,
 ) -> None:
@@ -137,7 +134,6 @@ def test_a_run_that_failed_while_a_call_waits_is_kept_and_can_be_answered(
     assert project.aish("approve", "latest", ID, *YES).code == 0
 
 
-@pytest.mark.requirement("A9")
 def test_only_the_end_of_a_finished_journal_is_read(project: Project) -> None:
     """Both journals are damaged in the middle; who reads it says so."""
     for id, status in ((RUN, "ok"), (OTHER_RUN, "paused")):
@@ -154,7 +150,6 @@ def test_only_the_end_of_a_finished_journal_is_read(project: Project) -> None:
     assert (named.code, named.stdout) == (2, "")
 
 
-@pytest.mark.requirement("A6", "A9")
 def test_a_question_at_a_terminal_is_gone_with_its_process(project: Project) -> None:
     folder = kept(project, asked(expires=None))
     with _held(folder):
@@ -164,7 +159,6 @@ def test_a_question_at_a_terminal_is_gone_with_its_process(project: Project) -> 
     assert project.aish("approve", "latest", ID, *YES).code == 1
 
 
-@pytest.mark.requirement("A9")
 def test_a_live_run_is_listed_and_its_caller_waits(project: Project) -> None:
     folder = kept(project, asked())
     assert [one["caller_waiting"] for one in pending(project)["pending"]] == [False]
@@ -176,7 +170,6 @@ def test_a_live_run_is_listed_and_its_caller_waits(project: Project) -> None:
 # --- Answering -------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("A6", "A9")
 @pytest.mark.parametrize(("flags", "answer"), [(YES, "approve"), (("--deny", "--yes"), "deny")])
 def test_a_program_answers_and_the_answer_is_in_the_journal(
     paused: Project, flags: tuple[str, ...], answer: str
@@ -198,7 +191,6 @@ def test_a_program_answers_and_the_answer_is_in_the_journal(
     assert states(paused) == {ID: said}
 
 
-@pytest.mark.requirement("A6")
 def test_a_second_answer_is_an_error_that_names_the_first(paused: Project) -> None:
     # No argument of a process has a lone surrogate.
     note = HOSTILE.replace("\ud800", "")
@@ -214,7 +206,6 @@ def test_a_second_answer_is_an_error_that_names_the_first(paused: Project) -> No
     assert records(paused) == before
 
 
-@pytest.mark.requirement("A6")
 def test_an_answer_after_the_time_is_refused(project: Project) -> None:
     kept(project, asked(expires="2026-11-21T00:00:00.000Z"), finished())
 
@@ -226,7 +217,6 @@ def test_an_answer_after_the_time_is_refused(project: Project) -> None:
     assert states(project) == {ID: "expired"}
 
 
-@pytest.mark.requirement("A6", "A9")
 def test_guessed_ids_and_ids_of_other_runs_are_unknown(project: Project) -> None:
     kept(project, asked(), finished())
     kept(project, asked(OTHER), finished(), id=OTHER_RUN)
@@ -243,7 +233,6 @@ def test_guessed_ids_and_ids_of_other_runs_are_unknown(project: Project) -> None
     assert states(project) == {ID: "open", OTHER: "open"}
 
 
-@pytest.mark.requirement("A9")
 def test_a_part_of_an_id_has_to_name_one_question(project: Project) -> None:
     near = ID[:9] + "f" * 23
     kept(project, asked(), asked(near), finished())
@@ -258,7 +247,7 @@ def test_a_part_of_an_id_has_to_name_one_question(project: Project) -> None:
     assert states(project) == {ID: "open", near: "approved"}
 
 
-@pytest.mark.requirement("A6", "A9")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -284,12 +273,10 @@ def test_without_a_terminal_only_the_right_digest_is_a_yes(
     assert states(paused) == {ID: "open"}
 
 
-@pytest.mark.requirement("A6")
 def test_the_whole_digest_counts_in_either_case(paused: Project) -> None:
     assert paused.aish("approve", "latest", ID, "--yes", "--digest", DIGEST.upper()).code == 0
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize(
     "count",
     [8, pytest.param(100, marks=pytest.mark.slow(reason="a hundred processes at once"))],
@@ -312,7 +299,6 @@ def test_of_many_answers_at_once_one_wins(project: Project, count: int) -> None:
     assert all("is already" in done.stderr for done in ends if done.code)
 
 
-@pytest.mark.requirement("A6")
 def test_answers_to_several_questions_at_once_are_all_kept(project: Project) -> None:
     ids = [f"{number:02x}" * 16 for number in range(8)]
     kept(project, *map(asked, ids), finished())
@@ -335,7 +321,6 @@ def _held(folder: Path) -> "subprocess.Popen[bytes]":
     return holder
 
 
-@pytest.mark.requirement("A9")
 def test_a_live_run_is_told_from_one_that_is_being_answered(project: Project) -> None:
     folder = kept(project, asked())
     before = records(project)
@@ -349,7 +334,6 @@ def test_a_live_run_is_told_from_one_that_is_being_answered(project: Project) ->
     assert project.aish("approve", "latest", ID, *YES).code == 0
 
 
-@pytest.mark.requirement("A6", "A9", "B2")
 @pytest.mark.parametrize(
     "tail", [b'{"v":1,"seq":4,"time":"2026-', b"\0" * 4096], ids=["half", "NUL"]
 )
@@ -365,7 +349,6 @@ def test_a_torn_journal_is_answered_and_what_was_torn_is_kept(paused: Project, t
     assert [record["seq"] for record in records(paused)] == [1, 2, 3, 4]
 
 
-@pytest.mark.requirement("A6", "B2")
 def test_half_an_answer_is_none(paused: Project) -> None:
     """The process was killed while it wrote the answer."""
     assert paused.aish("approve", "latest", ID, "--deny", "--yes").code == 0
@@ -378,7 +361,6 @@ def test_half_an_answer_is_none(paused: Project) -> None:
     assert [one["answer"] for one in of_type(records(paused), "approval.answered")] == ["approve"]
 
 
-@pytest.mark.requirement("A6", "B2")
 def test_a_damaged_journal_is_left_alone(project: Project) -> None:
     note = Notice(Place(), "info", "x", "a notice")
     path = kept(project, note, asked(), finished()) / "events.jsonl"
@@ -393,7 +375,6 @@ def test_a_damaged_journal_is_left_alone(project: Project) -> None:
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("A6", "B2")
 def test_an_answer_that_does_not_fit_on_the_disk_is_none(project: Project) -> None:
     """A limit on the size of files makes `os.write` short, as a full disk does."""
     block = 512
@@ -419,7 +400,6 @@ def test_an_answer_that_does_not_fit_on_the_disk_is_none(project: Project) -> No
     assert project.aish("approve", "latest", ID, *YES).code == 0
 
 
-@pytest.mark.requirement("A9")
 def test_a_run_elsewhere_is_answered_and_resumed_there(project: Project) -> None:
     kept_run(project.folder / "kept runs", RUN, asked(), finished())
 
@@ -478,7 +458,6 @@ TYPED = {
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("A9", "P2")
 @pytest.mark.parametrize(
     "answer", sampled(TYPED, often={0, 1, 2}, reason="each starts the real program")
 )
@@ -496,7 +475,6 @@ def test_a_person_approves_denies_or_leaves_it_open(
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("A9", "P2")
 @pytest.mark.parametrize(("typed", "state"), [("y\r", "denied"), ("n\r", "open"), ("\r", "open")])
 def test_whether_to_deny_is_asked_as_such(
     paused: Project, at_terminal: Any, typed: str, state: str
@@ -510,7 +488,6 @@ def test_whether_to_deny_is_asked_as_such(
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("A9", "P2")
 def test_an_interrupt_at_the_question_leaves_it_open(paused: Project, at_terminal: Any) -> None:
     child = at_terminal()
     child.expect_exact(PROMPT)
@@ -521,7 +498,6 @@ def test_an_interrupt_at_the_question_leaves_it_open(paused: Project, at_termina
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("A6", "A9")
 def test_a_question_that_was_answered_meanwhile_says_by_whom(
     paused: Project, at_terminal: Any
 ) -> None:
@@ -536,7 +512,6 @@ def test_a_question_that_was_answered_meanwhile_says_by_whom(
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("A9", "P2", "P9", "X3", "X4")
 def test_all_of_a_hostile_call_is_shown_and_does_nothing(
     project: Project, at_terminal: Any, snapshot: SnapshotAssertion
 ) -> None:

@@ -106,7 +106,6 @@ def told(project: Project) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.requirement("A11", "C6")
 @pytest.mark.parametrize(
     ("typed", "on_ask"),
     sampled(
@@ -135,7 +134,6 @@ def test_a_replay_gives_the_answer_of_the_recording(
     assert ledger(project) == written == ([] if typed == "n" else ["one"])
 
 
-@pytest.mark.requirement("A11")
 def test_equal_calls_have_their_answers_in_order(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -156,7 +154,6 @@ def test_equal_calls_have_their_answers_in_order(
     assert ledger(project) == ["same", "other"]
 
 
-@pytest.mark.requirement("A6", "A11")
 def test_an_always_answers_the_same_call_of_its_round_again_and_no_other(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -176,7 +173,6 @@ def test_an_always_answers_the_same_call_of_its_round_again_and_no_other(
     assert [one[0] for one in recorded[:4]] == ["asked"] * 2 + ["answered"] * 2
 
 
-@pytest.mark.requirement("A11")
 def test_other_arguments_are_denied(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.pipeline(WRITES.replace("on_denied: continue\n", ""))
     endpoint = model_endpoint(rounds(("one",)))
@@ -197,7 +193,6 @@ def test_other_arguments_are_denied(project: Project, model_endpoint: ModelEndpo
     assert of_type(journal(project.folder), "approval.asked") == []
 
 
-@pytest.mark.requirement("A7", "A11")
 @pytest.mark.parametrize(
     "on_ask", sampled(["deny", "wait", "pause"], often={0}, reason="cases of the same kind")
 )
@@ -218,7 +213,6 @@ def test_a_cassette_without_answers_denies_at_once(
     assert "no rule approves box__write" in replayed.stderr
 
 
-@pytest.mark.requirement("A7", "A11")
 @pytest.mark.parametrize("on_ask", ["wait", "pause"])
 def test_nobody_answers_again(
     project: Project, model_endpoint: ModelEndpoints, on_ask: str
@@ -239,7 +233,6 @@ def test_nobody_answers_again(
     assert [one[2:5] for one in before if one[0] == "answered"] == [("expired", "nobody", "time")]
 
 
-@pytest.mark.requirement("A11", "C4", "C8", "X4")
 def test_folders_and_secrets_are_the_same_call_on_another_machine(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -276,7 +269,6 @@ def approvals_in(path: Path) -> int:
     return path.read_text("utf-8").count("uri: approval://")
 
 
-@pytest.mark.requirement("A11", "C7")
 def test_modes(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.pipeline(WRITES)
     endpoint = model_endpoint(rounds(("one",)))
@@ -297,7 +289,6 @@ def test_modes(project: Project, model_endpoint: ModelEndpoints) -> None:
     assert of_type(journal(project.folder), "approval.answered")[0]["answer"] == "deny"
 
 
-@pytest.mark.requirement("A11", "C7", "P3")
 def test_a_recorded_yes_approves_no_call_that_is_made(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -318,7 +309,6 @@ def test_a_recorded_yes_approves_no_call_that_is_made(
 
 
 @pytest.mark.slow(reason="runs each command")
-@pytest.mark.requirement("A11", "C5", "C10")
 def test_commands_about_cassettes_know_answers(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -353,7 +343,6 @@ def test_commands_about_cassettes_know_answers(
     assert "the user" not in (project.folder / "c.yaml").read_text("utf-8")
 
 
-@pytest.mark.requirement("A11", "C5", "C12")
 def test_an_answer_that_is_not_used_is_left_over(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

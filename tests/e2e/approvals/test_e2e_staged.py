@@ -62,7 +62,6 @@ def applied_runs(project: Project) -> list[list[Any]]:
     return [events for events in found if events[0].get("applies")]
 
 
-@pytest.mark.requirement("B16")
 def test_two_writes_are_staged_reviewed_and_applied_once(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -87,7 +86,6 @@ def test_two_writes_are_staged_reviewed_and_applied_once(
     assert ledger(project) == ["first", "second {{ 7*7 }}"]
 
 
-@pytest.mark.requirement("B16", "P7", "P10")
 def test_an_applied_call_is_a_decision_in_a_journal_of_its_own(project: Project) -> None:
     found = staged(project)
     assert apply(project).code == 0
@@ -101,7 +99,6 @@ def test_an_applied_call_is_a_decision_in_a_journal_of_its_own(project: Project)
     assert [event["status"] for event in of_type(events, "step.finished")] == ["ok", "ok"]
 
 
-@pytest.mark.requirement("B16")
 def test_a_model_is_told_that_nothing_was_executed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -126,7 +123,6 @@ def test_a_model_is_told_that_nothing_was_executed(
     assert kept["pipeline"]["file"] == "p.yaml"
 
 
-@pytest.mark.requirement("B16", "F14")
 def test_a_step_that_is_staged_succeeds_without_an_output(project: Project) -> None:
     rules = "stage: [led__write, shell__run]"
     steps = """
@@ -148,7 +144,6 @@ outputs: {one: "{{ steps.one.output }}", two: "{{ steps.two.output }}"}
     assert (project.folder / "touched").exists()
 
 
-@pytest.mark.requirement("B16")
 def test_a_person_is_told_where_staged_calls_wait(project: Project) -> None:
     write(project)
     done = project.run()
@@ -160,7 +155,6 @@ def test_a_person_is_told_where_staged_calls_wait(project: Project) -> None:
     assert "2 staged" not in project.run("-q").stderr
 
 
-@pytest.mark.requirement("B16")
 def test_a_run_that_leaves_nothing_behind_says_where_calls_go(project: Project) -> None:
     write(project)
     done = project.run("--ephemeral")
@@ -170,7 +164,6 @@ def test_a_run_that_leaves_nothing_behind_says_where_calls_go(project: Project) 
     assert project.run("--staged", "none/staged.json").code == 2
 
 
-@pytest.mark.requirement("B16")
 def test_the_calls_of_an_earlier_run_are_not_overwritten(project: Project) -> None:
     before = staged(project)
     done = project.run("--staged", "staged.json", "--ephemeral")
@@ -179,7 +172,6 @@ def test_the_calls_of_an_earlier_run_are_not_overwritten(project: Project) -> No
     assert json.loads((project.folder / "staged.json").read_bytes()) == before
 
 
-@pytest.mark.requirement("B16", "X4")
 def test_a_secret_is_refused_and_not_written(project: Project) -> None:
     project.aish.env["TOKEN"] = "s3cret-t0ken-of-mine"
     project.write("token", "the key is s3cret-t0ken-of-mine")
@@ -195,7 +187,6 @@ def test_a_secret_is_refused_and_not_written(project: Project) -> None:
     assert not list(project.folder.rglob("staged.json"))
 
 
-@pytest.mark.requirement("B16", "X3", "B13")
 def test_hostile_arguments_are_shown_whole_and_harmless(project: Project) -> None:
     text = HOSTILE.replace("\ud800", "") + "x" * 500
     project.write("text", text)
@@ -213,7 +204,6 @@ def test_hostile_arguments_are_shown_whole_and_harmless(project: Project) -> Non
     assert ledger(project) == [found["calls"][0]["arguments"]["text"]] == [text]
 
 
-@pytest.mark.requirement("B16")
 def test_a_job_that_is_killed_in_a_call_does_not_make_it_again(project: Project) -> None:
     steps = """
 steps:
@@ -241,7 +231,6 @@ steps:
     assert ledger(project) == ["first", "second"]
 
 
-@pytest.mark.requirement("B16")
 def test_a_call_of_which_nothing_is_known_is_made_again_on_demand(project: Project) -> None:
     steps = "steps: [{id: one, call: led__die, with: {text: first}}]"
     staged(project, steps)
@@ -254,7 +243,6 @@ def test_a_call_of_which_nothing_is_known_is_made_again_on_demand(project: Proje
     assert ledger(project) == ["first", "first"]
 
 
-@pytest.mark.requirement("B16")
 def test_what_may_be_called_again_by_rule_is(project: Project) -> None:
     staged(
         project,
@@ -269,7 +257,6 @@ def test_what_may_be_called_again_by_rule_is(project: Project) -> None:
         (project.folder / "ledger.txt").unlink()
 
 
-@pytest.mark.requirement("B16")
 def test_a_call_that_fails_stops_those_after_it(project: Project) -> None:
     steps = """
 steps:
@@ -293,7 +280,6 @@ steps:
     assert ledger(project) == ["b"]
 
 
-@pytest.mark.requirement("B16", "P8")
 def test_a_tool_that_says_something_else_now_is_not_called(project: Project) -> None:
     found = staged(project)
     write(project, TWO, "--describe", "Write a line")
@@ -324,7 +310,6 @@ def test_a_tool_that_says_something_else_now_is_not_called(project: Project) -> 
     assert len(ledger(project)) == 2
 
 
-@pytest.mark.requirement("B16", "P8")
 def test_the_lock_holds_where_calls_are_applied(project: Project) -> None:
     write(project)
     assert project.aish("lock", "p.yaml").code == 0
@@ -342,7 +327,7 @@ def test_the_lock_holds_where_calls_are_applied(project: Project) -> None:
     assert ledger(project) == []
 
 
-@pytest.mark.requirement("B16", "P10", "X1")
+@pytest.mark.requirement("X1")
 def test_a_deny_rule_holds_where_calls_are_applied(project: Project) -> None:
     found = staged(project)
     second = found["calls"][1]["id"]
@@ -358,7 +343,6 @@ def test_a_deny_rule_holds_where_calls_are_applied(project: Project) -> None:
     assert of_type(applied_runs(project)[0], "run.finished")[0]["denials"] == {"led__write": 1}
 
 
-@pytest.mark.requirement("B16")
 def test_only_the_calls_that_are_meant_are_made(project: Project) -> None:
     first, second = (call["id"] for call in staged(project)["calls"])
     assert apply(project, "--only", second).code == 0
@@ -371,7 +355,6 @@ def test_only_the_calls_that_are_meant_are_made(project: Project) -> None:
     assert "no staged call has the id `00000000`" in wrong.stderr
 
 
-@pytest.mark.requirement("B16")
 def test_an_edited_call_is_refused_and_a_removed_one_is_not(project: Project) -> None:
     data = staged(project)
     path = project.folder / "staged.json"
@@ -386,7 +369,6 @@ def test_an_edited_call_is_refused_and_a_removed_one_is_not(project: Project) ->
     assert ledger(project) == ["second {{ 7*7 }}"]
 
 
-@pytest.mark.requirement("B16")
 def test_json_tells_of_every_call(project: Project) -> None:
     staged(project)
     looked = json.loads(apply(project, "--dry-run", "--format", "json").stdout)
@@ -401,7 +383,6 @@ def test_json_tells_of_every_call(project: Project) -> None:
     assert again["folder"] is None
 
 
-@pytest.mark.requirement("B16")
 def test_a_model_and_other_servers_need_no_credentials(project: Project) -> None:
     staged(project)
     text = (project.folder / "p.yaml").read_text("utf-8")
@@ -414,7 +395,6 @@ def test_a_model_and_other_servers_need_no_credentials(project: Project) -> None
     assert len(ledger(project)) == 2
 
 
-@pytest.mark.requirement("B16")
 def test_a_pipeline_that_came_with_the_calls_is_not_taken(project: Project) -> None:
     data = staged(project)
     artifact = project.folder / "artifact"
@@ -435,7 +415,6 @@ def test_a_pipeline_that_came_with_the_calls_is_not_taken(project: Project) -> N
     assert named.code == 0
 
 
-@pytest.mark.requirement("B16", "P10")
 def test_a_direct_call_of_a_staged_tool_is_denied(project: Project) -> None:
     write(project)
     done = project.aish("call", "p.yaml", "led__write", "text=x", "--allow", "led__write")
@@ -444,7 +423,6 @@ def test_a_direct_call_of_a_staged_tool_is_denied(project: Project) -> None:
     assert ledger(project) == []
 
 
-@pytest.mark.requirement("B16", "P7")
 def test_what_is_staged_is_explained_planned_and_validated(project: Project) -> None:
     write(
         project,
@@ -470,14 +448,12 @@ def test_what_is_staged_is_explained_planned_and_validated(project: Project) -> 
     assert "the rule `led__no*` matches no known tool" in project.aish("plan", "p.yaml").stderr
 
 
-@pytest.mark.requirement("B16")
 def test_rules_that_stage_are_told_at_the_beginning_of_a_run(project: Project) -> None:
     write(project)
     project.run()
     assert {"list": "stage", "rule": "led__*"} in project.journal[0]["rules"]
 
 
-@pytest.mark.requirement("B16", "C6")
 def test_a_staged_call_is_recorded_and_replayed_without_a_server(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -501,7 +477,6 @@ def test_a_staged_call_is_recorded_and_replayed_without_a_server(
     assert ledger(project) == []
 
 
-@pytest.mark.requirement("B16", "exit-130")
 def test_the_first_ctrl_c_waits_for_the_call_that_was_sent(project: Project) -> None:
     steps = """
 steps:
@@ -522,7 +497,6 @@ steps:
     assert ledger(project) == ["first", "second"]
 
 
-@pytest.mark.requirement("B16")
 def test_the_second_ctrl_c_waits_for_nothing(project: Project) -> None:
     staged(project, "steps: [{id: one, call: led__hang, with: {text: first}}]")
     with project.aish.start("apply", "staged.json") as running:
@@ -534,13 +508,11 @@ def test_the_second_ctrl_c_waits_for_nothing(project: Project) -> None:
     assert ledger(project) == ["first"]
 
 
-@pytest.mark.requirement("B16")
 def test_the_schema_of_staged_calls_is_printed(project: Project) -> None:
     done = project.aish("schema", "staged")
     assert Path(REPO, "schemas", "staged.schema.json").read_text("utf-8") == done.stdout
 
 
-@pytest.mark.requirement("B16", "F2", "P10")
 def test_calls_of_a_sub_pipeline_are_staged_and_applied_with_its_own_servers(
     project: Project,
 ) -> None:
@@ -575,7 +547,6 @@ steps:
     assert "does not run a sub-pipeline" in apply(project, "--dry-run").stdout
 
 
-@pytest.mark.requirement("B16", "B3")
 def test_a_resumed_run_doubles_and_loses_no_staged_call(project: Project) -> None:
     steps = """
 steps:

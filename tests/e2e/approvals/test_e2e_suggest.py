@@ -74,7 +74,6 @@ def suggested(project: Project, *arguments: str | Path) -> list[object]:
 # --- What is read ----------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S8")
 def test_a_run_tells_its_rules_by_any_of_its_names(
     ran: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -90,7 +89,6 @@ def test_a_run_tells_its_rules_by_any_of_its_names(
         assert suggested(ran, name) == RULES
 
 
-@pytest.mark.requirement("S8")
 def test_a_session_is_read_as_a_run_is(ran: Project) -> None:
     (folder,) = ran.run_folders
     sessions = ran.folder / ".aish" / "sessions"
@@ -100,7 +98,6 @@ def test_a_session_is_read_as_a_run_is(ran: Project) -> None:
         assert suggested(ran, name) == RULES
 
 
-@pytest.mark.requirement("S8")
 def test_a_cassette_tells_its_rules(project: Project) -> None:
     recorded = [*session(), read("docs/a.md", "A"), read("docs/b.md", "B"), command("l", ["ls"])]
     write(project.folder / "run.yaml", recorded)
@@ -113,7 +110,6 @@ def test_a_cassette_tells_its_rules(project: Project) -> None:
     )
 
 
-@pytest.mark.requirement("S8")
 def test_what_is_no_run_is_said(project: Project) -> None:
     project.write("empty/x", "")
     for name, said in (
@@ -125,7 +121,7 @@ def test_what_is_no_run_is_said(project: Project) -> None:
         assert said in done.stderr
 
 
-@pytest.mark.requirement("S8")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(path.stem for path in (REPO / "pipelines").glob("*.yaml")))
 def test_the_rules_of_our_own_cassettes_are_taken_by_their_pipelines(
     project: Project, name: str
@@ -148,7 +144,6 @@ def test_the_rules_of_our_own_cassettes_are_taken_by_their_pipelines(
 # --- What is written -------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S8")
 def test_rules_that_are_written_let_the_same_run_pass_and_nothing_more(
     ran: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -184,7 +179,6 @@ def test_rules_that_are_written_let_the_same_run_pass_and_nothing_more(
         assert json.loads(explained.stdout)["verdict"] == "ask"
 
 
-@pytest.mark.requirement("S8")
 def test_what_is_covered_already_is_not_written_twice(ran: Project) -> None:
     path = ran.pipeline(NARROW, "narrow.yaml")
     suggest(ran, "latest", "--write", "narrow.yaml")
@@ -198,7 +192,6 @@ def test_what_is_covered_already_is_not_written_twice(ran: Project) -> None:
     assert path.read_bytes() == once
 
 
-@pytest.mark.requirement("S8")
 def test_a_rule_of_the_file_that_forbids_a_call_is_said(ran: Project) -> None:
     path = ran.pipeline(NARROW.replace('"*__big"', '"*__big", s__add'), "narrow.yaml")
     done = suggest(ran, "latest", "--write", "narrow.yaml")
@@ -208,7 +201,6 @@ def test_a_rule_of_the_file_that_forbids_a_call_is_said(ran: Project) -> None:
     assert "s__echo" in path.read_text()
 
 
-@pytest.mark.requirement("S8")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -240,7 +232,6 @@ def test_a_file_that_would_not_be_right_stays_as_it_is(ran: Project, text: str, 
     assert sorted(ran.folder.iterdir()) == files
 
 
-@pytest.mark.requirement("S8")
 def test_a_link_is_not_written_through(ran: Project) -> None:
     path = ran.pipeline(NARROW, "narrow.yaml")
     before = path.read_bytes()
@@ -254,7 +245,6 @@ def test_a_link_is_not_written_through(ran: Project) -> None:
 # --- What cannot be given --------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S8", "X4")
 def test_a_call_with_a_secret_is_left_out_and_said(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -21,7 +21,7 @@ def items(project: Project) -> dict[str, str]:
     return {event["key"]: event["status"] for event in of_type(project.journal, "item.finished")}
 
 
-@pytest.mark.requirement("F5", "B4", "F14")
+@pytest.mark.requirement("F5")
 @pytest.mark.parametrize(
     ("source", "files"),
     [
@@ -57,7 +57,6 @@ def test_a_step_runs_once_for_each_item_and_is_a_list_in_their_order(
     assert items(project) == {"0": "ok", "1": "ok", "2": "ok"}
 
 
-@pytest.mark.requirement("F5")
 def test_items_may_be_the_paths_of_files(project: Project) -> None:
     for name in ("src/b.py", "src/a.py", "src/deep/c.py", "src/d.txt"):
         project.write(name, f"in {name}")
@@ -98,7 +97,7 @@ def test_as_many_items_as_the_file_says_are_in_flight_and_no_more(
     assert most == 12
 
 
-@pytest.mark.requirement("B5", "exit-1")
+@pytest.mark.requirement("B5")
 def test_items_that_fail_are_recorded_in_their_place_and_the_others_go_on(project: Project) -> None:
     project.write("rows.csv", ROWS)
     project.pipeline(
@@ -122,7 +121,6 @@ def test_items_that_fail_are_recorded_in_their_place_and_the_others_go_on(projec
     assert "1 of 3 items failed; first `x2`" in done.stderr
 
 
-@pytest.mark.requirement("B5")
 @pytest.mark.parametrize(("most", "ran"), [("2", 3), ("'10%'", 3)])
 def test_more_failures_than_allowed_stop_the_batch(project: Project, most: str, ran: int) -> None:
     numbers = ", ".join(map(str, range(20)))
@@ -143,7 +141,6 @@ def test_more_failures_than_allowed_stop_the_batch(project: Project, most: str, 
     assert "no more were started" in done.stderr
 
 
-@pytest.mark.requirement("B5")
 def test_a_share_of_a_file_is_of_all_of_its_items(project: Project) -> None:
     project.write("rows.csv", "id\n" + "".join(f"{number}\n" for number in range(60)))
     project.pipeline(
@@ -160,7 +157,6 @@ def test_a_share_of_a_file_is_of_all_of_its_items(project: Project) -> None:
     assert len(items(project)) == 60
 
 
-@pytest.mark.requirement("B5")
 def test_the_first_failure_stops_a_batch_that_says_nothing_else(project: Project) -> None:
     project.pipeline(f"{SHELL}\nforeach: '[1, 2, 3]'\nconcurrency: 1\nrun: ['false']\n")
 
@@ -168,7 +164,6 @@ def test_the_first_failure_stops_a_batch_that_says_nothing_else(project: Project
     assert items(project) == {"0": "failed"}
 
 
-@pytest.mark.requirement("B5", "F4")
 def test_an_item_is_tried_again_by_itself(project: Project, model_endpoint: ModelEndpoints) -> None:
     seen: dict[str, int] = {}
 
@@ -191,7 +186,6 @@ def test_an_item_is_tried_again_by_itself(project: Project, model_endpoint: Mode
     assert seen == {"1": 1, "2": 2, "3": 1}
 
 
-@pytest.mark.requirement("F4")
 def test_a_when_about_the_item_leaves_items_out(project: Project) -> None:
     project.write("rows.csv", ROWS)
     project.pipeline(
@@ -210,7 +204,6 @@ def test_a_when_about_the_item_leaves_items_out(project: Project) -> None:
     assert items(project) == {"x1": "ok", "x2": "skipped", "x3": "ok"}
 
 
-@pytest.mark.requirement("F5")
 def test_no_items_at_all_is_a_step_that_went_well(project: Project) -> None:
     project.write("rows.csv", "id,n\n")
     project.pipeline(f"{SHELL}\nforeach: {{file: rows.csv}}\nrun: [ls]\n")
@@ -218,7 +211,6 @@ def test_no_items_at_all_is_a_step_that_went_well(project: Project) -> None:
     assert project.result()["steps"]["main"]["status"] == "ok"
 
 
-@pytest.mark.requirement("F5", "X6")
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -248,7 +240,7 @@ def test_items_that_cannot_be_read_fail_the_step_with_their_place(
     assert said in done.stderr
 
 
-@pytest.mark.requirement("P10", "P6", "exit-3")
+@pytest.mark.requirement("P10")
 def test_each_call_of_each_item_passes_the_gate(project: Project) -> None:
     project.write("rows.csv", ROWS)
     project.pipeline(
@@ -268,7 +260,7 @@ def test_each_call_of_each_item_passes_the_gate(project: Project) -> None:
     assert len(set(digests)) == 3
 
 
-@pytest.mark.requirement("F5", "C2")
+@pytest.mark.requirement("C2")
 def test_a_batch_is_recorded_and_replayed(project: Project, model_endpoint: ModelEndpoints) -> None:
     endpoint = model_endpoint(lambda request: text_reply(f"got {last_text(request)}"))
     project.uses(endpoint)
@@ -291,7 +283,6 @@ def test_a_batch_is_recorded_and_replayed(project: Project, model_endpoint: Mode
     assert json.loads(again.stdout)["outputs"] == json.loads(live.stdout)["outputs"]
 
 
-@pytest.mark.requirement("L15", "B5", "exit-4")
 def test_an_item_that_calls_tools_without_end_does_not_stop_the_others(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

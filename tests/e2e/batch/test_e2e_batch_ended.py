@@ -77,7 +77,6 @@ def check_whole(project: Project) -> None:
 
 
 @pytest.mark.slow(reason="kills again and again")
-@pytest.mark.requirement("B3", "B4", "L8")
 def test_a_flapping_endpoint_and_kills_cost_no_item(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -98,7 +97,6 @@ def test_a_flapping_endpoint_and_kills_cost_no_item(
     check_whole(project)
 
 
-@pytest.mark.requirement("B14", "M10", "exit-130", "exit-143")
 @pytest.mark.parametrize(
     ("signals", "code"),
     sampled(
@@ -138,7 +136,6 @@ def test_a_signal_ends_a_batch_and_what_it_has_started(
     check_whole(project)
 
 
-@pytest.mark.requirement("F14", "F5")
 @pytest.mark.parametrize("rows", ["three", ""])
 def test_items_that_fail_as_a_whole_are_a_list(project: Project, rows: str) -> None:
     project.pipeline(

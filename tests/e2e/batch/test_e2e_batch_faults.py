@@ -15,7 +15,6 @@ def echo(request: Any) -> Reply:
     return text_reply(f"<{request['messages'][-1]['content']}>")
 
 
-@pytest.mark.requirement("B4", "B14")
 @pytest.mark.parametrize("most", [40, 24])
 def test_a_batch_gets_by_with_the_file_descriptors_that_there_are(
     project: Project, model_endpoint: ModelEndpoints, most: int
@@ -39,7 +38,6 @@ def test_a_batch_gets_by_with_the_file_descriptors_that_there_are(
     assert any("too many open files" in reason for reason in reasons)
 
 
-@pytest.mark.requirement("F4", "B14")
 def test_an_item_that_is_interrupted_between_two_tries_has_not_failed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -70,7 +68,6 @@ def test_an_item_that_is_interrupted_between_two_tries_has_not_failed(
     assert [row["text"] for row in found["steps"]["each"]["items"]] == ["<a>", "<b>", "<c>"]
 
 
-@pytest.mark.requirement("B5", "exit-3")
 def test_a_denied_item_makes_the_same_exit_code_before_and_after_a_resume(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -98,7 +95,6 @@ def test_a_denied_item_makes_the_same_exit_code_before_and_after_a_resume(
     assert done.code == 3, done.stderr
 
 
-@pytest.mark.requirement("B4", "B10")
 @pytest.mark.parametrize("inner", [False, True])
 def test_an_item_that_nobody_answered_leaves_the_tokens_of_the_others_known(
     project: Project, model_endpoint: ModelEndpoints, *, inner: bool

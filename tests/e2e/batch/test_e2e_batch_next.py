@@ -31,7 +31,6 @@ def batch(project: Project, script: str, more: str = "") -> None:
     project.pipeline(BATCH.replace("MORE", more))
 
 
-@pytest.mark.requirement("B5", "B3")
 def test_failed_items_can_be_run_again_and_the_end_says_how(project: Project) -> None:
     batch(project, BAD)
 
@@ -44,7 +43,6 @@ def test_failed_items_can_be_run_again_and_the_end_says_how(project: Project) ->
     assert (found["exit"]["code"], found["exit"]["hint"]) == (1, HINT)
 
 
-@pytest.mark.requirement("B5", "B3")
 def test_the_command_that_is_advised_works_and_is_the_last_line_but_one(project: Project) -> None:
     batch(project, BAD)
 
@@ -59,7 +57,6 @@ def test_the_command_that_is_advised_works_and_is_the_last_line_but_one(project:
     assert "2 of 6 items failed" in again.stderr
 
 
-@pytest.mark.requirement("B5", "B3")
 def test_what_failed_before_this_part_is_told_apart(project: Project) -> None:
     batch(project, KILLED)
     assert project.run().code == -9
@@ -74,7 +71,6 @@ def test_what_failed_before_this_part_is_told_apart(project: Project) -> None:
     assert HINT in none.stderr
 
 
-@pytest.mark.requirement("B5")
 @pytest.mark.parametrize("flag", ["--ephemeral", "--record", "template", "denied"])
 def test_nothing_is_advised_that_cannot_help(project: Project, flag: str) -> None:
     more = ', "{{ item.nothing }}"' if flag == "template" else ""
@@ -90,7 +86,6 @@ def test_nothing_is_advised_that_cannot_help(project: Project, flag: str) -> Non
     assert "--retry-failed" not in done.stderr
 
 
-@pytest.mark.requirement("B5", "B3")
 @pytest.mark.parametrize("mendable", [False, True])
 def test_a_resumed_run_advises_it_only_for_what_can_be_mended(
     project: Project, *, mendable: bool
@@ -106,7 +101,6 @@ def test_a_resumed_run_advises_it_only_for_what_can_be_mended(
     assert ("--retry-failed" in done.stderr) is mendable
 
 
-@pytest.mark.requirement("B5", "B14")
 def test_a_run_that_was_interrupted_has_a_table_of_what_has_ended(project: Project) -> None:
     batch(project, STOPS)
 

@@ -30,7 +30,6 @@ def with_items(project: Project, count: int, concurrency: int) -> None:
 
 
 @pytest.mark.slow(reason="waits for the endpoint again and again")
-@pytest.mark.requirement("B4", "L8")
 @pytest.mark.parametrize("capacity", [1, 5])
 def test_no_item_is_lost_at_an_endpoint_that_turns_most_of_them_away(
     project: Project, model_endpoint: ModelEndpoints, capacity: int
@@ -49,7 +48,6 @@ def test_no_item_is_lost_at_an_endpoint_that_turns_most_of_them_away(
     assert len(throttled) <= 3
 
 
-@pytest.mark.requirement("B4", "L8")
 def test_no_item_is_lost_at_an_endpoint_that_flaps_and_breaks_streams_off(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -88,7 +86,6 @@ def test_no_item_is_lost_at_an_endpoint_that_flaps_and_breaks_streams_off(
     assert len(endpoint.requests) > 200 + 16
 
 
-@pytest.mark.requirement("B4")
 def test_the_pace_comes_back_when_the_endpoint_does(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -105,7 +102,6 @@ def test_the_pace_comes_back_when_the_endpoint_does(
 
 
 @pytest.mark.slow(reason="records a batch that waits")
-@pytest.mark.requirement("B4", "C6")
 def test_a_replay_waits_for_nothing_and_turns_nobody_away_twice(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -124,7 +120,6 @@ def test_a_replay_waits_for_nothing_and_turns_nobody_away_twice(
 
 
 @pytest.mark.slow(reason="waits for the endpoint")
-@pytest.mark.requirement("B4")
 def test_a_terminal_is_left_with_a_summary_and_no_trace_of_what_moved(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -166,7 +161,6 @@ def test_a_terminal_is_left_with_a_summary_and_no_trace_of_what_moved(
     assert "━" in seen
 
 
-@pytest.mark.requirement("B4")
 def test_a_log_tells_of_items_in_few_lines(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

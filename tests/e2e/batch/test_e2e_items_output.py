@@ -60,7 +60,6 @@ def batch(project: Project, endpoint: Any, text: str = EACH, rows: str = ROWS) -
     project.pipeline(text)
 
 
-@pytest.mark.requirement("B4", "B5", "F5", "exit-1")
 def test_a_table_has_a_row_for_each_item_in_their_order(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -80,7 +79,6 @@ def test_a_table_has_a_row_for_each_item_in_their_order(
     assert sorted(json.loads(line)["index"] for line in kept) == list(range(COUNT))
 
 
-@pytest.mark.requirement("B4")
 def test_lines_of_json_have_the_items_too(project: Project, model_endpoint: ModelEndpoints) -> None:
     batch(project, model_endpoint(shouting))
 
@@ -93,7 +91,6 @@ def test_lines_of_json_have_the_items_too(project: Project, model_endpoint: Mode
     assert not (project.folder / ".aish").exists()
 
 
-@pytest.mark.requirement("B4", "X2")
 def test_an_answer_is_no_formula(project: Project, model_endpoint: ModelEndpoints) -> None:
     batch(
         project,
@@ -109,7 +106,6 @@ def test_an_answer_is_no_formula(project: Project, model_endpoint: ModelEndpoint
     assert rows[0]["shout"] == '\'=HYPERLINK("http://x","y")'
 
 
-@pytest.mark.requirement("B4", "B12")
 def test_the_object_has_the_items_of_their_step(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -124,7 +120,6 @@ def test_the_object_has_the_items_of_their_step(
     assert json.loads(shown.stdout)["steps"] == found["steps"]
 
 
-@pytest.mark.requirement("B4", "B12")
 def test_texts_are_printed_in_the_order_of_the_items(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -147,7 +142,6 @@ def test_texts_are_printed_in_the_order_of_the_items(
     assert "note: 1 item without a result is left out" in done.stderr
 
 
-@pytest.mark.requirement("B4")
 def test_a_table_is_not_written_of_a_run_that_was_cut_off(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -170,7 +164,6 @@ def test_a_table_is_not_written_of_a_run_that_was_cut_off(
     assert "note: `out.csv` is not written: not all items have ended" in done.stderr
 
 
-@pytest.mark.requirement("B3", "B4")
 def test_a_run_that_was_killed_has_a_whole_table_in_the_end(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -202,7 +195,6 @@ def test_a_run_that_was_killed_has_a_whole_table_in_the_end(
     assert read(project.folder / "again.csv") == read(project.folder / "out.csv")
 
 
-@pytest.mark.requirement("B3", "B5")
 def test_items_that_failed_and_are_tried_again_leave_one_row(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -267,7 +259,6 @@ def test_the_shards_of_a_run_joined_equal_the_whole(
     assert read(project.folder / "merged.csv") == read(project.folder / "whole.csv")
 
 
-@pytest.mark.requirement("B6")
 def test_a_shard_says_which_it_is(project: Project, model_endpoint: ModelEndpoints) -> None:
     batch(project, model_endpoint(shouting))
 
@@ -277,7 +268,6 @@ def test_a_shard_says_which_it_is(project: Project, model_endpoint: ModelEndpoin
     assert 0 < len(table(read(project.folder / "out.csv"))) < COUNT
 
 
-@pytest.mark.requirement("B6", "exit-2")
 def test_what_is_no_shard_is_refused(project: Project, model_endpoint: ModelEndpoints) -> None:
     batch(project, model_endpoint([]))
 
@@ -287,7 +277,6 @@ def test_what_is_no_shard_is_refused(project: Project, model_endpoint: ModelEndp
     assert "error: --shard 4/3: there is no shard 4 of 3" in done.stderr
 
 
-@pytest.mark.requirement("B6", "exit-2")
 def test_shards_that_are_missing_or_double_are_named(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -316,7 +305,6 @@ def shard_of_run(project: Project, name: str) -> int:
     return index
 
 
-@pytest.mark.requirement("B6")
 def test_shards_of_another_run_are_refused(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -333,7 +321,6 @@ def test_shards_of_another_run_are_refused(
     assert "`steps.each.prompt` differ" in done.stderr
 
 
-@pytest.mark.requirement("B6")
 def test_a_run_of_all_items_is_no_shard(project: Project, model_endpoint: ModelEndpoints) -> None:
     batch(project, model_endpoint(shouting))
     project.run()
@@ -344,7 +331,6 @@ def test_a_run_of_all_items_is_no_shard(project: Project, model_endpoint: ModelE
     assert "it is not a shard: it has all items" in done.stderr
 
 
-@pytest.mark.requirement("B6")
 def test_a_shard_that_was_cut_off_is_named(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -381,7 +367,6 @@ def written(rows: Sequence[Sequence[str]], delimiter: str = ",") -> str:
     return text.getvalue()
 
 
-@pytest.mark.requirement("B4", "X2")
 @pytest.mark.parametrize(("name", "delimiter"), [("out.csv", ","), ("out.tsv", "\t")])
 def test_columns_of_the_input_come_back_byte_for_byte(
     project: Project, model_endpoint: ModelEndpoints, name: str, delimiter: str
@@ -409,7 +394,6 @@ def test_columns_of_the_input_come_back_byte_for_byte(
     assert [row[:3] for row in raw] == [row[:3] for row in rows]
 
 
-@pytest.mark.requirement("B4", "X2")
 @pytest.mark.parametrize(
     "source",
     ["steps.make.output", "{file: made.csv}", '{file: "{{ steps.make.text }}"}'],
@@ -436,7 +420,6 @@ def test_items_that_a_step_has_made_are_guarded(project: Project, source: str) -
     assert row[:2] == ["0", "'=1+1"]
 
 
-@pytest.mark.requirement("B6", "X2")
 def test_joined_shards_have_the_columns_of_the_input_as_they_were(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -453,7 +436,6 @@ def test_joined_shards_have_the_columns_of_the_input_as_they_were(
     assert read(project.folder / "merged.csv") == read(project.folder / "raw.csv")
 
 
-@pytest.mark.requirement("F5", "B4")
 @pytest.mark.parametrize(
     ("name", "source", "delimiter"),
     [
@@ -475,7 +457,6 @@ def test_values_may_be_separated_otherwise(
     assert of_type(project.journal, "step.started")[0]["count"] == 2
 
 
-@pytest.mark.requirement("F11", "exit-2")
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -496,7 +477,6 @@ def test_a_delimiter_that_cannot_be_is_an_error_in_the_file(
     assert said in done.stdout + done.stderr
 
 
-@pytest.mark.requirement("B4", "exit-2")
 def test_a_table_of_several_steps_needs_to_know_which(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -529,7 +509,6 @@ def test_a_table_of_several_steps_needs_to_know_which(
         assert "goes with `-o FILE.csv` or `-o FILE.tsv`" in alone.stderr
 
 
-@pytest.mark.requirement("B4", "exit-2")
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("name", ["out.xlsx", "out.ODS"])
 def test_a_spreadsheet_is_refused_with_what_is_possible(
@@ -547,7 +526,6 @@ def test_a_spreadsheet_is_refused_with_what_is_possible(
     assert not (project.folder / name).exists()
 
 
-@pytest.mark.requirement("B4")
 def test_a_file_without_items_is_written_as_ever(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -558,7 +536,6 @@ def test_a_file_without_items_is_written_as_ever(
     assert read(project.folder / "out.csv") == "a,b\n"
 
 
-@pytest.mark.requirement("F5", "B4")
 @pytest.mark.parametrize(("more", "count"), [((), COUNT), (("--shard", "1/2"), None)])
 def test_how_many_items_there_are_is_told_before_the_first_one(
     project: Project, model_endpoint: ModelEndpoints, more: tuple[str, ...], count: int | None

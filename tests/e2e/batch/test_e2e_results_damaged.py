@@ -57,7 +57,7 @@ def keys_of_table(project: Project) -> list[str]:
     return [row["key"] for row in csv.DictReader(text.splitlines())]
 
 
-@pytest.mark.requirement("B1", "B3", "B4")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "damage", [pytest.param(damage, id=name) for name, damage in DAMAGES.items()]
 )
@@ -76,7 +76,6 @@ def test_damaged_results_are_made_anew_from_the_journal(
     assert sorted(after, key=itemgetter("index")) == before
 
 
-@pytest.mark.requirement("B3")
 def test_no_result_is_lost_where_rows_were_put_between_and_the_run_goes_on_by_force(
     project: Project, batch: Path
 ) -> None:
@@ -99,7 +98,7 @@ MOVES = {
 }
 
 
-@pytest.mark.requirement("B3", "B4")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("keys", [pytest.param(keys, id=name) for name, keys in MOVES.items()])
 @pytest.mark.parametrize("together", [1, 4])
 def test_rows_that_have_moved_have_one_result_each_in_the_order_of_the_file(

@@ -68,7 +68,6 @@ def check_whole(project: Project, outputs: list[Any]) -> None:
     assert found["steps"]["after"]["text"] == "<10>"
 
 
-@pytest.mark.requirement("B14", "B3")
 def test_an_interrupted_batch_is_not_through_and_goes_on_where_it_was(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -97,7 +96,6 @@ def test_an_interrupted_batch_is_not_through_and_goes_on_where_it_was(
     check_whole(project, [f"<{item}>" for item in ITEMS])
 
 
-@pytest.mark.requirement("F3", "B3")
 def test_a_batch_that_a_failure_elsewhere_has_stopped_is_not_through(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -124,7 +122,6 @@ def test_a_batch_that_a_failure_elsewhere_has_stopped_is_not_through(
     check_whole(project, [f"<{item}>" for item in ITEMS])
 
 
-@pytest.mark.requirement("F2", "F5")
 @pytest.mark.parametrize("width", [(), ("--concurrency", "1")])
 def test_more_pipelines_than_slots_do_not_wait_for_each_other(
     project: Project, model_endpoint: ModelEndpoints, width: tuple[str, ...]
@@ -146,7 +143,6 @@ def test_more_pipelines_than_slots_do_not_wait_for_each_other(
     assert [row["output"]["said"] for row in rows] == [f"<two <one {item}>>" for item in ITEMS]
 
 
-@pytest.mark.requirement("F2", "B14", "F3")
 @pytest.mark.parametrize("stopped_by", ["a signal", "a failure"])
 def test_a_pipeline_of_an_item_comes_to_its_end_and_another_one_does_not(
     project: Project, model_endpoint: ModelEndpoints, stopped_by: str
@@ -208,7 +204,7 @@ def answering(project: Project, model_endpoint: ModelEndpoints, flow: str, items
     )
 
 
-@pytest.mark.requirement("B3", "B5")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("flow", "items", "code"),
     [
@@ -236,7 +232,6 @@ def test_a_batch_of_which_nothing_is_left_ends_as_it_has_ended(
     assert len(of_type(project.journal, "item.finished")) == len(items)
 
 
-@pytest.mark.requirement("B3", "B5")
 def test_a_batch_that_died_at_its_end_ends_as_it_would_have(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -247,7 +242,6 @@ def test_a_batch_that_died_at_its_end_ends_as_it_would_have(
     assert project.run("--resume").code == 5
 
 
-@pytest.mark.requirement("B3", "B5")
 def test_a_batch_that_a_later_part_has_completed_ends_as_completed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -258,7 +252,6 @@ def test_a_batch_that_a_later_part_has_completed_ends_as_completed(
         assert project.run("--resume").code == 1
 
 
-@pytest.mark.requirement("B3", "B5")
 def test_a_batch_that_a_later_part_has_stopped_ends_by_all_of_its_items(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -12,7 +12,7 @@ from recorded_runs import asks, command, read, run_of, says, session, write
 from syrupy.assertion import SnapshotAssertion
 
 from aish.cassettes.format.interaction import Interaction, Request, Response
-from aish.cassettes.format.layout import opening, whole
+from aish.cassettes.format.layout import head_text, whole
 from aish.cassettes.record.file_writer import Recording
 
 VALUE = 'pä"ss/word+42'
@@ -48,7 +48,6 @@ def test_a_cassette_is_shown_as_a_conversation(
     assert full.stdout.count("Because") == 20
 
 
-@pytest.mark.requirement("C10")
 def test_a_conversation_is_shown_as_json_whole(project: Project) -> None:
     recorded(project, "run.yaml", *run_of(reply="x" * 10_000))
 
@@ -61,7 +60,6 @@ def test_a_conversation_is_shown_as_json_whole(project: Project) -> None:
 
 
 @pytest.mark.slow(reason="shows each hostile recording by each command")
-@pytest.mark.requirement("C10", "X2", "X3")
 def test_hostile_recordings_steer_no_terminal(project: Project) -> None:
     long = EVIL + "é" * 1_000_000
     hostile = [
@@ -87,11 +85,10 @@ def test_hostile_recordings_steer_no_terminal(project: Project) -> None:
         assert len(said) < 100_000
 
 
-@pytest.mark.requirement("C9", "C10")
 def test_an_interrupted_recording_can_be_looked_at(project: Project) -> None:
     path = project.folder / "run.yaml.partial"
     path.write_text(
-        opening(HEAD.__class__(False, "run-1", "now", {}))
+        head_text(HEAD.__class__(False, "run-1", "now", {}))
         + whole(HEAD, run_of()).partition("interactions:\n")[2].removesuffix("...\n")
     )
 
@@ -104,7 +101,6 @@ def test_an_interrupted_recording_can_be_looked_at(project: Project) -> None:
     assert "hint: a recording was interrupted" in played.stderr
 
 
-@pytest.mark.requirement("C10", "exit-2")
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -139,7 +135,6 @@ def test_what_cannot_be_read_is_a_sentence_for_every_command(
     assert (project.folder / "x.yaml").exists() == (content is not None)
 
 
-@pytest.mark.requirement("C8", "X4")
 @pytest.mark.parametrize("way", ["--env", "--stdin"])
 def test_named_values_are_taken_out_and_never_said(
     project: Project, way: str, snapshot: SnapshotAssertion
@@ -178,7 +173,6 @@ def test_named_values_are_taken_out_and_never_said(
     assert sorted(one.name for one in project.folder.iterdir()) == ["old.yaml"]
 
 
-@pytest.mark.requirement("C8")
 def test_the_result_goes_to_another_file_on_demand(project: Project) -> None:
     request = Request("GET", "http://h", (("Authorization", "Basic abc"),))
     path = recorded(project, "old.yaml", Interaction(request, answer("x")))
@@ -193,7 +187,6 @@ def test_the_result_goes_to_another_file_on_demand(project: Project) -> None:
     assert "1 place changed in new.yaml" in done.stdout
 
 
-@pytest.mark.requirement("C8", "exit-2")
 def test_the_result_takes_the_place_of_no_pipeline(project: Project) -> None:
     recorded(project, "old.yaml", Interaction(Request("GET", "http://h"), answer("x")))
     project.pipeline("prompt: Say hello")
@@ -206,7 +199,6 @@ def test_the_result_takes_the_place_of_no_pipeline(project: Project) -> None:
     assert (project.folder / "p.yaml").read_bytes() == before
 
 
-@pytest.mark.requirement("C8", "exit-2")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -236,7 +228,6 @@ def test_a_mistake_changes_nothing_and_repeats_no_value(
     assert path.read_bytes() == before
 
 
-@pytest.mark.requirement("C8", "C10")
 def test_cassettes_are_checked_with_their_pipelines(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -268,7 +259,6 @@ def test_cassettes_are_checked_with_their_pipelines(
     assert not [one for one in said if KEY in one]
 
 
-@pytest.mark.requirement("X6")
 def test_a_fifo_or_a_device_is_never_waited_for(project: Project) -> None:
     os.mkfifo(project.folder / "pipe.yaml")
     recorded(project, "a.yaml")
@@ -279,7 +269,6 @@ def test_a_fifo_or_a_device_is_never_waited_for(project: Project) -> None:
     assert done.stdout == "a.yaml: ok, 6 exchanges\n"
 
 
-@pytest.mark.requirement("C10", "C7", "exit-1")
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -320,7 +309,6 @@ def test_a_changed_model_parameter_prompt_or_tool_is_named(
     assert not [row for row in rows if "are the same" in row]
 
 
-@pytest.mark.requirement("C10", "C7")
 def test_two_runs_are_compared(project: Project, snapshot: SnapshotAssertion) -> None:
     recorded(project, "a.yaml")
     recorded(

@@ -71,7 +71,6 @@ CALLS = [
 ]
 
 
-@pytest.mark.requirement("C1", "C2", "C3", "C4", "C6", "C7")
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 def test_a_recorded_run_repeats_itself_when_nothing_is_there_any_more(
     project: Project, model_endpoint: ModelEndpoints, form: str
@@ -120,7 +119,6 @@ def test_a_changed_prompt_is_a_miss_that_shows_the_line_and_sends_nothing(
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("C7", "exit-6")
 def test_once_records_where_there_is_no_cassette_and_replays_where_there_is(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -137,7 +135,6 @@ def test_once_records_where_there_is_no_cassette_and_replays_where_there_is(
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("C7")
 def test_new_episodes_records_what_the_cassette_does_not_hold(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -160,7 +157,6 @@ def test_new_episodes_records_what_the_cassette_does_not_hold(
     assert json.loads(second.stdout)["cassette"]["interactions"] == 2
 
 
-@pytest.mark.requirement("C7")
 def test_all_records_everything_anew(project: Project, model_endpoint: ModelEndpoints) -> None:
     endpoint = model_endpoint([text_reply("old"), text_reply("new"), text_reply("newest")])
     project.uses(endpoint)
@@ -176,7 +172,6 @@ def test_all_records_everything_anew(project: Project, model_endpoint: ModelEndp
     assert not (project.folder / "tapes" / "c.yaml.partial").exists()
 
 
-@pytest.mark.requirement("C7")
 def test_without_a_path_the_cassette_of_the_file_is_recorded_and_replayed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -193,7 +188,6 @@ def test_without_a_path_the_cassette_of_the_file_is_recorded_and_replayed(
     assert not replayed[0].stderr
 
 
-@pytest.mark.requirement("C7", "exit-2")
 @pytest.mark.parametrize("flag", ["--record", "--replay", "--cassette"])
 def test_without_a_path_a_file_that_names_no_cassette_is_refused(
     project: Project, flag: str
@@ -208,7 +202,6 @@ def test_without_a_path_a_file_that_names_no_cassette_is_refused(
     assert f"hint: `{flag} PATH`, or name one with `cassette: PATH` in the file" in done.stderr
 
 
-@pytest.mark.requirement("C5", "C12")
 @pytest.mark.parametrize(
     ("more", "flags", "command"),
     sampled(
@@ -263,7 +256,6 @@ def test_a_cassette_that_is_missing_or_does_not_match_names_the_command_that_rec
     assert project.run(*flags).stdout == "Two\n"
 
 
-@pytest.mark.requirement("C7")
 def test_a_plain_run_is_live_and_does_not_look_at_the_cassette(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -278,7 +270,6 @@ def test_a_plain_run_is_live_and_does_not_look_at_the_cassette(
     assert place.read_text() == "not a cassette"
 
 
-@pytest.mark.requirement("C5")
 @pytest.mark.parametrize(("strict", "code"), [("", 0), (", strict: true", 6)])
 def test_what_a_replay_leaves_unused_is_said_and_under_strict_an_error(
     project: Project, model_endpoint: ModelEndpoints, strict: str, code: int
@@ -299,7 +290,6 @@ def test_what_a_replay_leaves_unused_is_said_and_under_strict_an_error(
     assert "2: POST " in done.stderr
 
 
-@pytest.mark.requirement("C5", "exit-3")
 def test_what_a_run_that_failed_did_not_come_to_is_no_second_failure(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -319,7 +309,6 @@ def test_what_a_run_that_failed_did_not_come_to_is_no_second_failure(
     assert "2 interactions of c.yaml were not used" in done.stderr
 
 
-@pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize(
     ("reply", "code", "place"),
     [
@@ -347,7 +336,6 @@ def test_a_run_that_failed_fails_again_in_the_same_way(
     assert told(replayed, "json") == told(recorded, "json")
 
 
-@pytest.mark.requirement("C9", "exit-5")
 @pytest.mark.parametrize("flags", [("record", "p.yaml"), ("run", "p.yaml", "--record", "c.yaml")])
 def test_a_recording_on_a_bad_day_keeps_the_good_cassette(
     project: Project, model_endpoint: ModelEndpoints, flags: tuple[str, ...]
@@ -373,7 +361,6 @@ def test_a_recording_on_a_bad_day_keeps_the_good_cassette(
     assert project.run("--replay", FAILED).code == 5
 
 
-@pytest.mark.requirement("C9", "exit-4")
 def test_a_run_that_ends_over_a_limit_is_a_recording_like_any_other(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -411,7 +398,6 @@ def test_the_recording_of_a_failure_takes_the_place_of_nothing_else(
     assert endpoint.requests == []
 
 
-@pytest.mark.requirement("C3")
 def test_a_replay_waits_for_nothing_unless_the_pace_is_the_recorded_one(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -467,7 +453,6 @@ def test_a_replay_delivers_the_cuts_that_were_recorded_at_once(
         assert [row["text"] for row in rows if row["type"] == "text.delta"] == words
 
 
-@pytest.mark.requirement("C6", "F7")
 def test_variables_that_are_no_secrets_come_from_the_recording(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -488,7 +473,6 @@ def test_variables_that_are_no_secrets_come_from_the_recording(
     assert "SHA: a1" in (project.folder / "c.yaml").read_text()
 
 
-@pytest.mark.requirement("C7", "P3", "exit-3")
 def test_a_replay_approves_nothing_that_the_rules_do_not(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -505,7 +489,6 @@ def test_a_replay_approves_nothing_that_the_rules_do_not(
     assert (denied.code, denied.stdout) == (3, "")
 
 
-@pytest.mark.requirement("C4")
 def test_another_folder_on_another_machine_can_replay(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -536,7 +519,6 @@ def test_another_folder_on_another_machine_can_replay(
     ), replayed.stderr
 
 
-@pytest.mark.requirement("C4", "C6", "L18")
 @pytest.mark.parametrize("flags", [("", "--ephemeral"), ("--ephemeral", "")])
 def test_whether_a_long_result_is_kept_makes_no_difference(
     project: Project, model_endpoint: ModelEndpoints, flags: tuple[str, str]
@@ -576,7 +558,6 @@ def test_what_the_file_ignores_does_not_count(
     assert (done.code, done.stdout) == (0, "Hello.\n")
 
 
-@pytest.mark.requirement("C6", "C8", "F7")
 def test_a_key_in_the_query_of_a_servers_url_is_not_needed_in_replay(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -604,7 +585,6 @@ def test_a_key_in_the_query_of_a_servers_url_is_not_needed_in_replay(
 
 @pytest.mark.slow(reason="loads the model")
 @pytest.mark.embedded
-@pytest.mark.requirement("C1", "C6", "L11")
 def test_an_embedded_model_is_recorded_under_a_name_that_stays_and_not_started_in_replay(
     project: Project,
 ) -> None:

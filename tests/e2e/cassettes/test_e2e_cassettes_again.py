@@ -56,7 +56,6 @@ def replies(gate: Gate) -> Iterator[Reply]:
 
 
 @pytest.mark.slow(reason="replays again and again under load")
-@pytest.mark.requirement("C4", "C5", "L8")
 def test_replays_of_a_troubled_run_say_the_same_each_time_and_under_load(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -38,7 +38,6 @@ def partial_of(project: Project) -> Path:
     return project.folder / "c.yaml.partial"
 
 
-@pytest.mark.requirement("C9", "exit-130")
 @pytest.mark.parametrize(
     ("kind", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
@@ -63,7 +62,6 @@ def test_an_interrupted_recording_stays_beside_the_older_cassette(
         assert "c.yaml.partial" in done.stderr
 
 
-@pytest.mark.requirement("C9")
 def test_a_recording_that_was_killed_is_no_obstacle(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -79,7 +77,6 @@ def test_a_recording_that_was_killed_is_no_obstacle(
     assert project.run("--replay", "c.yaml").stdout == "two\n"
 
 
-@pytest.mark.requirement("C9", "exit-2")
 def test_a_second_recording_of_one_cassette_is_refused_before_it_asks_anybody(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -126,7 +123,6 @@ BROKEN = {
 }
 
 
-@pytest.mark.requirement("C9", "exit-2")
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_cassette_that_cannot_be_used_is_said_before_anybody_is_asked(
     project: Project, model_endpoint: ModelEndpoints, name: str
@@ -147,7 +143,6 @@ def test_a_cassette_that_cannot_be_used_is_said_before_anybody_is_asked(
     assert endpoint.requests == []
 
 
-@pytest.mark.requirement("X6", "exit-2")
 @pytest.mark.parametrize(
     "arguments",
     sampled(
@@ -181,7 +176,6 @@ def test_a_cassette_of_a_gigabyte_is_refused_and_not_read(
     assert endpoint.requests == []
 
 
-@pytest.mark.requirement("C1", "C5", "exit-6")
 def test_a_recording_of_another_program_by_plain_vcrpy_is_a_miss(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -200,7 +194,6 @@ def test_a_recording_of_another_program_by_plain_vcrpy_is_a_miss(
     assert len(endpoint.requests) == asked == 1
 
 
-@pytest.mark.requirement("C9", "exit-2")
 @pytest.mark.parametrize("place", ["p.yaml/c.yaml", "folder", "/proc/nowhere/c.yaml"])
 def test_a_place_that_cannot_be_written_is_said_before_anybody_is_asked(
     project: Project, model_endpoint: ModelEndpoints, place: str
@@ -217,7 +210,6 @@ def test_a_place_that_cannot_be_written_is_said_before_anybody_is_asked(
     assert endpoint.requests == []
 
 
-@pytest.mark.requirement("C6", "C9", "exit-2")
 def test_a_read_only_folder_is_played_from_and_not_recorded_to(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -246,7 +238,6 @@ def test_a_read_only_folder_is_played_from_and_not_recorded_to(
     assert (kept / "c.yaml").read_bytes() == before
 
 
-@pytest.mark.requirement("C9", "exit-1")
 def test_a_full_disk_loses_the_cassette_and_not_the_answer(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -264,7 +255,7 @@ def test_a_full_disk_loses_the_cassette_and_not_the_answer(
     assert (project.folder / "c.yaml").read_text() == OLDER
 
 
-@pytest.mark.requirement("C8", "C9", "exit-1")
+@pytest.mark.requirement("C8")
 def test_what_looks_like_a_secret_is_not_written_unless_the_file_allows_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -307,7 +298,6 @@ CONTRADICTIONS = {
 }
 
 
-@pytest.mark.requirement("C7", "exit-2")
 @pytest.mark.parametrize("flags", CONTRADICTIONS)
 def test_flags_that_contradict_each_other_are_refused_with_a_hint(
     project: Project, model_endpoint: ModelEndpoints, flags: str
@@ -325,7 +315,6 @@ def test_flags_that_contradict_each_other_are_refused_with_a_hint(
     assert not list(project.folder.glob("*.partial"))
 
 
-@pytest.mark.requirement("C7", "exit-2")
 def test_a_recording_without_a_place_names_both_ways_to_give_one(project: Project) -> None:
     project.pipeline("prompt: Say hello")
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"

@@ -50,7 +50,6 @@ def recorded(
     return done
 
 
-@pytest.mark.requirement("C8", "M7")
 @pytest.mark.parametrize("vision", [False, True])
 def test_a_run_with_pictures_is_recorded_and_replayed(
     project: Project, model_endpoint: ModelEndpoints, *, vision: bool
@@ -67,7 +66,6 @@ def test_a_run_with_pictures_is_recorded_and_replayed(
     assert checked.code == 0, checked.stdout
 
 
-@pytest.mark.requirement("C8")
 def test_a_key_beside_a_picture_is_found_all_the_same(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -78,7 +76,6 @@ def test_a_key_beside_a_picture_is_found_all_the_same(
     assert not (project.folder / "c.yaml").exists()
 
 
-@pytest.mark.requirement("C8")
 def test_a_declared_secret_in_a_picture_is_in_no_cassette(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

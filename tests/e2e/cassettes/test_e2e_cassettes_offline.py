@@ -69,7 +69,6 @@ def test_a_replay_needs_no_network_interface_no_path_and_no_key(
     assert replayed.stdout == recorded.stdout == '"good"\n'
 
 
-@pytest.mark.requirement("C3")
 @pytest.mark.parametrize("command", [["record", "p.yaml", "-o"], ["run", "p.yaml", "--record"]])
 def test_while_a_run_is_recorded_its_answer_comes_as_it_is_said(
     project: Project, model_endpoint: ModelEndpoints, command: list[str]
@@ -113,7 +112,6 @@ def test_live_tools_run_while_the_model_is_replayed(
     assert denied.code == 3
 
 
-@pytest.mark.requirement("C7")
 def test_another_model_answers_on_recorded_tools_and_is_compared(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

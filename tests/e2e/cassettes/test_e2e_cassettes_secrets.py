@@ -118,7 +118,6 @@ def planted(project: Project, url: str) -> None:
     project.aish.env.update(ENVIRONMENT)
 
 
-@pytest.mark.requirement("C8", "X4", "F15")
 @pytest.mark.parametrize(
     ("size", "form"),
     sampled(
@@ -162,7 +161,6 @@ def test_a_secret_that_everybody_echoes_is_in_no_cassette(
         assert replayed.stdout == recorded.stdout
 
 
-@pytest.mark.requirement("C8", "X4")
 def test_a_secret_that_turns_up_only_in_an_error_is_in_no_cassette(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -188,7 +186,6 @@ def test_a_secret_that_turns_up_only_in_an_error_is_in_no_cassette(
     assert leaks(project.folder, recorded, refused, replayed) == []
 
 
-@pytest.mark.requirement("C8", "C9")
 def test_a_recording_that_is_killed_has_written_no_secret(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -207,7 +204,6 @@ def test_a_recording_that_is_killed_has_written_no_secret(
     assert leaks(project.folder) == []
 
 
-@pytest.mark.requirement("C8", "C6")
 @pytest.mark.parametrize("here", ["", "k", "Say something", "something", "another-0123456789"])
 def test_a_replay_works_with_whatever_is_in_the_variable_of_a_key(
     project: Project, model_endpoint: ModelEndpoints, here: str
@@ -242,7 +238,6 @@ def odd_error(project: Project, secret: str) -> bytes:
     return made.replace("{LONG}", "x" * 500).encode()
 
 
-@pytest.mark.requirement("C4", "C6", "C8")
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_error_of_a_server_that_holds_a_secret_and_a_folder_replays(
     project: Project, model_endpoint: ModelEndpoints, status: int
@@ -280,7 +275,6 @@ def test_an_error_of_a_server_that_holds_a_secret_and_a_folder_replays(
     assert str(project.folder) not in kept
 
 
-@pytest.mark.requirement("C4", "C6", "C8")
 def test_an_error_of_a_model_that_holds_a_secret_and_a_folder_replays(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -47,7 +47,7 @@ def steps(done: Done) -> Any:
     return found
 
 
-@pytest.mark.requirement("C1", "C6")
+@pytest.mark.requirement("C1")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_model_that_a_server_asks_answers_it_again(
     project: Project, model_endpoint: ModelEndpoints, era: str
@@ -68,7 +68,6 @@ def test_a_model_that_a_server_asks_answers_it_again(
     assert "a verse" in recorded.stdout
 
 
-@pytest.mark.requirement("C1", "C5")
 def test_tools_that_changed_between_two_steps_change_there_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -96,7 +95,6 @@ def test_tools_that_changed_between_two_steps_change_there_again(
     assert steps(replayed) == steps(recorded)
 
 
-@pytest.mark.requirement("C1", "C6")
 def test_a_server_that_dies_or_never_comes_up_does_so_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -121,7 +119,6 @@ def test_a_server_that_dies_or_never_comes_up_does_so_again(
         assert (line in replayed.stderr) is (line in recorded.stderr)
 
 
-@pytest.mark.requirement("C1", "C6")
 def test_a_required_server_that_is_missing_ends_the_replay_as_it_ended_the_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -138,7 +135,6 @@ def test_a_required_server_that_is_missing_ends_the_replay_as_it_ended_the_run(
     assert "cannot find my configuration" in replayed.stderr
 
 
-@pytest.mark.requirement("C1", "C6")
 def test_commands_that_fail_fail_again_and_nothing_runs(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -61,7 +61,6 @@ def planned(project: Project, model_endpoint: ModelEndpoints) -> Project:
     return project
 
 
-@pytest.mark.requirement("P1", "P7", "F6", "F9")
 def test_a_plan_shows_the_resolved_whole(planned: Project, snapshot: SnapshotAssertion) -> None:
     done = planned.aish("plan", "p.yaml", "-i", "word=bye", "--set", "limits.time=1m")
 
@@ -81,7 +80,6 @@ def test_a_plan_offline_starts_nothing(planned: Project, snapshot: SnapshotAsser
     assert not note.exists()
 
 
-@pytest.mark.requirement("P1")
 def test_a_rule_that_matches_no_tool_is_a_warning_or_with_strict_an_error(
     planned: Project,
 ) -> None:
@@ -126,7 +124,6 @@ def test_a_missing_required_server_is_5_for_commands_that_need_it(planned: Proje
     assert "error: mcp server `gone`: " in call.stderr
 
 
-@pytest.mark.requirement("M4", "P1")
 def test_tools_are_listed_with_their_verdicts(planned: Project) -> None:
     table = planned.aish("tools", "p.yaml", "--deny", "repo__*")
     rows = planned.aish("tools", "p.yaml", "--json")
@@ -145,7 +142,24 @@ def test_tools_are_listed_with_their_verdicts(planned: Project) -> None:
     assert (echo["verdict"], echo["rule"]) == ("auto", "s__echo")
 
 
-@pytest.mark.requirement("P9", "X3")
+@pytest.mark.parametrize("key", ["auto_approve", "call", "tools", "tool_choice"])
+@pytest.mark.parametrize("name", ["my_files_read_it", "my_files.read_it", "mcp__my_files__read_it"])
+def test_a_tool_with_another_separator_is_suggested_with_its_own(
+    project: Project, key: str, name: str
+) -> None:
+    servers = "servers: {my: {command: [x]}, my_files: {command: [x]}}"
+    rules = f", auto_approve: [{name}]" if key == "auto_approve" else ""
+    steps = {"call": f"call: {name}", "tools": f"prompt: Hi\ntools: [{name}]"}
+    steps["tool_choice"] = f"prompt: Hi\ntool_choice: {name}"
+    project.pipeline(f"mcp: {{{servers}{rules}}}\n{steps.get(key, 'prompt: Hi')}\n")
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert "hint: did you mean `my_files__read_it`" in done.stderr
+
+
+@pytest.mark.requirement("P9")
 def test_a_poisoned_description_is_shown_and_reported(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -166,7 +180,6 @@ def test_a_poisoned_description_is_shown_and_reported(
     assert audited.stdout == snapshot
 
 
-@pytest.mark.requirement("P9", "X2")
 @pytest.mark.parametrize(
     "more",
     [
@@ -200,7 +213,6 @@ LOOKS = (
 )
 
 
-@pytest.mark.requirement("X3", "X4")
 def test_lone_surrogates_and_secrets_in_what_a_server_says_do_no_harm(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -223,7 +235,6 @@ def test_lone_surrogates_and_secrets_in_what_a_server_says_do_no_harm(
     assert json.loads(done[1].stdout)[0]["description"].startswith("odd \ufffd é")
 
 
-@pytest.mark.requirement("P10", "L17", "exit-0", "exit-2", "exit-3", "exit-5")
 def test_one_tool_is_called_directly_under_the_rules(planned: Project) -> None:
     def call(*words: str) -> tuple[int, str, str]:
         done = planned.aish("call", "p.yaml", *words)
@@ -259,7 +270,6 @@ def test_a_call_as_json_says_how_it_was_decided(planned: Project) -> None:
     assert (found["verdict"], found["kind"], found["structured"]) == ("auto", "ok", {"sum": 3})
 
 
-@pytest.mark.requirement("P7", "P4")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -283,7 +293,6 @@ def test_the_deciding_rule_is_explained(
     assert json.loads(as_json.stdout)["verdict"] in {"auto", "ask", "deny"}
 
 
-@pytest.mark.requirement("P7")
 def test_policy_tests_are_checked_by_validate(planned: Project) -> None:
     tests = """
 policy_tests:
@@ -299,7 +308,6 @@ policy_tests:
     assert "deny" in done.stderr
 
 
-@pytest.mark.requirement("K2", "K10", "P4", "P7", "X1")
 def test_an_older_name_is_judged_alike_wherever_it_is_asked_about(project: Project) -> None:
     project.pipeline(
         """
@@ -388,7 +396,6 @@ def test_each_starter_is_valid_and_never_overwrites(project: Project, template: 
     assert forced.code == 0
 
 
-@pytest.mark.requirement("F5", "B4")
 def test_the_starter_of_a_batch_runs(project: Project, model_endpoint: ModelEndpoints) -> None:
     answer = '{"kind": "praise", "urgency": "low"}'
     endpoint = model_endpoint([text_reply(answer), text_reply(answer)])
@@ -403,7 +410,6 @@ def test_the_starter_of_a_batch_runs(project: Project, model_endpoint: ModelEndp
     assert [row.split(",")[0] for row in rows] == ["key", "a", "b"]
 
 
-@pytest.mark.requirement("F3", "F4")
 def test_the_starter_of_a_graph_leaves_out_what_has_no_ground(project: Project) -> None:
     project.aish("init", "graph")
     (project.folder / "note.md").unlink()
@@ -504,7 +510,6 @@ def test_the_tests_of_the_file_of_the_folder_run_with_those_of_pipelines(
     assert "pipelines/below.yaml::says hello PASSED" in done.stdout
 
 
-@pytest.mark.requirement("F8")
 def test_an_mcp_json_becomes_a_pipeline_without_its_secrets(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -570,9 +575,12 @@ def test_the_doctor_looks_at_the_machine_and_at_a_file(
     project.uses(endpoint)
     # Once it has ended, no other test is given its port.
     with http_server("--port", str(free_port())) as url:
-        project.pipeline(f'mcp: {{servers: {{w: {{url: "{url}"}}}}}}\nprompt: Say hello\n')
+        entry = f'{{url: "{url}", timeout: {{connect: 5s}}}}'
+        project.pipeline(f"mcp: {{servers: {{w: {entry}}}}}\nprompt: Say hello\n")
         alone = project.aish("doctor")
         good = project.aish("doctor", "p.yaml")
+    file = project.folder / "p.yaml"
+    file.write_text(file.read_text("utf-8").replace("connect: 5s", "connect: 300ms"), "utf-8")
     down = project.aish("doctor", "p.yaml")
 
     assert (alone.code, alone.stderr) == (0, "")
@@ -585,7 +593,6 @@ def test_the_doctor_looks_at_the_machine_and_at_a_file(
     assert all(request.method == "GET" for request in endpoint.requests), "no model was asked"
 
 
-@pytest.mark.requirement("F10", "exit-2")
 def test_a_delimiter_of_two_characters_is_told_once_and_in_words(project: Project) -> None:
     project.write(
         "p.yaml",

@@ -1,15 +1,15 @@
 """`aish init --from`: what maps, what does not, and what is wrong with a file (F8, F10)."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from e2e_project import Project
 from samples import sampled
 from syrupy.assertion import SnapshotAssertion
-
-pytestmark = pytest.mark.requirement("F8")
 
 MCP_JSON = {
     "mcpServers": {
@@ -239,7 +239,6 @@ def test_each_use_of_a_variable_is_told(project: Project) -> None:
     assert "  MODEL_KEY_2: the whole value of the header `Key`" in done.stderr
 
 
-@pytest.mark.requirement("F7")
 def test_what_codex_passes_on_is_to_be_exported(project: Project) -> None:
     project.write(
         "config.toml",
@@ -313,20 +312,23 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
     assert 'cwd: ".."\n' in (project.folder / "pipelines" / "made.yaml").read_text("utf-8")
 
 
-@pytest.mark.requirement("F10", "exit-2")
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("a.json", "", "a.json:1:1: the file is empty"),
-        ("a.json", '{\n  "a": 1\n  "b": 2}', "a.json:3:3: not JSON: `,` or `}` is expected here"),
-        ("a.json", '{"a": [1, 2', "a.json:1:7: not JSON: `[` is never closed"),
-        ("a.json", '{"a": nul}', "a.json:1:7: not JSON: a value is expected here"),
-        ("a.json", '{"a": "x\ny"}', "a.json:1:9: not JSON: Invalid control character at"),
-        ("a.json", "{a: 1}", "a.json:1:2: not JSON: a key in double quotes is expected here"),
-        ("a.json", '{"a" 1}', "a.json:1:6: not JSON: `:` is expected here"),
+        ("a.json", '{\n  "a": 1\n  "b": 2}', "a.json:3:3: not JSON: expecting ',' delimiter"),
+        ("a.json", '{"a": [1, 2', "a.json:1:12: not JSON: expecting ',' delimiter"),
+        ("a.json", '{"a": nul}', "a.json:1:7: not JSON: expecting value"),
+        ("a.json", '{"a": "x\ny"}', "a.json:1:9: not JSON: invalid control character at"),
+        (
+            "a.json",
+            "{a: 1}",
+            "a.json:1:2: not JSON: expecting property name enclosed in double quotes",
+        ),
+        ("a.json", '{"a" 1}', "a.json:1:6: not JSON: expecting ':' delimiter"),
         ("a.json", '{"a": 1,\n "a": 2}', "a.json:2:2: duplicate key `a`, first in line 1"),
-        ("a.json", "{} x", "a.json:1:4: not JSON: something follows the end of the document"),
-        ("a.json", "[" * 70, "nested more than 64 deep"),
+        ("a.json", "{} x", "a.json:1:4: not JSON: extra data"),
+        ("a.json", "[" * 70 + "]" * 70, "nested more than 64 deep"),
         ("a.json", "[1]", "a.json:1:1: a mapping is expected here"),
         ("a.json", "{}", "a.json:1:1: this file cannot be imported: it has nothing"),
         ("a.json", '{"x": 1}', "this file cannot be imported: it has `x`"),
@@ -389,12 +391,12 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
         (
             "a.yaml",
             "prompts: ['Say {{ a b }}']\nproviders: [openai:x]\n",
-            "a.yaml:1:11: prompts[0]: not a template: ",
+            "a.yaml:1:11: prompts[0]: left out: not a template: ",
         ),
         (
             "a.yaml",
             "prompts: [file://none.txt]\nproviders: [openai:x]\n",
-            "a.yaml:1:11: prompts[0]: `none.txt` is not there",
+            "a.yaml:1:11: prompts[0]: left out: `none.txt` is not there",
         ),
         (
             "a.yaml",
@@ -447,7 +449,7 @@ def test_a_recipe_of_the_desktop_is_read(project: Project, name: str) -> None:
     done = project.aish("init", "--from", name, "-o", "made.yaml")
 
     assert done.code == 0, done.stderr
-    assert "not mapped" not in done.stderr
+    assert "recipe.title: the description, where there is no other\n" in done.stderr
     made = Path(project.folder / "made.yaml").read_text("utf-8")
     assert "system: Be brief.\nprompt: Say hi\n" in made
 
@@ -474,7 +476,6 @@ def test_a_list_of_a_person_says_nothing_about_folders(project: Project) -> None
     assert "cwd" not in (project.folder / "made.yaml").read_text("utf-8")
 
 
-@pytest.mark.requirement("exit-2")
 def test_a_template_beside_a_file_is_refused(project: Project) -> None:
     project.write(".mcp.json", '{"mcpServers": {"s": {"command": "server"}}}')
 
@@ -484,7 +485,6 @@ def test_a_template_beside_a_file_is_refused(project: Project) -> None:
     assert "`--from` converts a file, and `ci` is a template" in done.stderr
 
 
-@pytest.mark.requirement("X10")
 @pytest.mark.parametrize(
     "piece",
     sampled(
@@ -502,3 +502,519 @@ def test_a_megabyte_of_anything_is_read_in_one_go(project: Project, piece: str) 
     done = project.aish("init", "--from", ".mcp.json")
 
     assert done.code in {0, 2}, done.stderr
+
+
+def imported(project: Project, files: Mapping[str, object], source: str = "") -> tuple[Any, str]:
+    """The pipeline that the first of these files comes to, which is valid, and what was said."""
+    for name, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        project.write(name, text)
+    done = project.aish("init", "--from", source or next(iter(files)), "-o", "made.yaml", "--force")
+    assert (done.code, done.stdout) == (0, ""), done.stderr
+    checked = project.aish("validate", "made.yaml")
+    assert checked.stdout == "made.yaml: ok\n", checked.stderr
+    return yaml.safe_load((project.folder / "made.yaml").read_text("utf-8")), done.stderr
+
+
+def promptfoo(**keys: object) -> dict[str, object]:
+    """A configuration of one model with these keys."""
+    return {"providers": ["openai:small"], **keys}
+
+
+def test_a_path_is_the_prompt_in_its_file(project: Project) -> None:
+    """pf-bare-path, pf-md-rule, pf-no-prompt-left: what is a path there is one here."""
+    files = {
+        "c.json": promptfoo(
+            prompts=[
+                *("prompts/ask.txt", "rules.md", "more/*.txt", "file://more"),
+                *("make.py:build", "file://gone.js", "Is it 1/2 of {{q}}?", "file://one.markdown"),
+            ],
+            tests=[{"vars": {"topic": "tides", "q": "why"}}],
+        ),
+        "prompts/ask.txt": "Explain {{topic}} to a sailor.\n",
+        "rules.md": "# Role\n\n---\n\n# Task\nExplain {{topic}}.\n",
+        "more/a.txt": "A {{q}}\n --- \nB {{q}}\n",
+        "more/b.txt": "C {{q}}",
+        "one.markdown": "D\n---\nE",
+    }
+    made, said = imported(project, files)
+
+    prompts = [step["prompt"].strip() for step in made["steps"]]
+    assert prompts == [
+        "Explain {{inputs.topic}} to a sailor.",
+        "# Role\n\n---\n\n# Task\nExplain {{inputs.topic}}.",
+        *("A {{inputs.q}}", "B {{inputs.q}}", "C {{inputs.q}}") * 2,
+        "Is it 1/2 of {{inputs.q}}?",
+        "D\n---\nE",
+    ]
+    assert "prompts[4]: left out: a prompt that code makes; write it out (2 times)\n" in said
+    assert "prompts[6]: taken as the text of a prompt: there is no such file\n" in said
+
+
+def test_an_import_of_which_no_prompt_is_left_says_why(project: Project) -> None:
+    """pf-no-prompt-left: the reasons stand beside the error, and nothing is written."""
+    config = promptfoo(prompts=["file://make.py:build", "Say {{ a b }}", [1]], tests=[])
+    project.write("c.json", json.dumps(config))
+
+    done = project.aish("init", "--from", "c.json", "-o", "made.yaml")
+
+    assert done.code == 2
+    assert "prompts[0]: left out: a prompt that code makes; write it out" in done.stderr
+    assert "prompts[1]: left out: not a template: " in done.stderr
+    assert "prompts: there is no prompt that could be imported" in done.stderr
+    assert not (project.folder / "made.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.toml"])
+def test_an_import_of_which_no_server_is_left_says_why(project: Project, name: str) -> None:
+    off = {"command": "x", "enabled": False}
+    text = '[mcp_servers.s]\ncommand = "x"\nenabled = false\n'
+    project.write(name, json.dumps({"mcpServers": {"s": off}}) if "json" in name else text)
+
+    done = project.aish("init", "--from", name, "-o", "made.yaml")
+
+    assert done.code == 2
+    assert ".s: left out: it is switched off" in done.stderr
+    assert "there is no server that could be imported" in done.stderr
+    assert not (project.folder / "made.yaml").exists()
+
+
+def test_a_chat_is_never_asked_as_the_text_of_its_data(project: Project) -> None:
+    """pf-chat-json: two messages of text are a prompt, every other chat is left out."""
+    system = {"role": "system", "content": "Be brief."}
+    user = {"role": "user", "content": "{{q}}"}
+    parts = {"role": "user", "content": [{"type": "text", "text": "Look {{q}}"}]}
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    files = {
+        "c.json": promptfoo(
+            prompts=[
+                *("file://two.json", "file://long.json", "file://parts.json", "file://image.json"),
+                *("file://two.yaml", "file://lines.jsonl", json.dumps([user])),
+                "- role: system\n  content: Be kind.\n- role: user\n  content: '{{q}}!'\n",
+                '[{"role": "user", "content": {{ q }} }]',
+                json.dumps({"messages": [user]}),
+            ],
+            tests=[{"vars": {"q": "why"}}],
+        ),
+        "two.json": [system, user],
+        "long.json": [system, user, {"role": "assistant", "content": "Hi"}, user],
+        "parts.json": [parts],
+        "image.json": [{"role": "user", "content": [*parts["content"], image]}],
+        "two.yaml": "- {role: system, content: Be calm.}\n- {role: user, content: '{{q}}'}\n",
+        "lines.jsonl": f"{json.dumps([user])}\n\n{json.dumps([system, user, user])}\n",
+    }
+    made, said = imported(project, files)
+
+    assert [(step.get("system"), step["prompt"]) for step in made["steps"]] == [
+        ("Be brief.", "{{inputs.q}}"),
+        (None, "Look {{inputs.q}}"),
+        ("Be calm.", "{{inputs.q}}"),
+        (None, "{{inputs.q}}"),
+        (None, "{{inputs.q}}"),
+        ("Be kind.", "{{inputs.q}}!"),
+    ]
+    left = "left out: a chat other than a text of the system and one of the user (5 times)\n"
+    assert f"prompts[1]: {left}" in said
+
+
+def test_what_a_template_of_a_prompt_reads_elsewhere_is_not_an_empty_input(
+    project: Project,
+) -> None:
+    config = promptfoo(
+        prompts=[
+            *("Go {{ env.PLACE }} {{q}}", "{{ q | dump }}", "{{ q.length }}"),
+            *("{{ _conversation }}", "{% for k, v in q %}{{ k }}{% endfor %}"),
+        ],
+        tests=[{"vars": {"q": "why"}}],
+    )
+    made, said = imported(project, {"c.json": config})
+
+    assert made["prompt"] == "Go {{ env.PLACE }} {{inputs.q}}"
+    assert made["env"] == ["PLACE"]
+    assert "  PLACE: a variable that a prompt reads\n" in said
+    assert said.count(": left out: not a template") == 4
+
+
+CELLS = """\
+q,__expected,__expected2,__metric
+one,is-json,contains: 1,
+two,levenshtein(5): two,grade: is polite,
+three,fn:output.length < 9,starts-with: Th,speed
+four,file://check.py,is-sql,
+five,rouge-n(0.6): five it is,Ends with: five,
+six,"contains-any: a,b",latency(1500),
+seven,not-equals: {{q}},eval:output,
+eight,two,cells,more,and one
+"""
+
+
+def test_cells_of_a_table_are_the_assertions_that_they_spell(project: Project) -> None:
+    """pf-csv-expected: every type of promptfoo, with and without a colon and a threshold."""
+    files = {
+        "c.json": promptfoo(prompts=["Answer: {{q}}"], tests="file://cases.csv"),
+        "cases.csv": CELLS,
+    }
+    made, said = imported(project, files)
+
+    expect = [one.get("expect") for one in made["tests"]]
+    assert expect == [
+        [{"contains": "1"}],
+        [{"judge": {"model": "small", "rubric": "is polite"}}],
+        [{"matches": r"\ATh"}],
+        None,
+        [{"equals": "Ends with: five"}],
+        [{"matches": "a|b"}, {"max_seconds": 1.5}],
+        [{"matches": r"(?s)\A(?!.*(?:\Aseven\Z))"}],
+    ]
+    for kind in ("is-json", "levenshtein", "javascript", "python", "is-sql", "rouge-n"):
+        assert f"`{kind}`: left out: " in said
+    assert "`javascript`: left out: `expression: …` (2 times)\n" in said
+    assert "cases.csv:9:1: : left out: a row" in said.replace("csv:9:1: left", "csv:9:1: : left")
+
+
+def test_data_that_an_answer_has_to_equal_is_compared_as_data(project: Project) -> None:
+    """pf-equals-data, pf-file-values."""
+    checks = [
+        *({"type": "equals", "value": value} for value in ({"city": "{{q}}"}, [1, 2], True, 1.0)),
+        {"type": "equals", "value": "file://gold.json"},
+        {"type": "llm-rubric", "value": "file://rubric.txt"},
+        {"type": "contains", "value": "file://must.txt"},
+        {"type": "contains", "value": "file://make.py"},
+        {"type": "contains", "value": "a {{ q }} {{ gone }}{{ '{{ x }}' }}"},
+        {"type": "contains", "value": {"a": 1}},
+        {"type": "contains"},
+        {"type": "regex", "value": "(?<year>[0-9]+)"},
+        {"type": "regex", "value": "[\\p{L}]+"},
+        {"type": "not-contains-all", "value": ["a", "b"]},
+        {"type": "icontains-any", "value": "a, b"},
+    ]
+    tests = [{"vars": {"q": "why"}, "assert": checks}]
+    files = {
+        "c.json": promptfoo(prompts=["Answer: {{q}}"], tests=tests),
+        "gold.json": '{"a": 1}',
+        "rubric.txt": "Is kind.\n",
+        "must.txt": "because {{q}}\n",
+    }
+    made, said = imported(project, files)
+
+    assert made["tests"][0]["expect"] == [
+        {"schema": {"path": "text", "schema": {"const": {"city": "{% raw %}{{q}}{% endraw %}"}}}},
+        {"schema": {"path": "text", "schema": {"const": [1, 2]}}},
+        {"equals": "true"},
+        {"equals": "1"},
+        {"schema": {"path": "text", "schema": {"const": {"a": 1}}}},
+        {"judge": {"model": "small", "rubric": "Is kind."}},
+        {"contains": "because why"},
+        {"contains": "{% raw %}a why {{ x }}{% endraw %}"},
+        {"matches": "(?P<year>[0-9]+)"},
+        {"matches": r"(?s)\A(?!.*(?:\A(?=[\s\S]*?a)(?=[\s\S]*?b)))"},
+        {"matches": "(?i:a|b)"},
+    ]
+    assert ": `contains`: left out: the value is made by a file that is not read\n" in said
+    assert ": `contains`: left out: the value is missing, or is data (2 times)\n" in said
+    assert "not a regular expression of Python" in said
+
+
+def test_rows_of_data_are_variables(project: Project) -> None:
+    """pf-json-rows: in JSON, lines of JSON and YAML alike."""
+    rows = [
+        {"q": "why", "question": "Is it an answer?", "__expected": "contains: x"},
+        {"q": "how", "question": "Is it a way?", "kind": None, "n": 2.0},
+    ]
+    case = {"vars": {"q": "who", "question": "Is it one?"}}
+    files = {
+        "c.json": promptfoo(
+            prompts=["Answer: {{q}} {{n}}"],
+            defaultTest={"assert": [{"type": "llm-rubric", "value": "{{question}}"}]},
+            tests=["file://rows.json", "file://rows.jsonl", "rows.y*ml"],
+        ),
+        "rows.json": rows,
+        "rows.jsonl": "\n".join(map(json.dumps, [rows[0], case])),
+        "rows.yaml": yaml.safe_dump([rows[1]]),
+    }
+    made, said = imported(project, files)
+
+    assert [one["inputs"]["q"] for one in made["tests"]] == ["why", "how", "why", "who", "how"]
+    rubrics = [one["expect"][0]["judge"]["rubric"] for one in made["tests"]]
+    assert rubrics == [
+        *("Is it an answer?", "Is it a way?", "Is it an answer?", "Is it one?", "Is it a way?"),
+    ]
+    assert made["tests"][0]["expect"][1] == {"contains": "x"}
+    assert made["tests"][1]["inputs"]["n"] == 2
+    assert "left out: no pipeline has this" not in said
+
+
+def test_files_that_variables_name_are_read_or_the_case_is_left_out(project: Project) -> None:
+    """pf-vars-files, and variables that read others."""
+    files = {
+        "c.json": promptfoo(
+            prompts=["Sum up: {{doc}} ({{cfg}})"],
+            tests=[
+                {
+                    "vars": {
+                        "doc": ["file://data/a.txt", "file://data/b.txt"],
+                        "cfg": "file://data/c.yaml",
+                    }
+                },
+                {"vars": {"doc": "file://data/*.txt", "cfg": "of {{doc}}"}},
+                {"vars": {"doc": "file://data/load.py"}},
+                {"vars": {"doc": "file://data/page.pdf"}},
+                {"vars": {"doc": "{{ broken"}},
+                {"vars": {"doc": "{{ cfg.a - 1 }}", "cfg": {"b": 1}}},
+            ],
+        ),
+        "data/a.txt": "Text A\n",
+        "data/b.txt": "Text B\n",
+        "data/c.yaml": "k: [1, 2]\n",
+        "data/load.py": "print()",
+        "data/page.pdf": "x",
+    }
+    made, said = imported(project, files)
+
+    assert [one["inputs"] for one in made["tests"]] == [
+        {"doc": "Text A", "cfg": '{"k":[1,2]}'},
+        {"doc": "Text B", "cfg": '{"k":[1,2]}'},
+        {"doc": "Text A", "cfg": "of Text A"},
+        {"doc": "Text B", "cfg": "of Text B"},
+    ]
+    assert (
+        "tests[2].vars.doc: the case is left out: the value of a variable is made by `.py`" in said
+    )
+    assert (
+        "tests[3].vars.doc: the case is left out: the value of a variable is made by `.pdf`" in said
+    )
+    assert "tests[4].vars: the case is left out: not a template: " in said
+    assert "tests[5].vars: the case is left out: not a template here: " in said
+
+
+def test_what_changes_answers_by_code_leaves_out_what_depends_on_it(project: Project) -> None:
+    check = {"type": "contains", "value": "x"}
+    config = promptfoo(
+        prompts=["{{q}}", {"raw": "{{q}}!", "function": "f"}],
+        providers=["openai:small", {"id": "openai:big", "transform": "output.text"}],
+        tests=[
+            {"vars": {"q": "a"}, "assert": [check, {**check, "transform": "output.x"}]},
+            {"vars": {"q": "b"}, "assert": [{**check, "weight": 0}, {**check, "weight": 2}]},
+            {"vars": {"q": "c"}, "options": {"transform": "output.x"}, "assert": [check]},
+            {"vars": {"q": "d"}, "options": {"prefix": "Please: "}},
+            {"vars": {"q": "e"}, "providerOutput": "x", "assert": [check]},
+            {"vars": {"q": "f"}, "prompts": ["one"], "assert": [check]},
+            {"path": "make.py", "config": {}},
+            {"$ref": "#/more/case"},
+        ],
+        more={"case": {"vars": {"q": "g"}, "assert": [{"$ref": "#/more/check"}]}, "check": check},
+    )
+    made, said = imported(project, {"c.json": config})
+
+    assert [one["inputs"]["q"] for one in made["tests"]] == ["a", "b", "g"]
+    assert [len(one["expect"]) for one in made["tests"]] == [1, 1, 1]
+    assert list(made["models"]) == ["small"]
+    assert "prompts[1].function: left out with all around it: " in said
+    assert "tests[0].assert[1].transform: left out with all around it: " in said
+    assert "tests[1].assert[0].weight: left out: " in said
+    assert "tests[1].assert[1].weight: every expectation has to hold\n" in said
+
+
+def test_models_that_cannot_be_asked_are_left_out(project: Project) -> None:
+    """pf-one-provider-of-two, pf-long-alias."""
+    digest = "0123456789abcdef" * 4
+    config = promptfoo(
+        prompts=["{{q}}"],
+        providers=[
+            *("openai:small", {"id": "https", "config": {"url": "https://h/"}}, "echo", "http"),
+            *("openai:chat", "openai:assistant:a", "google:live:a", "gpt-4"),
+            f"replicate:acme/tiny-7b-chat:{digest}",
+            *("openai:{{ env.BIG }}", "openai:{{ other }}", f"openai:{'very-long-name-' * 9}"),
+            {"id": "azure:chat:mine", "config": {"apiHost": "h.example.org", "top_k": "{{ k }}"}},
+            *("file://own.js", "openai:responses:late"),
+            {"openai:small": {"id": "cold", "config": {"temperature": 0}}},
+            {"./own.js": {"config": {}}},
+        ],
+        tests=[{"vars": {"q": "why"}}],
+    )
+    made, said = imported(project, {"c.json": config})
+
+    assert list(made["models"])[:2] == ["small", "tiny-7b-chat"]
+    assert len(made["models"]) == 7
+    assert made["models"]["cold"]["model"] == "small"
+    assert all(len(alias) <= 64 for alias in made["models"])
+    assert '"${BIG}"' in (project.folder / "made.yaml").read_text("utf-8")
+    assert "  BIG: the model of `openai`\n" in said
+    for id in ("https", "echo", "http", "openai:assistant:a", "google:live:a"):
+        assert f"left out: `{id}` is not a chat completions endpoint" in said
+    for id in ("openai:chat", "gpt-4"):
+        assert f"left out: `{id}` does not name a model" in said
+    assert "left out: a provider that a template makes" in said
+    assert "config.apiHost: left out: a chat completions endpoint in `apiBaseUrl`" in said
+    assert "`openai:responses` is asked by chat completions" in said
+
+
+def test_parameters_of_a_recipe_are_variables_where_there_are_no_inputs(project: Project) -> None:
+    """goose-parameters-everywhere, goose-raw-braces."""
+    parameters = [
+        {"key": key, "input_type": "string", "requirement": "required", "description": key}
+        for key in ("root", "app", "unused", "text")
+    ]
+    optional = {"input_type": "string", "requirement": "optional"}
+    parameters += [
+        {"key": "host", "default": "crm.example.org", **optional},
+        {"key": "model", "default": "small", **optional},
+    ]
+    parameters[3]["input_type"] = "file"
+    recipe = {
+        "title": "Notes",
+        "description": "Works on {{ root }}",
+        "instructions": "Write {{ .Values.image.tag }} and {{hf acme/model}} of {{ app }}.",
+        "prompt": "Look into {{ root }}",
+        "parameters": parameters,
+        "extensions": [
+            {
+                "type": "stdio",
+                "name": "notes",
+                "cmd": "notes-mcp",
+                "args": ["--root", "{{ root }}", "{{recipe_dir}}/x"],
+                "envs": {"NOTES_ROOT": "{{ root }}"},
+            },
+            {"type": "streamable_http", "name": "crm", "uri": "https://{{ host }}/mcp"},
+            {"type": "stdio", "name": "odd", "cmd": "odd", "args": ["{{ root | upper }}"]},
+            {"type": "stdio", "name": "file", "cmd": "x", "args": ["{{ text }}"]},
+            {
+                "type": "streamable_http",
+                "name": "web",
+                "uri": "https://web.example.org/mcp",
+                "envs": {"TEAM": "docs"},
+                "headers": {"X-Team": "$TEAM", "Authorization": "Bearer ${WEB_TOKEN}"},
+            },
+        ],
+        "settings": {"goose_provider": "openai", "goose_model": "{{ model }}"},
+    }
+    made, said = imported(project, {"recipe.json": recipe})
+
+    assert made["description"] == "Notes"
+    assert sorted(made["inputs"]) == ["app", "root"]
+    assert made["models"]["main"]["model"] == "${MODEL:-small}"
+    servers = made["mcp"]["servers"]
+    assert servers["notes"]["command"] == ["notes-mcp", "--root", "${ROOT}", "./x"]
+    assert servers["notes"]["env"] == {"NOTES_ROOT": "${ROOT}"}
+    assert servers["crm"] == {"url": "https://${HOST:-crm.example.org}/mcp"}
+    assert servers["web"]["headers"] == {"X-Team": "docs"}
+    assert servers["web"]["auth_env"] == "WEB_TOKEN"
+    assert set(servers) == {"notes", "crm", "web"}
+    assert made["system"] == (
+        "Write {% raw %}{{ .Values.image.tag }}{% endraw %} and "
+        "{% raw %}{{hf acme/model}}{% endraw %} of {{ inputs.app }}."
+    )
+    assert "  ROOT: the parameter `root`; " in said
+    left = "left out: a parameter that no variable can take the place of (2 times)\n"
+    assert f"extensions[2]: {left}" in said
+    assert "parameters[2]: left out: nothing reads it (2 times)\n" in said
+    assert "description: left out: a description has no parameters" in said
+
+
+def test_no_password_of_a_connection_string_is_copied(project: Project) -> None:
+    """mcp-connection-string: as databases of several vendors are addressed."""
+    word = "Wint3r!$Kettle"
+    env = {
+        "CONN": f"Server=db1;Uid=app;Pwd={word}",
+        "DSN": f"host=db1 user=app password={word} dbname=crm",
+        "QUOTED": f"host=db1 password='{word}'",
+        "STORE": f"AccountName=a;AccountKey={word};EndpointSuffix=example.org",
+        "MIXED": f"postgres://app:{word}@${{DB_HOST}}/crm",
+        "SPACED": f"Server=db1; Password = {word}; Encrypt=true",
+        "OWN": "Server=db1;Password=${DB_PASSWORD};Pwd=",
+        "PLAIN": "width=80;keys=many",
+    }
+    option = f"Server=db1;User Id=app;Password={word};Encrypt=true"
+    server = {"command": "mssql-mcp", "args": ["--connection-string", option], "env": env}
+    made, said = imported(project, {".mcp.json": {"mcpServers": {"sql": server}}})
+
+    assert "Kettle" not in json.dumps(made) + said
+    sql = made["mcp"]["servers"]["sql"]
+    assert sql["command"][2] == "Server=db1;User Id=app;Password=${SQL_PASSWORD};Encrypt=true"
+    assert sql["env"]["DSN"] == "host=db1 user=app password=${SQL_PASSWORD} dbname=crm"
+    assert sql["env"]["MIXED"] == "postgres://app:${SQL_PASSWORD}@${DB_HOST}/crm"
+    assert sql["env"]["OWN"] == env["OWN"]
+    assert sql["env"]["PLAIN"] == env["PLAIN"]
+    assert "  SQL_PASSWORD: the password alone, in " in said
+    assert "  DB_PASSWORD: a part of the variable `OWN`" in said
+
+
+def test_a_dollar_is_a_variable_in_the_settings_of_gemini_alone(project: Project) -> None:
+    """mcp-gemini-dollar."""
+    web = {"httpUrl": "https://crm.example.org/mcp", "headers": {"Authorization": "Bearer $CRM"}}
+    env = {"DB_PASSWORD": "$DB_PASSWORD", "REGION": "$REGION", "ZONE": "${ZONE}"}
+    listed = {"db": {"command": "node", "args": ["--dsn", "$DB_DSN"], "env": env}, "crm": web}
+    made, said = imported(project, {".gemini/settings.json": {"mcpServers": listed}})
+
+    servers = made["mcp"]["servers"]
+    assert servers["crm"]["auth_env"] == "CRM"
+    assert servers["db"]["command"] == ["node", "--dsn", "${DB_DSN}"]
+    assert servers["db"]["env"] == {name: f"${{{name}}}" for name in env}
+    assert "its value is in" not in said
+
+    made, said = imported(project, {".mcp.json": {"mcpServers": listed}})
+
+    assert made["mcp"]["servers"]["db"]["env"]["REGION"] == "$REGION"
+    assert "mcpServers.db.env: `$REGION` stays as it is: only the other program knows it" in said
+
+
+def test_lists_of_servers_of_any_client_are_read(project: Project) -> None:
+    """mcp-tools-filter, and the forms of other clients."""
+    notes = {"type": "local", "command": "npx", "tools": ["search", "read"], "icon": "i.png"}
+    copilot = {"notes": notes, "all": {"command": "npx", "tools": ["*"]}}
+    copilot["none"] = {"command": "npx", "tools": []}
+    made, said = imported(project, {".mcp.json": {"mcpServers": copilot}})
+    assert made["mcp"]["servers"]["notes"]["tools"] == ["search", "read"]
+    assert "tools" not in made["mcp"]["servers"]["all"]
+    assert "mcpServers.none.tools: left out with its server: it offers no tool\n" in said
+    assert "mcpServers.notes.icon: left out: not needed here\n" in said
+
+    zed = {
+        "old": {"command": {"path": "npx", "args": ["-y"], "env": {"A": "1"}}, "settings": {}},
+        "new": {"source": "custom", "command": "npx", "args": []},
+        "theirs": {"source": "extension", "settings": {}},
+    }
+    made, said = imported(project, {"settings.json": {"context_servers": zed, "theme": "x"}})
+    assert made["mcp"]["servers"] == {
+        "old": {"command": ["npx", "-y"], "env": {"A": "1"}},
+        "new": {"command": ["npx"]},
+    }
+    assert "context_servers.theirs.source: left out: the other program brings this server" in said
+    assert "left out: no pipeline has this" not in said
+
+    opencode = {
+        "a": {"type": "local", "command": ["npx", "x"], "environment": {"K": "{env:KEY}"}},
+        "b": {"type": "remote", "url": "https://h/", "headers": {"X": "{file:x.txt}"}},
+    }
+    made, said = imported(project, {"opencode.json": {"mcp": opencode}})
+    assert made["mcp"]["servers"]["a"] == {"command": ["npx", "x"], "env": {"K": "${KEY}"}}
+    assert "mcp.b.headers: `{file:x.txt}` stays as it is: only the other program" in said
+
+    inner: dict[str, object] = {"inputs": [{"id": "k", "type": "promptString"}]}
+    inner["servers"] = {"s": {"command": "x", "env": {"K": "${input:k}"}}}
+    made, said = imported(project, {"code.json": {"mcp": inner, "editor.tabSize": 2}})
+    assert made["mcp"]["servers"] == {"s": {"command": ["x"], "env": {"K": "${K}"}}}
+    assert "left out: settings of the other program" in said
+
+    asked = {"autoApprove": ["read"], "alwaysAllow": ["read", "list"]}
+    made, said = imported(
+        project, {".tool/mcp.json": {"mcpServers": {"s": {"command": "x", **asked}}}}
+    )
+    assert made["mcp"]["auto_approve"] == ["s__read", "s__list"]
+
+    listed = [{"name": "one", "command": "x"}, {"name": "two", "command": "y", "alwaysAllow": "*"}]
+    made, said = imported(project, {"list.json": {"mcpServers": listed}})
+    assert made["mcp"]["servers"] == {"one": {"command": ["x"]}, "two": {"command": ["y"]}}
+    assert "mcpServers.two.alwaysAllow: left out: rules under `mcp.auto_approve`" in said
+
+
+def test_what_validate_refuses_is_said_by_the_import(project: Project) -> None:
+    server = {"command": "x", "env": {"A-B": "1"}}
+    project.write(".mcp.json", json.dumps({"mcpServers": {"s": server}}))
+
+    done = project.aish("init", "--from", ".mcp.json", "-o", "made.yaml")
+    checked = project.aish("validate", "made.yaml")
+
+    assert (done.code, checked.code) == (2, 2)
+    assert "invalid, to be corrected by hand:\n  made.yaml:" in done.stderr
+    assert "mcp.servers.s.env.A-B: this is not a variable's name" in done.stderr

@@ -109,7 +109,6 @@ def test_a_cluster_gives_what_one_process_gives(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B3")
 def test_a_killed_worker_loses_nothing_and_repeats_what_was_in_flight_on_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -144,7 +143,6 @@ def test_a_killed_worker_loses_nothing_and_repeats_what_was_in_flight_on_it(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B3", "M10")
 @pytest.mark.parametrize("goes_on", [[], ["--cluster", "local:2"]])
 def test_a_killed_driver_leaves_no_process_and_its_run_goes_on(
     project: Project, model_endpoint: ModelEndpoints, goes_on: list[str]
@@ -194,7 +192,6 @@ def call_first(tool: str, arguments: str) -> Any:
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "P10", "P7")
 def test_what_a_worker_may_call_is_decided_and_written_down_by_the_driver(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -215,7 +212,6 @@ def test_what_a_worker_may_call_is_decided_and_written_down_by_the_driver(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "F2", "B16")
 def test_items_may_be_pipelines_and_their_calls_be_staged(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -255,7 +251,6 @@ def test_items_may_be_pipelines_and_their_calls_be_staged(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B3")
 def test_a_call_that_was_lost_with_its_worker_is_not_made_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -281,7 +276,6 @@ def test_a_call_that_was_lost_with_its_worker_is_not_made_again(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B3")
 def test_a_call_that_may_be_made_again_is_made_again_where_its_worker_was_lost(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -316,7 +310,6 @@ COMMAND = """
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B3")
 def test_a_call_that_was_lost_with_the_run_is_not_made_again_unasked(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -345,7 +338,6 @@ def test_a_call_that_was_lost_with_the_run_is_not_made_again_unasked(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B14")
 def test_what_an_item_has_done_is_written_down_where_the_run_is_terminated(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -368,7 +360,6 @@ def test_what_an_item_has_done_is_written_down_where_the_run_is_terminated(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B8")
 def test_a_limit_holds_for_all_workers_together(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -386,7 +377,6 @@ def test_a_limit_holds_for_all_workers_together(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B8")
 def test_an_item_that_has_used_up_its_part_of_a_limit_goes_on_where_it_was(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -416,7 +406,6 @@ def test_an_item_that_has_used_up_its_part_of_a_limit_goes_on_where_it_was(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B14")
 def test_what_is_in_flight_on_workers_comes_to_its_end_after_an_interrupt(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -441,7 +430,6 @@ def test_what_is_in_flight_on_workers_comes_to_its_end_after_an_interrupt(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B14")
 def test_a_terminated_run_ends_its_workers(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -476,7 +464,6 @@ def listening(pid: int) -> set[int]:
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "X11")
 def test_two_runs_have_workers_at_once_and_none_of_them_serves_pages(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -515,7 +502,6 @@ def _status(port: int, page: str) -> int | None:
         connection.close()
 
 
-@pytest.mark.requirement("B7")
 def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> None:
     project.pipeline("prompt: Hello", "p.yaml")
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
@@ -534,7 +520,6 @@ def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> No
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "X9")
 def test_a_dask_cluster_that_is_there_is_used_over_tls_and_left_as_it_was(
     project: Project, model_endpoint: ModelEndpoints, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -580,7 +565,6 @@ def _strange(folder: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "B2")
 def test_what_workers_sent_is_in_the_journal_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -608,7 +592,6 @@ def test_what_workers_sent_is_in_the_journal_too(
 
 
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
-@pytest.mark.requirement("B7", "K84")
 def test_workers_mark_changed_files_with_the_tag_of_the_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

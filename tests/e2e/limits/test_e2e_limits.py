@@ -44,7 +44,6 @@ def three_steps(head: str) -> str:
     )
 
 
-@pytest.mark.requirement("B10")
 def test_a_turn_costs_what_the_file_says_and_the_run_what_its_turns_do(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -59,7 +58,6 @@ def test_a_turn_costs_what_the_file_says_and_the_run_what_its_turns_do(
     assert [turn["cost_usd"] for turn in turns] == [pytest.approx(0.01)] * 3
 
 
-@pytest.mark.requirement("B10")
 def test_the_closing_line_has_the_cost(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.uses(model_endpoint([text_reply("x")]))
     project.pipeline(f"{PRICED}prompt: Hi\n")
@@ -78,7 +76,6 @@ def test_what_the_provider_says_beats_the_price_in_the_file(
     assert project.result()["cost_usd"] == pytest.approx(0.5)
 
 
-@pytest.mark.requirement("B10")
 @pytest.mark.parametrize(
     ("entry", "reply"),
     [(ENTRY, text_reply("x")), (f"{ENTRY}, price: {{input: 1, output: 1}}", uncounted_reply("x"))],
@@ -95,7 +92,6 @@ def test_without_a_price_or_a_count_the_cost_is_unknown_and_never_zero(
     assert found["steps"]["main"]["cost_usd"] is None
 
 
-@pytest.mark.requirement("B10", "L9")
 def test_the_turn_of_a_fallback_costs_its_own_price(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -110,7 +106,6 @@ def test_the_turn_of_a_fallback_costs_its_own_price(
     assert found["cost_usd"] == pytest.approx(0.001)
 
 
-@pytest.mark.requirement("B8", "B10", "exit-4")
 @pytest.mark.parametrize("option", [(), ("--max-cost-usd", "0.06")])
 def test_a_cost_limit_stops_before_the_request_that_could_pass_it(
     project: Project, model_endpoint: ModelEndpoints, option: tuple[str, ...]
@@ -134,7 +129,6 @@ def test_a_cost_limit_stops_before_the_request_that_could_pass_it(
     assert found["cost_usd"] == pytest.approx(0.02)
 
 
-@pytest.mark.requirement("B8", "exit-4")
 @pytest.mark.parametrize(
     ("limits", "option", "said"),
     [
@@ -161,7 +155,6 @@ def test_turns_and_tokens_are_bounded_too(
     assert found["steps"]["c"]["status"] == "skipped"
 
 
-@pytest.mark.requirement("B8", "exit-4")
 def test_a_limit_of_a_step_holds_for_that_step_alone(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -179,7 +172,6 @@ def test_a_limit_of_a_step_holds_for_that_step_alone(
     assert (step["usage"]["input"], step["cost_usd"]) == (7, pytest.approx(0.01))
 
 
-@pytest.mark.requirement("B8", "exit-4")
 def test_a_step_that_takes_too_long_is_over_its_budget(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -194,7 +186,6 @@ def test_a_step_that_takes_too_long_is_over_its_budget(
     assert found["steps"]["a"]["error"]["message"] == "the time limit of the step, 1 s, is exceeded"
 
 
-@pytest.mark.requirement("B8", "exit-4")
 def test_calls_over_the_limit_are_answered_and_not_made(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -213,7 +204,6 @@ def test_calls_over_the_limit_are_answered_and_not_made(
     assert len(of_type(project.journal, "tool.started")) == 1
 
 
-@pytest.mark.requirement("B8", "exit-4")
 def test_a_call_that_was_denied_does_not_count(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -227,7 +217,6 @@ def test_a_call_that_was_denied_does_not_count(
     assert (found["exit"]["code"], found["steps"]["main"]["text"]) == (0, "done")
 
 
-@pytest.mark.requirement("B8", "exit-4")
 def test_a_call_step_over_the_limit_is_not_made(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -241,7 +230,6 @@ def test_a_call_step_over_the_limit_is_not_made(
     assert of_type(project.journal, "tool.started") == []
 
 
-@pytest.mark.requirement("B8")
 def test_eight_at_a_time_do_not_pass_a_limit_that_four_of_them_reach(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -275,7 +263,6 @@ def test_requests_under_way_are_held_against_the_limit(
     assert (found["exit"]["code"], len(endpoint.asked)) == (4, 4)
 
 
-@pytest.mark.requirement("B8")
 def test_an_answer_without_counts_is_charged_at_its_worst(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -289,7 +276,6 @@ def test_an_answer_without_counts_is_charged_at_its_worst(
     assert found["usage"]["input"] is None
 
 
-@pytest.mark.requirement("B8", "L8")
 def test_each_try_is_weighed_and_a_broken_answer_is_charged_at_its_worst(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -304,7 +290,6 @@ def test_each_try_is_weighed_and_a_broken_answer_is_charged_at_its_worst(
     assert "the limit of 70 tokens is reached" in found["exit"]["reason"]
 
 
-@pytest.mark.requirement("B8", "L8")
 def test_a_refused_request_costs_nothing(project: Project, model_endpoint: ModelEndpoints) -> None:
     busy = json_reply(503, {"error": "busy"})
     project.uses(model_endpoint([busy, busy, text_reply("x")]))
@@ -315,7 +300,6 @@ def test_a_refused_request_costs_nothing(project: Project, model_endpoint: Model
     assert (found["exit"]["code"], found["cost_usd"]) == (0, pytest.approx(0.01))
 
 
-@pytest.mark.requirement("B8", "F11", "exit-2")
 @pytest.mark.parametrize(
     ("entry", "limits", "where", "said"),
     [
@@ -353,7 +337,6 @@ def test_a_limit_that_could_not_hold_is_an_error_in_the_file(
     assert said in done.stderr + done.stdout
 
 
-@pytest.mark.requirement("B8", "F11", "exit-2")
 def test_a_limit_of_the_command_line_asks_for_the_same(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -367,7 +350,6 @@ def test_a_limit_of_the_command_line_asks_for_the_same(
     assert "`limits.cost_usd` needs a price for the model `m`" in done.stderr
 
 
-@pytest.mark.requirement("B8")
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
 def test_the_params_of_a_step_will_do(
     project: Project, model_endpoint: ModelEndpoints, name: str
@@ -381,7 +363,6 @@ def test_the_params_of_a_step_will_do(
     assert project.run().code == 0
 
 
-@pytest.mark.requirement("B8", "B10")
 def test_the_plan_shows_limits_prices_and_the_worst_case(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -398,7 +379,6 @@ def test_the_plan_shows_limits_prices_and_the_worst_case(
     assert "$1,000.00 in / $1,000.00 out per million tokens" in text
 
 
-@pytest.mark.requirement("B8", "B10")
 def test_a_worst_case_that_nobody_knows_is_unknown_in_the_plan(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -412,7 +392,6 @@ def test_a_worst_case_that_nobody_knows_is_unknown_in_the_plan(
     assert "cost  unknown\n" in text
 
 
-@pytest.mark.requirement("B8", "B3", "exit-4")
 def test_what_was_spent_before_a_resume_still_counts(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -430,7 +409,6 @@ def test_what_was_spent_before_a_resume_still_counts(
     assert done["cost_usd"] == pytest.approx(0.05)
 
 
-@pytest.mark.requirement("B8", "F2", "exit-4")
 def test_a_limit_of_a_step_holds_for_the_pipeline_in_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -446,7 +424,6 @@ def test_a_limit_of_a_step_holds_for_the_pipeline_in_it(
     assert found["cost_usd"] == pytest.approx(0.02)
 
 
-@pytest.mark.requirement("B8", "M11")
 def test_what_a_server_asks_the_model_counts_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -64,7 +64,6 @@ def locked(project: Project) -> Project:
     return project
 
 
-@pytest.mark.requirement("P8")
 def test_a_lock_reads_well_and_changes_only_if_something_changed(
     locked: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -83,7 +82,6 @@ def test_a_lock_reads_well_and_changes_only_if_something_changed(
     assert locked.tidy(first.decode()) == snapshot
 
 
-@pytest.mark.requirement("P8")
 def test_a_run_with_what_was_locked_is_a_run(locked: Project) -> None:
     done = locked.run()
 
@@ -114,7 +112,6 @@ def test_a_changed_description_ends_the_run_before_any_model_is_asked(
     assert of_type(locked.journal, "run.finished")[0]["exit"]["name"] == "lock"
 
 
-@pytest.mark.requirement("P8")
 def test_a_new_tool_ends_the_run_too(locked: Project) -> None:
     serve(locked, [ECHO, OTHER, {**OTHER, "name": "third"}])
 
@@ -127,7 +124,6 @@ def test_a_new_tool_ends_the_run_too(locked: Project) -> None:
     assert [notice["code"] for notice in found["notices"]] == ["lock_differs"]
 
 
-@pytest.mark.requirement("P8")
 def test_with_warn_the_run_goes_on_without_the_tool(
     locked: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -151,7 +147,6 @@ def test_with_warn_the_run_goes_on_without_the_tool(
     assert codes.count(("lock_differs", "warning")) == 2
 
 
-@pytest.mark.requirement("P8")
 def test_with_warn_a_step_that_names_the_tool_still_fails(locked: Project) -> None:
     serve(locked, [SLY, OTHER])
 
@@ -162,7 +157,6 @@ def test_with_warn_a_step_that_names_the_tool_still_fails(locked: Project) -> No
     assert "--lock warn" not in found["exit"]["hint"]
 
 
-@pytest.mark.requirement("P8")
 def test_a_tool_that_is_gone_harms_nobody(locked: Project) -> None:
     serve(locked, [ECHO])
 
@@ -175,7 +169,6 @@ def test_a_tool_that_is_gone_harms_nobody(locked: Project) -> None:
     assert locked.aish("lock", "p.yaml", "--check").code == 7
 
 
-@pytest.mark.requirement("P8")
 @pytest.mark.parametrize("lock", ["enforce", "warn"])
 def test_a_tool_that_changes_in_mid_session_is_withdrawn_at_once(
     project: Project, model_endpoint: ModelEndpoints, lock: str
@@ -202,7 +195,6 @@ def test_a_tool_that_changes_in_mid_session_is_withdrawn_at_once(
     assert "lock_differs" in [notice["code"] for notice in found["notices"]]
 
 
-@pytest.mark.requirement("P8")
 def test_a_change_that_nobody_runs_into_is_found_all_the_same(project: Project) -> None:
     serve(project, [[ECHO, OTHER], [ECHO, {**OTHER, "description": "Changed"}]])
     # The second call waits until the announced list is known: no run waits for it at its end.
@@ -221,7 +213,6 @@ steps:
     assert "`s__other`" in found["exit"]["reason"]
 
 
-@pytest.mark.requirement("P8", "M10")
 @pytest.mark.parametrize("is_locked", [True, False], ids=["locked", "without a lock"])
 def test_a_server_that_comes_back_with_another_tool_is_not_called(
     project: Project, *, is_locked: bool
@@ -245,7 +236,6 @@ def test_a_server_that_comes_back_with_another_tool_is_not_called(
     assert "changed" in call["content"]
 
 
-@pytest.mark.requirement("P8")
 def test_another_command_is_not_even_started(locked: Project) -> None:
     write(locked, CALL, "--touch")
     (locked.folder / "tools.json").unlink()
@@ -259,7 +249,6 @@ def test_another_command_is_not_even_started(locked: Project) -> None:
         assert locked.aish(*command).code == 7
 
 
-@pytest.mark.requirement("P8")
 def test_a_prompt_or_a_model_that_changed_ends_the_run_before_anything_is_asked(
     locked: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -285,7 +274,6 @@ def test_a_prompt_or_a_model_that_changed_ends_the_run_before_anything_is_asked(
     assert endpoint.asked == []
 
 
-@pytest.mark.requirement("P8")
 @pytest.mark.parametrize(
     ("lock", "option", "code", "told"),
     sampled(
@@ -322,7 +310,6 @@ def test_a_prompt_or_a_model_may_differ_with_a_warning_that_quiet_does_not_hide(
     assert checked.code == (0 if lock and code == 0 else 7)
 
 
-@pytest.mark.requirement("P8")
 def test_a_file_without_servers_is_held_to_its_lock_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -337,7 +324,6 @@ def test_a_file_without_servers_is_held_to_its_lock_too(
     assert "prompt of step `main` differs from the lock" in done.stderr
 
 
-@pytest.mark.requirement("P8")
 def test_a_model_that_is_not_asked_may_be_another(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -351,7 +337,6 @@ def test_a_model_that_is_not_asked_may_be_another(
     assert [notice["code"] for notice in unused["notices"]] == ["lock_stale"]
 
 
-@pytest.mark.requirement("P8", "P9")
 def test_a_check_shows_what_differs_field_by_field(
     locked: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -379,7 +364,6 @@ def test_a_check_shows_what_differs_field_by_field(
     assert locked.aish("lock", "p.yaml", "--check").code == 0
 
 
-@pytest.mark.requirement("P8", "P9")
 def test_to_lock_something_odd_is_not_done_silently(project: Project) -> None:
     serve(project, [SLY])
     write(project)
@@ -391,7 +375,6 @@ def test_to_lock_something_odd_is_not_done_silently(project: Project) -> None:
     assert r"back\u200b." in (project.folder / "p.lock.json").read_text()
 
 
-@pytest.mark.requirement("P8", "P10")
 def test_tools_and_call_and_plan_go_through_the_same_gate(locked: Project) -> None:
     serve(locked, [SLY, OTHER])
 
@@ -416,7 +399,6 @@ def test_tools_and_call_and_plan_go_through_the_same_gate(locked: Project) -> No
     assert (listed.code, listed.stdout.split()[0]) == (0, "s__other")
 
 
-@pytest.mark.requirement("P8", "exit-7")
 def test_tools_names_what_differs_where_the_lock_leaves_none(locked: Project) -> None:
     serve(locked, [{**ECHO, "description": "Say it backwards"}])
 
@@ -431,7 +413,6 @@ def test_tools_names_what_differs_where_the_lock_leaves_none(locked: Project) ->
     assert (warned.code, warned.stdout) == (0, said)
 
 
-@pytest.mark.requirement("P8")
 def test_a_lock_has_no_value_of_a_variable_and_no_secret(project: Project) -> None:
     token = "tok-4711-abcdefgh"
     serve(project, [{**ECHO, "description": f"Say it as {token}"}])
@@ -454,7 +435,6 @@ def test_a_lock_has_no_value_of_a_variable_and_no_secret(project: Project) -> No
     assert project.run(env={"TOKEN": "tok-4712-ijklmnop"}).code == 0
 
 
-@pytest.mark.requirement("P8")
 def test_servers_over_http_and_packs_are_pinned_too(project: Project) -> None:
     with http_server() as url:
         project.pipeline(
@@ -475,7 +455,6 @@ def test_servers_over_http_and_packs_are_pinned_too(project: Project) -> None:
     assert done.stdout == "hello\n"
 
 
-@pytest.mark.requirement("P8", "K2")
 def test_a_tool_of_ours_that_is_let_in_by_an_older_name_only_is_pinned(project: Project) -> None:
     project.pipeline(
         "mcp:\n  servers: {repo: {pack: fs, root: ., tools: [read_file]}}\n"
@@ -493,7 +472,6 @@ def test_a_tool_of_ours_that_is_let_in_by_an_older_name_only_is_pinned(project: 
     assert checked.code == 0
 
 
-@pytest.mark.requirement("P8", "M5", "exit-5")
 def test_a_required_server_that_is_not_there_is_said_and_an_optional_one_keeps_its_pins(
     locked: Project,
 ) -> None:
@@ -511,7 +489,6 @@ def test_a_required_server_that_is_not_there_is_said_and_an_optional_one_keeps_i
     assert (locked.folder / "p.lock.json").read_bytes() == before
 
 
-@pytest.mark.requirement("P8", "C6")
 def test_a_replay_is_held_against_the_lock_too(
     locked: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -536,7 +513,6 @@ def test_a_replay_is_held_against_the_lock_too(
 # --- Without a server ------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("P8", "F11")
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
@@ -562,7 +538,7 @@ def test_a_step_that_cannot_work_is_found_before_anything_is_started(
     assert locked.aish("lock", "p.yaml", "--check").code == 5
 
 
-@pytest.mark.requirement("P8", "P1")
+@pytest.mark.requirement("P1")
 def test_globs_that_match_nothing_locked_are_found_by_validate(
     locked: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -579,7 +555,6 @@ def test_globs_that_match_nothing_locked_are_found_by_validate(
     assert locked.aish("validate", "p.yaml").code == 0
 
 
-@pytest.mark.requirement("P8")
 def test_a_tool_that_the_file_lets_in_and_the_lock_does_not_have_is_found_by_validate(
     project: Project,
 ) -> None:
@@ -603,7 +578,6 @@ steps: [{id: it, call: repo__file_read, with: {path: a.txt}}]
     assert "p.yaml: 1 error" in done.stderr
 
 
-@pytest.mark.requirement("P8")
 def test_what_a_template_becomes_is_not_guessed(locked: Project) -> None:
     write(
         locked,
@@ -614,7 +588,6 @@ def test_what_a_template_becomes_is_not_guessed(locked: Project) -> None:
     assert locked.aish("validate", "p.yaml").code == 0
 
 
-@pytest.mark.requirement("P8", "P5", "P7")
 def test_plan_and_explain_know_the_tools_from_the_lock(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -641,7 +614,6 @@ def test_plan_and_explain_know_the_tools_from_the_lock(
 # --- Files that are no locks -----------------------------------------------------------------
 
 
-@pytest.mark.requirement("P8", "exit-2")
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -681,7 +653,6 @@ def test_a_file_that_is_no_lock_is_refused_in_one_sentence(
     assert (project.folder / "p.lock.json").read_bytes() == content
 
 
-@pytest.mark.requirement("P8")
 def test_a_definition_that_was_edited_by_hand_is_refused(locked: Project) -> None:
     path = locked.folder / "p.lock.json"
     path.write_text(path.read_text().replace("Say the text back", "Say anything"))
@@ -692,7 +663,6 @@ def test_a_definition_that_was_edited_by_hand_is_refused(locked: Project) -> Non
     assert "the definition of `s__echo` does not match its hash" in done.stderr
 
 
-@pytest.mark.requirement("P8")
 def test_a_lock_that_the_file_names_has_to_be_there(project: Project) -> None:
     serve(project, [ECHO])
     write(project, more="lock: locks/mine.json")
@@ -709,7 +679,6 @@ def test_a_lock_that_the_file_names_has_to_be_there(project: Project) -> None:
     assert project.run().code == 0
 
 
-@pytest.mark.requirement("P8")
 def test_without_a_lock_nothing_is_held_against_one(project: Project) -> None:
     serve(project, [ECHO])
     write(project)
@@ -724,7 +693,6 @@ def test_without_a_lock_nothing_is_held_against_one(project: Project) -> None:
     assert not (project.folder / "p.lock.json").exists()
 
 
-@pytest.mark.requirement("P8")
 def test_a_lock_that_may_not_be_read_or_written_is_said(locked: Project) -> None:
     prefix = heeding_modes()
     if prefix is None:
@@ -754,7 +722,6 @@ def test_a_lock_in_the_place_of_a_folder_is_said(project: Project) -> None:
     assert "there/p.json: cannot be written: No such file or directory" in done.stderr
 
 
-@pytest.mark.requirement("P8")
 def test_options_that_contradict_each_other_are_refused(project: Project) -> None:
     write(project)
 

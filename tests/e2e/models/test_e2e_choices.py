@@ -35,7 +35,6 @@ def answered(*choices: dict[str, Any]) -> Reply:
     return stream_reply(sse(chunks))
 
 
-@pytest.mark.requirement("Q28", "L6")
 def test_a_call_in_another_choice_than_the_text_is_made(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -52,7 +51,6 @@ def test_a_call_in_another_choice_than_the_text_is_made(
     assert reply["content"] == "3"
 
 
-@pytest.mark.requirement("Q28", "exit-1", "L7")
 def test_calls_that_cannot_be_told_apart_are_asked_for_again_and_then_a_failure(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -71,7 +69,6 @@ def test_calls_that_cannot_be_told_apart_are_asked_for_again_and_then_a_failure(
     assert of_type(project.journal, "tool.started") == []
 
 
-@pytest.mark.requirement("Q41", "L5", "L17")
 @pytest.mark.parametrize(
     ("again", "reply"),
     [('{"b": 2, "a": 1}', "3"), ('{"a":1,"b":3}', NOT_ONE)],

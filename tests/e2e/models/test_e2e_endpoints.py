@@ -6,7 +6,6 @@ from e2e_project import Project, stdio
 SERVER = "mcp: {{servers: {{s: {{command: {}}}}}}}"
 
 
-@pytest.mark.requirement("F10", "F11", "exit-2")
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -28,7 +27,6 @@ def test_validate_refuses_an_endpoint_that_cannot_be_asked(
     assert said in done.stderr
 
 
-@pytest.mark.requirement("F7", "F10", "exit-2")
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -19,7 +19,6 @@ prompt: Say hello
 """
 
 
-@pytest.mark.requirement("L8", "exit-1")
 @pytest.mark.parametrize("reply", [AT_ONCE, ON_THE_WAY], ids=["at once", "on the way"])
 def test_an_answer_that_cannot_be_read_is_a_failed_step_and_no_missing_endpoint(
     project: Project, model_endpoint: ModelEndpoints, reply: object
@@ -37,7 +36,6 @@ def test_an_answer_that_cannot_be_read_is_a_failed_step_and_no_missing_endpoint(
     assert "hint: a larger model, fewer `tools:` or a shorter prompt may help" in done.stderr
 
 
-@pytest.mark.requirement("L8", "exit-0")
 def test_an_answer_that_cannot_be_read_may_be_followed_by_one_that_can(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -51,7 +49,6 @@ def test_an_answer_that_cannot_be_read_may_be_followed_by_one_that_can(
     assert "malformed" in retried["reason"]
 
 
-@pytest.mark.requirement("L11")
 @pytest.mark.parametrize(("params", "most"), [("", 256), (", params: {max_tokens: 40}", 40)])
 def test_plan_shows_how_much_an_embedded_model_may_say(
     project: Project, params: str, most: int

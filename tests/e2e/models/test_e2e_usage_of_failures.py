@@ -17,7 +17,7 @@ REFUSED = json_reply(400, {"error": {"message": "no more of that"}})
 AWAY = json_reply(503, {"error": {"message": "away"}})
 
 
-@pytest.mark.requirement("B8")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("replies", "code", "finished"),
     [

@@ -30,7 +30,6 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.browser
-@pytest.mark.requirement("K69", "K89", "C6")
 def test_every_tool_is_recorded_in_chromium_and_replayed_without_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -65,7 +64,6 @@ def test_every_tool_is_recorded_in_chromium_and_replayed_without_it(
 
 
 @pytest.mark.browser
-@pytest.mark.requirement("K21")
 def test_a_killed_run_leaves_no_browser_and_the_next_no_profile(project: Project) -> None:
     arrived = threading.Event()
 

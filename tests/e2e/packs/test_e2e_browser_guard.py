@@ -26,10 +26,10 @@ from web_server import Visit, WebServer, answer
 
 from aish.core.frozen import frozen
 from aish.net.guarded_client import destination_of
-from aish.net.guarded_proxy import guarded_proxy
+from aish.net.guarded_proxy import open_guarded_proxy
 from aish.packs.browser.confinement import PREFERENCES, confinement_flags
 
-pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.requirement("K71")]
+pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 PAGES = Path(__file__).parents[2] / "data" / "browser_guard"
 HIDDEN = "secret of another server"
@@ -110,7 +110,7 @@ async def attacked() -> Seen:
         default = Path(folder) / "Default"
         default.mkdir()
         allow = [destination_of(home.destination)]
-        async with guarded_proxy(allow=allow, resolve=resolve) as proxy:
+        async with open_guarded_proxy(allow=allow, resolve=resolve) as proxy:
             (default / "Preferences").write_text(json.dumps(PREFERENCES))
             flags = confinement_flags(proxy.address)
             argv = [chromium(), "--headless=new", "--no-sandbox", f"--user-data-dir={folder}"]
@@ -143,7 +143,6 @@ async def attacked() -> Seen:
             )
 
 
-@pytest.mark.requirement("K89")
 async def test_a_page_reaches_nothing_but_what_is_allowed() -> None:
     seen = await attacked()
 

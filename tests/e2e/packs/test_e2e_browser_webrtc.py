@@ -27,10 +27,10 @@ from pack_scenes import opened_packs
 from web_server import Visit, WebServer, answer
 
 from aish.core.json import JsonValue
-from aish.core.pack_options import BrowserOptions, PackOptions
+from aish.packs.browser.browser_options import BrowserOptions
 from aish.packs.browser.confinement import PREFERENCES, confinement_flags
 
-pytestmark = [pytest.mark.browser, pytest.mark.requirement("K71")]
+pytestmark = pytest.mark.browser
 
 PAGE = Path(__file__).parents[2] / "data" / "browser_guard" / "webrtc.html"
 POLICY: Final = "--webrtc-ip-handling-policy"
@@ -182,7 +182,7 @@ def test_webrtc_sends_datagrams_without_its_policy_and_none_with_it(
 def test_webrtc_in_the_pack_goes_by_the_proxy_or_nowhere(peers: Peers) -> None:
     port = peers.server.port
     allow = (f"127.0.0.1:{port}", f"localhost:{port}", f"127.0.0.1:{peers.permitted.port}")
-    options = PackOptions(browser=BrowserOptions(allow=allow))
+    options = {"browser": BrowserOptions(allow=allow)}
     with opened_packs(["browser"], None, options, environ=dict(os.environ)) as box:
         box.data("browser_connect")
         peers.permitted.browser = browser_below(os.getpid())

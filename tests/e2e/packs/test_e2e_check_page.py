@@ -30,7 +30,6 @@ def result(project: Project, code: int) -> Any:
     return done.stdout + done.stderr
 
 
-@pytest.mark.requirement("K89")
 def test_a_page_that_is_well_is_told_by_the_exit_code(project: Project, site: Path) -> None:
     file = project.folder / "check-page.yaml"
     # The table is there soon, but on a busy machine.
@@ -44,7 +43,6 @@ def test_a_page_that_is_well_is_told_by_the_exit_code(project: Project, site: Pa
     assert not processes_in(site)
 
 
-@pytest.mark.requirement("K89")
 @pytest.mark.parametrize(
     ("change", "said"),
     [

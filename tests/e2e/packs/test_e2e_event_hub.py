@@ -71,7 +71,7 @@ def until_closed(client: ClientConnection) -> list[dict[str, Any]]:
             return messages
 
 
-@pytest.mark.requirement("K75", "K76", "K21")
+@pytest.mark.requirement("K75")
 def test_clients_get_the_events_that_a_run_prints_and_a_killed_one_leaves_nothing(
     project: Project, tmp_path: Path
 ) -> None:
@@ -125,7 +125,6 @@ def test_in_a_server_the_events_are_its_own(project: Project, tmp_path: Path) ->
 
 
 @pytest.mark.browser
-@pytest.mark.requirement("K75", "K76")
 def test_the_page_of_the_guide_shows_the_events_of_a_run(project: Project, tmp_path: Path) -> None:
     source = next(
         block

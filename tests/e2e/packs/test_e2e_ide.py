@@ -38,7 +38,7 @@ steps:
 """
 
 
-@pytest.mark.requirement("K77", "K13")
+@pytest.mark.requirement("K77")
 def test_runs_are_builds_and_chats_are_had_with_the_model_of_the_file(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -85,7 +85,7 @@ def test_runs_are_builds_and_chats_are_had_with_the_model_of_the_file(
     assert {id: step["output"] for id, step in replayed.items()} == found
 
 
-@pytest.mark.requirement("K12", "K78", "X5")
+@pytest.mark.requirement("K78")
 def test_a_bridge_gets_its_token_over_tls_or_on_this_machine_only(project: Project) -> None:
     for options, said in (
         ("{bridge: {url: 'ws://ide.test/', token_env: T}}", "would be sent unencrypted"),

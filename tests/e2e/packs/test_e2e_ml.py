@@ -46,7 +46,6 @@ def other(project: Project, model_endpoint: ModelEndpoints) -> Any:
     return endpoint
 
 
-@pytest.mark.requirement("K13", "K65", "C6")
 def test_a_model_is_asked_with_what_the_call_says_and_the_run_pays_and_replays_it(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:
@@ -87,7 +86,7 @@ def test_a_model_is_asked_with_what_the_call_says_and_the_run_pays_and_replays_i
     assert len(endpoint.asked) == 2
 
 
-@pytest.mark.requirement("K13", "K65")
+@pytest.mark.requirement("K65")
 def test_a_step_asks_its_own_model_and_no_more_than_32_times(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:
@@ -111,7 +110,6 @@ def test_a_step_asks_its_own_model_and_no_more_than_32_times(
     assert kinds.count("sampling") == 32
 
 
-@pytest.mark.requirement("K13", "K65", "K68")
 def test_a_model_without_its_key_is_unavailable_and_the_others_work(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -147,7 +145,6 @@ def test_a_model_without_its_key_is_unavailable_and_the_others_work(
     assert "; a call of a pack may make more\n" in shown, "which no estimate counts"
 
 
-@pytest.mark.requirement("K13", "B8")
 def test_the_limits_of_the_run_hold_for_what_packs_ask(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:
@@ -169,7 +166,6 @@ def test_the_limits_of_the_run_hold_for_what_packs_ask(
     assert len(endpoint.asked) == 1
 
 
-@pytest.mark.requirement("K13", "K65", "K67")
 def test_a_model_that_is_too_slow_is_a_timeout_before_the_call_is_one(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:
@@ -226,7 +222,6 @@ def test_a_model_that_fails_in_the_middle_of_a_probe_fails_those_questions(
     assert output(replayed, "a") == probed
 
 
-@pytest.mark.requirement("K67")
 def test_a_model_that_never_answers_fails_the_probe(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:
@@ -275,7 +270,6 @@ def test_a_judge_scores_by_the_rubric_of_the_file(
     assert "heuristic" not in output(found, "b")
 
 
-@pytest.mark.requirement("K19", "K66")
 def test_no_tool_writes_the_rubric(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:
@@ -292,7 +286,6 @@ def test_no_tool_writes_the_rubric(
     assert rubric.read_text("utf-8") == "Only haiku are good."
 
 
-@pytest.mark.requirement("K66")
 def test_a_judge_that_is_missing_or_says_no_score_is_an_error_with_what_is_known(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:
@@ -365,7 +358,7 @@ def test_the_status_is_that_of_the_journals_and_of_influx(
     assert "influx-secret-token" not in project.everything_written()
 
 
-@pytest.mark.requirement("K13", "K65")
+@pytest.mark.requirement("K13")
 def test_a_direct_call_a_session_and_a_served_tool_ask_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -391,7 +384,6 @@ def test_a_direct_call_a_session_and_a_served_tool_ask_too(
     ]
 
 
-@pytest.mark.requirement("K65", "H8")
 def test_a_server_without_a_default_model_says_to_name_one(
     project: Project, model_endpoint: ModelEndpoints, other: Any
 ) -> None:

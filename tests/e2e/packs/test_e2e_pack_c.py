@@ -24,7 +24,7 @@ steps:
 """
 
 
-@pytest.mark.requirement("K12", "K40", "K41")
+@pytest.mark.requirement("K40")
 def test_code_is_read_and_changed_by_name_and_replayed_without_it(project: Project) -> None:
     pytest.importorskip("tree_sitter_c", reason="the extra `c` is not installed")
     for path in SOURCES.iterdir():
@@ -52,7 +52,6 @@ def test_code_is_read_and_changed_by_name_and_replayed_without_it(project: Proje
     assert {name: step["output"] for name, step in again["steps"].items()} == outputs
 
 
-@pytest.mark.requirement("K12")
 def test_a_macro_that_is_none_is_an_error(project: Project) -> None:
     project.pipeline(PIPELINE.replace("OLD()", '"a b"'))
 

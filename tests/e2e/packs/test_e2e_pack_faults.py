@@ -32,7 +32,7 @@ def can_mount() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.requirement("K6", "K89")
+@pytest.mark.requirement("K6")
 @pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
 def test_a_full_disk_at_a_write_leaves_every_file_as_it_was(
     project: Project, model_endpoint: ModelEndpoints
@@ -40,6 +40,8 @@ def test_a_full_disk_at_a_write_leaves_every_file_as_it_was(
     old = "x = 1\n" + "# comment\n" * 4_000 + "\n\ndef f():\n    return 1\n"
     project.write("old.py", old.encode())
     project.write("other.py", "y = 1\n")
+    patch = "*** Update File: other.py\n-y = 1\n+y = 2\n*** Add File: a/b.py\n+x\n"
+    patch += f"*** Update File: old.py\n-x = 1\n+x = '{'y' * 9_000}'\n"
     calls = [
         ("file_write", {"path": "new/file.txt", "content": "x" * 100_000}),
         ("file_write", {"path": "old.py", "content": "x" * 40_000}),
@@ -49,6 +51,7 @@ def test_a_full_disk_at_a_write_leaves_every_file_as_it_was(
             {"path": "old.py", "name": "f", "content": f"def f():\n    return '{'y' * 9_000}'\n"},
         ),
         ("py_move_def", {"path": "old.py", "new_path": "other.py", "name": "f"}),
+        ("file_patch", {"patch": patch}),
         ("file_write", {"path": "small.txt", "content": "there is room\n"}),
     ]
     names = sorted({f"box__{name}" for name, _ in calls})
@@ -72,8 +75,8 @@ def test_a_full_disk_at_a_write_leaves_every_file_as_it_was(
     told = [one["content"] for one in endpoint.asked[-1]["messages"] if one["role"] == "tool"]
     full = "cannot be written: no space left on device"
     # Of the move the other file is written first, and taken back.
-    assert [text for text in told[:5] if full in text] == told[:5]
-    assert told[5].startswith("created `small.txt`")
+    assert [text for text in told[:6] if full in text] == told[:6]
+    assert told[6].startswith("created `small.txt`")
     assert (project.folder / "after.py").read_text() == old
     assert (project.folder / "after_other.py").read_text() == "y = 1\n"
     assert (project.folder / "left").read_text().split() == ["old.py", "other.py", "small.txt"]

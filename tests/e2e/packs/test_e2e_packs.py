@@ -23,7 +23,7 @@ def replies(endpoint: ModelEndpoint, request: int) -> list[str]:
     return [m["content"] for m in asked["messages"] if m["role"] == "tool"]
 
 
-@pytest.mark.requirement("K10", "K2")
+@pytest.mark.requirement("K2")
 def test_a_call_by_older_names_is_the_call_of_the_tool_everywhere(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -111,7 +111,6 @@ def test_absolute_paths_below_the_root_are_relative_for_rules_and_tools(
     assert {"glob": "**/*.txt"} in decided, decided
 
 
-@pytest.mark.requirement("K10", "P7")
 def test_rules_by_older_names_hold_and_are_explained(project: Project) -> None:
     project.write("work/notes.txt", "x\n")
     project.pipeline(RULES + "prompt: Use your tools\n")
@@ -177,7 +176,7 @@ def test_older_names_are_listed_only_when_they_are_asked_for(project: Project) -
     assert all(row["output_schema"]["type"] == "object" for row in listed)
 
 
-@pytest.mark.requirement("K7", "L18")
+@pytest.mark.requirement("K7")
 def test_a_result_is_cut_once_and_says_truly_how_to_go_on(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -245,7 +244,7 @@ steps:
 """
 
 
-@pytest.mark.requirement("K1", "K9", "K89", "C6")
+@pytest.mark.requirement("K1", "K89")
 def test_every_pack_is_recorded_and_replays_the_same_with_nothing_in_reach(
     project: Project,
 ) -> None:

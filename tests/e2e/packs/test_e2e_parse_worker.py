@@ -30,7 +30,7 @@ def parsing(project: Project, model_endpoint: ModelEndpoints, gate: Gate) -> tup
     return running, worker
 
 
-@pytest.mark.requirement("K16", "K21")
+@pytest.mark.requirement("K16")
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_what_parses_too(
     project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals
@@ -45,7 +45,6 @@ def test_a_signal_ends_what_parses_too(
     assert [event["kind"] for event in finished] == ["ok"]
 
 
-@pytest.mark.requirement("K21")
 def test_what_parses_ends_with_the_run(project: Project, model_endpoint: ModelEndpoints) -> None:
     gate = Gate()
     running, worker = parsing(project, model_endpoint, gate)
@@ -56,7 +55,6 @@ def test_what_parses_ends_with_the_run(project: Project, model_endpoint: ModelEn
     wait_gone(worker)
 
 
-@pytest.mark.requirement("K16", "K21")
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_ends_in_the_middle_of_a_parse_leaves_nothing(
     project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals

@@ -16,8 +16,6 @@ from e2e_project import REPO, Project
 from aish.cli.catalogue import COMMANDS
 from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, parse_yaml
 
-pytestmark = pytest.mark.requirement("B15")
-
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")
 # An `aish` or a `python3` that only says how it was called, a word a line.
 FAKE = """#!{python}
@@ -137,6 +135,7 @@ def steps_of(action: Any) -> dict[str, Any]:
     return {one["id"]: one for one in action["runs"]["steps"]}
 
 
+@pytest.mark.requirement("B15")
 def test_the_action_is_of_the_form_that_github_wants(action: Any) -> None:
     assert action["runs"]["using"] == "composite"
     assert set(action) == {"name", "description", "author", "branding", "inputs", "outputs", "runs"}
@@ -146,7 +145,6 @@ def test_the_action_is_of_the_form_that_github_wants(action: Any) -> None:
     assert all(one["shell"] == "bash" for one in action["runs"]["steps"])
 
 
-@pytest.mark.requirement("X12")
 def test_no_input_becomes_part_of_a_shell_text(action: Any) -> None:
     for one in action["runs"]["steps"]:
         assert "${{" not in one["run"]
@@ -282,7 +280,6 @@ def test_a_version_and_extras_may_be_chosen(step: Step) -> None:
     assert installed(step)[-1] == "aish-pipelines[git,otel]==1.2.0rc1"
 
 
-@pytest.mark.requirement("X12")
 @pytest.mark.parametrize("name", ["version", "extras"])
 @pytest.mark.parametrize("value", ["1 @ https://example.com/x", "1\n--index-url=x", "x]; echo"])
 def test_a_version_that_is_none_is_refused(action: Any, step: Step, name: str, value: str) -> None:
@@ -345,6 +342,7 @@ def test_the_action_runs_a_pipeline(action: Any, step: Step, project: Project) -
     assert "<code>greet</code>" in (step.folder / "summary.md").read_text("utf-8")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [

@@ -31,6 +31,12 @@ ROWS = {
         1,
         ["failure main handler_error"] * 2,
     ),
+    "items over a maximum": (
+        "foreach: '[1, 2, 3]'\nconcurrency: 1\nrun: [sh, -c, 'exit {{ item }}']\nmax_failures: 1\n",
+        COMMAND,
+        1,
+        ["failure main handler_error"] * 2,
+    ),
     "another file": (
         "inputs: {a: {type: integer}}\nrun: [touch, never]\n",
         ("-i", "a=x"),
@@ -106,7 +112,6 @@ def test_a_report_is_red_exactly_if_the_exit_code_is_not_0(
         assert troubles(project.folder / "j.xml") == told
 
 
-@pytest.mark.requirement("V28")
 def test_a_denial_is_a_failure_with_its_call_and_its_rule(project: Project) -> None:
     server = SERVER.replace("}}}", '}}, deny: ["*__big"]}')
     project.pipeline(server + "steps: [{id: it, call: s__big, with: {n: 9}}]\n")
@@ -124,7 +129,6 @@ def test_a_denial_is_a_failure_with_its_call_and_its_rule(project: Project) -> N
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("V28")
 @pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_is_an_error(project: Project, kind: signal.Signals, code: int) -> None:
     project.pipeline("run: [sleep, '60']\n")
@@ -143,6 +147,45 @@ def test_a_step_that_fails_again_in_a_resumed_run_is_a_failure(project: Project)
     assert project.run(*COMMAND, "--resume", "--junit", "j.xml").code == 1
 
     assert troubles(project.folder / "j.xml") == ["failure main handler_error"]
+
+
+def test_a_step_that_was_removed_from_the_file_fails_nothing(project: Project) -> None:
+    """Issue 27, B8: `--resume --force` ends with exit code 0."""
+    good, bad = "{id: good, run: ['true']}", "{id: bad, run: [sh, -c, exit 1], needs: []}"
+    project.pipeline("steps: [{id: sub, pipeline: inner.yaml}]\n")
+    project.pipeline(f"steps: [{good}, {bad}]\n", "inner.yaml")
+    project.aish.env["GITHUB_ACTIONS"] = "true"
+    assert project.run(*COMMAND).code == 1
+    project.pipeline(f"steps: [{good}]\n", "inner.yaml")
+
+    done = project.run(
+        *COMMAND, "--resume", "--force", "--junit", "j.xml", "--html", "p.html", "--github"
+    )
+
+    assert done.code == 0, done.stderr
+    assert troubles(project.folder / "j.xml") == []
+    assert "::error" not in done.stderr
+    page = (project.folder / "p.html").read_text()
+    assert ">sub/good<" in page
+    assert ">sub/bad<" not in page
+
+
+def test_every_case_has_a_name_of_its_own(project: Project, model_endpoint: ModelEndpoints) -> None:
+    """Issue 27, C: readers show cases of the same class and name as one."""
+    project.uses(model_endpoint([text_reply("Hello.")] * 5))
+    keys = ["run", "a", "a: contains 1", "run (2)", "p"]
+    project.pipeline(
+        f'name: run\nsteps: [{{id: run, foreach: "{keys}", key: item, prompt: Hi, '
+        "expect: [contains: Hello]}]\n"
+    )
+
+    assert project.run("--junit", "j.xml", "-o", "/dev/full").code == 1
+
+    root = ET.parse(project.folder / "j.xml").getroot()  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
+    cases = [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
+    assert len(cases) == len(set(cases)) == 13
+    (failure,) = root.iterfind(".//failure/..")
+    assert cases.count((failure.get("classname"), failure.get("name"))) == 1
 
 
 GREEN = """<?xml version="1.0" encoding="utf-8"?>
@@ -172,7 +215,6 @@ UNBEGUN = {
 }
 
 
-@pytest.mark.requirement("V28", "B11")
 @pytest.mark.parametrize("row", UNBEGUN)
 def test_what_ends_without_a_run_leaves_a_red_report(
     project: Project, model_endpoint: ModelEndpoints, row: str
@@ -202,7 +244,6 @@ def test_what_ends_without_a_run_leaves_a_red_report(
         assert not (project.folder / "s.sarif").exists()
 
 
-@pytest.mark.requirement("V28")
 def test_a_killed_run_leaves_no_green_report(project: Project) -> None:
     project.pipeline("run: [sleep, '60']\n")
     project.write("j.xml", GREEN)
@@ -215,7 +256,6 @@ def test_a_killed_run_leaves_no_green_report(project: Project) -> None:
     assert not (project.folder / "j.xml").exists()
 
 
-@pytest.mark.requirement("B11")
 def test_a_file_that_is_no_report_is_not_removed(project: Project) -> None:
     project.pipeline("promt: Hi\n")
     text = (project.folder / "p.yaml").read_text()
@@ -225,7 +265,6 @@ def test_a_file_that_is_no_report_is_not_removed(project: Project) -> None:
     assert (project.folder / "p.yaml").read_text() == text
 
 
-@pytest.mark.requirement("V28")
 def test_cases_stay_in_a_report_that_becomes_red(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

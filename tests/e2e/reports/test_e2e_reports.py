@@ -46,7 +46,6 @@ def answered(project: Project, model_endpoint: ModelEndpoints) -> Project:
     return project
 
 
-@pytest.mark.requirement("B11")
 def test_a_run_writes_the_reports_that_it_is_asked_for(answered: Project) -> None:
     done = answered.run("--junit", "junit.xml", "--html", "report.html")
 
@@ -56,7 +55,6 @@ def test_a_run_writes_the_reports_that_it_is_asked_for(answered: Project) -> Non
     assert "forty-two" in (answered.folder / "report.html").read_text()
 
 
-@pytest.mark.requirement("B11")
 def test_a_failed_run_has_its_reports_too(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.uses(model_endpoint([text_reply("nothing")]))
     project.pipeline(ANSWERING)
@@ -69,7 +67,6 @@ def test_a_failed_run_has_its_reports_too(project: Project, model_endpoint: Mode
     assert "not met" in (project.folder / "report.html").read_text()
 
 
-@pytest.mark.requirement("B11", "B5")
 def test_items_have_their_cases_and_their_rows(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -88,7 +85,6 @@ def test_items_have_their_cases_and_their_rows(
     assert [row[1:3] for row in page.rows] == [["0", "ok"], ["1", "failed"], ["2", "ok"]]
 
 
-@pytest.mark.requirement("B11", "B3")
 def test_the_reports_of_a_resumed_run_tell_of_the_whole_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -112,7 +108,6 @@ def test_the_reports_of_a_resumed_run_tell_of_the_whole_run(
     assert "in 2 parts" in page.shown
 
 
-@pytest.mark.requirement("B11")
 def test_a_run_that_leaves_no_folder_has_its_reports_too(answered: Project) -> None:
     done = answered.run("--ephemeral", "--junit", "junit.xml")
 
@@ -121,7 +116,6 @@ def test_a_run_that_leaves_no_folder_has_its_reports_too(answered: Project) -> N
     assert answered.run_folders == []
 
 
-@pytest.mark.requirement("B11")
 def test_an_interrupted_run_has_its_reports_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -140,7 +134,6 @@ def test_an_interrupted_run_has_its_reports_too(
     assert "interrupted" in (project.folder / "report.html").read_text()
 
 
-@pytest.mark.requirement("B11")
 @pytest.mark.parametrize("flag", ["--junit", "--html"])
 def test_a_place_that_cannot_be_written_is_refused_before_the_run(
     project: Project, model_endpoint: ModelEndpoints, flag: str
@@ -156,7 +149,6 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_run(
     assert not project.run_folders
 
 
-@pytest.mark.requirement("B11")
 def test_a_past_run_has_its_page_in_its_folder(answered: Project) -> None:
     answered.run()
     (folder,) = answered.run_folders
@@ -170,7 +162,6 @@ def test_a_past_run_has_its_page_in_its_folder(answered: Project) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.requirement("B11")
 def test_reports_of_a_past_run_go_where_they_are_wanted(answered: Project) -> None:
     answered.run()
     (folder,) = answered.run_folders
@@ -190,7 +181,6 @@ def test_reports_of_a_past_run_go_where_they_are_wanted(answered: Project) -> No
     assert not (folder / "report.html").exists()
 
 
-@pytest.mark.requirement("B11", "X9")
 def test_a_report_follows_no_link(answered: Project) -> None:
     answered.run()
     (folder,) = answered.run_folders
@@ -216,7 +206,6 @@ def test_a_damaged_journal_makes_no_report(answered: Project) -> None:
     assert not (answered.folder / "h.html").exists()
 
 
-@pytest.mark.requirement("B11", "exit-1")
 def test_a_step_with_exit_code_1_is_a_failure_whatever_broke(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -230,7 +219,6 @@ def test_a_step_with_exit_code_1_is_a_failure_whatever_broke(
     assert 'failures="1" errors="0"' in (project.folder / "junit.xml").read_text()
 
 
-@pytest.mark.requirement("B11", "B9")
 def test_an_answer_that_is_rejected_is_in_every_report(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import signal
 from typing import Any
 
-import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file
 from model_endpoint import text_reply, tool_reply
 
@@ -22,8 +21,6 @@ def notes(project: Project) -> int:
     return len((project.folder / "notes.txt").read_text("utf-8").splitlines())
 
 
-@pytest.mark.slow(reason="starts the real program more than once")
-@pytest.mark.requirement("F4", "B3")
 def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
     project: Project,
 ) -> None:
@@ -51,8 +48,6 @@ def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
     assert notes(project) == 2
 
 
-@pytest.mark.slow(reason="starts the real program more than once")
-@pytest.mark.requirement("F4", "C6")
 def test_a_replay_tells_of_a_command_that_was_ended_as_the_run_did(project: Project) -> None:
     project.write("hangs.sh", HANGS)
     project.pipeline("""
@@ -75,8 +70,6 @@ def test_a_replay_tells_of_a_command_that_was_ended_as_the_run_did(project: Proj
     assert notes(project) == 1
 
 
-@pytest.mark.slow(reason="starts the real program more than once")
-@pytest.mark.requirement("F4", "B3")
 def test_a_command_of_a_model_that_the_timeout_ends_is_finished_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -96,7 +89,6 @@ def test_a_command_of_a_model_that_the_timeout_ends_is_finished_too(
     assert "it had printed:\nhalf" in found["content"]
 
 
-@pytest.mark.requirement("F4", "B3")
 def test_a_call_to_a_server_that_the_timeout_cuts_off_is_unknown(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -122,7 +114,6 @@ def test_a_call_to_a_server_that_the_timeout_cuts_off_is_unknown(
     assert "`s__sleep` in step `ask`" in again.stderr
 
 
-@pytest.mark.requirement("B14", "B3")
 def test_a_command_that_a_signal_ends_is_finished_and_not_run_again_unasked(
     project: Project,
 ) -> None:

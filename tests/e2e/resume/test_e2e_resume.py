@@ -92,7 +92,6 @@ def test_a_killed_run_goes_on_where_it_was(
     assert "1 step is done" in done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_the_result_of_a_resumed_run_tells_of_the_whole_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -109,7 +108,6 @@ def test_the_result_of_a_resumed_run_tells_of_the_whole_run(
     assert resumed["usage"] == undisturbed["usage"]
 
 
-@pytest.mark.requirement("B3")
 def test_a_run_that_is_complete_is_not_run_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -128,7 +126,6 @@ def test_a_run_that_is_complete_is_not_run_again(
     assert (project.run_folders[0] / "events.jsonl").read_bytes() == before
 
 
-@pytest.mark.requirement("B3")
 def test_a_batch_goes_on_with_the_items_that_are_not_done(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -149,7 +146,6 @@ def test_a_batch_goes_on_with_the_items_that_are_not_done(
     assert times["Row r7"] == 2
 
 
-@pytest.mark.requirement("B3")
 def test_a_changed_prompt_is_refused_and_named(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -174,7 +170,6 @@ def test_a_changed_prompt_is_refused_and_named(
     assert "`steps[1].prompt` changed" in forced.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_what_may_change_may_change(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.pipeline(THREE)
     killed_at(project, model_endpoint, "Two")
@@ -184,7 +179,6 @@ def test_what_may_change_may_change(project: Project, model_endpoint: ModelEndpo
     assert project.run("--resume", "--timeout", "5m").code == 0
 
 
-@pytest.mark.requirement("B3")
 def test_inputs_need_not_be_given_again_and_may_not_be_others(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -199,7 +193,6 @@ def test_inputs_need_not_be_given_again_and_may_not_be_others(
     assert done.stdout == "<Three after <Two after <One, warm>>>\n"
 
 
-@pytest.mark.requirement("B3")
 def test_piped_text_is_kept_for_the_resumed_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -225,7 +218,6 @@ def test_piped_text_is_kept_for_the_resumed_run(
     assert project.run("--resume").stdout == "<B the text>\n"
 
 
-@pytest.mark.requirement("B3")
 def test_a_secret_input_is_asked_for_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -247,7 +239,6 @@ def test_a_secret_input_is_asked_for_again(
     assert project.run("--resume", "-i", "token=a-very-secret-value").code == 0
 
 
-@pytest.mark.requirement("B3")
 @pytest.mark.parametrize("flag", ["--retry-failed", "--retry-unknown", "--force"])
 def test_what_belongs_to_resume_needs_it(project: Project, flag: str) -> None:
     project.pipeline("prompt: Hello")
@@ -258,7 +249,6 @@ def test_what_belongs_to_resume_needs_it(project: Project, flag: str) -> None:
     assert "--resume" in done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_the_newest_run_of_this_very_pipeline_is_taken(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -279,7 +269,6 @@ def test_the_newest_run_of_this_very_pipeline_is_taken(
     assert project.run("--resume").stdout == "<Three after <Two after <One, dry>>>\n"
 
 
-@pytest.mark.requirement("B1", "B3")
 def test_a_list_of_runs_has_a_resumed_run_once_and_as_it_ended_last(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -297,7 +286,6 @@ def test_a_list_of_runs_has_a_resumed_run_once_and_as_it_ended_last(
     assert [step["status"] for step in shown["steps"].values()] == ["ok", "ok", "ok"]
 
 
-@pytest.mark.requirement("B3")
 @pytest.mark.parametrize("flags", [["--ephemeral"], ["--record", "c.yaml"]])
 def test_what_does_not_go_with_resume_is_said(project: Project, flags: list[str]) -> None:
     project.pipeline("prompt: Hello")
@@ -308,7 +296,6 @@ def test_what_does_not_go_with_resume_is_said(project: Project, flags: list[str]
     assert "exclude each other" in done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_without_a_run_there_is_nothing_to_go_on_with(project: Project) -> None:
     project.pipeline("prompt: Hello")
 
@@ -318,7 +305,6 @@ def test_without_a_run_there_is_nothing_to_go_on_with(project: Project) -> None:
     assert "no runs" in done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_resume_can_stand_before_the_file_and_take_the_end_of_an_id(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -331,7 +317,6 @@ def test_resume_can_stand_before_the_file_and_take_the_end_of_an_id(
     assert project.run(f"--resume={folder.name}").code == 0
 
 
-@pytest.mark.requirement("B2", "B3")
 def test_who_resumes_a_run_that_is_being_written_hears_who_writes_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -355,7 +340,6 @@ def _damaged(data: bytes) -> bytes:
     return data[:half] + b"X" + data[half + 1 :]
 
 
-@pytest.mark.requirement("B2", "B3")
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
@@ -391,7 +375,7 @@ def test_a_journal_that_is_not_as_it_was_written_is_refused_and_left_alone(
     assert len(endpoint.requests) == before
 
 
-@pytest.mark.requirement("B2", "B3")
+@pytest.mark.requirement("B2")
 @pytest.mark.parametrize(
     "tail", [b'{"v":1,"seq":99,"ti', b"\0" * 5000, b'{"v":1,"seq":99,"ti' + b"\0" * 5000]
 )
@@ -414,7 +398,6 @@ def test_a_torn_record_is_cut_off_and_kept(
     assert of_type(journal_of(folder), "run.finished")
 
 
-@pytest.mark.requirement("B3")
 def test_an_item_that_is_another_now_is_refused(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -432,7 +415,6 @@ def test_an_item_that_is_another_now_is_refused(
     assert "<Row new>" in forced.stdout
 
 
-@pytest.mark.requirement("B3", "B4")
 def test_lost_results_of_items_are_written_again_from_the_journal(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -453,7 +435,6 @@ def test_lost_results_of_items_are_written_again_from_the_journal(
     }
 
 
-@pytest.mark.requirement("B3", "B6")
 def test_each_shard_is_gone_on_with_by_itself(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -473,7 +454,6 @@ def test_each_shard_is_gone_on_with_by_itself(
     assert all(f"<Row r{n}>" in first.stdout + newest.stdout for n in range(ROWS))
 
 
-@pytest.mark.requirement("B1", "B3")
 def test_a_run_in_a_folder_of_its_own_is_found_there(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -488,7 +468,6 @@ def test_a_run_in_a_folder_of_its_own_is_found_there(
     assert len(list((project.folder / "elsewhere").iterdir())) == 1
 
 
-@pytest.mark.requirement("B3", "F14")
 @pytest.mark.parametrize("items", ["'[]'", "{file: rows.csv}"])
 def test_a_step_without_items_is_a_list_in_a_resumed_run_too(project: Project, items: str) -> None:
     project.write("rows.csv", "id\n")

@@ -51,7 +51,6 @@ def dies(project: Project, failpoint: str, *flags: str) -> None:
     assert done.code == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_a_payment_is_named_after_each_attempt_that_failed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -73,7 +72,6 @@ def test_a_payment_is_named_after_each_attempt_that_failed(
     assert paid(project) == 2
 
 
-@pytest.mark.requirement("B3")
 @pytest.mark.parametrize(
     ("text", "ended"), [(STEP, "started"), (ITEMS, "started"), (STEP, "finished")]
 )
@@ -111,7 +109,6 @@ def approve(project: Project) -> None:
     assert done.code == 0, done.stderr
 
 
-@pytest.mark.requirement("P6", "A10")
 @pytest.mark.parametrize("text", [ASKED, ASKED.replace(*ITEM)], ids=["step", "item"])
 def test_an_approval_that_a_call_has_used_allows_no_other_call(
     project: Project, model_endpoint: ModelEndpoints, text: str
@@ -133,7 +130,7 @@ def test_an_approval_that_a_call_has_used_allows_no_other_call(
     assert paid(project) == 1
 
 
-@pytest.mark.requirement("P6", "A10")
+@pytest.mark.requirement("P6")
 def test_an_approval_that_no_call_has_used_stands(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -148,7 +145,6 @@ def test_an_approval_that_no_call_has_used_stands(
     assert len(of_type(project.journal, "approval.answered")) == 1
 
 
-@pytest.mark.requirement("B3")
 def test_all_calls_are_named_in_a_file_and_in_the_result(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -185,7 +181,6 @@ def test_all_calls_are_named_in_a_file_and_in_the_result(
     assert again["calls"] == told["calls"]
 
 
-@pytest.mark.requirement("B3", "B5")
 @pytest.mark.parametrize("text", [STEP, ITEMS], ids=["step", "item"])
 def test_what_failed_by_a_request_after_a_payment_is_tried_again_from_there(
     project: Project, model_endpoint: ModelEndpoints, text: str
@@ -200,7 +195,6 @@ def test_what_failed_by_a_request_after_a_payment_is_tried_again_from_there(
     assert (done.code, done.stdout, paid(project)) == (0, "paid\n", 1), done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_a_call_of_one_part_of_an_item_does_not_hide_that_of_another(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -240,7 +234,7 @@ def test_a_call_of_one_part_of_an_item_does_not_hide_that_of_another(
     assert len((project.folder / "ledger.txt").read_text("utf-8").splitlines()) == 1
 
 
-@pytest.mark.requirement("B3", "L8")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", ["step", "item", "part of a step", "part of an item"])
 def test_a_retry_does_not_repeat_what_an_earlier_part_of_the_run_has_called(
     project: Project, model_endpoint: ModelEndpoints, place: str
@@ -297,7 +291,6 @@ def payments(bank: McpEndpoint) -> int:
     return bank.methods.count("tools/call")
 
 
-@pytest.mark.requirement("B3", "L8")
 @pytest.mark.parametrize("bank", ["handler_error", "rpc_error"], indirect=True)
 @pytest.mark.parametrize("text", ["prompt: Pay", ITEM[1]], ids=["step", "item"])
 def test_a_payment_that_ended_with_an_error_is_named_before_it_is_made_again(

@@ -52,7 +52,6 @@ def pipeline(project: Project, text: str) -> None:
     project.pipeline(text.replace("PYTHON", sys.executable))
 
 
-@pytest.mark.requirement("B3")
 def test_a_call_of_which_no_end_is_known_is_named_and_not_made_again(project: Project) -> None:
     noting(project)
     dies(project, "after:tool.started:1")
@@ -70,7 +69,6 @@ def test_a_call_of_which_no_end_is_known_is_named_and_not_made_again(project: Pr
     assert notes(project) == 1
 
 
-@pytest.mark.requirement("B3")
 def test_the_known_result_of_a_call_is_that_of_its_step(project: Project) -> None:
     noting(project)
     dies(project, "after:tool.finished:1")
@@ -85,7 +83,6 @@ def test_the_known_result_of_a_call_is_that_of_its_step(project: Project) -> Non
     assert len(of_type(project.journal, "tool.finished")) == 2
 
 
-@pytest.mark.requirement("B3")
 def test_another_call_of_a_changed_step_is_made_and_the_one_before_is_told(
     project: Project,
 ) -> None:
@@ -108,7 +105,6 @@ def test_another_call_of_a_changed_step_is_made_and_the_one_before_is_told(
     assert (project.folder / "notes.txt").read_text() == "once\nanew\nlast\n"
 
 
-@pytest.mark.requirement("B3")
 def test_a_call_of_a_step_that_became_another_one_is_named(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -124,7 +120,6 @@ def test_a_call_of_a_step_that_became_another_one_is_named(
     assert "`s__file_write`" in done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_a_call_whose_result_is_not_whole_any_more_is_named(project: Project) -> None:
     pipeline(
         project,
@@ -148,7 +143,7 @@ def test_a_call_whose_result_is_not_whole_any_more_is_named(project: Project) ->
     assert notes(project) == 1
 
 
-@pytest.mark.requirement("B3")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", ["idempotent", "parallel"])
 @pytest.mark.parametrize("event", ["started", "finished"])
 def test_what_may_be_called_again_is_called_again(project: Project, rule: str, event: str) -> None:
@@ -162,7 +157,6 @@ def test_what_may_be_called_again_is_called_again(project: Project, rule: str, e
     assert notes(project) == 1
 
 
-@pytest.mark.requirement("B3")
 def test_a_step_that_is_done_is_not_called_again(project: Project) -> None:
     noting(project)
     dies(project, "after:step.finished:1")
@@ -171,7 +165,6 @@ def test_a_step_that_is_done_is_not_called_again(project: Project) -> None:
     assert notes(project) == 1
 
 
-@pytest.mark.requirement("B3")
 def test_a_command_that_failed_is_run_again(project: Project) -> None:
     pipeline(
         project,
@@ -196,7 +189,6 @@ def test_a_command_that_failed_is_run_again(project: Project) -> None:
     assert line.endswith('with {"argv": ["cat", "wanted.txt"]}')
 
 
-@pytest.mark.requirement("B3")
 def test_an_item_is_named_with_the_call_that_it_made(project: Project) -> None:
     pipeline(
         project,
@@ -236,7 +228,6 @@ def telling(project: Project, model_endpoint: ModelEndpoints, first: Reply) -> N
     )
 
 
-@pytest.mark.requirement("B3")
 def test_a_failed_step_whose_model_made_calls_waits_for_a_word(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -251,7 +242,6 @@ def test_a_failed_step_whose_model_made_calls_waits_for_a_word(
     assert project.run("--resume", "--retry-failed").stdout == "told\n"
 
 
-@pytest.mark.requirement("B3", "B14")
 def test_a_call_that_a_signal_cut_off_is_unknown(project: Project) -> None:
     project.pipeline(
         f"""
@@ -271,7 +261,6 @@ def test_a_call_that_a_signal_cut_off_is_unknown(project: Project) -> None:
     assert "1 call started" in done.stderr
 
 
-@pytest.mark.requirement("B3", "B5")
 def test_failed_items_are_run_again_only_if_that_is_asked_for(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -325,7 +314,6 @@ def row(body: Any) -> Reply:
     return text_reply(f"<{body['messages'][-1]['content']}>")
 
 
-@pytest.mark.requirement("B14")
 @pytest.mark.parametrize(
     ("kinds", "code"),
     [
@@ -353,7 +341,7 @@ def test_a_batch_that_a_signal_ended_goes_on(
     if kinds[0] is signal.SIGINT:
         running.wait_for_line("under way", where="stderr")
     for kind in kinds[1:]:
-        running.interrupt(kind)
+        running.interrupt_again(kind)
     if kinds == [signal.SIGINT]:
         # What is under way has some seconds to come to its end.
         gate.open()
@@ -387,7 +375,6 @@ def test_a_full_disk_ends_a_batch_that_then_goes_on(
     assert len(endpoint.requests) <= 40 + 2 * 4
 
 
-@pytest.mark.requirement("B14")
 @pytest.mark.parametrize(
     "files", sampled([8, 10, 20], often={1}, reason="each starts the real program")
 )

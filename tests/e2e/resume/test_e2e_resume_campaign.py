@@ -119,7 +119,6 @@ class Campaign:
         return done
 
 
-@pytest.mark.requirement("B3", "B14", "A10")
 @pytest.mark.parametrize(
     ("rows", "kills"),
     [

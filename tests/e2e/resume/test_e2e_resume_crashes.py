@@ -175,7 +175,6 @@ def batch(project: Project, model_endpoint: ModelEndpoints) -> Batch:
     return batch
 
 
-@pytest.mark.requirement("B2", "B3", "B14")
 @pytest.mark.parametrize(
     "failpoints",
     [
@@ -197,7 +196,6 @@ def test_a_batch_survives_a_kill_at_every_failpoint(batch: Batch, failpoints: li
 
 
 @pytest.mark.slow(reason="a kill at each other place is in the case that always runs")
-@pytest.mark.requirement("B2", "B3", "B14")
 def test_a_batch_survives_a_kill_at_its_very_end(batch: Batch) -> None:
     for failpoint in LAST:
         process = driven(batch.project, failpoint, *batch.arguments())
@@ -207,7 +205,6 @@ def test_a_batch_survives_a_kill_at_its_very_end(batch: Batch) -> None:
 
 
 @pytest.mark.slow(reason="many runs; each place where one can die is in the tests above")
-@pytest.mark.requirement("B2", "B3", "B14")
 def test_a_batch_survives_many_kills_at_any_time(batch: Batch) -> None:
     chance = random.Random(SEED)
     while batch.kills < KILLS and len(batch.done) < ITEMS - 2 * WIDTH:

@@ -75,7 +75,6 @@ def dies(project: Project, failpoint: str, *flags: str) -> None:
     assert done.code == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.requirement("B3", "A10")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_payment_that_is_known_is_not_made_again(
     project: Project, model_endpoint: ModelEndpoints, mode: str
@@ -106,7 +105,6 @@ def test_a_payment_that_is_known_is_not_made_again(
         assert len(asked) <= len(sent) + 1
 
 
-@pytest.mark.requirement("B3", "A10")
 @pytest.mark.parametrize("mode", ["step", "item"])
 def test_a_payment_is_not_made_again_however_often_the_run_is_killed(
     project: Project, model_endpoint: ModelEndpoints, mode: str
@@ -122,7 +120,6 @@ def test_a_payment_is_not_made_again_however_often_the_run_is_killed(
     assert (done.code, lines(project)) == (0, ["one", "two", "three"]), done.stderr
 
 
-@pytest.mark.requirement("B3", "B14", "A10")
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_a_payment_before_a_signal_is_not_made_again(
     project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals
@@ -145,7 +142,6 @@ def test_a_payment_before_a_signal_is_not_made_again(
     assert (done.code, lines(project)) == (0, ["one", "two", "three"]), done.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_a_payment_is_named_where_its_conversation_is_lost(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -164,7 +160,6 @@ def test_a_payment_is_named_where_its_conversation_is_lost(
     assert (done.code, lines(project)) == (0, ["one", "two", "three"]), done.stderr
 
 
-@pytest.mark.requirement("B3", "S5")
 def test_a_payment_is_named_where_its_conversation_had_a_secret(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -4,7 +4,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
 from model_endpoint import text_reply, tool_reply
 
@@ -25,7 +24,6 @@ def seen_twice(project: Project) -> Any:
     return json.loads(live)
 
 
-@pytest.mark.requirement("B3", "F14")
 def test_a_resumed_run_has_the_structured_results_of_calls(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -69,7 +67,6 @@ def test_a_resumed_run_has_the_structured_results_of_calls(
     assert ends["ran-1"]["structured"] == {"exit_code": 0, "stdout": "five\n", "stderr": ""}
 
 
-@pytest.mark.requirement("B3", "F4", "F14")
 def test_a_call_that_a_timeout_cuts_off_is_seen_in_the_run_as_when_it_is_resumed(
     project: Project,
 ) -> None:
@@ -93,7 +90,6 @@ def test_a_call_that_a_timeout_cuts_off_is_seen_in_the_run_as_when_it_is_resumed
     assert "it had printed:\nhalf" in call["content"]
 
 
-@pytest.mark.requirement("B2", "B3", "F14")
 def test_a_text_that_a_result_has_twice_is_written_once_and_resumed_whole(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

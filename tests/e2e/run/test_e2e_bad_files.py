@@ -6,8 +6,6 @@ import pytest
 from e2e_project import REPO, ModelEndpoints, Project
 from syrupy.assertion import SnapshotAssertion
 
-pytestmark = pytest.mark.requirement("exit-2", "F10")
-
 HEAD = "aish: 1\nmodels: {m: {base_url: 'http://x/v1', model: y}}\n"
 TEN_BROKEN = {
     "tabs.yaml": "aish: 1\nmodels:\n\tm: {base_url: http://x/v1, model: y}\nprompt: Say hello\n",
@@ -54,6 +52,7 @@ steps:
 }
 
 
+@pytest.mark.requirement("F10")
 def test_ten_broken_files_are_explained(project: Project, snapshot: SnapshotAssertion) -> None:
     for name, text in TEN_BROKEN.items():
         project.write(name, text)
@@ -170,7 +169,6 @@ def test_the_files_of_this_repository_are_valid(project: Project) -> None:
     assert done.stdout == "".join(f"{file}: ok\n" for file in files)
 
 
-@pytest.mark.requirement("F7", "F10")
 def test_a_malformed_reference_in_an_address_is_one_error(project: Project) -> None:
     project.pipeline('models: {m: {base_url: "${}", model: x}}\nprompt: Say hello')
 
@@ -181,7 +179,6 @@ def test_a_malformed_reference_in_an_address_is_one_error(project: Project) -> N
     assert done.stderr.endswith("p.yaml: 1 error\n")
 
 
-@pytest.mark.requirement("exit-2")
 @pytest.mark.parametrize("option", ["--replay", "--record", "--cassette"])
 def test_a_pipeline_file_that_an_option_took_as_its_value_is_named(
     project: Project, option: str

@@ -26,7 +26,7 @@ def refused_port() -> Iterator[int]:
         yield held.getsockname()[1]
 
 
-@pytest.mark.requirement("exit-1", "M8")
+@pytest.mark.requirement("exit-1")
 def test_a_failed_step_is_1_and_the_rest_is_skipped(project: Project) -> None:
     project.pipeline(
         ASK_S
@@ -50,7 +50,6 @@ steps:
     assert not (project.folder / "never").exists()
 
 
-@pytest.mark.requirement("exit-1")
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
@@ -69,7 +68,6 @@ def test_a_step_that_cannot_work_says_why(project: Project, step: str, reason: s
     assert f"exit 1 (failed): step `it`: {reason}" in done.stderr
 
 
-@pytest.mark.requirement("exit-1", "L7")
 def test_a_request_the_endpoint_refuses_is_1_and_not_tried_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -85,7 +83,7 @@ def test_a_request_the_endpoint_refuses_is_1_and_not_tried_again(
     assert len(endpoint.asked) == 1
 
 
-@pytest.mark.requirement("exit-2", "F9")
+@pytest.mark.requirement("exit-2")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -124,7 +122,6 @@ def test_bad_usage_is_2_and_nothing_is_contacted(
     assert not project.run_folders
 
 
-@pytest.mark.requirement("exit-2", "F9", "X6")
 @pytest.mark.parametrize(
     ("stdin", "arguments", "said"),
     [
@@ -152,7 +149,6 @@ def test_bad_stdin_is_2(
     assert endpoint.requests == []
 
 
-@pytest.mark.requirement("exit-2", "F9")
 @pytest.mark.parametrize(
     ("stdin", "said"),
     [
@@ -180,7 +176,6 @@ def test_no_text_where_the_file_reads_stdin_is_2(
     assert not project.run_folders
 
 
-@pytest.mark.requirement("F9")
 @pytest.mark.parametrize("stdin", [b"", b"\n", None])
 def test_a_file_may_say_that_it_needs_no_stdin(
     project: Project, model_endpoint: ModelEndpoints, stdin: bytes | None
@@ -195,7 +190,6 @@ def test_a_file_may_say_that_it_needs_no_stdin(
     assert "stdin" not in done.stderr
 
 
-@pytest.mark.requirement("exit-2", "F9")
 def test_a_failed_command_before_the_pipe_is_no_green_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -218,7 +212,6 @@ def test_a_failed_command_before_the_pipe_is_no_green_run(
     assert endpoint.requests == []
 
 
-@pytest.mark.requirement("exit-2", "F7")
 def test_a_variable_that_is_not_set_is_2_with_its_place(project: Project) -> None:
     project.write(
         "p.yaml",
@@ -250,7 +243,7 @@ def test_a_variable_that_is_not_set_is_2_with_its_place(project: Project) -> Non
     assert "hint: export NO_KEY=" in done.stderr
 
 
-@pytest.mark.requirement("exit-4", "L15")
+@pytest.mark.requirement("L15")
 def test_too_many_tool_rounds_are_4(project: Project, model_endpoint: ModelEndpoints) -> None:
     asking = tool_reply([("c1", "s__echo", '{"text": "again"}')], "One more.")
     endpoint = model_endpoint(lambda _: asking)
@@ -265,7 +258,6 @@ def test_too_many_tool_rounds_are_4(project: Project, model_endpoint: ModelEndpo
     assert [c["kind"] for c in found["steps"]["main"]["tool_calls"]][:2] == ["ok", "ok"]
 
 
-@pytest.mark.requirement("exit-4", "F13")
 @pytest.mark.parametrize(
     "where", sampled(["file", "command line"], often={0}, reason="cases of the same kind")
 )
@@ -291,7 +283,7 @@ def test_a_run_that_takes_too_long_is_4(
     assert endpoint.requests[0].aborted.wait(20)
 
 
-@pytest.mark.requirement("exit-5", "L8")
+@pytest.mark.requirement("L8")
 def test_an_endpoint_that_is_down_is_5_after_retries(project: Project, refused_port: int) -> None:
     project.pipeline(
         f"""
@@ -313,7 +305,6 @@ def test_an_endpoint_that_is_down_is_5_after_retries(project: Project, refused_p
     assert len(of_type(project.journal, "retry")) == 1
 
 
-@pytest.mark.requirement("exit-5", "L7")
 def test_refused_credentials_are_5_at_once(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -328,7 +319,7 @@ def test_refused_credentials_are_5_at_once(
     assert len(endpoint.asked) == 1
 
 
-@pytest.mark.requirement("exit-5", "M5")
+@pytest.mark.requirement("M5", "exit-5")
 def test_a_required_server_that_is_missing_is_5_and_an_optional_one_a_warning(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -112,7 +112,7 @@ def test_a_result_goes_to_a_file_and_nothing_to_stdout(two_steps: Project, form:
         assert last == "run.finished"
 
 
-@pytest.mark.requirement("B1", "X9")
+@pytest.mark.requirement("B1")
 def test_what_a_run_leaves_behind_is_private(two_steps: Project) -> None:
     two_steps.through_shell('umask 0; exec "$@"')
 
@@ -134,7 +134,6 @@ def test_what_a_run_leaves_behind_is_private(two_steps: Project) -> None:
     assert of_type(two_steps.journal, "run.finished")[0]["folder"] == f".aish/runs/{folder.name}"
 
 
-@pytest.mark.requirement("B1")
 def test_an_ephemeral_run_leaves_nothing(two_steps: Project) -> None:
     before = sorted(two_steps.folder.rglob("*"))
 
@@ -144,7 +143,6 @@ def test_an_ephemeral_run_leaves_nothing(two_steps: Project) -> None:
     assert sorted(two_steps.folder.rglob("*")) == before
 
 
-@pytest.mark.requirement("B1")
 def test_run_folders_go_where_they_are_told(two_steps: Project, tmp_path: Path) -> None:
     elsewhere = tmp_path / "else" / "where"
     theirs = tmp_path / "theirs"
@@ -186,7 +184,6 @@ def test_first_runs_at_the_same_moment_do_not_disturb_each_other(project: Projec
     assert len(project.run_folders) == 4
 
 
-@pytest.mark.requirement("X9")
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_planted_link_is_not_followed(
     two_steps: Project, tmp_path: Path, *, absolute: bool
@@ -203,7 +200,7 @@ def test_a_planted_link_is_not_followed(
     assert list(target.iterdir()) == []
 
 
-@pytest.mark.requirement("X2", "X3")
+@pytest.mark.requirement("X2")
 def test_a_strangers_text_steers_neither_the_terminal_nor_the_log(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -220,7 +217,6 @@ def test_a_strangers_text_steers_neither_the_terminal_nor_the_log(
     assert not any(line.startswith(("::", "##[")) for line in done.stderr.splitlines())
 
 
-@pytest.mark.requirement("exit-5")
 def test_a_failed_run_without_an_answer_leaves_an_older_result_alone(project: Project) -> None:
     project.write("old.txt", "the older answer")
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"

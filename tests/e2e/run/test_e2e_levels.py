@@ -29,7 +29,6 @@ def odd(project: Project, model_endpoint: ModelEndpoints) -> Project:
     return project
 
 
-@pytest.mark.requirement("F11")
 def test_quiet_leaves_warnings_and_notes_out(odd: Project) -> None:
     assert f"warning: {FOUND}\n" in odd.run().stderr
     assert not odd.run("-q").stderr
@@ -40,7 +39,6 @@ def test_quiet_leaves_warnings_and_notes_out(odd: Project) -> None:
     assert "note: the file reads `{{ stdin }}`, which is empty here" in planned.stderr
 
 
-@pytest.mark.requirement("F11", "exit-2")
 def test_strict_makes_errors_of_warnings_and_calls_them_so(odd: Project) -> None:
     planned = odd.aish("plan", "p.yaml", "--strict")
     checked = odd.aish("validate", "p.yaml", "--strict")
@@ -61,7 +59,6 @@ def test_a_plan_counts_requests_and_shows_the_time_limit(odd: Project) -> None:
     assert "model requests  1 at least, 1 at most\n" in done.stdout, "there are no tools"
 
 
-@pytest.mark.requirement("F9")
 def test_at_a_terminal_a_file_that_reads_stdin_is_refused(odd: Project) -> None:
     odd.pipeline("prompt: Say {{ stdin }}.")
     on_a_terminal(odd)

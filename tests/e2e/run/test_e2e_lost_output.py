@@ -71,7 +71,7 @@ def test_a_disk_without_room_for_a_run_folder_is_a_usage_error(talking: Project)
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.requirement("B12", "B14")
+@pytest.mark.requirement("B12")
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> None:
     talking.aish.python = (sys.executable, "-c", NO_READER, sys.executable)
@@ -84,7 +84,6 @@ def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> No
     assert talking.journal[-1]["exit"]["code"] == 0
 
 
-@pytest.mark.requirement("B12", "B14")
 @pytest.mark.parametrize(
     "command",
     sampled(
@@ -110,6 +109,7 @@ def test_no_command_fails_because_its_reader_has_gone(talking: Project, command:
     assert (done.code, done.stderr) == (0, "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("command", "code"),
     [
@@ -212,7 +212,7 @@ PRINTING = {
 }
 
 
-@pytest.mark.requirement("B14")
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("line", PRINTING)
 def test_a_command_keeps_its_code_where_stdout_is_full(project: Project, line: str) -> None:
     """A7: the code that it would have had, and 1 for a success that nobody can read."""

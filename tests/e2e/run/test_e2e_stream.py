@@ -13,8 +13,6 @@ from model_endpoint import Gate, hanging_reply, json_reply, text_reply, tool_rep
 
 from aish.system.files import schema_text
 
-pytestmark = pytest.mark.requirement("B12")
-
 BEFORE = Path(__file__).parents[2] / "data" / "contract"
 DENIED = tool_reply([("call_1", "repo__file_read", '{"path": "p.yaml"}')])
 SERVERS = "mcp: {servers: {repo: {pack: [fs], root: .}}}"

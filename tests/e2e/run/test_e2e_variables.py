@@ -41,7 +41,6 @@ def test_validate_needs_no_key_and_warns_of_variables(project: Project) -> None:
     assert (needed.code, needed.stderr.count("error: p.yaml:")) == (2, len(REFERENCES))
 
 
-@pytest.mark.requirement("F7")
 def test_validate_is_quiet_about_variables_that_are_set(project: Project) -> None:
     project.write("p.yaml", UNSET)
 
@@ -51,7 +50,6 @@ def test_validate_is_quiet_about_variables_that_are_set(project: Project) -> Non
     assert (done.code, done.stderr) == (0, "")
 
 
-@pytest.mark.requirement("F7")
 def test_an_offline_plan_lists_what_is_not_set_and_any_other_plan_refuses(
     project: Project,
 ) -> None:
@@ -78,7 +76,6 @@ def test_an_offline_plan_lists_what_is_not_set_and_any_other_plan_refuses(
         assert said.startswith(f"error: p.yaml:{line}:"), said
 
 
-@pytest.mark.requirement("F7")
 def test_an_offline_plan_lists_what_a_sub_pipeline_lacks(project: Project) -> None:
     inner = 'aish: 1\nmodels: {m: {base_url: "http://h/v1", model: x, key_env: DEEP_KEY}}\n'
     project.write("inner.yaml", f"{inner}prompt: Say hello\n")
@@ -91,7 +88,6 @@ def test_an_offline_plan_lists_what_a_sub_pipeline_lacks(project: Project) -> No
     assert "inner.yaml:2)" in done.stdout
 
 
-@pytest.mark.requirement("M3")
 def test_of_a_token_and_the_name_of_one_the_token_is_sent_with_a_notice(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -117,7 +113,6 @@ def test_of_a_token_and_the_name_of_one_the_token_is_sent_with_a_notice(
     assert {request.headers["authorization"] for request in posts} == {"Bearer literal-token"}
 
 
-@pytest.mark.requirement("F15")
 def test_what_is_no_credential_is_neither_refused_nor_masked(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -142,7 +137,6 @@ def test_what_is_no_credential_is_neither_refused_nor_masked(
     assert done.stdout == "/srv/people/ada /srv/data:/srv/more 1 <secret:OTHER>\n"
 
 
-@pytest.mark.requirement("F15", "exit-2")
 @pytest.mark.parametrize(
     "entry",
     [
@@ -160,7 +154,6 @@ def test_a_short_credential_is_still_refused(project: Project, entry: str) -> No
     assert "is shorter than 8 characters" in done.stderr
 
 
-@pytest.mark.requirement("F15")
 def test_what_is_named_under_secrets_is_masked_whatever_it_is(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -178,7 +171,6 @@ def test_what_is_named_under_secrets_is_masked_whatever_it_is(
     assert (done.code, done.stdout) == (0, "<secret:HOME>\n")
 
 
-@pytest.mark.requirement("F15")
 @pytest.mark.parametrize(
     ("name", "value", "ordinary"),
     [
@@ -241,7 +233,6 @@ def test_what_a_credential_is_called(name: str, *, credential: bool) -> None:
     assert names_credential(name) == credential
 
 
-@pytest.mark.requirement("F15", "exit-2")
 def test_a_token_in_the_file_that_is_too_short_is_told_with_its_place(project: Project) -> None:
     project.write(
         "short.yaml",
@@ -263,7 +254,6 @@ def test_a_token_in_the_file_that_is_too_short_is_told_with_its_place(project: P
         assert f"error: short.yaml:{said}" in done.stderr
 
 
-@pytest.mark.requirement("F7")
 def test_validate_warns_of_variables_of_sub_pipelines(project: Project) -> None:
     inner = 'aish: 1\nmodels: {m: {base_url: "${DEEP_URL}", model: x}}\nprompt: Say hello\n'
     project.write("inner.yaml", inner)

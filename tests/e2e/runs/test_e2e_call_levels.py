@@ -66,7 +66,6 @@ def test_each_decision_has_its_level(used: Project) -> None:
     assert {one["tool"]: one["level"] for one in decided} == LEVELS
 
 
-@pytest.mark.requirement("K18")
 @pytest.mark.parametrize("level", ["info", "security"])
 def test_the_calls_of_a_level_are_listed(used: Project, level: str) -> None:
     calls = shown(used, level)
@@ -79,14 +78,12 @@ def test_the_calls_of_a_level_are_listed(used: Project, level: str) -> None:
         assert [call[key] for key in keys] == [event[key] for key in keys]
 
 
-@pytest.mark.requirement("K18")
 def test_the_calls_of_a_level_as_text(used: Project, snapshot: SnapshotAssertion) -> None:
     done = used.aish("runs", "show", "latest", "--level", "security")
     assert done.code == 0
     assert used.tidy(done.stdout) == snapshot
 
 
-@pytest.mark.requirement("K18", "X2", "X3")
 def test_arguments_of_a_call_control_no_terminal(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -106,7 +103,6 @@ def test_arguments_of_a_call_control_no_terminal(
     assert len(done.stdout.splitlines()) == 2
 
 
-@pytest.mark.requirement("K18")
 def test_a_run_without_such_calls_says_so(project: Project) -> None:
     project.pipeline("run: [echo, hi]\nmcp: {auto_approve: [shell__run]}\n")
     project.run()
@@ -117,7 +113,6 @@ def test_a_run_without_such_calls_says_so(project: Project) -> None:
     assert [call["kind"] for call in shown(project, "security")] == ["ok"]
 
 
-@pytest.mark.requirement("K18")
 def test_a_run_names_the_user_by_the_database(project: Project) -> None:
     project.aish.env |= {"USER": "somebody-else", "LOGNAME": "somebody-else"}
     project.pipeline("run: [echo, hi]\nmcp: {auto_approve: [shell__run]}\n")
@@ -128,7 +123,6 @@ def test_a_run_names_the_user_by_the_database(project: Project) -> None:
     assert started["user"] == pwd.getpwuid(os.getuid()).pw_name
 
 
-@pytest.mark.requirement("K18")
 @pytest.mark.parametrize("flags", [("--messages",), ("--step", "main")], ids=" ".join)
 def test_a_level_and_messages_are_not_shown_at_once(
     project: Project, flags: tuple[str, ...]
@@ -137,14 +131,12 @@ def test_a_level_and_messages_are_not_shown_at_once(
     assert done.code == 2
 
 
-@pytest.mark.requirement("K18")
 def test_a_level_is_one_of_two(project: Project) -> None:
     done = project.aish("runs", "show", "latest", "--level", "loud")
     assert done.code == 2
     assert "security" in done.stderr
 
 
-@pytest.mark.requirement("K18", "C6")
 def test_a_replay_has_the_same_levels(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.uses(model_endpoint([tool_reply(CALLS), text_reply("done")]))
     project.write("a.txt", "text\n")

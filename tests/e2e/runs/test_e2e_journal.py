@@ -49,7 +49,6 @@ def recorded(folder: Path) -> list[Any]:
         return list(reading)
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize("group", sampled(range(GROUPS), often={0}, reason="each kills many runs"))
 def test_a_run_killed_at_any_moment_has_in_its_journal_all_that_it_told(
     busy: Project, group: int
@@ -76,7 +75,6 @@ def test_a_run_killed_at_any_moment_has_in_its_journal_all_that_it_told(
         assert len(found) <= len(expected) + 1
 
 
-@pytest.mark.requirement("B2")
 def test_a_second_process_cannot_write_the_journal_of_a_running_one(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -94,7 +92,6 @@ def test_a_second_process_cannot_write_the_journal_of_a_running_one(
     open_journal(folder).close()
 
 
-@pytest.mark.requirement("B2", "B14")
 def test_a_disk_that_fills_up_leaves_what_was_told_and_the_run_says_so(busy: Project) -> None:
     busy.through_shell('ulimit -f 8; exec "$@"')
 
@@ -110,7 +107,6 @@ def test_a_disk_that_fills_up_leaves_what_was_told_and_the_run_says_so(busy: Pro
     assert of_type(told, "run.finished")
 
 
-@pytest.mark.requirement("B2")
 def test_the_journal_has_the_whole_text_and_no_pieces_of_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -103,7 +103,6 @@ def _asking(expires: str) -> list[Event]:
     ]
 
 
-@pytest.mark.requirement("A9")
 def test_the_list_tells_how_many_calls_of_a_paused_run_wait(paused: Project) -> None:
     rows = json.loads(paused.aish("runs", "list", "--format", "json").stdout)
     table = paused.aish("runs", "list").stdout.splitlines()[1:]
@@ -117,7 +116,6 @@ def test_the_list_tells_how_many_calls_of_a_paused_run_wait(paused: Project) -> 
     assert ["(1 pending)" in line for line in table] == [False, False, True]
 
 
-@pytest.mark.requirement("A9")
 def test_an_answer_after_the_end_leaves_a_run_ended(paused: Project) -> None:
     log = paused.aish("runs", "show", THIRD)
     result = json.loads(paused.aish("runs", "show", THIRD, "--format", "json").stdout)
@@ -139,7 +137,6 @@ def test_an_answer_after_the_end_leaves_a_run_ended(paused: Project) -> None:
     assert [one["level"] for one in invocation["toolExecutionNotifications"]] == ["warning"]
 
 
-@pytest.mark.requirement("A9")
 @pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["clean", "dry run"])
 def test_a_run_with_calls_that_wait_is_not_cleaned_away(paused: Project, words: list[str]) -> None:
     done = paused.aish("runs", "clean", "--keep", "0", *words)
@@ -149,7 +146,6 @@ def test_a_run_with_calls_that_wait_is_not_cleaned_away(paused: Project, words: 
     assert ids(paused) == ({FIRST, SECOND, THIRD} if words else {FIRST})
 
 
-@pytest.mark.requirement("X2", "X3")
 @pytest.mark.parametrize("words", [["list"], ["list", "--format", "json"]], ids=" ".join)
 def test_what_a_run_called_itself_steers_no_terminal_and_no_runner(
     five: Project, words: list[str]
@@ -313,7 +309,6 @@ def test_a_reader_that_wants_no_more_is_no_failure(project: Project) -> None:
     assert done.stdout.count("\n") == 1
 
 
-@pytest.mark.requirement("X2", "X3")
 def test_a_run_full_of_hostile_text_is_shown_harmless(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -335,7 +330,6 @@ def test_a_run_without_an_end_as_json_has_no_exit(project: Project) -> None:
     assert [call["kind"] for call in found["steps"]["read"]["tool_calls"]] == ["ok"]
 
 
-@pytest.mark.requirement("B2")
 def test_a_damaged_journal_is_refused_with_line_and_offset(five: Project) -> None:
     done = five.aish("runs", "show", "dddd")
 
@@ -390,7 +384,6 @@ def test_all_but_the_newest_are_deleted_and_it_is_said_what_that_frees(three: Pr
     assert rehearsed.stdout == done.stdout.replace("were deleted", "would be deleted")
 
 
-@pytest.mark.requirement("B1")
 def test_what_is_deleted_is_told_to_programs_too(three: Project) -> None:
     rehearsed = three.aish("runs", "clean", "--keep", "2", "--dry-run", "--format", "json")
     done = three.aish("runs", "clean", "--keep", "2", "--format", "json")
@@ -421,7 +414,6 @@ def test_a_damaged_run_and_a_killed_one_can_be_deleted(five: Project) -> None:
     assert ids(five) == set()
 
 
-@pytest.mark.requirement("X9")
 def test_no_link_is_followed_and_what_is_no_run_is_left_alone(three: Project) -> None:
     outside = three.write("outside/keep.txt", "precious")
     runs = three.folder / ".aish" / "runs"
@@ -446,7 +438,6 @@ def test_no_link_is_followed_and_what_is_no_run_is_left_alone(three: Project) ->
     assert (runs / FIRST / "my notes.txt").read_text() == "mine"
 
 
-@pytest.mark.requirement("X9")
 @pytest.mark.parametrize("planted", [".aish", ".aish/runs"])
 def test_a_planted_link_to_other_runs_is_refused(project: Project, planted: str) -> None:
     kept(project, FIRST, ordinary_run(), "other/runs")
@@ -463,7 +454,6 @@ def test_a_planted_link_to_other_runs_is_refused(project: Project, planted: str)
     assert (project.folder / "other" / "runs" / FIRST / "events.jsonl").exists()
 
 
-@pytest.mark.requirement("X9")
 def test_a_link_in_the_place_of_a_journal_is_not_read(project: Project) -> None:
     elsewhere = kept(project, FIRST, ordinary_run(), "other/runs") / "events.jsonl"
     folder = project.folder / ".aish" / "runs" / SECOND
@@ -491,7 +481,6 @@ def test_a_folder_without_a_journal_is_deleted_once_it_is_old(project: Project) 
     assert "is kept: it may be about to start" in done.stderr
 
 
-@pytest.mark.requirement("exit-2")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -17,8 +17,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.core.text import for_ci_log, for_terminal
 
-pytestmark = pytest.mark.requirement("A13")
-
 FILES = {"comms.jsonl", "toolcalls.md", "control.log", "commands.jsonl"}
 COMMANDS = """
 models: {}
@@ -464,6 +462,7 @@ def test_a_damaged_journal_gives_what_precedes_the_damage(small: Project, form: 
         assert json.loads(done.stdout)["state"] == "unreadable"
 
 
+@pytest.mark.requirement("A13")
 def test_a_run_without_a_journal(project: Project) -> None:
     (project.folder / ".aish" / "runs" / "20261101T120640Z-p-aaaa").mkdir(parents=True)
 
@@ -484,7 +483,6 @@ def test_a_run_that_is_not_there(project: Project) -> None:
 # --- Secrets and untrusted text ---------------------------------------------------------------
 
 
-@pytest.mark.requirement("X4")
 def test_secrets_are_nowhere_in_it(project: Project, model_endpoint: ModelEndpoints) -> None:
     key = "sk-planted-0123456789"
     calls = [
@@ -516,7 +514,6 @@ HOSTILE = (
 )
 
 
-@pytest.mark.requirement("X2", "X3")
 def test_hostile_text_stays_text(project: Project, model_endpoint: ModelEndpoints) -> None:
     calls = [("c1", "s__echo", json.dumps({"text": HOSTILE}))]
     project.uses(model_endpoint([tool_reply(calls), text_reply(HOSTILE)]))
@@ -557,7 +554,6 @@ def modes(folder: Path) -> set[tuple[bool, int]]:
     return {(path.is_dir(), stat.S_IMODE(path.lstat().st_mode)) for path in found}
 
 
-@pytest.mark.requirement("X9")
 @pytest.mark.parametrize(
     "folder", sampled(["out", "new/below/out", "given"], often={0}, reason="cases of the same kind")
 )
@@ -573,7 +569,6 @@ def test_files_are_private_whatever_the_umask(commanded: Project, folder: str) -
     assert modes(commanded.folder / folder) == {(True, 0o700), (False, 0o600)}
 
 
-@pytest.mark.requirement("X9")
 @pytest.mark.parametrize("kind", ["full", "file", "link", "dangling", "run's folder"])
 def test_a_folder_that_is_not_new_is_left_alone(small: Project, kind: str) -> None:
     place = small.folder / "out"

@@ -70,7 +70,6 @@ def _wire(message: Any) -> tuple[str, str]:
     return message["role"], (message["content"] or "") + arguments
 
 
-@pytest.mark.requirement("B2")
 def test_what_was_sent_is_put_together_again_from_the_journal(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -110,7 +109,6 @@ def test_what_was_sent_is_put_together_again_from_the_journal(
     assert written.count("line of text") == 150
 
 
-@pytest.mark.requirement("B2", "L19")
 def test_a_conversation_that_was_shortened_is_shown_as_it_was_sent(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -144,7 +142,6 @@ def test_a_conversation_that_was_shortened_is_shown_as_it_was_sent(
     assert not any("line of text" in json.dumps(turn) for turn in told)
 
 
-@pytest.mark.requirement("B2", "B9", "F12", "F4")
 def test_attempts_rejected_answers_and_judges_are_shown(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -180,7 +177,6 @@ def test_attempts_rejected_answers_and_judges_are_shown(
     assert sent(requests) == received(endpoint)
 
 
-@pytest.mark.requirement("B2", "C8")
 def test_messages_of_items_are_masked_and_long_ones_are_files(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -219,7 +215,6 @@ def test_messages_of_items_are_masked_and_long_ones_are_files(
     assert other["messages"][0]["text"] == shared
 
 
-@pytest.mark.requirement("B2", "X3")
 def test_messages_are_shown_as_text(
     reading: Project, model_endpoint: ModelEndpoints, snapshot: SnapshotAssertion
 ) -> None:
@@ -246,7 +241,6 @@ def test_messages_are_shown_as_text(
     assert "Read a.md with \\x1b]0;title\\x07::error::x" in html
 
 
-@pytest.mark.requirement("F4", "B2")
 def test_the_messages_of_a_continued_conversation_are_shown_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -283,7 +277,6 @@ def test_what_nobody_was_asked_is_an_error_that_names_what_there_is(
     assert "add `--messages`" in alone.stderr
 
 
-@pytest.mark.requirement("B3")
 def test_an_interrupted_run_shows_what_was_asked_last(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -56,7 +56,6 @@ def planted(path: Path, *, inside: bool) -> str:
     return str(yaml.safe_dump(whole, sort_keys=False, width=1000))
 
 
-@pytest.mark.requirement("X4", "F10")
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "inside"])
 @pytest.mark.parametrize(
     "path",
@@ -79,7 +78,7 @@ def test_a_key_in_any_field_is_neither_printed_nor_stored(
     assert KEY not in project.everything_written()
 
 
-@pytest.mark.requirement("X4", "M3")
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "server",
     [
@@ -99,7 +98,8 @@ def test_a_key_in_any_field_is_neither_printed_nor_stored(
 )
 @pytest.mark.parametrize("key", [SHORT, KEY])
 def test_a_key_in_the_entry_of_a_server_is_masked(project: Project, server: str, key: str) -> None:
-    project.pipeline(f"mcp: {{servers: {{w: {server.replace('KEY', key)}}}}}\nprompt: Say hello\n")
+    entry = server.replace("KEY", key).removesuffix("}") + ", timeout: {connect: 300ms}}"
+    project.pipeline(f"mcp: {{servers: {{w: {entry}}}}}\nprompt: Say hello\n")
     project.aish.env["MODEL_URL"] = f"{URL}/v1"
 
     checked = project.aish("validate", "p.yaml")
@@ -112,7 +112,6 @@ def test_a_key_in_the_entry_of_a_server_is_masked(project: Project, server: str,
     assert "the file contains what looks like a key" in checked.stderr
 
 
-@pytest.mark.requirement("F10", "X4")
 @pytest.mark.parametrize(
     "entry",
     [
@@ -136,7 +135,6 @@ def test_a_key_behind_a_colon_without_a_space_is_not_shown(project: Project, ent
         assert SHORT not in done.stdout + done.stderr
 
 
-@pytest.mark.requirement("X4", "C8")
 def test_text_that_is_no_key_is_allowed_in_the_file(project: Project) -> None:
     project.pipeline(
         f"cassette: {{path: c.yaml, allow: ['{KEY}']}}\n"
@@ -149,7 +147,6 @@ def test_text_that_is_no_key_is_allowed_in_the_file(project: Project) -> None:
     assert (checked.code, done.code, done.stdout) == (0, 0, f"{KEY}\n")
 
 
-@pytest.mark.requirement("F10", "X4")
 @pytest.mark.parametrize(
     "entry",
     [

@@ -56,7 +56,6 @@ MODELS = """models:
             retry: {attempts: 1}"""
 
 
-@pytest.mark.requirement("X4", "F15", "M3", "L18")
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 def test_a_secret_that_everybody_echoes_shows_up_nowhere(
     project: Project, model_endpoint: ModelEndpoints, form: str
@@ -87,7 +86,6 @@ def test_a_secret_that_everybody_echoes_shows_up_nowhere(
     assert (project.run_folders[0] / "files").is_dir(), "the long result was kept, masked"
 
 
-@pytest.mark.requirement("X4", "L7")
 def test_a_secret_in_an_error_of_anybody_shows_up_nowhere(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -99,6 +97,9 @@ def test_a_secret_in_an_error_of_anybody_shows_up_nowhere(
         planted(project, server.url, MODELS)
         refused = project.run()
         planted(project, "http://127.0.0.1:9/" + HEADER.replace("/", "%2F"), MODELS)
+        file = project.folder / "p.yaml"
+        soon = "auth_env: TOKEN, timeout: {connect: 300ms}"
+        file.write_text(file.read_text("utf-8").replace("auth_env: TOKEN", soon), "utf-8")
         unreachable = project.run()
         project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
         commands = (["plan", "p.yaml"], ["tools", "p.yaml", "--json"], ["doctor", "p.yaml"])
@@ -113,7 +114,7 @@ def test_a_secret_in_an_error_of_anybody_shows_up_nowhere(
     assert {request.headers["authorization"] for request in posts} == {f"Bearer {TOKEN}"}
 
 
-@pytest.mark.requirement("F15", "exit-2")
+@pytest.mark.requirement("F15")
 def test_a_short_secret_is_refused(project: Project, model_endpoint: ModelEndpoints) -> None:
     endpoint = model_endpoint()
     project.uses(endpoint)
@@ -129,7 +130,6 @@ def test_a_short_secret_is_refused(project: Project, model_endpoint: ModelEndpoi
     assert endpoint.requests == []
 
 
-@pytest.mark.requirement("F7", "L1", "X5")
 def test_no_key_and_no_proxy_of_the_environment_is_used(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -174,7 +174,7 @@ def test_a_redirect_takes_no_key_elsewhere(
     assert elsewhere.connections == 0
 
 
-@pytest.mark.requirement("X4", "P2")
+@pytest.mark.requirement("X4")
 def test_a_child_gets_its_secret_and_what_it_prints_is_masked(project: Project) -> None:
     script = "import os, sys; print(os.environ['IN_CHILD'], file=sys.stderr); sys.exit(3)"
     command = json.dumps([sys.executable, "-c", script])
@@ -194,14 +194,15 @@ def test_a_child_gets_its_secret_and_what_it_prints_is_masked(project: Project) 
     assert leaks(project, done) == []
 
 
-@pytest.mark.requirement("X4", "exit-5")
 def test_what_the_query_of_a_servers_url_takes_from_the_environment_is_a_secret(
     project: Project,
 ) -> None:
     project.aish.env["SERVER_KEY"] = "query-key-98765"
     project.pipeline(
         """
-        mcp: {servers: {w: {url: "http://127.0.0.1:1/mcp?key=${SERVER_KEY}"}}}
+        mcp:
+          servers:
+            w: {url: "http://127.0.0.1:1/mcp?key=${SERVER_KEY}", timeout: {connect: 300ms}}
         prompt: Say hello
         """
     )
@@ -279,6 +280,7 @@ def test_the_key_of_a_model_that_is_not_asked_is_masked_too(
     assert leaks(project, done) == []
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "entry",
     [

@@ -46,7 +46,7 @@ def finding(**fields: str) -> str:
     return json.dumps({"path": "a", "line": 1, "level": "error", "message": "m", **fields})
 
 
-@pytest.mark.requirement("X4", "F15", "C8", "B11")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("steps", "top", "answer"),
     [
@@ -91,7 +91,6 @@ SERVER = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ['s__*']
 WITH_SERVER = "- {id: say, prompt: Say it., tools: ['s__*']}"
 
 
-@pytest.mark.requirement("X4", "F12", "L7", "L17")
 @pytest.mark.parametrize(
     ("steps", "top", "reply"),
     sampled(
@@ -188,7 +187,6 @@ def test_half_a_secret_in_what_an_endpoint_sends_shows_up_nowhere(
     assert HALF.replace("-", "_") not in seen
 
 
-@pytest.mark.requirement("X4", "B3")
 def test_half_a_secret_in_the_name_of_a_column_shows_up_nowhere(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -208,7 +206,6 @@ def test_half_a_secret_in_the_name_of_a_column_shows_up_nowhere(
     assert HALF not in project.everything_written() + done.stdout + done.stderr
 
 
-@pytest.mark.requirement("L18", "C4", "C6")
 def test_a_long_result_with_paths_is_cut_at_the_same_place_in_a_folder_with_a_longer_name(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -236,7 +233,6 @@ def test_a_long_result_with_paths_is_cut_at_the_same_place_in_a_folder_with_a_lo
     assert text.replace(str(there), str(longer)) in kept
 
 
-@pytest.mark.requirement("X4", "F15", "L18", "C6")
 def test_a_long_result_with_a_secret_is_cut_at_the_same_place_in_a_replay(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -34,7 +34,6 @@ def balanced(folder: Path, proxy: int, ports: dict[str, int]) -> Generator[None]
             process.terminate()
 
 
-@pytest.mark.requirement("H28")
 @pytest.mark.skipif(HAPROXY is None, reason="HAProxy is not installed")
 def test_two_processes_behind_a_balancer_serve_sessions_and_stateless_clients(
     project: Project, tmp_path: Path

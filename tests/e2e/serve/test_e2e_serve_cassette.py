@@ -55,7 +55,6 @@ def without_runs(answers: list[Any]) -> list[Any]:
     return answers
 
 
-@pytest.mark.requirement("H27")
 def test_a_session_is_recorded_and_served_again_without_servers_and_models(
     project: Project, model_endpoint: ModelEndpoints, tmp_path: Path
 ) -> None:
@@ -91,7 +90,7 @@ def test_a_session_is_recorded_and_served_again_without_servers_and_models(
     assert text.count("uri: mcp+serve://1") >= 8
 
 
-@pytest.mark.requirement("H27", "C6", "C12")
+@pytest.mark.requirement("H27")
 def test_the_shipped_hub_serves_from_its_cassette_what_its_client_was_answered(
     project: Project,
 ) -> None:
@@ -111,7 +110,6 @@ def test_the_shipped_hub_serves_from_its_cassette_what_its_client_was_answered(
     assert not any((project.folder / "pipelines" / "data").iterdir())
 
 
-@pytest.mark.requirement("H27")
 def test_what_a_cassette_does_not_hold_is_a_failed_call_and_exit_6(
     project: Project, tmp_path: Path
 ) -> None:
@@ -146,7 +144,6 @@ def test_what_a_cassette_does_not_hold_is_a_failed_call_and_exit_6(
     assert "hub.yaml" in hub.stderr
 
 
-@pytest.mark.requirement("H27", "C9")
 def test_a_recording_and_a_replay_exclude_each_other_and_need_their_file(project: Project) -> None:
     project.pipeline(f"mcp: {{servers: {{s: {{command: {stdio()}}}}}}}")
     for arguments, said in (

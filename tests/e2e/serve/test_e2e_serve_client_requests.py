@@ -80,7 +80,6 @@ def again(required: Message, **answers: Any) -> Message:
     return {"requestState": required["requestState"], "inputResponses": {key: answers}}
 
 
-@pytest.mark.requirement("H8")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_client_of_the_handshake_era_gets_what_servers_ask_on_the_way_of_its_call(
     project: Project, era: str
@@ -123,7 +122,6 @@ def test_a_client_of_the_handshake_era_gets_what_servers_ask_on_the_way_of_its_c
     assert len({one["id"] for one in (form, sampling, roots, page)}) == 4
 
 
-@pytest.mark.requirement("H8")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_stateless_client_gets_the_same_as_input_that_is_required(
     project: Project, era: str
@@ -154,7 +152,6 @@ def test_a_stateless_client_gets_the_same_as_input_that_is_required(
     assert kinds == (held if era == "legacy" else ["input_required", "ok"] * 2)
 
 
-@pytest.mark.requirement("H8")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_client_that_did_not_declare_it_is_not_asked(project: Project, era: str) -> None:
     asking(project, era=era)
@@ -180,7 +177,6 @@ def test_a_client_that_did_not_declare_it_is_not_asked(project: Project, era: st
         assert not [one for one in hub.seen if "method" in one]
 
 
-@pytest.mark.requirement("H8")
 def test_what_the_file_does_not_forward_is_refused(project: Project) -> None:
     asking(project, rest="")
     with ServedHub(project, "p.yaml") as hub:
@@ -200,7 +196,6 @@ def test_what_the_file_does_not_forward_is_refused(project: Project) -> None:
     assert json.loads(text_of(declined)) == {"action": "decline"}
 
 
-@pytest.mark.requirement("H8", "H23")
 def test_a_reload_that_changes_what_is_forwarded_connects_to_servers_anew(
     project: Project,
 ) -> None:
@@ -221,7 +216,6 @@ def test_a_reload_that_changes_what_is_forwarded_connects_to_servers_anew(
     assert [one["changed"] for one in reloaded] == [["s"]]
 
 
-@pytest.mark.requirement("H8")
 def test_the_state_of_a_request_is_good_for_it_alone_and_once(project: Project) -> None:
     asking(project)
     method = "elicitation/create"
@@ -254,7 +248,6 @@ def test_the_state_of_a_request_is_good_for_it_alone_and_once(project: Project) 
     assert json.loads(text_of(done)) == ACCEPTED
 
 
-@pytest.mark.requirement("H8")
 def test_answers_that_are_missing_are_asked_for_again_and_wrong_ones_refused(
     project: Project,
 ) -> None:
@@ -274,7 +267,6 @@ def test_answers_that_are_missing_are_asked_for_again_and_wrong_ones_refused(
     assert json.loads(text_of(done)) == ACCEPTED
 
 
-@pytest.mark.requirement("H8")
 def test_only_the_first_answer_of_the_client_counts_and_none_that_is_no_answer(
     project: Project,
 ) -> None:
@@ -303,7 +295,6 @@ def test_only_the_first_answer_of_the_client_counts_and_none_that_is_no_answer(
     assert json.loads(text_of(refused)) == refusal
 
 
-@pytest.mark.requirement("H8")
 def test_a_form_reaches_the_client_with_nothing_but_what_the_protocol_knows(
     project: Project,
 ) -> None:
@@ -362,7 +353,6 @@ def test_a_form_reaches_the_client_with_nothing_but_what_the_protocol_knows(
     }
 
 
-@pytest.mark.requirement("H8", "H15")
 def test_a_call_that_is_cancelled_takes_back_what_was_asked_for_it(project: Project) -> None:
     asking(project)
     with ServedHub(project, "p.yaml") as hub:
@@ -380,7 +370,6 @@ def test_a_call_that_is_cancelled_takes_back_what_was_asked_for_it(project: Proj
     assert all(one.get("id") != call for one in hub.seen)
 
 
-@pytest.mark.requirement("H8")
 def test_a_server_takes_back_what_it_asked_and_hears_of_progress(project: Project) -> None:
     asking(project)
     with ServedHub(project, "p.yaml") as hub:
@@ -427,7 +416,6 @@ def test_a_stateless_client_gets_the_result_of_a_call_whose_question_was_taken_b
     assert text_of(later) == "taken back"
 
 
-@pytest.mark.requirement("H8")
 def test_the_time_of_a_call_stands_still_while_its_client_is_asked(project: Project) -> None:
     project.pipeline(
         f"""
@@ -456,7 +444,6 @@ def test_the_time_of_a_call_stands_still_while_its_client_is_asked(project: Proj
     assert json.loads(text_of(done)) == ACCEPTED
 
 
-@pytest.mark.requirement("H8", "H15")
 def test_of_several_clients_none_gets_what_may_belong_to_another(project: Project) -> None:
     asking(project)
     with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
@@ -486,7 +473,6 @@ def test_of_several_clients_none_gets_what_may_belong_to_another(project: Projec
     assert unseen == []
 
 
-@pytest.mark.requirement("H8")
 def test_the_state_of_another_client_is_refused(project: Project) -> None:
     asking(project)
     with ServedHub(project, "p.yaml", "--stdio", "--unix", "run/s") as hub:
@@ -501,7 +487,6 @@ def test_the_state_of_another_client_is_refused(project: Project) -> None:
     assert json.loads(text_of(own)) == ACCEPTED
 
 
-@pytest.mark.requirement("H8", "H15")
 def test_a_held_call_of_a_client_that_is_gone_is_cancelled_at_its_server(project: Project) -> None:
     note = project.folder / "cancelled"
     os.mkfifo(note)
@@ -562,7 +547,6 @@ async def answered_by_the_sdk(transport: Any, mode: str) -> tuple[list[str], lis
     return messages, found
 
 
-@pytest.mark.requirement("H8", "H13")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize(
     "mode",
@@ -600,7 +584,6 @@ def test_the_sdks_client_answers_servers_of_both_eras(
     assert listed["roots"][0]["uri"] == "file:///w"
 
 
-@pytest.mark.requirement("H8", "H18")
 def test_over_http_only_the_session_that_was_asked_can_answer(project: Project) -> None:
     alice, bob = "alice-token-" + "a1" * 20, "bob-token-" + "b2" * 20
     project.aish.env |= {"ALICE": alice, "BOB": bob}
@@ -638,7 +621,6 @@ def test_over_http_only_the_session_that_was_asked_can_answer(project: Project) 
     assert json.loads(text_of(done)) == ACCEPTED
 
 
-@pytest.mark.requirement("H8", "K13", "K51")
 def test_what_a_pack_asks_the_model_of_the_file_answers(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -663,7 +645,6 @@ def test_what_a_pack_asks_the_model_of_the_file_answers(
     assert all(one.get("method") != "sampling/createMessage" for one in hub.seen)
 
 
-@pytest.mark.requirement("H8")
 def test_pages_that_have_to_be_opened_first_are_told_to_the_client_of_the_call(
     project: Project,
 ) -> None:
@@ -703,7 +684,6 @@ def test_pages_that_have_to_be_opened_first_are_told_to_the_client_of_the_call(
     assert unheard == []
 
 
-@pytest.mark.requirement("H8")
 @pytest.mark.parametrize("protocol", ["auto", "legacy"])
 def test_through_two_hubs_the_client_of_the_outer_one_is_asked(
     project: Project, protocol: str
@@ -739,7 +719,6 @@ def test_through_two_hubs_the_client_of_the_outer_one_is_asked(
     assert json.loads(text_of(told)) == json.loads(text_of(done)) == ACCEPTED
 
 
-@pytest.mark.requirement("H8", "H27")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_what_clients_answer_is_recorded_and_another_answer_is_a_failed_call_of_a_replay(
     project: Project, era: str
@@ -777,7 +756,6 @@ def test_what_clients_answer_is_recorded_and_another_answer_is_a_failed_call_of_
         assert "no recording matches" in text_of(one)
 
 
-@pytest.mark.requirement("H8")
 def test_a_server_that_asks_on_and_on_is_refused_at_last(project: Project) -> None:
     project.pipeline(
         f"""
@@ -800,7 +778,6 @@ def test_a_server_that_asks_on_and_on_is_refused_at_last(project: Project) -> No
     assert json.loads(text_of(message["result"])) == {"action": "decline"}
 
 
-@pytest.mark.requirement("H8", "H28")
 def test_another_process_with_the_same_state_folder_goes_on_with_a_stateless_server(
     project: Project,
 ) -> None:

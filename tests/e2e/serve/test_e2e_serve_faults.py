@@ -45,7 +45,6 @@ def sleep(hub: ServedHub | SocketClient, ms: int) -> int:
     return hub.request("tools/call", {"name": "s__sleep", "arguments": {"ms": ms}})
 
 
-@pytest.mark.requirement("H3", "H4")
 def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
     project: Project, tmp_path: Path
 ) -> None:
@@ -85,7 +84,6 @@ def at_port(port: int, *flags: str) -> Generator[int]:
             process.kill()
 
 
-@pytest.mark.requirement("H3", "H4")
 def test_a_server_over_http_that_loses_its_session_or_is_gone_is_reached_again(
     project: Project,
 ) -> None:
@@ -120,7 +118,6 @@ def test_a_server_over_http_that_loses_its_session_or_is_gone_is_reached_again(
     assert back == listed
 
 
-@pytest.mark.requirement("H3")
 def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Project) -> None:
     project.pipeline(
         f"""
@@ -146,7 +143,6 @@ def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Pr
     assert "the server wrote a line of more than" in text_of(found[1])
 
 
-@pytest.mark.requirement("H3", "H16")
 def test_a_flood_of_messages_and_noise_reaches_nobody_else(project: Project) -> None:
     serving(project, "--asks", "--noise", "--stderr", "20000")
     with ServedHub(project, "p.yaml", "--unix", "run/s") as hub:
@@ -169,7 +165,6 @@ def test_a_flood_of_messages_and_noise_reaches_nobody_else(project: Project) -> 
     assert not any(m.get("method") == "notifications/progress" for m in other.seen)
 
 
-@pytest.mark.requirement("H4")
 def test_a_server_that_is_not_shared_is_started_for_each_session_and_ends_with_it(
     project: Project, tmp_path: Path
 ) -> None:
@@ -207,7 +202,6 @@ def test_a_server_that_is_not_shared_is_started_for_each_session_and_ends_with_i
     assert not any(map(is_alive, pids(note)))
 
 
-@pytest.mark.requirement("H16")
 def test_no_more_child_processes_run_than_may(project: Project, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     serving(
@@ -234,7 +228,6 @@ def test_no_more_child_processes_run_than_may(project: Project, tmp_path: Path) 
     assert text_of(free) == "free"
 
 
-@pytest.mark.requirement("H16")
 def test_commands_of_packs_are_child_processes_too(project: Project) -> None:
     project.pipeline(
         """
@@ -264,7 +257,6 @@ def test_commands_of_packs_are_child_processes_too(project: Project) -> None:
     assert after["structuredContent"]["exit_code"] == 0
 
 
-@pytest.mark.requirement("H23", "H25")
 def test_a_broken_reload_and_a_signal_under_load_lose_no_answer(project: Project) -> None:
     serving(project)
     with ServedHub(project, "p.yaml", "--unix", "run/s") as hub:
@@ -293,7 +285,6 @@ def test_a_broken_reload_and_a_signal_under_load_lose_no_answer(project: Project
     assert code == 0
 
 
-@pytest.mark.requirement("H25")
 def test_what_is_cut_off_is_told_so_and_cancelled_at_its_server(project: Project) -> None:
     gate = Gate()
     # Over HTTP what the server was told stays there for it, however late it looks.
@@ -322,28 +313,64 @@ def test_what_is_cut_off_is_told_so_and_cancelled_at_its_server(project: Project
     assert methods.count("notifications/cancelled") == 1
 
 
-@pytest.mark.requirement("H25")
-def test_a_second_signal_ends_it_at_once_with_its_children(
-    project: Project, tmp_path: Path
+def last_records(hub: ServedHub) -> list[str]:
+    """What the audit log says of the end: of calls how they ended."""
+    return [
+        str(one.get("kind", one["event"]))
+        for one in hub.audit
+        if one["event"] in {"finished", "session.closed"}
+    ]
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("kinds", ["INT INT", "INT TERM", "TERM TERM"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["client leaves", "client stays"])
+def test_signals_at_the_same_time_are_one(
+    project: Project, tmp_path: Path, kinds: str, *, leaves: bool
 ) -> None:
-    note = tmp_path / "pid"
-    serving(project, "--note-pid", str(note))
+    """A terminal and a client send one each for one Ctrl-C, and the client may leave then."""
+    cancelled = tmp_path / "cancelled"
+    serving(project, "--note-cancelled", str(cancelled), serve="serve: {limits: {drain: 200ms}}")
     with ServedHub(project, "p.yaml") as hub:
         hub.begin()
         hub.tools()
-        listening = hub.request("subscriptions/listen", {"notifications": {}}, modern=True)
+        call = sleep(hub, 60_000)
+        hub.ask("ping")
+        for kind in kinds.split():
+            hub.signal(signal.Signals[f"SIG{kind}"])
+        if leaves:
+            hub.end_input()
+        else:
+            said = hub.answer(call)["error"]["message"]
+            assert said == "this request was cut off: the server is shutting down"
+        code = hub.finish()
+
+    assert code == 0 if leaves else code in {130, 143}
+    assert last_records(hub) == ["cancelled", "session.closed"]
+    assert len(cancelled.read_text("utf-8").split()) == 1
+
+
+def test_a_later_second_signal_ends_it_at_once_with_its_children_and_its_records(
+    project: Project, tmp_path: Path
+) -> None:
+    note, cancelled = tmp_path / "pid", tmp_path / "cancelled"
+    serving(project, "--note-pid", str(note), "--note-cancelled", str(cancelled))
+    with ServedHub(project, "p.yaml") as hub:
+        hub.begin()
+        hub.tools()
         sleep(hub, 60_000)
         hub.ask("ping")
-        hub.signal(signal.SIGTERM)
-        hub.answer(listening)
-        hub.signal(signal.SIGTERM)
+        while hub.process.poll() is None:
+            hub.signal(signal.SIGTERM)
         code = hub.finish()
         anyio.run(until_gone, pids(note)[0])
 
     assert code == 143
+    assert last_records(hub) == ["cancelled", "session.closed"]
+    assert len(cancelled.read_text("utf-8").split()) == 1
 
 
-@pytest.mark.requirement("H22", "H25")
+@pytest.mark.requirement("H22")
 def test_calls_of_packs_end_before_the_packs_do(project: Project) -> None:
     project.pipeline(
         """
@@ -366,7 +393,6 @@ def test_calls_of_packs_end_before_the_packs_do(project: Project) -> None:
     assert code == 0
 
 
-@pytest.mark.requirement("H25", "H17")
 def test_after_kill_9_no_child_is_left_and_the_socket_is_replaced(
     project: Project, tmp_path: Path
 ) -> None:
@@ -394,7 +420,6 @@ def test_after_kill_9_no_child_is_left_and_the_socket_is_replaced(
     assert text_of(said) == "again"
 
 
-@pytest.mark.requirement("H21")
 def test_on_a_full_disk_no_call_is_made_and_none_is_lost(project: Project, tmp_path: Path) -> None:
     serving(project)
     with ServedHub(project, "p.yaml") as hub:
@@ -420,7 +445,6 @@ def test_on_a_full_disk_no_call_is_made_and_none_is_lost(project: Project, tmp_p
     assert all(json.loads(line) for line in log.read_text("ascii").splitlines())
 
 
-@pytest.mark.requirement("H16")
 def test_without_descriptors_new_clients_wait_and_old_ones_are_served(project: Project) -> None:
     project.write("a.txt", "text")
     with ServedHub(project, "--pack", "fs", "--root", ".", "--unix", "run/s") as hub:
@@ -448,7 +472,6 @@ def test_without_descriptors_new_clients_wait_and_old_ones_are_served(project: P
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("H25", "K21")
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_packs_open_ends_the_server(project: Project, kind: signal.Signals) -> None:
     packs = ("fs", "edit", "git", "shell", "proc", "py", "c", "rag", "web")
@@ -501,7 +524,6 @@ sys.addaudithook(hear)
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("H4")
 def test_calls_for_a_lost_server_make_one_attempt_a_second_and_wait_for_no_other(
     project: Project, tmp_path: Path
 ) -> None:

@@ -15,7 +15,6 @@ ALICE, CI = "alice-token-" + "a1" * 20, "ci-token-" + "b2" * 20
 GUIDE = ROOT / "docs" / "guides" / "gateway.md"
 
 
-@pytest.mark.requirement("H18", "H19", "H20", "H24")
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
 def test_a_team_is_served_through_the_proxy_of_the_guide(project: Project, tmp_path: Path) -> None:
     (text,) = (one.text for one in blocks(GUIDE) if one.options.get("file") == "gateway.yaml")

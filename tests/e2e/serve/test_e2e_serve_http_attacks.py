@@ -54,7 +54,6 @@ def calls_of(hub: HttpHub) -> int:
     return sum(one["event"] == "decided" for one in hub.audit)
 
 
-@pytest.mark.requirement("H19")
 def test_a_request_for_another_host_is_refused(project: Project) -> None:
     serving(project)
     hosts = [
@@ -133,7 +132,6 @@ def test_a_page_of_another_origin_is_refused(project: Project) -> None:
     assert all(b"access-control" not in answer.lower() for answer in allowed)
 
 
-@pytest.mark.requirement("H19")
 def test_what_a_page_can_send_without_asking_is_refused(project: Project) -> None:
     serving(project)
     types = [
@@ -172,7 +170,7 @@ def test_what_a_page_can_send_without_asking_is_refused(project: Project) -> Non
     assert b"access-control" not in preflight.lower()
 
 
-@pytest.mark.requirement("H18", "H21")
+@pytest.mark.requirement("H18")
 def test_a_token_that_is_missing_wrong_or_in_a_url_is_refused_and_in_no_log(
     project: Project,
 ) -> None:
@@ -225,7 +223,6 @@ def test_a_token_that_is_missing_wrong_or_in_a_url_is_refused_and_in_no_log(
 
 
 @pytest.mark.slow(reason="guesses many ids")
-@pytest.mark.requirement("H12", "H15")
 def test_a_session_id_that_is_foreign_guessed_or_fixed_is_unknown(project: Project) -> None:
     serving(project, serve="{clients: {alice: {token_env: ALICE}, bob: {token_env: BOB}}}")
     with HttpHub(project, "p.yaml", token=ALICE) as hub:
@@ -274,7 +271,6 @@ def test_a_session_id_that_is_foreign_guessed_or_fixed_is_unknown(project: Proje
     assert all(re.fullmatch(r"[0-9a-f]{32}", id) for id in ids)
 
 
-@pytest.mark.requirement("H9", "H12")
 def test_headers_never_decide_about_a_call(project: Project) -> None:
     serving(project, serve="{clients: {bob: {token_env: BOB, tools: [s__echo]}}}")
     with HttpHub(project, "p.yaml", token=BOB) as hub:
@@ -296,7 +292,6 @@ def test_headers_never_decide_about_a_call(project: Project) -> None:
     assert text_of(after) == "alive"
 
 
-@pytest.mark.requirement("H19", "X11")
 def test_framing_that_can_be_read_in_two_ways_is_refused(project: Project) -> None:
     serving(project)
     framings = {
@@ -322,7 +317,7 @@ def test_framing_that_can_be_read_in_two_ways_is_refused(project: Project) -> No
     assert (text_of(after), calls) == ("after", 1)
 
 
-@pytest.mark.requirement("H16")
+@pytest.mark.slow(reason="the test of the listening server alone shows the same")
 def test_two_hundred_dripping_sockets_do_not_hold_up_an_honest_client(project: Project) -> None:
     serving(project, serve="{limits: {http_connections: 250, receive: 5s}}")
     with HttpHub(project, "p.yaml") as hub, ExitStack() as stack:
@@ -345,7 +340,6 @@ def test_two_hundred_dripping_sockets_do_not_hold_up_an_honest_client(project: P
     assert b"408" in codes
 
 
-@pytest.mark.requirement("H16")
 def test_a_body_that_is_one_byte_too_long_is_refused_and_an_endless_one_is_cut_off(
     project: Project,
 ) -> None:
@@ -380,7 +374,6 @@ def _pour(connection: socket.socket, piece: bytes) -> bytes:
     return b"".join(heard)
 
 
-@pytest.mark.requirement("H15")
 def test_equal_ids_of_several_clients_do_not_meet(project: Project) -> None:
     serving(project)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
@@ -422,7 +415,6 @@ def test_equal_ids_of_several_clients_do_not_meet(project: Project) -> None:
         assert text_of(answer.json()["result"]) == "slept 0 ms", name
 
 
-@pytest.mark.requirement("H12", "H21")
 def test_a_line_break_in_a_name_reaches_no_header_and_no_log(project: Project) -> None:
     serving(project)
     name = 's__echo\r\nX-Planted: yes\n{"event":"decided"}'
@@ -451,7 +443,6 @@ def test_a_line_break_in_a_name_reaches_no_header_and_no_log(project: Project) -
     assert events.count("decided") == 1
 
 
-@pytest.mark.requirement("H18", "H23")
 def test_a_request_whose_token_a_reload_takes_away_before_its_body_came_is_refused(
     project: Project,
 ) -> None:
@@ -476,7 +467,6 @@ def test_a_request_whose_token_a_reload_takes_away_before_its_body_came_is_refus
     assert (status_of(answer), calls) == (401, 0)
 
 
-@pytest.mark.requirement("H19", "X6")
 @pytest.mark.parametrize("number", ["9" * 5_000, "0" * 5_000, "1e999", "-1", "²"])
 def test_numbers_in_requests_are_refused_or_read_whatever_their_size(
     project: Project, number: str

@@ -45,7 +45,6 @@ def until_heard(stream: socket.socket, what: bytes) -> bytes:
     return heard
 
 
-@pytest.mark.requirement("H5", "H12")
 def test_changes_are_told_on_the_stream_of_a_session_and_of_a_subscription(
     project: Project,
 ) -> None:
@@ -75,7 +74,6 @@ def test_changes_are_told_on_the_stream_of_a_session_and_of_a_subscription(
     assert set(rest) <= {CHANGED}
 
 
-@pytest.mark.requirement("H12", "H25")
 def test_a_subscription_ends_with_its_result_when_the_server_does(project: Project) -> None:
     serving(project)
     with HttpHub(project, "p.yaml") as hub:
@@ -93,7 +91,6 @@ def test_a_subscription_ends_with_its_result_when_the_server_does(project: Proje
     assert last.message["result"]["resultType"] == "complete"
 
 
-@pytest.mark.requirement("H12", "H15")
 def test_the_stream_of_a_call_is_read_on_after_its_connection_broke(project: Project) -> None:
     serving(project, "--asks")
     # One step: of several that wait to be sent only the last one is told.
@@ -144,7 +141,6 @@ def test_notices_of_one_call_push_out_no_result_of_another(project: Project, tel
     assert text_of(again[-1].message["result"]) == "counted"
 
 
-@pytest.mark.requirement("H15")
 @pytest.mark.slow(reason="a client has ten seconds to come back")
 def test_a_call_whose_stream_nobody_reads_on_is_cancelled(project: Project) -> None:
     serving(project, "--asks")
@@ -160,7 +156,6 @@ def test_a_call_whose_stream_nobody_reads_on_is_cancelled(project: Project) -> N
 
 
 @pytest.mark.slow(reason="a session is idle for eight seconds")
-@pytest.mark.requirement("H15", "H16")
 def test_a_session_that_ends_takes_its_calls_and_streams_with_it(project: Project) -> None:
     serving(project, "--asks", serve="{limits: {idle: 8s}}")
     with HttpHub(project, "p.yaml") as hub, ExitStack() as stack:
@@ -183,7 +178,6 @@ def test_a_session_that_ends_takes_its_calls_and_streams_with_it(project: Projec
     assert (late.status_code, late.json()["error"]["code"]) == (404, -32001)
 
 
-@pytest.mark.requirement("H16")
 def test_too_many_sessions_push_out_unused_ones_of_the_same_client_first(
     project: Project,
 ) -> None:
@@ -210,7 +204,6 @@ def test_too_many_sessions_push_out_unused_ones_of_the_same_client_first(
     assert full.json()["error"]["message"] == "busy: there are too many sessions"
 
 
-@pytest.mark.requirement("H15", "H16")
 def test_a_client_that_does_not_read_holds_up_no_other(project: Project) -> None:
     serving(project, "--asks", serve="{limits: {queued: 8}}")
     flood = {"name": "s__count", "arguments": {"steps": 3000, "ms": 60_000}}
@@ -228,7 +221,6 @@ def test_a_client_that_does_not_read_holds_up_no_other(project: Project) -> None
         assert text_of(hub.client().call("s__echo", {"text": "after"})) == "after"
 
 
-@pytest.mark.requirement("H17", "H18", "H19")
 def test_http_on_a_socket_file_needs_the_same_user_and_no_token(project: Project) -> None:
     serving(project)
     path = project.folder / "run" / "hub.sock"
@@ -255,7 +247,6 @@ def test_http_on_a_socket_file_needs_the_same_user_and_no_token(project: Project
     assert not (project.served_state() / "token").exists()
 
 
-@pytest.mark.requirement("H20")
 def test_other_machines_need_a_word_and_tls(project: Project) -> None:
     serving(project)
     files = make_tls_files(project.folder)
@@ -278,7 +269,6 @@ def test_other_machines_need_a_word_and_tls(project: Project) -> None:
     assert b"HTTP/1.1 2" not in plain
 
 
-@pytest.mark.requirement("H12")
 def test_arguments_that_a_tool_repeats_in_headers_are_compared(project: Project) -> None:
     schema = {
         "type": "object",
@@ -328,7 +318,6 @@ def test_arguments_that_a_tool_repeats_in_headers_are_compared(project: Project)
     assert other == (200, 0)
 
 
-@pytest.mark.requirement("H16")
 def test_a_reload_ends_the_sessions_of_a_client_whose_token_is_another_one(
     project: Project,
 ) -> None:
@@ -363,7 +352,6 @@ def test_a_reload_ends_the_sessions_of_a_client_whose_token_is_another_one(
     assert (late.status_code, stale.status_code, gone.status_code) == (401, 404, 404)
 
 
-@pytest.mark.requirement("H16")
 @pytest.mark.slow(reason="a thousand sessions with open streams, and a change told to each")
 def test_a_thousand_sessions_with_open_streams_hear_of_a_change(project: Project) -> None:
     count = 1000
@@ -393,3 +381,66 @@ def test_a_thousand_sessions_with_open_streams_hear_of_a_change(project: Project
     assert all(CHANGED.encode() in one for one in heard)
     assert more.status_code == 503
     assert all(end.endswith(b"0\r\n\r\n") for end in ends)
+
+
+def test_a_session_continues_after_a_restart_and_at_another_process(project: Project) -> None:
+    serving(project, serve=f"{{{CLIENTS}}}")
+    ping: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+    def moved(client: HttpClient, hub: HttpHub, token: str = ALICE) -> HttpClient:
+        """The same session at another process."""
+        found = hub.client(token)
+        found.session = client.session
+        return found
+
+    def status(client: HttpClient) -> int:
+        return client.post(ping).status_code
+
+    with HttpHub(project, "p.yaml", token=ALICE) as hub:
+        kept, ended, older = (hub.client() for _ in range(3))
+        kept.begin("2025-06-18", {"roots": {}})
+        ended.begin()
+        older.begin("2025-03-26")
+        ended.http.delete(hub.url, headers=ended.session)
+        hub.signal(signal.SIGTERM)
+        assert hub.finish() == 0
+        first = {one["session"] for one in hub.audit if one["event"] == "session.opened"}
+    with (
+        HttpHub(project, "p.yaml", token=ALICE) as hub,
+        HttpHub(project, "p.yaml", token=ALICE) as other,
+    ):
+        said = [text_of(moved(kept, one).call("s__echo", {"text": "x"})) for one in (hub, other)]
+        arrays = [moved(one, hub).post([ping]).status_code for one in (kept, older)]
+        forged = hub.client()
+        forged.session = {"Mcp-Session-Id": "0" * 32}
+        unknown = [status(one) for one in (moved(ended, hub), moved(kept, hub, BOB), forged)]
+        # What ends at one process has ended at the other.
+        moved(kept, hub).http.delete(hub.url, headers=kept.session)
+        unknown += [status(moved(kept, one)) for one in (hub, other)]
+        hub.process.kill()
+        hub.process.wait()
+        crashed = status(moved(older, other))
+        again = {one["session"] for one in hub.audit if one["event"] == "session.opened"}
+    project.aish.env["ALICE"] = "alice-token-" + "c3" * 20
+    with HttpHub(project, "p.yaml", token=project.aish.env["ALICE"]) as hub:
+        unknown.append(status(moved(older, hub, project.aish.env["ALICE"])))
+
+    assert said == ["x", "x"]
+    assert arrays == [400, 200]
+    assert unknown == [404] * 6
+    assert crashed == 200
+    assert again <= first
+
+
+def test_a_session_that_was_not_used_for_long_does_not_continue(project: Project) -> None:
+    serving(project)
+    with HttpHub(project, "p.yaml") as hub:
+        client = hub.client()
+        client.begin()
+        hub.process.kill()
+        hub.process.wait()
+    with HttpHub(project, "p.yaml", ahead=3600) as hub:
+        late = hub.client()
+        late.session = client.session
+        found = late.post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert (found.status_code, found.json()["error"]["code"]) == (404, -32001)

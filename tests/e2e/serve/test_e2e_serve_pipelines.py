@@ -58,7 +58,7 @@ def progress_of(hub: ServedHub) -> list[Message]:
     return [one["params"] for one in hub.seen if one.get("method") == "notifications/progress"]
 
 
-@pytest.mark.requirement("H6", "H9", "H21")
+@pytest.mark.requirement("H6")
 @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "stateless"])
 def test_a_pipeline_is_a_tool_and_each_call_a_run_of_its_own(
     project: Project, model_endpoint: ModelEndpoints, *, modern: bool
@@ -119,7 +119,6 @@ def test_a_pipeline_is_a_tool_and_each_call_a_run_of_its_own(
     assert all(id in listed for id in kept)
 
 
-@pytest.mark.requirement("H6")
 def test_wrong_inputs_are_refused_by_their_names_before_anything_runs(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -148,7 +147,6 @@ def test_wrong_inputs_are_refused_by_their_names_before_anything_runs(
     assert project.run_folders == []
 
 
-@pytest.mark.requirement("H6", "H9")
 def test_the_hubs_rules_decide_about_the_call_and_the_files_own_about_what_it_does(
     project: Project,
 ) -> None:
@@ -187,7 +185,6 @@ def test_the_hubs_rules_decide_about_the_call_and_the_files_own_about_what_it_do
     assert "no rule approves pipeline__asks" in text_of(denied)
 
 
-@pytest.mark.requirement("H6", "H16")
 def test_cancelled_calls_end_their_runs_and_children_and_others_wait_for_a_place(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -262,7 +259,6 @@ def test_cancelled_calls_end_their_runs_and_children_and_others_wait_for_a_place
     assert sorted(ends) == [0, 143, 143]
 
 
-@pytest.mark.requirement("H6", "H15", "H25")
 def test_runs_of_several_calls_go_on_side_by_side_and_drain_at_a_signal(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -298,7 +294,6 @@ def test_runs_of_several_calls_go_on_side_by_side_and_drain_at_a_signal(
     assert others == {ids[0], ids[2]}
 
 
-@pytest.mark.requirement("H6")
 def test_items_are_told_as_they_end_and_a_failed_run_says_why(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -338,7 +333,6 @@ def test_items_are_told_as_they_end_and_a_failed_run_says_why(
     assert failed["_meta"]["aish/run"] in text_of(failed)
 
 
-@pytest.mark.requirement("H6")
 def test_a_question_of_a_served_run_waits_for_an_answer_from_outside(project: Project) -> None:
     project.pipeline(
         f"""
@@ -370,7 +364,6 @@ def test_a_question_of_a_served_run_waits_for_an_answer_from_outside(project: Pr
     assert text_of(answer) == "approved"
 
 
-@pytest.mark.requirement("H6")
 def test_what_cannot_be_served_is_told_at_the_start_and_by_validate(project: Project) -> None:
     project.pipeline('name: reads\nprompt: "{{ stdin }}"', name="reads.yaml")
     project.pipeline("name: empty", name="empty.yaml")
@@ -401,7 +394,6 @@ def test_what_cannot_be_served_is_told_at_the_start_and_by_validate(project: Pro
     )
 
 
-@pytest.mark.requirement("H6", "H2")
 def test_a_pipeline_of_a_hub_behind_a_hub_is_a_tool_like_any_other(project: Project) -> None:
     project.pipeline(
         """
@@ -438,7 +430,6 @@ def test_a_pipeline_of_a_hub_behind_a_hub_is_a_tool_like_any_other(project: Proj
     assert "hello cli" in called_by_cli.stdout
 
 
-@pytest.mark.requirement("H1", "H6", "H7")
 def test_the_shipped_hub_serves_files_history_and_a_pipeline(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -483,7 +474,6 @@ def test_the_shipped_hub_serves_files_history_and_a_pipeline(
     }
 
 
-@pytest.mark.requirement("H6", "H23", "H5")
 def test_a_reload_reads_pipelines_anew_and_a_broken_one_changes_nothing(project: Project) -> None:
     approved = "mcp: {auto_approve: [shell__run]}"
     project.pipeline(f"name: one\nrun: [echo, before]\n{approved}", name="one.yaml")

@@ -41,7 +41,6 @@ def entry_of(client: str, text: str, variables: dict[str, str]) -> tuple[str, di
     return name, entry
 
 
-@pytest.mark.requirement("H26")
 @pytest.mark.parametrize("client", sampled(CLIENTS, often={0}, reason="cases of the same kind"))
 def test_a_printed_command_starts_the_server_from_any_folder(
     project: Project, tmp_path_factory: pytest.TempPathFactory, client: str
@@ -88,7 +87,6 @@ def test_a_printed_command_starts_the_server_from_any_folder(
     assert "add" not in names
 
 
-@pytest.mark.requirement("H26")
 def test_a_printed_command_has_every_option_that_was_given(project: Project) -> None:
     project.pipeline("name: team")
     given = ["--control", "--control", "unix:run/control", "--record", "c"]
@@ -102,7 +100,6 @@ def test_a_printed_command_has_every_option_that_was_given(project: Project) -> 
     assert entry["args"][-len(words) :] == words
 
 
-@pytest.mark.requirement("H26")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_printed_url_has_its_token_by_reference(project: Project, client: str) -> None:
     project.aish.env["TEAM_TOKEN"] = SECRET * 4
@@ -151,7 +148,6 @@ def test_what_no_client_can_use_is_not_printed(project: Project) -> None:
     assert "emacs" in unknown.stderr
 
 
-@pytest.mark.requirement("H26")
 def test_a_printed_url_is_that_of_the_running_server(project: Project) -> None:
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client

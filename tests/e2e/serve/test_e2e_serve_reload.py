@@ -55,7 +55,6 @@ def names(hub: ServedHub) -> list[str]:
     return [tool["name"] for tool in hub.tools()]
 
 
-@pytest.mark.requirement("H23")
 def test_a_reload_exchanges_servers_and_rules_and_keeps_what_is_unchanged(
     project: Project, tmp_path: Path
 ) -> None:
@@ -138,7 +137,6 @@ def test_a_file_with_problems_changes_nothing_and_is_reported(
     assert (good["result"], good["changed"]) == ("ok", [])
 
 
-@pytest.mark.requirement("H23")
 def test_a_server_that_is_changed_is_exchanged_and_calls_of_the_old_one_end(
     project: Project, tmp_path: Path
 ) -> None:
@@ -162,7 +160,6 @@ def test_a_server_that_is_changed_is_exchanged_and_calls_of_the_old_one_end(
     assert text_of(done["result"]) == "slept 0 ms"
 
 
-@pytest.mark.requirement("H23", "H9")
 def test_calls_that_are_not_sent_yet_are_decided_again(project: Project, tmp_path: Path) -> None:
     one = "serve: {limits: {session_calls: 1}}"
     serving(project, {"s": []}, serve=one)
@@ -186,7 +183,6 @@ def test_calls_that_are_not_sent_yet_are_decided_again(project: Project, tmp_pat
     assert "`serve.limits` will be what the file says after a restart" in hub.stderr
 
 
-@pytest.mark.requirement("H23")
 def test_settings_of_the_offer_and_of_the_lock_are_loaded_anew(project: Project) -> None:
     serving(project, {"a": [], "b": []}, serve="serve: {tools: [a__echo]}")
     with ServedHub(project, "p.yaml") as hub:
@@ -211,7 +207,6 @@ def test_settings_of_the_offer_and_of_the_lock_are_loaded_anew(project: Project)
     assert said == "plain"
 
 
-@pytest.mark.requirement("H23", "H6")
 def test_pipelines_are_loaded_anew_and_a_run_of_the_old_file_ends(project: Project) -> None:
     def offer(word: str, *names: str) -> None:
         for name in names:
@@ -246,7 +241,6 @@ def test_pipelines_are_loaded_anew_and_a_run_of_the_old_file_ends(project: Proje
     assert "b.yaml" in str(broken["problem"])
 
 
-@pytest.mark.requirement("H23", "H9", "H6")
 def test_runs_that_wait_for_a_place_are_decided_again(project: Project) -> None:
     def offer(*denied: str) -> None:
         rules = f"auto_approve: [pipeline__*], deny: [{', '.join(denied)}]"
@@ -281,7 +275,6 @@ def test_runs_that_wait_for_a_place_are_decided_again(project: Project) -> None:
     assert decided[3:] == [("pipeline__b", "auto")]
 
 
-@pytest.mark.requirement("H23")
 def test_what_holds_from_the_start_is_reported_where_a_reload_changes_it(project: Project) -> None:
     serving(project, {"s": []})
     with ServedHub(project, "p.yaml") as hub:
@@ -298,7 +291,6 @@ def test_what_holds_from_the_start_is_reported_where_a_reload_changes_it(project
     assert not (project.folder / "run").exists()
 
 
-@pytest.mark.requirement("H3", "H4")
 def test_a_call_of_a_server_that_is_lost_says_so_and_only_to_those_who_knew_its_tool(
     project: Project, tmp_path: Path
 ) -> None:
@@ -330,7 +322,6 @@ def test_a_call_of_a_server_that_is_lost_says_so_and_only_to_those_who_knew_its_
     assert others == ["unknown tool: s__big", "unknown tool: s__nothing"]
 
 
-@pytest.mark.requirement("H4", "H5")
 def test_a_server_that_dies_between_calls_loses_its_tools_at_once_and_comes_back(
     project: Project, tmp_path: Path
 ) -> None:

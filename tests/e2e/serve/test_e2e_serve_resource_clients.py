@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from e2e_project import Project, stdio
 from mcp_emulators import Legacy, McpEndpoint, Modern, error, event, events
 from mcp_offered_resources import LIVE_CAPABILITIES
@@ -48,7 +47,6 @@ def logs(found: Any) -> list[str]:
     ]
 
 
-@pytest.mark.requirement("H9", "H18")
 def test_what_a_result_names_to_one_client_is_unknown_to_another(project: Project) -> None:
     link = {"type": "resource_link", "uri": "file:///srv/a.txt", "name": "a"}
 
@@ -84,7 +82,6 @@ def test_what_a_result_names_to_one_client_is_unknown_to_another(project: Projec
     assert later["result"]["contents"][0]["text"] == "read"
 
 
-@pytest.mark.requirement("H18")
 def test_the_globs_of_a_client_narrow_its_resources_and_prompts(project: Project) -> None:
     servers = f"{{s: {{command: {stdio('--offers')}}}}}"
     rest = 'resources: ["s__*"]\n          prompts: ["s__*"]'
@@ -112,7 +109,6 @@ def test_the_globs_of_a_client_narrow_its_resources_and_prompts(project: Project
     assert allowed["result"]["contents"]
 
 
-@pytest.mark.requirement("H8", "H15")
 def test_a_log_message_that_may_be_about_another_client_reaches_nobody(project: Project) -> None:
     notes = project.folder / "notes.jsonl"
     flags = ("--live", "--era", "legacy", "--notes", str(notes))
@@ -138,7 +134,6 @@ def test_a_log_message_that_may_be_about_another_client_reaches_nobody(project: 
     assert "notifications/message" not in plain.text
 
 
-@pytest.mark.requirement("H5")
 def test_a_server_that_never_answers_about_its_log_level_delays_no_call_of_another(
     project: Project,
 ) -> None:
@@ -168,7 +163,6 @@ def test_a_server_that_never_answers_about_its_log_level_delays_no_call_of_anoth
     assert "hello" in found["result"]["content"][0]["text"]
 
 
-@pytest.mark.requirement("H5")
 def test_a_cut_stream_of_changes_is_opened_again_and_what_was_missed_is_asked_for(
     project: Project,
 ) -> None:
@@ -205,7 +199,6 @@ def test_a_cut_stream_of_changes_is_opened_again_and_what_was_missed_is_asked_fo
     assert (before, after) == (["s__one"], ["s__one", "s__two"])
 
 
-@pytest.mark.requirement("H4", "H5")
 def test_a_lost_session_of_a_server_is_begun_anew_with_its_subscriptions(project: Project) -> None:
     lost: list[bool] = []
 
@@ -237,7 +230,6 @@ def test_a_lost_session_of_a_server_is_begun_anew_with_its_subscriptions(project
     assert methods.count("logging/setLevel") == 2
 
 
-@pytest.mark.requirement("H5", "H15")
 def test_subscriptions_that_are_asked_for_at_once_are_one_and_end_with_their_client(
     project: Project,
 ) -> None:

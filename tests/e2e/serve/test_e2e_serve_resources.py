@@ -51,7 +51,6 @@ def told(hub: ServedHub, text: str, word: str, count: int) -> list[Any]:
         hub.until(lambda one: word in one.get("method", ""))
 
 
-@pytest.mark.requirement("H1", "H3")
 @ERAS
 @CLIENTS
 def test_resources_and_prompts_are_passed_on_as_their_server_has_them(
@@ -118,7 +117,6 @@ def test_resources_and_prompts_are_passed_on_as_their_server_has_them(
         assert (listed["ttlMs"], read["ttlMs"]) == (1000, 0)
 
 
-@pytest.mark.requirement("H9", "H21")
 def test_only_what_the_globs_name_is_there(project: Project) -> None:
     rest = 'serve: {resources: ["s__docs://l*", "s__docs://page/1*"], prompts: [s__plain]}'
     serving(project, "--offers", rest=rest)
@@ -156,7 +154,6 @@ def test_only_what_the_globs_name_is_there(project: Project) -> None:
     ]
 
 
-@pytest.mark.requirement("H1", "H9")
 def test_without_globs_there_are_no_resources_and_no_prompts(project: Project) -> None:
     serving(project, "--offers", rest="")
     with started(project, modern=False) as hub:
@@ -168,7 +165,6 @@ def test_without_globs_there_are_no_resources_and_no_prompts(project: Project) -
     assert later["error"]["code"] == -32601
 
 
-@pytest.mark.requirement("H9")
 def test_a_uri_is_unknown_unless_a_list_a_template_or_a_last_result_has_it(
     project: Project,
 ) -> None:
@@ -225,7 +221,6 @@ def test_a_uri_is_unknown_unless_a_list_a_template_or_a_last_result_has_it(
     assert "passwd" not in sent
 
 
-@pytest.mark.requirement("H4", "H9")
 def test_the_first_server_has_a_resource_that_two_list(project: Project) -> None:
     serving(project, "--offers", t=stdio("--offers"))
     with started(project, modern=False) as hub:
@@ -240,7 +235,6 @@ def test_the_first_server_has_a_resource_that_two_list(project: Project) -> None
     assert hub.stderr.count(said) == 1
 
 
-@pytest.mark.requirement("H5")
 @ERAS
 def test_changes_and_updates_reach_those_who_want_them(project: Project, era: str) -> None:
     notes = project.folder / "notes.jsonl"
@@ -292,7 +286,6 @@ def test_changes_and_updates_reach_those_who_want_them(project: Project, era: st
     assert len(subscribed) == (1 if era == "legacy" else 0)
 
 
-@pytest.mark.requirement("H5", "H15")
 @ERAS
 def test_log_messages_come_from_the_level_on_that_was_set(project: Project, era: str) -> None:
     serving(project, "--live", "--era", era, "--notes", str(project.folder / "notes.jsonl"))
@@ -362,7 +355,6 @@ def test_the_trace_of_a_client_goes_on_to_the_server_and_nothing_else_of_its_met
     assert own == [trace, trace, {}]
 
 
-@pytest.mark.requirement("H4", "H5")
 def test_a_server_that_comes_back_is_told_again_what_clients_want(project: Project) -> None:
     notes, again = project.folder / "notes.jsonl", project.folder / "again"
     starts = ("--note-pid", str(project.folder / "pid"), "--again", str(again))
@@ -385,7 +377,6 @@ def test_a_server_that_comes_back_is_told_again_what_clients_want(project: Proje
     assert sorted(found) == ["logging/setLevel"] * 2 + ["resources/subscribe"] * 2
 
 
-@pytest.mark.requirement("H3")
 @pytest.mark.parametrize(
     ("method", "params", "key"),
     [
@@ -437,7 +428,6 @@ def test_a_resource_of_a_hub_behind_a_hub_keeps_its_uri(project: Project) -> Non
     assert updated["params"] == {"uri": "docs://guide"}
 
 
-@pytest.mark.requirement("H8", "H12")
 def test_a_client_hears_which_capability_a_server_needs_of_it(project: Project) -> None:
     error = {"code": -32021, "message": "no", "data": {"requiredCapabilities": {"sampling": {}}}}
     results = {"tools/call": error}
@@ -459,7 +449,6 @@ def test_a_client_hears_which_capability_a_server_needs_of_it(project: Project) 
     assert kinds == ["rpc_error"] * 3
 
 
-@pytest.mark.requirement("H8")
 def test_answers_without_a_state_reach_a_stateless_server_and_have_to_be_objects(
     project: Project,
 ) -> None:
@@ -473,7 +462,6 @@ def test_answers_without_a_state_reach_a_stateless_server_and_have_to_be_objects
     assert wrong["error"] == {"code": -32602, "message": said}
 
 
-@pytest.mark.requirement("H1", "H23")
 def test_a_reload_changes_what_is_offered_of_servers_that_stay(project: Project) -> None:
     serving(project, "--live", rest="")
     with started(project, modern=False) as hub:
@@ -498,7 +486,6 @@ def test_a_reload_changes_what_is_offered_of_servers_that_stay(project: Project)
     assert [one["error"]["code"] for one in gone] == [-32601, -32602]
 
 
-@pytest.mark.requirement("H5", "H9", "H23")
 def test_updates_of_a_resource_that_a_reload_has_taken_away_are_not_told(project: Project) -> None:
     serving(project, "--live")
     with started(project, modern=False) as hub:
@@ -516,7 +503,6 @@ def test_updates_of_a_resource_that_a_reload_has_taken_away_are_not_told(project
     assert [one["params"]["uri"] for one in after] == ["docs://logo"]
 
 
-@pytest.mark.requirement("H13", "H1")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_sdks_client_reads_resources_and_prompts(project: Project, mode: str) -> None:
     from mcp import Client, StdioServerParameters
@@ -556,7 +542,6 @@ def test_the_sdks_client_reads_resources_and_prompts(project: Project, mode: str
     ]
 
 
-@pytest.mark.requirement("H25")
 @ERAS
 @pytest.mark.parametrize("ended_by", ["signal", "input"])
 def test_a_hub_ends_quietly_while_resources_are_followed(
@@ -577,7 +562,6 @@ def test_a_hub_ends_quietly_while_resources_are_followed(
     assert (code, hub.stderr) == (0, "")
 
 
-@pytest.mark.requirement("H5", "H16")
 def test_a_burst_of_updates_is_told_once(project: Project) -> None:
     serving(project, "--live")
     with started(project, modern=False) as hub:

@@ -5,7 +5,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from e2e_project import Project
 from mcp_smuggling_server import PATIENCE, Attack, SmugglingServer, answer, http, sse
 from served_http import HttpHub
@@ -89,7 +88,6 @@ FAILED: dict[str, Attack] = {
 """Streams without one: the call has failed."""
 
 
-@pytest.mark.requirement("H3", "H15")
 def test_no_stream_of_a_server_becomes_another_answer_or_an_empty_success(
     project: Project,
 ) -> None:
@@ -157,7 +155,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.requirement("H3", "H15")
 def test_no_line_of_a_server_becomes_another_answer_or_an_empty_success(project: Project) -> None:
     file = Path(project.folder) / "server.py"
     file.write_text(LINES, encoding="utf-8")

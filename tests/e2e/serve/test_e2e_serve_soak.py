@@ -6,7 +6,6 @@ import pytest
 from hub_soak import soaked
 
 
-@pytest.mark.requirement("H4", "H23", "H25")
 @pytest.mark.slow(reason="forty seconds of load, in which there are reloads and kills")
 def test_a_hub_under_load_fails_only_as_the_contract_says(tmp_path: Path) -> None:
     report = soaked(tmp_path, seconds=40, rate=60)

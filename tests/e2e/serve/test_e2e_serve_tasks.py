@@ -77,7 +77,6 @@ class Model:
         return reply.but(before_head=self.gate) if words.startswith("second") else reply
 
 
-@pytest.mark.requirement("H7", "H6")
 def test_a_pipeline_may_answer_at_once_with_a_task_and_its_result_comes_later(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -116,7 +115,6 @@ def test_a_pipeline_may_answer_at_once_with_a_task_and_its_result_comes_later(
     assert records[0]["run"] == done["result"]["_meta"]["aish/run"]
 
 
-@pytest.mark.requirement("H7", "H18")
 def test_tasks_of_others_and_guessed_ids_are_unknown(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -151,7 +149,6 @@ def test_tasks_of_others_and_guessed_ids_are_unknown(
     assert still["status"] == "working"
 
 
-@pytest.mark.requirement("H7")
 def test_a_cancelled_task_ends_its_run_also_from_another_process(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -182,7 +179,6 @@ def test_a_cancelled_task_ends_its_run_also_from_another_process(
     assert again["result"]["resultType"] == "complete"
 
 
-@pytest.mark.requirement("H7")
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "ended"])
 def test_after_a_restart_a_pipeline_is_resumed_and_another_call_has_failed(
     project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals
@@ -209,7 +205,6 @@ def test_after_a_restart_a_pipeline_is_resumed_and_another_call_has_failed(
     assert "the server ended while the call was under way" in lost["statusMessage"]
 
 
-@pytest.mark.requirement("H7")
 def test_a_process_goes_on_with_a_task_of_another_one_that_has_died(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -231,7 +226,6 @@ def test_a_process_goes_on_with_a_task_of_another_one_that_has_died(
     assert model.asked.count("first on") == 1
 
 
-@pytest.mark.requirement("H7")
 @pytest.mark.parametrize("why", ["changed", "secret"])
 def test_a_run_that_cannot_be_resumed_fails_its_task_and_says_why(
     project: Project, model_endpoint: ModelEndpoints, why: str
@@ -261,7 +255,6 @@ def test_a_run_that_cannot_be_resumed_fails_its_task_and_says_why(
     assert folder.name in failed["error"]["message"]
 
 
-@pytest.mark.requirement("H7")
 def test_a_call_that_takes_longer_than_it_is_held_becomes_a_task(project: Project) -> None:
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
     tasks_file(project, hold="60s")
@@ -296,7 +289,6 @@ sys.addaudithook(hear)
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("H7")
 def test_a_result_is_written_and_read_beside_the_event_loop(project: Project) -> None:
     project.write("site/sitecustomize.py", THREADS)
     project.aish.env["PYTHONPATH"] = str(project.folder / "site")
@@ -314,7 +306,6 @@ def test_a_result_is_written_and_read_beside_the_event_loop(project: Project) ->
     assert (project.folder / "threads").read_text("ascii").split() == ["False", "False"]
 
 
-@pytest.mark.requirement("H7", "H8")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_server_asks_the_client_through_its_task_also_in_another_process(
     project: Project, era: str
@@ -354,7 +345,6 @@ def test_a_server_asks_the_client_through_its_task_also_in_another_process(
     assert (answer["action"], answer["content"]) == ("accept", {"name": "Ada"})
 
 
-@pytest.mark.requirement("H7", "H21")
 def test_a_secret_in_what_a_server_asks_through_a_task_is_in_no_file(project: Project) -> None:
     project.aish.env["BOX_KEY"] = secret = "correct-horse-battery"
     project.pipeline(
@@ -388,7 +378,6 @@ def test_a_secret_in_what_a_server_asks_through_a_task_is_in_no_file(project: Pr
     assert json.loads(text_of(done["result"]))["action"] == "decline"
 
 
-@pytest.mark.requirement("H7")
 def test_a_subscription_tells_of_the_states_of_tasks_of_its_own_client(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -419,7 +408,7 @@ def test_a_subscription_tells_of_the_states_of_tasks_of_its_own_client(
     assert last["result"] == same["result"]
 
 
-@pytest.mark.requirement("H7", "H18")
+@pytest.mark.requirement("H7")
 def test_tasks_over_http_belong_to_the_clients_token_and_outlive_the_request(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -452,7 +441,6 @@ def test_tasks_over_http_belong_to_the_clients_token_and_outlive_the_request(
     assert done["result"]["structuredContent"] == {"said": "<second <first http>>"}
 
 
-@pytest.mark.requirement("H7", "H11")
 def test_a_call_that_waits_for_an_approval_is_a_task_until_somebody_has_answered(
     project: Project,
 ) -> None:
@@ -482,7 +470,6 @@ def test_a_call_that_waits_for_an_approval_is_a_task_until_somebody_has_answered
     assert left == []
 
 
-@pytest.mark.requirement("H7")
 def test_a_task_that_cannot_be_written_down_is_held_and_one_that_was_ends_later(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -512,7 +499,6 @@ def test_a_task_that_cannot_be_written_down_is_held_and_one_that_was_ends_later(
     assert unknown["code"] == -32603
 
 
-@pytest.mark.requirement("H4", "H7")
 def test_a_task_opens_no_server_for_a_session_that_has_ended(
     project: Project, tmp_path: Path
 ) -> None:
@@ -549,7 +535,6 @@ def test_a_task_opens_no_server_for_a_session_that_has_ended(
     assert len(started) == 1
 
 
-@pytest.mark.requirement("H7", "H18", "H23")
 @pytest.mark.parametrize("bob", ["", "bob: {token_env: BOB, tools: [t__add]}"])
 def test_a_task_of_a_client_that_a_reload_takes_its_tool_makes_no_call(
     project: Project, bob: str

@@ -33,7 +33,6 @@ def serving(project: Project, steps: str, *, required: bool = True) -> None:
     project.pipeline(f"mcp: {{servers: {{s: {entry}}}, auto_approve: ['s__*']}}\n{steps}\n")
 
 
-@pytest.mark.requirement("M4", "M6")
 @pytest.mark.parametrize("required", [True, False])
 def test_a_run_goes_on_without_either_and_says_so_once(
     project: Project, model_endpoint: ModelEndpoints, *, required: bool
@@ -54,7 +53,6 @@ def test_a_run_goes_on_without_either_and_says_so_once(
     assert notices[0]["text"] == text
 
 
-@pytest.mark.requirement("M4", "exit-1")
 @pytest.mark.parametrize(
     "step",
     [

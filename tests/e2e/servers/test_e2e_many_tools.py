@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from e2e_project import Project, stdio
 
 FILE = f"""
@@ -19,7 +18,6 @@ CROWDED = (
 )
 
 
-@pytest.mark.requirement("M6", "X6")
 def test_plan_warns_of_requests_with_more_tools_than_endpoints_accept(project: Project) -> None:
     project.pipeline(FILE)
 

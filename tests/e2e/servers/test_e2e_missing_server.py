@@ -43,7 +43,6 @@ def looking(project: Project, refused: str, *, required: bool = True) -> None:
     project.pipeline(f"mcp: {{servers: {{s: {entry}}}}}\ncall: s__x\n")
 
 
-@pytest.mark.requirement("M5", "exit-5")
 @pytest.mark.parametrize("command", LOOKS, ids=" ".join)
 def test_each_command_says_the_error_and_ends_with_5(
     project: Project, command: tuple[str, ...]
@@ -58,7 +57,6 @@ def test_each_command_says_the_error_and_ends_with_5(
     assert "hint: `required: false` under `mcp.servers.s`" in done.stderr
 
 
-@pytest.mark.requirement("M5", "exit-5")
 def test_a_server_that_refuses_to_begin_is_told_as_that(project: Project) -> None:
     looking(project, "initialize")
 
@@ -68,7 +66,6 @@ def test_a_server_that_refuses_to_begin_is_told_as_that(project: Project) -> Non
     assert "mcp server `s`: it answers `initialize` with an error: boom" in done.stderr
 
 
-@pytest.mark.requirement("M5", "exit-5")
 def test_the_doctor_of_a_file_says_it_too(project: Project) -> None:
     looking(project, "tools/list")
 
@@ -78,7 +75,6 @@ def test_the_doctor_of_a_file_says_it_too(project: Project) -> None:
     assert "bad   mcp server `s`: it answers `tools/list` with an error: boom" in done.stdout
 
 
-@pytest.mark.requirement("M5")
 @pytest.mark.parametrize("command", [look for look in LOOKS if look[0] in {"tools", "plan"}][:4])
 def test_an_optional_server_is_a_warning(project: Project, command: tuple[str, ...]) -> None:
     looking(project, "tools/list", required=False)

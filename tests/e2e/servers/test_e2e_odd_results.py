@@ -15,7 +15,6 @@ HUGE = "9" * 5000
 ECHO = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ['s__*']}}"
 
 
-@pytest.mark.requirement("exit-1")
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -37,7 +36,7 @@ def test_an_answer_that_is_no_sound_json_fails_its_step(
     assert why in found["steps"]["main"]["error"]["message"]
 
 
-@pytest.mark.requirement("F14")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("said", [DEEP, "NaN", '{"a": 1e999}', HUGE, '{"a": 1, "a": 2}'])
 def test_a_tools_text_that_is_no_sound_json_stays_text(project: Project, said: str) -> None:
     project.pipeline(
@@ -55,7 +54,6 @@ def test_a_tools_text_that_is_no_sound_json_stays_text(project: Project, said: s
     assert found["steps"]["main"]["output"] == said
 
 
-@pytest.mark.requirement("P3")
 def test_a_denial_is_told_even_if_its_step_then_fails(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -75,7 +73,6 @@ def test_a_denial_is_told_even_if_its_step_then_fails(
     assert found["denials"] == {"s__echo": 1}
 
 
-@pytest.mark.requirement("L15", "L16")
 def test_only_what_was_decided_against_counts_as_denied(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -179,6 +176,7 @@ def canned(project: Project) -> Project:
     return project
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("words", "sent"), SENT)
 def test_the_arguments_of_a_direct_call_are_what_the_schema_allows(
     canned: Project, words: list[str], sent: Any

@@ -7,7 +7,6 @@ import json
 import sys
 from typing import Any
 
-import pytest
 from e2e_project import ModelEndpoints, Project, of_type
 from mcp_types._v2025_11_25 import ListToolsResult as ListOf2025
 from mcp_types._v2026_07_28 import ListToolsResult as ListOf2026
@@ -91,7 +90,6 @@ def listing(project: Project, tools: list[dict[str, Any]], rest: str = "") -> No
     project.pipeline(f"mcp: {{servers: {{s: {entry}}}, auto_approve: ['s__*']}}\n{rest}\n")
 
 
-@pytest.mark.requirement("M6", "L2")
 def test_models_get_schemas_of_objects_and_a_notice_names_the_tools(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -115,7 +113,6 @@ def test_models_get_schemas_of_objects_and_a_notice_names_the_tools(
         assert f"`{name}`" not in notice["text"]
 
 
-@pytest.mark.requirement("M6", "H2")
 def test_clients_of_the_hub_can_read_the_whole_list(project: Project) -> None:
     sent = {name: schema for name, (schema, _) in MENDED.items()}
     tools = [*rows({**sent, **QUIET}), *ODD_ROWS]
@@ -137,7 +134,6 @@ def test_clients_of_the_hub_can_read_the_whole_list(project: Project) -> None:
         assert one.get("outputSchema", OBJECT).get("type") == "object"
 
 
-@pytest.mark.requirement("M6", "P8")
 def test_the_lock_pins_the_mended_schema(project: Project) -> None:
     sent, meant = MENDED["no_type"]
     listing(project, rows({"t": sent}))
@@ -148,7 +144,6 @@ def test_the_lock_pins_the_mended_schema(project: Project) -> None:
     assert project.aish("lock", "p.yaml", "--check").code == 0
 
 
-@pytest.mark.requirement("M6")
 def test_a_tool_that_can_only_be_called_as_a_task_is_left_out_with_a_notice(
     project: Project,
 ) -> None:

@@ -33,7 +33,7 @@ def embeddings(visit: Visit) -> None:
     visit.send(answer(body, "application/json"))
 
 
-@pytest.mark.requirement("K60", "K61", "F15", "X4", "C6")
+@pytest.mark.requirement("K60", "K61")
 def test_an_endpoint_gets_its_key_and_a_replay_asks_nobody(project: Project) -> None:
     project.write("docs/coffee.md", DOCUMENT)
     with WebServer({"/v1/embeddings": embeddings}) as server:
@@ -60,7 +60,6 @@ def test_an_endpoint_gets_its_key_and_a_replay_asks_nobody(project: Project) -> 
     assert (replayed.code, replayed.stdout) == (0, recorded.stdout), replayed.stderr
 
 
-@pytest.mark.requirement("K12", "K61")
 def test_options_that_cannot_be_used_are_errors_of_the_file(project: Project) -> None:
     for options, said in (
         ({"embeddings": {"provider": "openai"}}, "`provider: openai` needs a `model`"),
@@ -89,7 +88,6 @@ def test_options_that_cannot_be_used_are_errors_of_the_file(project: Project) ->
     assert "the pack `rag` has no place for its collections" in done.stderr
 
 
-@pytest.mark.requirement("K12", "P8")
 def test_a_plan_shows_what_the_options_are(project: Project) -> None:
     project.write("docs/coffee.md", DOCUMENT)
     project.pipeline(pipeline({"store": "book", "embeddings": {"provider": "none"}}))
@@ -99,7 +97,6 @@ def test_a_plan_shows_what_the_options_are(project: Project) -> None:
     assert 'rag.embeddings={"provider": "none"}' in done.stdout
 
 
-@pytest.mark.requirement("K87")
 def test_listing_the_tools_of_the_pack_imports_nothing_heavy() -> None:
     code = (
         "import sys, aish.packs.rag.rag_pack;"

@@ -36,7 +36,6 @@ def calling(url: str) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.requirement("K43", "K46", "K10", "C6")
 def test_a_model_searches_and_reads_and_a_replay_asks_nobody(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -72,7 +71,7 @@ def test_a_model_searches_and_reads_and_a_replay_asks_nobody(
     assert (replayed.code, replayed.stdout) == (0, "42\n"), replayed.stderr
 
 
-@pytest.mark.requirement("K46", "F15", "X4")
+@pytest.mark.requirement("K46")
 def test_the_key_of_a_search_service_is_in_nothing_that_is_written(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -95,7 +94,6 @@ def test_the_key_of_a_search_service_is_in_nothing_that_is_written(
     assert key not in done.stderr
 
 
-@pytest.mark.requirement("F15", "K12")
 def test_a_missing_key_is_told_before_anything_is_asked(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -108,7 +106,6 @@ def test_a_missing_key_is_told_before_anything_is_asked(
     assert endpoint.asked == []
 
 
-@pytest.mark.requirement("K43", "K12")
 def test_an_option_that_cannot_be_used_is_an_error_of_the_file(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -131,7 +128,7 @@ def test_an_option_that_cannot_be_used_is_an_error_of_the_file(
         assert f"mcp.servers.box.options.web.{name}" in done.stderr
 
 
-@pytest.mark.requirement("K43", "P1")
+@pytest.mark.requirement("K43")
 def test_a_step_fetches_a_page_and_another_uses_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

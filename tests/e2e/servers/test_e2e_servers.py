@@ -53,7 +53,6 @@ def test_a_server_may_ask_the_steps_model_only_where_the_file_says_so(
         assert len(endpoint.asked) == 2
 
 
-@pytest.mark.requirement("M9")
 def test_progress_is_an_event(project: Project) -> None:
     project.pipeline(
         f"""
@@ -70,7 +69,6 @@ def test_progress_is_an_event(project: Project) -> None:
     assert [(e["progress"], e["total"], e["message"]) for e in told][-1] == (3, 3, "step 3")
 
 
-@pytest.mark.requirement("M7", "X9")
 def test_a_picture_goes_to_the_run_folder_and_a_line_to_the_model(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -96,7 +94,6 @@ def test_a_picture_goes_to_the_run_folder_and_a_line_to_the_model(
     assert f"saved as files/{picture.name}" in done.stderr
 
 
-@pytest.mark.requirement("M6", "L2")
 def test_a_model_is_shown_the_tools_its_step_names_as_they_are_now(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -140,7 +137,6 @@ def test_a_model_is_shown_the_tools_its_step_names_as_they_are_now(
     }
 
 
-@pytest.mark.requirement("K4", "K5", "X9")
 def test_a_pack_stays_in_its_root(project: Project) -> None:
     project.write("outside.txt", "outside")
     project.write("in/inside.txt", "inside")
@@ -255,6 +251,7 @@ def test_a_replay_and_a_quiet_run_say_nothing_of_a_start(project: Project) -> No
     assert not quiet.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "words",
     [

@@ -52,6 +52,7 @@ def seen(project: Project, model_endpoint: ModelEndpoints, **options: Any) -> st
 
 
 @pytest.mark.requirement("M7")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -71,7 +72,7 @@ def test_a_model_gets_the_data_that_the_text_does_not_hold(
     assert seen(project, model_endpoint, answer=answer) == f"{text}\n{told}"
 
 
-@pytest.mark.requirement("M7")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -97,7 +98,6 @@ def test_data_that_the_text_holds_is_not_told_twice(
     assert seen(project, model_endpoint, answer=answer) == texts
 
 
-@pytest.mark.requirement("M7", "H2")
 def test_the_text_of_a_pack_is_whole_behind_a_hub_too(project: Project) -> None:
     project.write("note.txt", "a note\n")
     project.pipeline("mcp: {servers: {f: {pack: fs, root: .}}, auto_approve: ['f__*']}", "hub.yaml")
@@ -109,7 +109,6 @@ def test_the_text_of_a_pack_is_whole_behind_a_hub_too(project: Project) -> None:
     assert (done.code, done.stdout) == (0, "a note\n"), done.stderr
 
 
-@pytest.mark.requirement("M7", "L18")
 def test_the_limit_of_a_result_holds_for_both(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -126,7 +125,6 @@ def test_the_limit_of_a_result_holds_for_both(
     assert "bytes left out here" in told
 
 
-@pytest.mark.requirement("M7")
 def test_a_direct_call_prints_both_and_a_step_has_each_in_its_place(project: Project) -> None:
     serving(project, result(SUMMARY, data=DATA), rest="call: s__rooms")
 
@@ -137,7 +135,6 @@ def test_a_direct_call_prints_both_and_a_step_has_each_in_its_place(project: Pro
     assert found["steps"]["main"]["output"] == DATA
 
 
-@pytest.mark.requirement("M7")
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
@@ -162,7 +159,6 @@ def test_data_that_does_not_fit_the_output_schema_is_a_notice_or_an_error(
     assert "does not fit its output schema" in strict.stderr
 
 
-@pytest.mark.requirement("M7")
 @pytest.mark.parametrize("answer", [result("x", data={"n": 1}), result("no", isError=True)])
 def test_what_fits_and_what_is_an_error_already_is_not_told(
     project: Project, answer: dict[str, Any]

@@ -3,19 +3,16 @@
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from e2e_project import Project, http_server, of_type, stdio
-from mcp_emulators import Legacy, McpEndpoint, accepted, event
-from model_endpoint import Gate, ModelEndpoint, Recorded, Reply, json_reply, text_reply
+from model_endpoint import ModelEndpoint, json_reply, text_reply
 from shell_scene import obedient, piped, sent_messages, with_servers
 from shell_terminal import answered, leave, session_journal, sitting
 
 from aish.core.json import JsonValue
 from aish.journal.reader import read_journal
-
-pytestmark = pytest.mark.requirement("S5")
 
 
 @pytest.fixture
@@ -257,7 +254,6 @@ def test_a_command_is_started_as_a_server_by_who_types_it(
     assert order.index("tool.decided") < order.index("server.connected")
 
 
-@pytest.mark.requirement("P1", "P10", "X1", "exit-3")
 def test_a_command_that_a_rule_denies_is_no_server(project: Project, model: ModelEndpoint) -> None:
     del model
     project.pipeline("mcp: {deny: [{tool: shell__run, command: [touch, '*']}]}\n")
@@ -285,7 +281,6 @@ def test_a_command_that_cannot_be_started_changes_nothing(
     assert of_type(session_journal(project), "server.connected") == []
 
 
-@pytest.mark.requirement("X4", "F15")
 def test_a_variable_in_a_command_is_a_secret(project: Project, model: ModelEndpoint) -> None:
     del model
     project.pipeline("")
@@ -355,50 +350,17 @@ def test_a_server_of_the_file_comes_back_by_its_alias(scene: Project, model: Mod
     assert again - without == {name for name in again if name.startswith("kid__")} != set()
 
 
-class EndsAtCalls:
-    """A server of 2024's transport whose stream of events ends with each call."""
-
-    def __init__(self) -> None:
-        self.gates: list[Gate] = []
-        self.answers: list[bytes] = []
-
-    def __call__(self, request: Recorded) -> Reply:
-        if request.method == "GET":
-            self.gates, self.answers = [Gate() for _ in range(8)], []
-            stream = self._stream(self.gates, self.answers)
-            return Reply(stream, headers={"content-type": "text/event-stream"})
-        if request.path == "/mcp":
-            return Reply(status=405, framing="length")
-        if "id" in request.json:
-            body = Legacy(version="2024-11-05").usual(request).parts
-            is_call = request.json["method"] == "tools/call"
-            data = b"".join(part for part in body if isinstance(part, bytes))
-            self.answers.append(b"" if is_call else b"event: message\ndata: " + data + b"\n\n")
-            self.gates[len(self.answers) - 1].open()
-        return accepted()
-
-    @staticmethod
-    def _stream(gates: list[Gate], answers: list[bytes]) -> Iterator[bytes | Gate]:
-        yield event("/messages", name="endpoint")
-        for number, gate in enumerate(gates):
-            yield gate
-            if not answers[number]:
-                return
-            yield answers[number]
-
-
-@pytest.mark.requirement("P6", "M10")
 def test_what_was_approved_of_a_lost_server_is_not_approved_of_another_that_takes_its_alias(
     scene: Project, model: ModelEndpoint
 ) -> None:
     call = 'CALL web__echo {"text": "heard"}'
-    with McpEndpoint(EndsAtCalls()) as old, http_server() as new:
+    dying = " ".join(json.loads(stdio("--die-after", "0")))
+    with http_server() as new:
         done = piped(
             scene,
-            f":mcp connect {old.url} web",
+            f":mcp connect web -- {dying}",
             ":approve web__echo",
-            call,
-            call,
+            *[call] * 4,
             f":mcp connect {new} web",
             call,
         )
@@ -465,7 +427,6 @@ def test_a_token_is_sent_and_shown_nowhere(scene: Project) -> None:
     assert "secret-in-query" not in everything
 
 
-@pytest.mark.requirement("X4", "S1")
 def test_a_key_in_a_url_is_not_remembered_with_the_line(
     project: Project, model: ModelEndpoint
 ) -> None:
@@ -531,7 +492,6 @@ def test_a_glob_says_what_it_does_not_approve(project: Project, model: ModelEndp
     assert done.stdout.endswith("matches 1 of 11 tools\n")
 
 
-@pytest.mark.requirement("K10", "X1")
 def test_a_rule_by_an_older_name_is_one_about_the_tool(
     project: Project, model: ModelEndpoint
 ) -> None:
@@ -566,7 +526,6 @@ def test_denying_local_commands_denies_what_the_person_types_too(scene: Project)
 # --- :save -----------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S5")
 def test_a_saved_conversation_replaces_nothing_but_an_older_one_of_its_session(
     scene: Project,
 ) -> None:
@@ -643,7 +602,6 @@ def test_what_the_session_denies_is_denied_in_its_pipelines(scene: Project) -> N
     assert "denied by rule repo__file_*" in denied.stderr
 
 
-@pytest.mark.requirement("B8", "S5", "S6", "exit-4")
 def test_what_a_pipeline_uses_counts_for_the_session_and_for_what_goes_on_with_it(
     scene: Project, model: ModelEndpoint
 ) -> None:

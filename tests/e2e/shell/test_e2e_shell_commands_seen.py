@@ -14,8 +14,6 @@ from shell_terminal import CTRL_C, at_prompt, leave, sitting
 from syrupy.assertion import SnapshotAssertion
 from terminal_window import Window
 
-pytestmark = pytest.mark.requirement("S5")
-
 PASTES_OFF = b"\x1b[?2004l"
 SERVER = REPO / "tests" / "support" / "mcp_stdio_server.py"
 SHOWN = (
@@ -233,7 +231,7 @@ def test_a_question_of_a_pipeline_is_asked_here_and_ctrl_c_ends_it_alone(
     scene.pipeline("prompt: please wait", "wait.yaml")
     with settled(scene) as window:
         window.type(":run call.yaml\r")
-        window.wait_for("[y/N/a]")
+        window.wait_for("[y/N/a/?]")
         window.type("y\r")
         window.wait_for("ok · 1 step")
         do(window, ":deny repo__*")

@@ -50,7 +50,7 @@ def session(project: Project) -> Project:
     return project
 
 
-@pytest.mark.requirement("K82", "K83", "K84")
+@pytest.mark.requirement("K83")
 def test_a_session_shows_files_with_its_first_question_and_then_what_changes(
     session: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -74,7 +74,6 @@ def test_a_session_shows_files_with_its_first_question_and_then_what_changes(
     assert len(set(re.findall(r"files updated ([0-9a-f]{12})", json.dumps(endpoint.asked)))) == 1
 
 
-@pytest.mark.requirement("K85")
 def test_another_conversation_begins_with_the_files_again(
     session: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -90,7 +89,6 @@ def test_another_conversation_begins_with_the_files_again(
     ]
 
 
-@pytest.mark.requirement("K85", "S2")
 def test_a_question_that_is_asked_again_has_the_files_once(
     session: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -105,7 +103,6 @@ def test_a_question_that_is_asked_again_has_the_files_once(
     assert last(endpoint, 1) == f"{OPENING}First?"
 
 
-@pytest.mark.requirement("K86", "S6")
 def test_a_resumed_session_has_the_tag_of_its_journal(
     session: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -120,7 +117,6 @@ def test_a_resumed_session_has_the_tag_of_its_journal(
     assert len(set(re.findall(r"files updated ([0-9a-f]{12})", json.dumps(endpoint.asked)))) == 1
 
 
-@pytest.mark.requirement("K82")
 def test_what_cannot_be_shown_fails_the_question(
     session: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -135,7 +131,7 @@ def test_what_cannot_be_shown_fails_the_question(
     assert endpoint.asked == []
 
 
-@pytest.mark.requirement("S7", "K82")
+@pytest.mark.requirement("S7")
 def test_an_exported_session_keeps_the_files_as_they_were_sent(
     session: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_process import clean_environment
+from fork_server import ForkServer
 from samples import sampled
 from terminal_window import Window
 
@@ -20,15 +21,14 @@ UP, LEFT = "\x1b[A", "\x1b[D"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
 PASTE_OFF = b"\x1b[?2004l"
 
-pytestmark = pytest.mark.requirement("S1")
-
 
 class EditorScene:
     """Starts the editor in terminals, and gives it commands from the side."""
 
-    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+    def __init__(self, folder: Path, env: dict[str, str], warm: ForkServer | None) -> None:
         self.folder = folder
         self.env = env
+        self.warm = warm
         self.windows: list[Window] = []
         os.mkfifo(folder / "commands")
         # Held open, so that a command waits for a program that is not there yet.
@@ -38,7 +38,10 @@ class EditorScene:
         self, *, rows: int = 24, columns: int = 80, wanted: str = "local>", **env: str
     ) -> Window:
         argv = [sys.executable, str(DRIVER), str(self.folder / "history"), "commands"]
-        window = Window(argv, cwd=self.folder, env={**self.env, **env}, rows=rows, columns=columns)
+        given = {**self.env, **env}
+        window = Window(
+            argv, cwd=self.folder, env=given, rows=rows, columns=columns, warm=self.warm
+        )
         self.windows.append(window)
         window.wait_for(wanted)
         return window
@@ -48,9 +51,10 @@ class EditorScene:
 
 
 @pytest.fixture
-def editor_scene(tmp_path: Path, empty_home: Path) -> Iterator[EditorScene]:
-    env = {"TERM": "xterm-256color", "PYTHONPATH": str(DRIVER.parents[2]), "LANG": "C.UTF-8"}
-    editor_scene = EditorScene(tmp_path, clean_environment(empty_home) | env)
+def editor_scene(
+    tmp_path: Path, empty_home: Path, warm: ForkServer | None
+) -> Iterator[EditorScene]:
+    editor_scene = EditorScene(tmp_path, clean_environment(empty_home), warm)
     yield editor_scene
     for window in editor_scene.windows:
         window.close()
@@ -308,7 +312,6 @@ def test_any_key_halts_and_is_not_kept(editor_scene: EditorScene, key: str) -> N
     assert window.raw.count(b"got:") == 1
 
 
-@pytest.mark.requirement("P2")
 def test_what_was_typed_before_a_question_is_thrown_away(editor_scene: EditorScene) -> None:
     window = editor_scene.open()
     window.type(":busy\r")

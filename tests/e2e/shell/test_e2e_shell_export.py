@@ -23,14 +23,12 @@ from samples import sampled
 from shell_sessions import APPROVED, FS, READ, accepted, at_terminal, obedient, session_folders, sit
 from shell_terminal import at_prompt
 
-from aish.system.files import shared_mode
+from aish.system.files import file_mode
 
 OTHER = 'CALL repo__file_read {"path": "other.txt"}'
 LIST = 'CALL repo__dir_list {"path": "."}'
 
 MORE_SESSIONS = "each is a session, its export and three runs of it"
-
-pytestmark = pytest.mark.requirement("S7")
 
 
 @pytest.fixture
@@ -149,8 +147,8 @@ def test_the_file_is_pleasant_to_review(
     host = Path("/etc/hostname").read_text(encoding="utf-8").strip()
     # On its own line: the name of a machine may be any word.
     assert text.replace(f"\n      {host}\n", "\n      <host>\n") == snapshot
-    assert (project.folder / "x.yaml").stat().st_mode & 0o777 == shared_mode(Path("none"))
-    assert (project.folder / "x.cassette.yaml").stat().st_mode & 0o777 == shared_mode(Path("none"))
+    assert (project.folder / "x.yaml").stat().st_mode & 0o777 == file_mode(Path("none"))
+    assert (project.folder / "x.cassette.yaml").stat().st_mode & 0o777 == file_mode(Path("none"))
 
 
 def test_two_models_are_both_in_the_file(project: Project, endpoint: ModelEndpoint) -> None:
@@ -223,19 +221,18 @@ def test_retries_and_other_models_that_answer_in_their_stead_leave_no_trace(
 
 
 @pytest.mark.slow(reason="runs a session and its export")
-@pytest.mark.requirement("S2")
 def test_what_a_person_decides_at_the_terminal_is_exported(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
     project.pipeline(FS)
     with at_terminal(project) as window:
         window.type(f"{READ}\r")
-        window.wait_for("[y/N/a]")
+        window.wait_for("[y/N/a/?]")
         window.type("y\r")
         window.wait_for("milk")
         window.type('CALL repo__file_read {"path": "other.txt"}\r')
         window.wait_for("other.txt")
-        window.wait_for(lambda: window.text.count("[y/N/a]") == 2)
+        window.wait_for(lambda: window.text.count("[y/N/a/?]") == 2)
         window.type("n\r")
         window.wait_for("denied")
         window.type("SAY CMD: echo proposed\r")
@@ -421,6 +418,7 @@ def test_what_has_no_answer_is_no_pipeline(
     assert said in refused(project, *lines)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -475,7 +473,7 @@ def test_a_rule_that_asks_is_an_error_that_says_so(
     project.pipeline(FS.replace("}}}", "}}, ask: [repo__file_read]}"))
     with at_terminal(project) as window:
         window.type(f"{READ}\r")
-        window.wait_for("[y/N]")
+        window.wait_for("[y/N/?]")
         window.type("y\r")
         window.wait_for("milk")
         window.type(":export x.yaml\r")
@@ -516,7 +514,6 @@ OFFERS = f"mcp: {{servers: {{docs: {{command: [{sys.executable}, {STDIO_SERVER},
 SEEING = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
 
 
-@pytest.mark.requirement("M12")
 @pytest.mark.parametrize(
     ("attached", "steps"),
     sampled(
@@ -566,7 +563,6 @@ def test_a_file_that_has_changed_since_is_told_of(
 
 
 @pytest.mark.slow(reason="runs a session and its export")
-@pytest.mark.requirement("S5")
 def test_calls_that_norris_let_through_have_rules(
     project: Project, endpoint: ModelEndpoint
 ) -> None:

@@ -3,13 +3,11 @@
 import json
 import sys
 
-import pytest
 from e2e_project import ModelEndpoints, Project
 from mcp_emulators import Legacy, McpEndpoint
 from shell_scene import obedient, piped
 
 
-@pytest.mark.requirement("S5", "X1", "X12")
 def test_no_server_gets_by_its_host_the_rules_of_one_that_is_missing(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -45,7 +45,7 @@ BEFORE: dict[str, Talk] = {
     "a tool": with_call("[aish] tool call interrupted; whether it took effect is not known"),
     "an approval": with_call("[aish] tool call not run: interrupted"),
     "a proposal": [("user", "hello"), ("assistant", "CMD: ls\nCMD: id")],
-    "an elicitation": with_call('{"action": "cancel"}', "next answer"),
+    "an elicitation": with_call('{"action":"cancel"}', "next answer"),
     "a pipeline": [],
     "a summary": [
         ("user", "one"),
@@ -56,7 +56,6 @@ BEFORE: dict[str, Talk] = {
 }
 
 
-@pytest.mark.requirement("S1", "L15")
 @pytest.mark.parametrize("name", sampled(BEFORE, often={0, 3}, reason="cases of the same kind"))
 def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
     project: Project, model_endpoint: ModelEndpoints, name: str
@@ -78,7 +77,6 @@ def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
     assert (end["status"], end["exit"]["code"]) == ("ok", 0)
 
 
-@pytest.mark.requirement("S1", "L15")
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -100,7 +98,6 @@ def test_a_call_that_a_ctrl_c_stops_is_named(
     assert end["error"]["message"] == said.removeprefix("✗ ")
 
 
-@pytest.mark.requirement("S1", "L15")
 def test_of_several_calls_each_is_named_as_what_became_of_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -116,7 +113,6 @@ def test_of_several_calls_each_is_named_as_what_became_of_it(
         assert leave(window) == 0
 
 
-@pytest.mark.requirement("S1", "S2")
 def test_proposals_that_a_ctrl_c_skips_are_named(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -146,7 +142,6 @@ def test_an_interrupted_call_is_cancelled_at_its_server(
         answered(window, "next", "next answer")
 
 
-@pytest.mark.requirement("S1", "M9")
 def test_an_answer_that_is_stopped_is_no_longer_received(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -159,7 +154,6 @@ def test_an_answer_that_is_stopped_is_no_longer_received(
         assert endpoint.requests[0].aborted.wait(20)
 
 
-@pytest.mark.requirement("S1", "S2", "L14")
 def test_an_interrupted_command_is_killed_with_its_children_and_told_of(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -176,7 +170,6 @@ def test_an_interrupted_command_is_killed_with_its_children_and_told_of(
         assert os.fspath(project.folder / "pid") not in window.text
 
 
-@pytest.mark.requirement("M5", "S1")
 def test_a_question_that_waits_for_a_server_says_so_and_can_be_given_up(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -197,7 +190,6 @@ def test_a_question_that_waits_for_a_server_says_so_and_can_be_given_up(
     assert sent_messages(endpoint.asked[0]) == [("user", "hello")]
 
 
-@pytest.mark.requirement("S1", "B12")
 def test_an_interrupted_pipeline_has_a_journal_with_an_end(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -225,7 +217,6 @@ def _ended(window: Window) -> int:
     return leave(window)
 
 
-@pytest.mark.requirement("S1", "X8")
 def test_two_ctrl_c_leave_no_process_behind(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -245,7 +236,6 @@ def test_two_ctrl_c_leave_no_process_behind(
         wait_gone(pid)
 
 
-@pytest.mark.requirement("S1", "X8")
 def test_two_ctrl_c_in_a_pipeline_leave_no_process_behind(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -269,7 +259,6 @@ def test_two_ctrl_c_in_a_pipeline_leave_no_process_behind(
         wait_gone(pid)
 
 
-@pytest.mark.requirement("S1")
 def test_ctrl_c_as_fast_as_it_can_be_typed_stops_the_answer(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -297,7 +286,6 @@ runpy.run_module("aish", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.requirement("S1")
 def test_ctrl_c_behind_the_first_question_stops_it_while_the_session_is_being_opened(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -319,7 +307,6 @@ def test_ctrl_c_behind_the_first_question_stops_it_while_the_session_is_being_op
     assert sent_messages(endpoint.asked[-1])[-1] == ("user", "next")
 
 
-@pytest.mark.requirement("S1")
 def test_a_signal_from_elsewhere_stops_what_runs_and_leaves_the_line_alone(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

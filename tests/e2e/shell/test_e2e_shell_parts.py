@@ -10,7 +10,6 @@ from samples import sampled
 from shell_sessions import obedient, records, session_folders
 
 
-@pytest.mark.requirement("S1", "S6", "exit-1", "exit-3")
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     sampled(
@@ -44,7 +43,6 @@ def test_the_worst_line_decides_also_where_another_session_is_gone_on_with(
     assert max(ends) == code, "each part has its own end, too"
 
 
-@pytest.mark.requirement("S1", "exit-143")
 def test_a_signal_while_one_session_closes_is_no_way_into_the_next(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

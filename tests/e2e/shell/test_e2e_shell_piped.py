@@ -33,7 +33,6 @@ def talking(project: Project, model_endpoint: ModelEndpoints) -> Any:
     return endpoint
 
 
-@pytest.mark.requirement("S1")
 def test_answers_go_to_stdout_byte_for_byte_and_the_rest_to_stderr(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -50,7 +49,6 @@ def test_answers_go_to_stdout_byte_for_byte_and_the_rest_to_stderr(
     assert (quiet.code, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
-@pytest.mark.requirement("S1", "P2", "P3")
 @pytest.mark.parametrize("ci", [False, True])
 def test_what_needs_asking_is_denied_and_the_session_goes_on(
     project: Project, model_endpoint: ModelEndpoints, *, ci: bool
@@ -74,7 +72,6 @@ def test_what_needs_asking_is_denied_and_the_session_goes_on(
     assert (end["status"], end["denials"]) == ("ok", {"s__fail": 1})
 
 
-@pytest.mark.requirement("P3", "exit-3")
 def test_a_denial_that_is_a_failure_ends_the_answer_and_decides_the_exit_code(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -90,7 +87,7 @@ def test_a_denial_that_is_a_failure_ends_the_answer_and_decides_the_exit_code(
     assert sent_messages(endpoint.asked[-1]) == [*talk, ("user", "three")]
 
 
-@pytest.mark.requirement("S2", "P10")
+@pytest.mark.requirement("S2")
 @pytest.mark.parametrize("fails", [False, True])
 def test_proposed_commands_run_only_where_a_rule_approves_them(
     project: Project, model_endpoint: ModelEndpoints, *, fails: bool
@@ -108,7 +105,6 @@ def test_proposed_commands_run_only_where_a_rule_approves_them(
     )
 
 
-@pytest.mark.requirement("S1", "S2", "exit-1")
 def test_a_typed_command_that_fails_fails_its_line(project: Project, talking: Any) -> None:
     done = project.aish(
         "shell", "p.yaml", stdin="!echo out; echo err >&2; exit 3\n$echo private\nq\n"
@@ -124,7 +120,6 @@ def test_a_typed_command_that_fails_fails_its_line(project: Project, talking: An
     assert (good.code, good.stdout) == (0, "")
 
 
-@pytest.mark.requirement("X1", "S1")
 def test_a_rule_that_denies_holds_for_what_is_typed_too(project: Project, talking: Any) -> None:
     for more, code in (("", 1), ("on_denied: fail\n", 3)):
         project.pipeline(f"mcp: {{deny: [shell__run]}}\n{more}")
@@ -133,7 +128,6 @@ def test_a_rule_that_denies_holds_for_what_is_typed_too(project: Project, talkin
         assert not (project.folder / "ran").exists()
 
 
-@pytest.mark.requirement("S1", "exit-1")
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -154,7 +148,6 @@ def test_a_line_that_cannot_be_done_is_told_and_the_next_one_is_done(
     assert quiet.stderr.count("error:") == 1, "told once"
 
 
-@pytest.mark.requirement("S1", "exit-1")
 def test_answers_go_on_where_nobody_reads_stderr_any_more(project: Project, talking: Any) -> None:
     del talking
     reader, writer = os.pipe()
@@ -176,7 +169,6 @@ def test_answers_go_on_where_nobody_reads_stderr_any_more(project: Project, talk
     assert (second, done.returncode) == ("<two>", 1)
 
 
-@pytest.mark.requirement("X4", "S4")
 @pytest.mark.parametrize("attended", [False, True], ids=["piped", "at a terminal"])
 def test_a_secret_that_a_server_echoes_is_masked_in_what_commands_say(
     project: Project, talking: Any, *, attended: bool
@@ -205,7 +197,6 @@ def test_a_secret_that_a_server_echoes_is_masked_in_what_commands_say(
     assert said.count("<secret:DEPLOY_KEY>") >= len(lines)
 
 
-@pytest.mark.requirement("S1", "exit-5")
 def test_a_quiet_session_says_why_a_question_had_no_answer(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -217,7 +208,6 @@ def test_a_quiet_session_says_why_a_question_had_no_answer(
     assert done.stderr.count("error: ") == 1
 
 
-@pytest.mark.requirement("S1", "exit-1", "exit-3", "exit-4", "exit-5")
 def test_the_worst_line_decides_the_exit_code(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -237,7 +227,7 @@ def test_the_worst_line_decides_the_exit_code(
     assert project.aish("shell", "p.yaml", stdin=lines).code == 4
 
 
-@pytest.mark.requirement("S1")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("given", "out", "code"),
     [
@@ -259,7 +249,6 @@ def test_whatever_stdin_holds_is_read_as_lines(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.requirement("S1")
 @pytest.mark.parametrize("end", ["<&-", "</dev/null"])
 def test_without_a_stdin_the_session_is_empty(project: Project, talking: Any, end: str) -> None:
     project.through_shell(f'exec "$@" {end}')
@@ -267,7 +256,6 @@ def test_without_a_stdin_the_session_is_empty(project: Project, talking: Any, en
     assert (done.code, done.stdout) == (0, "")
 
 
-@pytest.mark.requirement("B12", "exit-1")
 @pytest.mark.parametrize(
     ("line", "code", "asked"),
     sampled(
@@ -295,7 +283,6 @@ def test_a_session_whose_answers_nobody_takes_ends(
     assert session_journal(project)[-1]["type"] == "run.finished"
 
 
-@pytest.mark.requirement("S1", "exit-2")
 def test_without_a_file_it_is_the_one_here_or_ones_own(
     project: Project, talking: Any, tmp_path: Any
 ) -> None:
@@ -317,7 +304,6 @@ def test_without_a_file_it_is_the_one_here_or_ones_own(
     assert session_journal(project)[-1]["exit"]["code"] == 0
 
 
-@pytest.mark.requirement("S6")
 def test_an_ephemeral_session_leaves_nothing_behind(project: Project, talking: Any) -> None:
     project.pipeline(ASKING)
     before = sorted(project.folder.rglob("*"))
@@ -326,7 +312,6 @@ def test_an_ephemeral_session_leaves_nothing_behind(project: Project, talking: A
     assert sorted(project.folder.rglob("*")) == before
 
 
-@pytest.mark.requirement("S6", "exit-2")
 def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_asked(
     project: Project, talking: Any
 ) -> None:
@@ -346,7 +331,6 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_asked(
     assert len(talking.asked) == 1
 
 
-@pytest.mark.requirement("S6")
 def test_two_sessions_at_once_in_one_folder_know_nothing_of_each_other(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -358,7 +342,7 @@ def test_two_sessions_at_once_in_one_folder_know_nothing_of_each_other(
     assert len(list((project.folder / ".aish" / "sessions").glob("*Z-*"))) == 2
 
 
-@pytest.mark.requirement("S1", "B12", "exit-130", "exit-143")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 143)])
 @pytest.mark.parametrize("state", ["an answer", "a command", "a pipeline"])
 def test_a_signal_ends_it_as_it_ends_a_run(
@@ -387,7 +371,6 @@ def test_a_signal_ends_it_as_it_ends_a_run(
     assert len(endpoint.requests) == (state != "a command")
 
 
-@pytest.mark.requirement("M5", "exit-5")
 @pytest.mark.parametrize("required", [False, True])
 def test_a_server_that_is_missing_is_told_of_and_missed_only_where_it_is_required(
     project: Project, talking: Any, *, required: bool
@@ -401,7 +384,6 @@ def test_a_server_that_is_missing_is_told_of_and_missed_only_where_it_is_require
     assert done.stdout.endswith("<two>\n")
 
 
-@pytest.mark.requirement("P8")
 def test_a_lock_says_nothing_of_the_steps_that_a_session_does_not_have(
     project: Project, talking: Any
 ) -> None:

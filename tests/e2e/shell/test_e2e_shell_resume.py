@@ -33,8 +33,6 @@ TWO_MODELS = f"models: {{a: {ONE}, b: {ONE.replace('model: a', 'model: b')}}}\nm
 NO_TOOL_ROLE = f"models: {{m: {ONE[:-1]}, tool_role: false}}}}\n"
 LATEST = ("--resume", "latest")
 
-pytestmark = pytest.mark.requirement("S6")
-
 
 @pytest.fixture
 def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
@@ -44,6 +42,7 @@ def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
     return found
 
 
+@pytest.mark.requirement("S6")
 @pytest.mark.parametrize(
     ("text", "before", "after"),
     sampled([
@@ -134,7 +133,6 @@ def test_a_session_that_was_gone_on_with_twice_is_one_session(
     assert "4 turns, 28 tokens in, 12 out" in told
 
 
-@pytest.mark.requirement("B8")
 def test_limits_count_what_was_used_before(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline("limits: {turns: 3}\n")
     assert sit(project, "one", "two").code == 0
@@ -146,7 +144,6 @@ def test_limits_count_what_was_used_before(project: Project, endpoint: ModelEndp
     assert done.code == 4
 
 
-@pytest.mark.requirement("B8", "L12")
 def test_what_was_shown_before_the_time_was_over_is_in_the_conversation(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -173,7 +170,6 @@ def test_what_was_shown_before_the_time_was_over_is_in_the_conversation(
     assert said["content"] == "said so far\n\n[aish] stopped: the time limit of 20 s is exceeded"
 
 
-@pytest.mark.requirement("B12")
 def test_what_was_denied_is_counted_over_all_parts_of_a_session(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -212,7 +208,7 @@ def test_always_does_not_come_back(project: Project, endpoint: ModelEndpoint) ->
     project.pipeline(FS)
     with at_terminal(project) as window:
         window.type(f"{READ}\r")
-        window.wait_for("[y/N/a]")
+        window.wait_for("[y/N/a/?]")
         window.type("a\r")
         window.wait_for("milk")
         window.type(":quit\r")
@@ -264,7 +260,6 @@ def test_images_come_back(project: Project, endpoint: ModelEndpoint) -> None:
 VISION = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
 
 
-@pytest.mark.requirement("M12")
 @pytest.mark.parametrize(
     ("before", "after"),
     sampled(
@@ -581,7 +576,6 @@ def test_a_damaged_journal_is_not_gone_on_with(project: Project, endpoint: Model
     assert len(messages(endpoint.asked[-1])) == 5
 
 
-@pytest.mark.requirement("S6")
 def test_a_session_in_which_nothing_was_done_is_not_the_one_to_go_on_with(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -601,7 +595,6 @@ def test_a_session_in_which_nothing_was_done_is_not_the_one_to_go_on_with(
     assert [one["content"] for one in messages(endpoint.asked[-1])][::2] == ["one", "two"]
 
 
-@pytest.mark.requirement("X9")
 def test_planted_links_are_not_followed(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline("")
     sit(project, "one")
@@ -637,7 +630,6 @@ def test_sessions_are_listed_with_what_they_began_with(
     assert "\x1b" not in listed
 
 
-@pytest.mark.requirement("S6", "S1")
 def test_a_question_of_several_lines_is_listed_with_its_first_one(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -698,7 +690,6 @@ def test_a_long_session_keeps_its_conversation_once(
     assert recording.count("the 0th question") == 1  # which the model has said back
 
 
-@pytest.mark.requirement("B2", "S6")
 def test_a_session_whose_journal_ends_in_nul_bytes_goes_on_and_says_so(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -34,7 +34,6 @@ def begun(project: Project, window: Window, endpoint: object, state: State) -> l
     return [*pids, int(command.read_text())] if command.exists() else pids
 
 
-@pytest.mark.requirement("S1", "M10", "B12", "exit-143", "X8")
 @pytest.mark.parametrize(
     ("name", "end"),
     sampled(
@@ -70,7 +69,6 @@ def test_a_session_that_is_ended_closes_its_journal_and_leaves_no_process(
         assert project.journal[-1]["exit"]["code"] == 143
 
 
-@pytest.mark.requirement("S1", "B12", "X8")
 @pytest.mark.parametrize(
     "name",
     sampled(
@@ -105,7 +103,6 @@ def test_closing_a_terminal_that_has_a_shell_in_it_ends_the_session_in_order(
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("M10", "X8")
 @pytest.mark.parametrize(
     "name",
     sampled(
@@ -129,7 +126,6 @@ def test_kill_9_leaves_no_process(
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("M10", "X8")
 def test_kill_9_ends_a_local_command_too(project: Project, model_endpoint: ModelEndpoints) -> None:
     state = STATES["a local command"]
     endpoint = set_the_scene(project, model_endpoint, state)
@@ -142,7 +138,6 @@ def test_kill_9_ends_a_local_command_too(project: Project, model_endpoint: Model
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("S1", "exit-143")
 @pytest.mark.parametrize("typed", ["", "hello\r"])
 def test_a_signal_to_a_session_that_has_hardly_begun_ends_it_in_order(
     project: Project, model_endpoint: ModelEndpoints, typed: str
@@ -160,7 +155,6 @@ def test_a_signal_to_a_session_that_has_hardly_begun_ends_it_in_order(
     assert journal[-1]["exit"]["code"] == 143
 
 
-@pytest.mark.requirement("S1")
 def test_a_session_under_nohup_outlives_its_window(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -83,7 +83,6 @@ def test_what_is_attached_stands_before_the_prompt(
     assert server.methods.count("resources/read") == other.methods.count("resources/read") == 1
 
 
-@pytest.mark.requirement("M12", "F6")
 def test_the_prompt_of_a_server_is_a_conversation_and_never_a_template(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -124,7 +123,6 @@ def test_the_prompt_of_a_server_is_a_conversation_and_never_a_template(
     assert "JSON" in last
 
 
-@pytest.mark.requirement("M12", "M7")
 @pytest.mark.parametrize("vision", [False, True])
 def test_a_picture_is_shown_to_a_model_that_sees(
     project: Project, model_endpoint: ModelEndpoints, *, vision: bool
@@ -150,7 +148,6 @@ def test_a_picture_is_shown_to_a_model_that_sees(
     assert content.endswith("\n\nWhat is it?")
 
 
-@pytest.mark.requirement("M12", "L18")
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
@@ -179,7 +176,6 @@ def test_what_cannot_be_attached_ends_the_step_before_a_model_is_asked(
     assert step["status"] == "failed"
 
 
-@pytest.mark.requirement("M12", "C6", "C8")
 def test_a_run_with_attachments_is_recorded_replayed_and_tested_without_its_server(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -217,7 +213,6 @@ def test_a_run_with_attachments_is_recorded_replayed_and_tested_without_its_serv
     assert "Be cruel." in changed.stdout + changed.stderr
 
 
-@pytest.mark.requirement("M12", "F11")
 def test_a_plan_names_what_is_attached_and_reads_none_of_it(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -252,7 +247,6 @@ def test_a_plan_names_what_is_attached_and_reads_none_of_it(
     assert not asked & {"resources/read", "prompts/get", "resources/list"}
 
 
-@pytest.mark.requirement("F1", "F11")
 def test_a_file_without_steps_is_for_looking_and_not_for_running(project: Project) -> None:
     project.pipeline("models: {a: {embedded: smollm2}}\n")
     assert project.aish("validate", "p.yaml").code == 0
@@ -267,7 +261,6 @@ def test_a_file_without_steps_is_for_looking_and_not_for_running(project: Projec
     assert not project.run_folders
 
 
-@pytest.mark.requirement("M12", "P8")
 def test_a_lock_notices_another_attachment_or_prompt_of_a_server(project: Project) -> None:
     head = "mcp: {servers: {docs: {command: [docs-server], required: false}}}\n"
     review = 'prompt: {server: docs, name: review}\nattach: [a.md, "docs://page/intro"]\n'

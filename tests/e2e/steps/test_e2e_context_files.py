@@ -63,7 +63,7 @@ def steps(context: str, more: str = "") -> str:
         """
 
 
-@pytest.mark.requirement("K82", "K83", "K84")
+@pytest.mark.requirement("K82")
 def test_files_are_put_before_the_prompt_and_an_edit_is_shown_after_its_round(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -104,7 +104,6 @@ def test_files_are_put_before_the_prompt_and_an_edit_is_shown_after_its_round(
     ]
 
 
-@pytest.mark.requirement("K83", "K84")
 def test_changes_by_another_process_count_and_so_do_new_and_deleted_files(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -133,7 +132,6 @@ def test_changes_by_another_process_count_and_so_do_new_and_deleted_files(
     )
 
 
-@pytest.mark.requirement("K84")
 @pytest.mark.parametrize(
     ("context", "wanted"),
     [
@@ -160,7 +158,6 @@ def test_the_form_of_a_change_is_what_the_file_says(
     assert ("[aish files updated" in messages(endpoint, 0)[0][1]) == ("off" not in context)
 
 
-@pytest.mark.requirement("K82")
 def test_lines_are_found_again_after_edits(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -199,7 +196,7 @@ def test_lines_are_found_again_after_edits(
     ]
 
 
-@pytest.mark.requirement("K82")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("context", "said"),
     [
@@ -241,7 +238,6 @@ def test_what_cannot_be_shown_fails_the_step_before_its_request(
     assert endpoint.asked == []
 
 
-@pytest.mark.requirement("K85")
 def test_each_item_has_a_conversation_of_its_own(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -275,7 +271,6 @@ def test_each_item_has_a_conversation_of_its_own(
         )
 
 
-@pytest.mark.requirement("K86", "C6")
 def test_a_replay_reads_no_file_and_sends_the_same_requests(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -302,7 +297,6 @@ def test_a_replay_reads_no_file_and_sends_the_same_requests(
     assert "files of work · src/app.py changed\n" in shown
 
 
-@pytest.mark.requirement("K86", "C5")
 def test_a_cassette_without_the_files_of_a_prompt_is_a_miss(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -318,7 +312,6 @@ def test_a_cassette_without_the_files_of_a_prompt_is_a_miss(
     assert "no recording matches the files of step `work`" in done.stderr
 
 
-@pytest.mark.requirement("K84")
 def test_a_secret_in_a_file_is_in_nothing_that_is_written(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -346,7 +339,6 @@ steps:
 """
 
 
-@pytest.mark.requirement("K85")
 def test_a_step_that_continues_a_conversation_is_shown_what_has_changed_since(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -372,7 +364,7 @@ def test_a_step_that_continues_a_conversation_is_shown_what_has_changed_since(
     )
 
 
-@pytest.mark.requirement("K86", "B3")
+@pytest.mark.requirement("K86")
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_resumed_run_goes_on_with_the_tag_and_the_files_of_its_journal(
     project: Project, model_endpoint: ModelEndpoints, *, changed: bool
@@ -407,7 +399,7 @@ def test_a_resumed_run_goes_on_with_the_tag_and_the_files_of_its_journal(
     assert {one["tag"] for one in of_type(project.journal, "context.files")} == {tag}
 
 
-@pytest.mark.requirement("K85", "L19")
+@pytest.mark.requirement("K85")
 def test_blocks_that_later_ones_supersede_are_left_out_first(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -436,7 +428,6 @@ def test_blocks_that_later_ones_supersede_are_left_out_first(
     assert re.search(r": left out \d earlier changes of files; about", first)
 
 
-@pytest.mark.requirement("K85", "L19")
 def test_rounds_that_are_left_out_say_which_files_have_changed_in_them(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -459,7 +450,7 @@ def test_rounds_that_are_left_out_say_which_files_have_changed_in_them(
     assert "read them again: `a.txt`" in last[0][1]
 
 
-@pytest.mark.requirement("K84", "L13")
+@pytest.mark.requirement("L13")
 def test_without_tool_roles_the_block_is_at_the_end_of_the_results(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -502,7 +493,6 @@ def test_no_file_imitates_the_lines_of_a_block(
     assert block(messages(endpoint, 2)[-1][1]) == f"# c.txt: added\nok\r{inside[:-1]}"
 
 
-@pytest.mark.requirement("F8", "K82")
 def test_the_paths_of_an_extended_file_are_relative_to_its_folder(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -534,7 +524,6 @@ def recorded(project: Project, model_endpoint: ModelEndpoints) -> Any:
     return endpoint
 
 
-@pytest.mark.requirement("K86", "C7")
 def test_with_live_tools_the_files_are_real_and_the_tag_is_the_recorded_one(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -553,7 +542,6 @@ def test_with_live_tools_the_files_are_real_and_the_tag_is_the_recorded_one(
     assert "n = 1 # another one" in other.stderr
 
 
-@pytest.mark.requirement("K86", "C7")
 def test_a_recording_that_is_extended_looks_at_the_files_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -572,7 +560,6 @@ def test_a_recording_that_is_extended_looks_at_the_files_again(
     assert (replayed.code, replayed.stdout) == (0, "Another.\n"), replayed.stderr
 
 
-@pytest.mark.requirement("K85", "F4")
 def test_another_attempt_begins_with_the_files_as_they_are(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -593,7 +580,6 @@ def test_another_attempt_begins_with_the_files_as_they_are(
     assert (replayed.code, replayed.stdout) == (0, "good\n"), replayed.stderr
 
 
-@pytest.mark.requirement("K84", "F2")
 def test_a_sub_pipeline_has_the_tag_of_the_whole_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -619,7 +605,6 @@ def test_a_sub_pipeline_has_the_tag_of_the_whole_run(
     assert project.run("--replay", "c.yaml").code == 0
 
 
-@pytest.mark.requirement("K83", "L15")
 def test_no_file_is_looked_at_where_no_request_follows(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -638,7 +623,6 @@ def test_no_file_is_looked_at_where_no_request_follows(
     ]
 
 
-@pytest.mark.requirement("K82", "P8")
 def test_a_lock_notices_other_files(project: Project) -> None:
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
     project.write("a.md", "text\n")
@@ -652,7 +636,6 @@ def test_a_lock_notices_other_files(project: Project) -> None:
     assert "prompt of step `work`" in done.stderr
 
 
-@pytest.mark.requirement("K82", "K4")
 def test_files_of_a_home_folder_need_consent(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -699,7 +682,6 @@ def other():
 '''
 
 
-@pytest.mark.requirement("K82", "K16")
 @pytest.mark.parametrize(
     ("file", "text", "name", "shown", "edits", "wanted"),
     [
@@ -756,7 +738,6 @@ def test_a_definition_is_shown_and_found_again_by_its_name(
     assert project.run("--replay", "c.yaml").code == 0
 
 
-@pytest.mark.requirement("K82")
 @pytest.mark.parametrize(
     ("file", "text"), [("a.c", C_FILE), ("a.py", PYTHON_FILE)], ids=["c", "python"]
 )
@@ -788,7 +769,6 @@ def test_a_skeleton_changes_only_with_its_definitions(
     assert "more" in told
 
 
-@pytest.mark.requirement("K82")
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
@@ -812,7 +792,6 @@ def test_a_definition_that_is_not_there_fails_the_step(
     assert endpoint.asked == []
 
 
-@pytest.mark.requirement("K82")
 @pytest.mark.parametrize(
     ("file", "text", "name", "old", "new"),
     [
@@ -850,7 +829,6 @@ def test_a_definition_that_is_gone_is_lost_until_it_is_back(
     assert found == [f"# {file} {name}: lost", "", f"# {file} {name}: found again"]
 
 
-@pytest.mark.requirement("K82", "K16")
 def test_a_definition_in_a_broken_file_is_found_as_lines(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -880,7 +858,6 @@ def test_a_definition_in_a_broken_file_is_found_as_lines(
     assert block(messages(endpoint, 2)[-1][1]).startswith("# a.c main: changed, now lines 7-9\n")
 
 
-@pytest.mark.requirement("K85")
 def test_what_another_step_has_shown_of_a_file_is_not_taken_as_deleted(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -119,7 +119,6 @@ def test_a_pipeline_without_continues_writes_only_what_was_sent(
     assert len(endpoint.asked) == 2
 
 
-@pytest.mark.requirement("L12", "L13")
 @pytest.mark.parametrize("role", [True, False], ids=["tool role", "no tool role"])
 def test_tool_turns_are_in_what_goes_on(
     project: Project, model_endpoint: ModelEndpoints, *, role: bool
@@ -180,7 +179,6 @@ def test_fields_of_an_endpoint_go_back_to_it_and_to_no_other(
     assert [message.get("thought_signature") for message in back] == [None, "s1", None, None, None]
 
 
-@pytest.mark.requirement("F4")
 @pytest.mark.parametrize(
     ("text", "code", "why"),
     [
@@ -206,7 +204,6 @@ def test_a_step_with_nothing_to_go_on_with_is_skipped(
     assert all("Now mend it" not in str(body) for body in endpoint.asked)
 
 
-@pytest.mark.requirement("F4")
 def test_each_attempt_begins_with_the_same_conversation(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -252,7 +249,6 @@ def test_one_conversation_may_go_on_in_two_ways(project: Project, endpoint: Any)
     assert ways == [["One", "<1: One>", "Left"], ["One", "<1: One>", "Right"]]
 
 
-@pytest.mark.requirement("L19")
 def test_a_conversation_that_was_shortened_goes_on_short(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -292,7 +288,6 @@ RESUMED = {
 }
 
 
-@pytest.mark.requirement("B3", "S6")
 @pytest.mark.parametrize(
     "failpoint",
     sampled(
@@ -326,7 +321,6 @@ def test_a_run_that_was_killed_goes_on_with_the_same_conversation(
     ]
 
 
-@pytest.mark.requirement("B3")
 def test_an_attempt_that_came_to_nothing_is_no_part_of_what_goes_on_later(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -352,7 +346,6 @@ def test_an_attempt_that_came_to_nothing_is_no_part_of_what_goes_on_later(
     ]
 
 
-@pytest.mark.requirement("B3")
 def test_to_go_on_with_a_conversation_later_makes_it_another_run(
     project: Project, endpoint: Any
 ) -> None:
@@ -372,7 +365,6 @@ def test_to_go_on_with_a_conversation_later_makes_it_another_run(
     ] + ["<3: Two>", "Three"]
 
 
-@pytest.mark.requirement("F2", "B3")
 def test_conversations_go_on_within_a_sub_pipeline(project: Project, endpoint: Any) -> None:
     project.pipeline(TWO, "inner.yaml")
     project.pipeline(
@@ -392,7 +384,6 @@ def test_conversations_go_on_within_a_sub_pipeline(project: Project, endpoint: A
     assert len(endpoint.asked) == 4
 
 
-@pytest.mark.requirement("B3", "X4", "A10")
 def test_a_secret_in_a_conversation_is_put_back_and_stored_nowhere(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -411,7 +402,6 @@ def test_a_secret_in_a_conversation_is_put_back_and_stored_nowhere(
     assert "hunter2" not in project.everything_written()
 
 
-@pytest.mark.requirement("C6", "C12")
 def test_a_recording_of_it_replays(project: Project, endpoint: Any) -> None:
     project.pipeline(THREE + "tests:\n  - {name: talk, cassette: c.yaml}\n")
     recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "--format", "json")
@@ -443,7 +433,6 @@ def test_the_plan_shows_what_goes_on_with_what(project: Project, endpoint: Any) 
     assert endpoint.asked == []
 
 
-@pytest.mark.requirement("B3", "M7")
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "deleted"])
 def test_an_image_goes_on_with_its_conversation(
     project: Project, model_endpoint: ModelEndpoints, *, kept: bool
@@ -484,7 +473,6 @@ def test_an_image_goes_on_with_its_conversation(
     assert ("an image of the conversation, is gone" in done.stderr) is not kept
 
 
-@pytest.mark.requirement("F2", "F5")
 def test_each_item_of_a_sub_pipeline_has_a_conversation_of_its_own(
     project: Project, endpoint: Any
 ) -> None:

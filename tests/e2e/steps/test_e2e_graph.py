@@ -47,7 +47,6 @@ def test_steps_that_do_not_need_each_other_run_at_the_same_time(
     assert found["outputs"] == {"all": "from a, from b, from c"}
 
 
-@pytest.mark.requirement("F3")
 def test_a_step_waits_for_what_it_needs_and_what_it_reads(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -67,7 +66,6 @@ def test_a_step_waits_for_what_it_needs_and_what_it_reads(
     assert started == ["first", "middle", "last"]
 
 
-@pytest.mark.requirement("F3")
 def test_no_more_units_are_in_flight_than_the_command_line_allows(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -81,7 +79,6 @@ def test_no_more_units_are_in_flight_than_the_command_line_allows(
     assert kinds == ["step.started", "step.finished"] * 4
 
 
-@pytest.mark.requirement("F4", "F14")
 def test_what_is_left_out_says_why_and_a_when_decides_itself(project: Project) -> None:
     project.pipeline(
         f"""
@@ -108,7 +105,6 @@ def test_what_is_left_out_says_why_and_a_when_decides_itself(project: Project) -
     assert "b: skipped: it needs `a`, which was skipped" in done.stderr
 
 
-@pytest.mark.requirement("F4", "exit-1")
 def test_a_step_that_fails_ends_the_run_unless_the_file_says_to_go_on(project: Project) -> None:
     project.pipeline(
         f"""
@@ -159,7 +155,6 @@ def test_a_step_is_tried_again_and_its_tokens_are_those_of_all_attempts(
     assert found["usage"]["input"] == sum(turn["usage"]["input"] for turn in turns)
 
 
-@pytest.mark.requirement("F4")
 def test_a_failure_that_retry_does_not_name_is_not_tried_again(project: Project) -> None:
     project.pipeline(f'{SHELL}\nrun: ["false"]\nretry: {{attempts: 3, on: [timeout]}}\n')
 
@@ -167,7 +162,6 @@ def test_a_failure_that_retry_does_not_name_is_not_tried_again(project: Project)
     assert not of_type(project.journal, "retry")
 
 
-@pytest.mark.requirement("F4")
 def test_a_step_that_takes_too_long_has_failed(project: Project) -> None:
     project.pipeline(f"{SHELL}\nrun: [sleep, '60']\ntimeout: 100ms\n")
 
@@ -189,7 +183,6 @@ def test_a_command_that_takes_too_long_keeps_what_it_printed(project: Project) -
     assert found["output"] == {"exit_code": None, "stdout": "half\n", "stderr": "no\n"}
 
 
-@pytest.mark.requirement("F11")
 @pytest.mark.parametrize(
     ("step", "said"),
     [
@@ -213,7 +206,6 @@ def test_what_cannot_run_is_told_before_anything_is_contacted(
     assert said in done.stderr
 
 
-@pytest.mark.requirement("F3", "F4", "F5")
 @pytest.mark.parametrize("form", ["text", "mermaid"])
 def test_a_plan_draws_the_graph(project: Project, form: str, snapshot: SnapshotAssertion) -> None:
     project.write("rows.csv", "id\nx1\nx2\n")
@@ -251,7 +243,6 @@ def test_a_plan_draws_the_graph(project: Project, form: str, snapshot: SnapshotA
     assert project.tidy(done.stdout) == snapshot
 
 
-@pytest.mark.requirement("F3", "F5")
 def test_a_plan_counts_what_the_inputs_of_a_sub_pipeline_name(project: Project) -> None:
     project.write("rows.csv", "id\nx1\nx2\n")
     project.pipeline(
@@ -283,7 +274,6 @@ def test_a_plan_counts_what_the_inputs_of_a_sub_pipeline_name(project: Project) 
     assert said in unknown.stdout
 
 
-@pytest.mark.requirement("F5", "B8")
 def test_a_plan_takes_a_limit_on_turns_for_the_most_requests(project: Project) -> None:
     project.pipeline(
         """
@@ -302,7 +292,6 @@ def test_a_plan_takes_a_limit_on_turns_for_the_most_requests(project: Project) -
 
 
 @pytest.mark.slow(reason="runs thousands of steps")
-@pytest.mark.requirement("F3")
 def test_many_steps_do_not_look_at_each_other_again_and_again(project: Project) -> None:
     counted = project.folder / "counted"
     project.aish.python = (sys.executable, work.__file__, str(counted))
@@ -320,7 +309,6 @@ def test_many_steps_do_not_look_at_each_other_again_and_again(project: Project) 
     assert run(200) < 8 * run(40)
 
 
-@pytest.mark.requirement("F3", "P1")
 def test_a_plan_says_where_a_verdict_waits_for_other_steps(project: Project) -> None:
     project.pipeline(
         """

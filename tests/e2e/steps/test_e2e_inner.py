@@ -33,7 +33,6 @@ def test_a_pipeline_runs_another_with_inputs_and_has_its_outputs(project: Projec
     assert started == [("sub", "pipeline"), ("sub/one", "run"), ("sub/two", "run")]
 
 
-@pytest.mark.requirement("F2", "B12")
 def test_the_head_of_a_run_names_the_models_and_limits_of_inner_files(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -56,7 +55,6 @@ def test_the_head_of_a_run_names_the_models_and_limits_of_inner_files(
     assert head["limits"]["steps"]["sub/ask"]["turns"] == 3
 
 
-@pytest.mark.requirement("F2", "F5")
 def test_a_pipeline_runs_once_for_each_item_and_has_items_of_its_own(project: Project) -> None:
     project.pipeline(
         f"""
@@ -83,7 +81,6 @@ def test_a_pipeline_runs_once_for_each_item_and_has_items_of_its_own(project: Pr
     assert {"0", "1", "0/0", "0/1", "1/0", "1/1"} == places
 
 
-@pytest.mark.requirement("F2", "P10", "exit-3")
 def test_what_the_outer_file_denies_is_denied_inside_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -103,7 +100,6 @@ def test_what_the_outer_file_denies_is_denied_inside_too(
     assert "denied by rule *__echo" in done.stderr
 
 
-@pytest.mark.requirement("F2", "M5", "exit-5")
 def test_a_server_of_an_inner_file_that_is_missing_ends_the_run_before_it_costs_anything(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -126,7 +122,6 @@ def test_a_server_of_an_inner_file_that_is_missing_ends_the_run_before_it_costs_
     assert [(server["alias"], server["state"]) for server in servers] == [("sub/gone", "failed")]
 
 
-@pytest.mark.requirement("F2", "exit-1")
 def test_a_failure_inside_fails_the_step_and_only_the_step(project: Project) -> None:
     project.pipeline(f'{SHELL}\nsteps: [{{id: bad, run: ["false"]}}]\n', "inner.yaml")
     project.pipeline(
@@ -144,7 +139,6 @@ def test_a_failure_inside_fails_the_step_and_only_the_step(project: Project) -> 
     assert "step `sub/bad`: the command ended with exit code 1" in done.stderr
 
 
-@pytest.mark.requirement("F2", "F11")
 @pytest.mark.parametrize(
     ("step", "said"),
     [
@@ -169,7 +163,6 @@ def test_what_is_wrong_with_an_inner_file_is_told_with_its_place(
     assert said in done.stderr
 
 
-@pytest.mark.requirement("F2")
 def test_an_input_that_does_not_fit_fails_the_step(project: Project) -> None:
     project.pipeline(INNER, "inner.yaml")
     project.pipeline(
@@ -185,7 +178,6 @@ def test_an_input_that_does_not_fit_fails_the_step(project: Project) -> None:
     assert "the input `tone` of `inner.yaml` does not fit" in done.stderr
 
 
-@pytest.mark.requirement("F2", "F10")
 @pytest.mark.parametrize("command", ["validate", "run", "plan"])
 def test_an_inner_file_is_named_as_a_person_would_type_it(project: Project, command: str) -> None:
     project.pipeline("steps: [{id: one, prompt: Hi, tols: []}]", "sub/inner.yaml")

@@ -51,7 +51,6 @@ def trimmed(lines: str) -> list[str]:
     return [event["text"] for event in events if event.get("code") == "context_trimmed"]
 
 
-@pytest.mark.requirement("L19", "exit-0")
 def test_a_run_leaves_out_old_results_and_says_so(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -71,7 +70,6 @@ def test_a_run_leaves_out_old_results_and_says_so(
     assert "(context_trimmed)" in done.stderr
 
 
-@pytest.mark.requirement("L19", "C6")
 @pytest.mark.parametrize(("context", "said"), [(SHORT, ""), (CHEAP, "x" * 1200)])
 def test_a_shortened_run_is_replayed_as_it_was(
     reading: Project, model_endpoint: ModelEndpoints, context: str, said: str
@@ -88,7 +86,6 @@ def test_a_shortened_run_is_replayed_as_it_was(
     assert ('"purpose":"summary"' in again.stdout) is (context == CHEAP)
 
 
-@pytest.mark.requirement("L19")
 def test_the_oldest_rounds_are_summarised_by_another_model(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -111,7 +108,6 @@ def test_the_oldest_rounds_are_summarised_by_another_model(
     assert found["steps"]["one"]["text"] == "Read."
 
 
-@pytest.mark.requirement("L19", "L9")
 def test_a_summary_has_fallbacks_as_any_request(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -131,7 +127,6 @@ def test_a_summary_has_fallbacks_as_any_request(
     assert len(spare.asked) == len(fallbacks)
 
 
-@pytest.mark.requirement("L19", "exit-0")
 def test_a_run_goes_on_without_a_summary_that_nobody_makes(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -150,7 +145,7 @@ def test_a_run_goes_on_without_a_summary_that_nobody_makes(
     assert prompt.endswith("earlier rounds left out here")
 
 
-@pytest.mark.requirement("L19", "exit-1")
+@pytest.mark.requirement("L19")
 def test_a_conversation_that_cannot_be_shortened_ends_its_step(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -167,7 +162,6 @@ def test_a_conversation_that_cannot_be_shortened_ends_its_step(
     assert found["usage"]["input"] == 7 * len(endpoint.asked)
 
 
-@pytest.mark.requirement("L19", "B9")
 def test_an_answer_is_mended_in_a_conversation_that_was_shortened(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -187,7 +181,6 @@ def test_an_answer_is_mended_in_a_conversation_that_was_shortened(
     assert trims(reading)
 
 
-@pytest.mark.requirement("L19", "L13")
 def test_models_without_a_tool_role_have_short_conversations_too(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -203,7 +196,6 @@ def test_models_without_a_tool_role_have_short_conversations_too(
     assert "line of text" in told[-1]
 
 
-@pytest.mark.requirement("L19")
 def test_what_the_event_log_says_names_no_model_that_was_not_asked(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -216,7 +208,6 @@ def test_what_the_event_log_says_names_no_model_that_was_not_asked(
     assert [turn["purpose"] for turn in of_type(reading.journal, "turn.started")] == ["answer"]
 
 
-@pytest.mark.requirement("L19")
 def test_a_session_is_summarised_by_another_model_too(
     reading: Project, model_endpoint: ModelEndpoints
 ) -> None:

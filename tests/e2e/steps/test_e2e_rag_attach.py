@@ -45,7 +45,7 @@ def ingested(project: Project, text: str = COFFEE, more: str = "") -> None:
     rmtree(project.folder / ".aish" / "runs")
 
 
-@pytest.mark.requirement("K64", "K14")
+@pytest.mark.requirement("K64")
 def test_passages_stand_before_the_prompt_between_marks(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -89,7 +89,6 @@ def test_passages_come_from_the_collection_that_is_named(
     assert '"collection": "newer"' in planned.stdout
 
 
-@pytest.mark.requirement("K64", "K87")
 def test_a_recorded_search_is_replayed_without_the_collection(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -125,7 +124,6 @@ def test_a_recorded_search_is_replayed_without_the_collection(
     assert checked.code == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.requirement("K64")
 def test_searches_that_fail_attach_nothing_and_give_one_notice_in_a_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -156,7 +154,6 @@ def test_searches_that_fail_attach_nothing_and_give_one_notice_in_a_run(
 
 @needs_dask
 @pytest.mark.slow(reason="starts two workers")
-@pytest.mark.requirement("K64", "B7")
 def test_items_on_workers_give_one_notice_together(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -177,7 +174,6 @@ def test_items_on_workers_give_one_notice_together(
     assert codes.count("rag_degraded") == 1
 
 
-@pytest.mark.requirement("K64", "K15")
 def test_a_search_that_is_less_than_it_could_be_says_so_once(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -201,7 +197,6 @@ def test_a_search_that_is_less_than_it_could_be_says_so_once(
 
 
 @pytest.mark.slow(reason="waits nine seconds for an endpoint that does not answer")
-@pytest.mark.requirement("K64", "K15")
 def test_where_an_embedding_endpoint_hangs_words_are_found_in_time(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -243,7 +238,6 @@ def test_where_an_embedding_endpoint_hangs_words_are_found_in_time(
     assert "no answer from" in notice["text"]
 
 
-@pytest.mark.requirement("K64", "A10")
 def test_a_resumed_conversation_keeps_its_passages_and_searches_no_more(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -279,7 +273,6 @@ def test_a_resumed_conversation_keeps_its_passages_and_searches_no_more(
     assert not [one for one in of_type(project.journal, "notice") if "rag" in one["code"]]
 
 
-@pytest.mark.requirement("K64", "X1")
 def test_a_rule_under_deny_forbids_the_search(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -300,7 +293,6 @@ def test_a_rule_under_deny_forbids_the_search(
     assert "the rule `know__*` under `deny` forbids this search" in checked.stdout + checked.stderr
 
 
-@pytest.mark.requirement("K64", "L18")
 def test_of_long_passages_the_best_that_fit_are_attached(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -326,7 +318,6 @@ def test_of_long_passages_the_best_that_fit_are_attached(
     assert "\n\n[aish] passages that exceed `result_limit`: 3\n\nGo." in shown
 
 
-@pytest.mark.requirement("K64", "F11")
 def test_a_plan_says_what_is_searched_for_and_searches_nothing(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -345,7 +336,6 @@ def test_a_plan_says_what_is_searched_for_and_searches_nothing(
     assert not (project.folder / ".aish").exists()
 
 
-@pytest.mark.requirement("K64", "P8")
 def test_a_lock_notices_another_search(project: Project) -> None:
     head = f"models: {{m: {{embedded: smollm2}}}}\nmcp: {{servers: {{{KNOW}}}}}\nprompt: Go.\n"
     attach = "attach: [{server: know, query: cups, top_k: 3}]\n"
@@ -359,7 +349,6 @@ def test_a_lock_notices_another_search(project: Project) -> None:
         assert "prompt of step main: changed" in checked.stdout
 
 
-@pytest.mark.requirement("K64", "K20")
 def test_passages_count_as_files_that_a_model_has_read(project: Project) -> None:
     project.pipeline(
         f"""

@@ -57,7 +57,7 @@ def error(project: Project) -> Any:
     return of_type(project.journal, "step.finished")[-1]["error"]
 
 
-@pytest.mark.requirement("L8", "F4")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("retry", "rules", "code", "payments"),
     [
@@ -87,7 +87,6 @@ def test_a_call_without_an_answer_is_made_once(
         assert "`retry.on: [call_unknown]` allows" in done.stderr
 
 
-@pytest.mark.requirement("L8", "F4")
 @pytest.mark.parametrize("on", ["", ", on: [call_unknown]"])
 @pytest.mark.parametrize("outer", [False, True])
 def test_an_attempt_of_a_model_that_has_called_is_not_repeated(
@@ -112,7 +111,6 @@ def test_an_attempt_of_a_model_that_has_called_is_not_repeated(
     assert on or error(project)["code"] == "call_unknown"
 
 
-@pytest.mark.requirement("L8", "F4")
 def test_what_has_not_called_or_only_read_is_repeated(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -131,7 +129,6 @@ def test_what_has_not_called_or_only_read_is_repeated(
     assert (done.code, len(endpoint.requests)) == (0, 5), done.stderr
 
 
-@pytest.mark.requirement("L8", "F4")
 def test_a_call_that_no_server_received_is_made_again(project: Project) -> None:
     lines(project, "call: s__pay, retry: {attempts: 2}")
     gone = project.write("gone.py", LINE_SERVER.replace("os._exit(1)", "pass"))
@@ -145,7 +142,6 @@ def test_a_call_that_no_server_received_is_made_again(project: Project) -> None:
     assert paid(project) == 0
 
 
-@pytest.mark.requirement("L8", "F2")
 @pytest.mark.parametrize(
     ("inner", "said"),
     [
@@ -180,7 +176,6 @@ def test_validation_says_where_a_sub_pipeline_is_not_tried_again(
     assert "is not repeated" not in project.aish("validate", once.name).stderr
 
 
-@pytest.mark.requirement("L8", "F4")
 @pytest.mark.parametrize(
     ("step", "said"),
     [
@@ -206,7 +201,6 @@ def test_validation_says_where_a_step_is_not_tried_again(
     assert "is not repeated" not in project.aish("validate", "p.yaml").stderr
 
 
-@pytest.mark.requirement("L8", "F10")
 def test_a_wrong_rule_beside_a_retry_is_reported_where_it_stands(project: Project) -> None:
     project.pipeline("mcp: {auto_approve: [nope]}\nrun: [ls]\nretry: {attempts: 2}\n")
 

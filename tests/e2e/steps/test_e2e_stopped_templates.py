@@ -26,7 +26,7 @@ def template(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.requirement("F6", "B8")
+@pytest.mark.requirement("F6")
 def test_the_time_limit_ends_a_template_that_computes(project: Project, template: str) -> None:
     project.pipeline(f"limits: {{time: 300ms}}\nrun: [echo, {json.dumps(template)}]")
 
@@ -37,7 +37,6 @@ def test_the_time_limit_ends_a_template_that_computes(project: Project, template
     assert "or `--timeout`; `--resume` continues the run" in done.stderr
 
 
-@pytest.mark.requirement("F4", "F6")
 def test_the_time_out_of_a_step_ends_a_template_that_computes(
     project: Project, template: str
 ) -> None:
@@ -56,7 +55,6 @@ def test_the_time_out_of_a_step_ends_a_template_that_computes(
     assert found["steps"]["after"]["status"] == "ok"
 
 
-@pytest.mark.requirement("F6", "B8")
 @pytest.mark.parametrize("key", ["when", "foreach"])
 def test_the_time_limit_ends_an_expression_that_decides(project: Project, key: str) -> None:
     project.pipeline(
@@ -73,7 +71,6 @@ def test_the_time_limit_ends_an_expression_that_decides(project: Project, key: s
     assert "the time limit of 0.3 s is exceeded" in done.stderr
 
 
-@pytest.mark.requirement("F6", "B8")
 def test_the_time_limit_ends_outputs_that_compute(project: Project, template: str) -> None:
     project.pipeline(
         f"""
@@ -88,7 +85,6 @@ def test_the_time_limit_ends_outputs_that_compute(project: Project, template: st
     assert project.run().code == 4
 
 
-@pytest.mark.requirement("F6", "B14")
 @pytest.mark.parametrize(("number", "code"), ENDS)
 def test_a_signal_ends_a_template_that_computes(
     project: Project, number: signal.Signals, code: int
@@ -106,7 +102,6 @@ def test_a_signal_ends_a_template_that_computes(
     assert project.run("--resume", "--timeout", "300ms").code == 4
 
 
-@pytest.mark.requirement("F6", "B14")
 def test_a_second_ctrl_c_ends_an_item_whose_template_computes(
     project: Project, template: str
 ) -> None:
@@ -126,7 +121,6 @@ def test_a_second_ctrl_c_ends_an_item_whose_template_computes(
         assert running.finish().code == 130
 
 
-@pytest.mark.requirement("F6", "B14")
 def test_an_item_that_computes_at_the_first_ctrl_c_comes_to_its_end(project: Project) -> None:
     # Computes until the file says that Ctrl-C has come.
     project.write("come", "no")
@@ -155,7 +149,6 @@ def test_an_item_that_computes_at_the_first_ctrl_c_comes_to_its_end(project: Pro
 
 
 @pytest.mark.slow(reason="computes for the 5 s that are the bound")
-@pytest.mark.requirement("F6")
 def test_without_a_limit_a_template_that_computes_fails_after_its_own_bound(
     project: Project,
 ) -> None:
@@ -178,7 +171,6 @@ annotations:
 
 
 @pytest.mark.slow(reason="computes for the 10 s that are the bound")
-@pytest.mark.requirement("F6", "B11")
 def test_annotations_that_compute_are_left_out_and_the_run_is_as_it_was(project: Project) -> None:
     project.pipeline(ANNOTATED)
 
@@ -189,7 +181,6 @@ def test_annotations_that_compute_are_left_out_and_the_run_is_as_it_was(project:
     assert "rendering took longer than 10 s; the rest is left out" in done.stderr
 
 
-@pytest.mark.requirement("F6", "B14")
 def test_a_signal_ends_annotations_that_compute(project: Project) -> None:
     project.pipeline(ANNOTATED)
 
@@ -216,7 +207,6 @@ def names_a_file(request: pytest.FixtureRequest) -> str:
     return NAMES_A_FILE[request.param].replace("TEMPLATE", LOOPS)
 
 
-@pytest.mark.requirement("F6", "B8")
 def test_the_time_limit_ends_the_name_of_a_file_that_computes(
     project: Project, model_endpoint: ModelEndpoints, names_a_file: str
 ) -> None:
@@ -231,7 +221,6 @@ def test_the_time_limit_ends_the_name_of_a_file_that_computes(
     assert len(of_type(project.journal, "run.started")) == 1
 
 
-@pytest.mark.requirement("F6", "B14")
 @pytest.mark.parametrize(
     ("number", "code"), sampled(ENDS, often={0}, reason="each computes until it is stopped")
 )
@@ -275,7 +264,6 @@ def keyed(project: Project) -> Project:
     return project
 
 
-@pytest.mark.requirement("B4", "B8")
 @pytest.mark.parametrize("limit", ["the run", "the step"])
 def test_the_time_limit_ends_the_look_at_keys_that_compute(keyed: Project, limit: str) -> None:
     limits = {
@@ -290,7 +278,6 @@ def test_the_time_limit_ends_the_look_at_keys_that_compute(keyed: Project, limit
     assert not of_type(keyed.journal, "item.started")
 
 
-@pytest.mark.requirement("B4", "B14")
 @pytest.mark.parametrize(("number", "code"), ENDS)
 def test_a_signal_ends_the_look_at_keys_that_compute(
     keyed: Project, number: signal.Signals, code: int

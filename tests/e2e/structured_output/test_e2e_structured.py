@@ -32,7 +32,7 @@ def roles(asked: Any) -> list[str]:
     return [message["role"] for message in asked["messages"]]
 
 
-@pytest.mark.requirement("B9", "L12", "exit-0")
+@pytest.mark.requirement("B9")
 @pytest.mark.parametrize("facts", [{"json_schema": True}, {"json_schema": False}])
 def test_a_broken_answer_is_sent_back_with_its_problems(
     project: Project, model_endpoint: ModelEndpoints, facts: dict[str, Any]
@@ -66,7 +66,6 @@ def test_a_broken_answer_is_sent_back_with_its_problems(
     ] * 3
 
 
-@pytest.mark.requirement("B9", "exit-1")
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 def test_after_the_last_attempt_the_step_fails_and_its_text_is_kept(
     project: Project, model_endpoint: ModelEndpoints, attempts: int
@@ -85,7 +84,6 @@ def test_after_the_last_attempt_the_step_fails_and_its_text_is_kept(
     assert NOT_ONE_OF in found["exit"]["reason"]
 
 
-@pytest.mark.requirement("B9")
 def test_a_rejected_answer_never_reaches_a_pipe(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -98,7 +96,6 @@ def test_a_rejected_answer_never_reaches_a_pipe(
     assert "answer 1 of 3: the answer is not JSON" in done.stderr
 
 
-@pytest.mark.requirement("B9", "B12")
 @pytest.mark.parametrize("more", [(), ("--stream",), ("-o", "out.txt")], ids=str)
 @pytest.mark.parametrize("said", [f"```json\n{GOOD}\n```", f"Here: {GOOD}\n\nAnything else?"])
 def test_the_value_is_printed_and_not_the_words_around_it(
@@ -114,7 +111,6 @@ def test_the_value_is_printed_and_not_the_words_around_it(
     assert (written.read_text("utf-8") if "-o" in more else done.stdout) == f"{GOOD}\n"
 
 
-@pytest.mark.requirement("B9", "B12", "exit-1")
 @pytest.mark.parametrize("more", [(), ("--stream",), ("-o", "out.txt")], ids=str)
 @pytest.mark.parametrize("said", [WRONG, "I cannot say."])
 def test_a_rejected_answer_is_never_printed(
@@ -129,7 +125,6 @@ def test_a_rejected_answer_is_never_printed(
     assert not (project.folder / "out.txt").exists()
 
 
-@pytest.mark.requirement("B9", "B12", "exit-1")
 def test_an_answer_that_fits_and_is_not_what_was_expected_is_printed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -141,7 +136,6 @@ def test_an_answer_that_fits_and_is_not_what_was_expected_is_printed(
     assert (done.code, done.stdout) == (1, f"{GOOD}\n")
 
 
-@pytest.mark.requirement("B9", "B4")
 def test_items_print_and_write_what_was_accepted_and_nothing_else(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -162,7 +156,6 @@ def test_items_print_and_write_what_was_accepted_and_nothing_else(
     assert table[2].endswith('",')
 
 
-@pytest.mark.requirement("B9", "F2")
 def test_a_pipeline_that_ends_in_an_answer_prints_its_value(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -173,7 +166,6 @@ def test_a_pipeline_that_ends_in_an_answer_prints_its_value(
     assert project.run().stdout == f"{GOOD}\n"
 
 
-@pytest.mark.requirement("B9")
 @pytest.mark.parametrize(
     "said", [f"```json\n{GOOD}\n```", f"Sure, here it is: {GOOD}\n\nTell me if that helps."]
 )
@@ -189,7 +181,6 @@ def test_a_fence_and_words_around_an_answer_cost_no_attempt(
     assert (step["output"], step["text"], len(endpoint.asked)) == ({"kind": "bug"}, said, 1)
 
 
-@pytest.mark.requirement("B9")
 def test_of_two_values_none_is_taken(project: Project, model_endpoint: ModelEndpoints) -> None:
     endpoint = model_endpoint([text_reply(f'{GOOD}\n{{"kind": "wish"}}'), text_reply(GOOD)])
     project.uses(endpoint)
@@ -199,7 +190,6 @@ def test_of_two_values_none_is_taken(project: Project, model_endpoint: ModelEndp
     assert "several JSON values" in endpoint.asked[1]["messages"][2]["content"]
 
 
-@pytest.mark.requirement("B9")
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
@@ -220,7 +210,6 @@ def test_cut_off_and_refused_answers_are_not_asked_for_again(
     assert found["steps"]["main"]["error"]["code"] == code
 
 
-@pytest.mark.requirement("B9", "exit-4")
 def test_the_time_limit_ends_the_asking_too(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -235,7 +224,6 @@ def test_the_time_limit_ends_the_asking_too(
     assert found["steps"]["main"]["status"] == "budget"
 
 
-@pytest.mark.requirement("B9", "exit-5")
 def test_an_endpoint_that_goes_away_in_between_is_unavailable(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -246,7 +234,6 @@ def test_an_endpoint_that_goes_away_in_between_is_unavailable(
     assert project.result()["exit"]["code"] == 5
 
 
-@pytest.mark.requirement("B9", "P3", "exit-3")
 @pytest.mark.parametrize(("on_denied", "code"), [("continue", 0), ("fail", 3)])
 def test_a_call_that_is_denied_between_two_answers(
     project: Project, model_endpoint: ModelEndpoints, on_denied: str, code: int
@@ -265,7 +252,6 @@ def test_a_call_that_is_denied_between_two_answers(
     assert all("tools" in asked for asked in endpoint.asked)
 
 
-@pytest.mark.requirement("B9", "L12", "exit-0")
 @pytest.mark.parametrize("said_by", ["the endpoint", "the file"])
 def test_tools_and_schema_go_out_apart_where_they_do_not_go_together(
     project: Project, model_endpoint: ModelEndpoints, said_by: str
@@ -292,7 +278,6 @@ def test_tools_and_schema_go_out_apart_where_they_do_not_go_together(
     assert codes == [*([] if told else ["schema_apart"]), "schema_asked", "answer_rejected"]
 
 
-@pytest.mark.requirement("B9", "C1", "C6")
 def test_a_recorded_run_repeats_its_attempts(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -315,7 +300,6 @@ def test_a_recorded_run_repeats_its_attempts(
     assert checked.code == 0, checked.stdout
 
 
-@pytest.mark.requirement("B9", "C12")
 def test_expectations_see_the_answer_that_fits(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -327,7 +311,6 @@ def test_expectations_see_the_answer_that_fits(
     assert project.result()["exit"]["code"] == 0
 
 
-@pytest.mark.requirement("B9")
 @pytest.mark.parametrize(
     ("head", "most"),
     [
@@ -353,7 +336,6 @@ def test_the_plan_counts_every_attempt(project: Project, head: str, most: int) -
 
 @pytest.mark.embedded
 @pytest.mark.slow(reason="the model writes for 5 s, as it does in the unit test of the same")
-@pytest.mark.requirement("B9", "L11")
 def test_the_embedded_model_uses_a_tool_and_answers_in_a_schema(project: Project) -> None:
     project.write("notes.txt", "The colour is teal.\n")
     project.pipeline(

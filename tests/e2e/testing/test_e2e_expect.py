@@ -37,7 +37,7 @@ def valid(schema: str, value: Any) -> None:
     Draft202012Validator(json.loads(text)).validate(value)
 
 
-@pytest.mark.requirement("F12", "exit-0")
+@pytest.mark.requirement("F12")
 def test_a_step_that_does_what_it_is_expected_to_is_ok(project: Project) -> None:
     project.pipeline(NOTES)
     project.write("kept/notes.md", "# Notes\n\nFixed the door.\n")
@@ -61,7 +61,6 @@ def test_a_step_that_does_what_it_is_expected_to_is_ok(project: Project) -> None
         valid("events", event)
 
 
-@pytest.mark.requirement("F12", "exit-1")
 def test_a_step_that_does_not_fails_and_ends_the_run(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -81,7 +80,6 @@ def test_a_step_that_does_not_fails_and_ends_the_run(
     assert (project.folder / "kept/notes.md").read_text() == "# Notes\n\nFixed the window.\n"
 
 
-@pytest.mark.requirement("F12", "exit-1")
 def test_everything_that_does_not_hold_is_said(
     project: Project, model_endpoint: ModelEndpoints, snapshot: SnapshotAssertion
 ) -> None:
@@ -112,7 +110,6 @@ expect:
     assert project.tidy(done.stderr) == snapshot
 
 
-@pytest.mark.requirement("F12")
 def test_a_person_at_a_console_sees_what_does_not_hold(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -140,7 +137,6 @@ def test_quiet_still_says_what_does_not_hold(project: Project) -> None:
     )
 
 
-@pytest.mark.requirement("F12", "exit-3")
 def test_a_step_that_failed_anyway_is_not_held_to_anything(project: Project) -> None:
     project.pipeline("run: [echo, hi]\nexpect: [{contains: ho}]\n")
 
@@ -150,7 +146,6 @@ def test_a_step_that_failed_anyway_is_not_held_to_anything(project: Project) -> 
     assert result["expectations"] == []
 
 
-@pytest.mark.requirement("F12")
 def test_an_unknown_number_of_tokens_fails_the_step(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -164,7 +159,6 @@ def test_an_unknown_number_of_tokens_fails_the_step(
     assert "did not say how many" in result["exit"]["reason"]
 
 
-@pytest.mark.requirement("X4")
 def test_a_secret_stays_out_of_what_expectations_say(project: Project) -> None:
     project.aish.env["DEPLOY_TOKEN"] = "hunter2-hunter2-hunter2"
     project.pipeline(
@@ -182,7 +176,6 @@ def test_a_secret_stays_out_of_what_expectations_say(project: Project) -> None:
     assert "hunter2" not in done.stdout + done.stderr + project.everything_written()
 
 
-@pytest.mark.requirement("F11", "exit-2")
 def test_an_expectation_that_cannot_hold_never_reaches_a_model(
     project: Project, model_endpoint: ModelEndpoints, snapshot: SnapshotAssertion
 ) -> None:
@@ -197,7 +190,6 @@ def test_an_expectation_that_cannot_hold_never_reaches_a_model(
     assert project.aish("validate", "p.yaml").code == 2
 
 
-@pytest.mark.requirement("F12")
 def test_a_template_that_fails_is_told_as_what_cannot_be_checked(project: Project) -> None:
     project.pipeline(
         """

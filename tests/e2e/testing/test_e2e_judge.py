@@ -43,7 +43,6 @@ def asked_of(endpoint: Any, model: str) -> list[Any]:
     return [asked for asked in endpoint.asked if asked["model"] == model]
 
 
-@pytest.mark.requirement("F12", "B10", "exit-0")
 def test_what_a_judge_passes_is_ok_and_costs_what_it_costs(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -65,7 +64,6 @@ def test_what_a_judge_passes_is_ok_and_costs_what_it_costs(
     ]
 
 
-@pytest.mark.requirement("F12", "exit-1")
 def test_what_a_judge_refuses_fails_the_step_with_its_reason(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -78,7 +76,6 @@ def test_what_a_judge_refuses_fails_the_step_with_its_reason(
     assert "expected the text to pass `critic` as judge; got a no: It is rude." in done.stderr
 
 
-@pytest.mark.requirement("F12", "X2")
 def test_the_text_is_marked_off_from_what_the_judge_is_told(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -99,7 +96,6 @@ def test_the_text_is_marked_off_from_what_the_judge_is_told(
     assert mark not in hostile
 
 
-@pytest.mark.requirement("F12", "B9")
 def test_a_verdict_that_is_none_is_asked_for_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -111,7 +107,6 @@ def test_a_verdict_that_is_none_is_asked_for_again(
     assert len(asked_of(endpoint, "critic")) == 3
 
 
-@pytest.mark.requirement("F12", "exit-1")
 def test_a_judge_without_a_verdict_is_no_pass(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -127,7 +122,6 @@ def test_a_judge_without_a_verdict_is_no_pass(
     assert (step["status"], step["text"], step["output"]) == ("failed", "Thank you", "Thank you")
 
 
-@pytest.mark.requirement("F12", "exit-5")
 def test_a_judge_that_is_out_of_reach_is_unavailable(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -138,7 +132,6 @@ def test_a_judge_that_is_out_of_reach_is_unavailable(
     assert project.run().code == 5
 
 
-@pytest.mark.requirement("F12", "B8", "exit-4")
 def test_a_judge_is_held_to_the_limits(project: Project, model_endpoint: ModelEndpoints) -> None:
     endpoint = model_endpoint(answering("Thank you", KIND))
     project.uses(endpoint)
@@ -150,7 +143,6 @@ def test_a_judge_is_held_to_the_limits(project: Project, model_endpoint: ModelEn
     assert "the limit of 1 turn is reached" in found["exit"]["reason"]
 
 
-@pytest.mark.requirement("F12", "F11", "exit-2")
 def test_a_judge_that_is_no_model_is_an_error_in_the_file(project: Project) -> None:
     project.pipeline(JUDGED.replace("model: critic, rubric", "model: critc, rubric"))
 
@@ -162,7 +154,6 @@ def test_a_judge_that_is_no_model_is_an_error_in_the_file(project: Project) -> N
     assert "did you mean `critic`" in said
 
 
-@pytest.mark.requirement("F12", "B8", "F11", "exit-2")
 def test_a_judge_needs_a_price_under_a_cost_limit_too(project: Project) -> None:
     file = JUDGED.replace(", price: {input: 2000, output: 2000}", "")
     project.pipeline(f"{file}limits: {{cost_usd: 1}}\n")
@@ -186,7 +177,6 @@ tests:
 """
 
 
-@pytest.mark.requirement("F12", "C6", "C12")
 def test_in_a_test_the_judge_is_replayed_with_everything_else(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -204,7 +194,6 @@ def test_in_a_test_the_judge_is_replayed_with_everything_else(
     assert len(endpoint.asked) == 2
 
 
-@pytest.mark.requirement("F12", "C12", "exit-1")
 def test_a_verdict_that_was_recorded_as_a_no_fails_the_test(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -217,7 +206,6 @@ def test_a_verdict_that_was_recorded_as_a_no_fails_the_test(
     assert "got a no: It is rude." in done.stdout
 
 
-@pytest.mark.requirement("F12", "B10")
 @pytest.mark.parametrize(
     ("most", "entry", "code", "said"),
     [
@@ -240,7 +228,6 @@ def test_what_a_step_may_cost(
     assert checked["message"].startswith(said)
 
 
-@pytest.mark.requirement("C7", "B10", "F12")
 def test_another_model_is_compared_by_cost_and_the_judge_stays_the_same(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

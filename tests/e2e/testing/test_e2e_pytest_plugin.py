@@ -61,7 +61,6 @@ def outcomes(done: Done) -> dict[str, str]:
     return dict(re.findall(r"^(\S+::.+?) (PASSED|FAILED|ERROR)", done.stdout, re.MULTILINE))
 
 
-@pytest.mark.requirement("C12")
 def test_cases_are_tests_beside_those_in_python(tested: Project) -> None:
     done = pytest_in(tested, "--aish", "-v", "--strict-markers")
 
@@ -75,7 +74,6 @@ def test_cases_are_tests_beside_those_in_python(tested: Project) -> None:
 
 
 @pytest.mark.slow(reason="starts pytest")
-@pytest.mark.requirement("C12")
 def test_a_case_that_fails_says_what_did_not_hold_and_where(tested: Project) -> None:
     done = pytest_in(tested, "--aish", "pipelines", "-k", "cy")
 
@@ -86,7 +84,6 @@ def test_a_case_that_fails_says_what_did_not_hold_and_where(tested: Project) -> 
     assert "pytest_plugin.py" not in done.stdout
 
 
-@pytest.mark.requirement("C12")
 def test_without_the_option_nothing_is_collected_or_imported(tested: Project) -> None:
     probe = "import sys\ndef test_mine() -> None:\n    print(sorted(sys.modules))\n"
     tested.write("test_mine.py", probe)
@@ -100,7 +97,6 @@ def test_without_the_option_nothing_is_collected_or_imported(tested: Project) ->
 
 
 @pytest.mark.slow(reason="starts pytest with workers several times")
-@pytest.mark.requirement("C12")
 def test_words_marks_and_workers_select_and_spread_cases(tested: Project) -> None:
     by_mark = pytest_in(tested, "--aish", "-v", "-m", "aish and not slow", "-k", "bo or greets")
     spread = pytest_in(tested, "--aish", "-n", "2", "-k", "bo or greets")
@@ -114,7 +110,6 @@ def test_words_marks_and_workers_select_and_spread_cases(tested: Project) -> Non
 
 
 @pytest.mark.slow(reason="starts pytest")
-@pytest.mark.requirement("C12", "F10")
 def test_a_broken_pipeline_with_tests_is_an_error_of_collection(tested: Project) -> None:
     tested.pipeline("prompt: '{{ gone }}'\ntests: [{name: t}]\n", "pipelines/broken.yaml")
     tested.write("pipelines/base.yaml", "aish: 1\nprompt: '{{ inputs.of_who_extends }}'\n")
@@ -128,7 +123,6 @@ def test_a_broken_pipeline_with_tests_is_an_error_of_collection(tested: Project)
 
 
 @pytest.mark.slow(reason="starts pytest")
-@pytest.mark.requirement("C12", "C5")
 def test_a_changed_prompt_is_a_failure_that_shows_the_line(tested: Project) -> None:
     tested.pipeline(PIPELINE.replace("Greet", "Welcome"), "pipelines/notes.yaml")
 

@@ -67,7 +67,7 @@ def lines(done: Done) -> list[str]:
     return [row.rsplit(" ", 2)[0] for row in rows if row.endswith(" s")]
 
 
-@pytest.mark.requirement("C12", "C6", "C7")
+@pytest.mark.requirement("C12")
 def test_cases_run_on_their_cassettes_without_endpoint_or_key(
     tested: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -80,7 +80,6 @@ def test_cases_run_on_their_cassettes_without_endpoint_or_key(
     assert not (tested.folder / "pipelines" / ".aish").exists()
 
 
-@pytest.mark.requirement("C12", "C5", "exit-6")
 def test_a_changed_prompt_is_a_miss_that_shows_the_changed_line(
     tested: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -94,7 +93,6 @@ def test_a_changed_prompt_is_a_miss_that_shows_the_changed_line(
     assert told(tested, done) == snapshot
 
 
-@pytest.mark.requirement("C12", "F12", "exit-1")
 def test_an_expectation_that_does_not_hold_is_a_failure(
     tested: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -108,7 +106,6 @@ def test_an_expectation_that_does_not_hold_is_a_failure(
     assert told(tested, quiet) == snapshot(name="quiet")
 
 
-@pytest.mark.requirement("C12", "exit-1")
 def test_a_run_that_fails_is_a_failed_case_that_says_why(tested: Project) -> None:
     checked = 'prompt: "Say bye"\nexpect: [{contains: adieu}]'
     tested.pipeline(BYE.replace('prompt: "Say bye"', checked), "pipelines/bye.yaml")
@@ -120,7 +117,6 @@ def test_a_run_that_fails_is_a_failed_case_that_says_why(tested: Project) -> Non
     assert "expected the text to contain `adieu`" in done.stdout
 
 
-@pytest.mark.requirement("C12", "exit-2")
 def test_a_broken_file_is_an_error_and_the_others_still_run(
     tested: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -136,7 +132,6 @@ def test_a_broken_file_is_an_error_and_the_others_still_run(
     assert told(tested, done) == snapshot
 
 
-@pytest.mark.requirement("C12", "exit-6")
 def test_a_miss_of_a_shared_cassette_says_that_cases_may_need_their_own(tested: Project) -> None:
     more = NOTES + "  - name: says another\n    inputs: {word: other}\n"
     tested.pipeline(more, "pipelines/notes.yaml")
@@ -147,7 +142,6 @@ def test_a_miss_of_a_shared_cassette_says_that_cases_may_need_their_own(tested: 
     assert "hint: cases with different requests need a `cassette` each; if" in done.stdout
 
 
-@pytest.mark.requirement("C12", "exit-6")
 def test_misses_outweigh_failures(tested: Project) -> None:
     tested.pipeline(NOTES.replace("contains: hello", "contains: x"), "pipelines/notes.yaml")
     tested.pipeline(BYE.replace("Say bye", "Say adieu"), "pipelines/bye.yaml")
@@ -158,7 +152,6 @@ def test_misses_outweigh_failures(tested: Project) -> None:
     assert done.stdout.splitlines()[-1].startswith("1 passed, 1 failed, 1 cassette miss in ")
 
 
-@pytest.mark.requirement("C12")
 def test_a_text_selects_the_cases_whose_names_contain_it(tested: Project) -> None:
     some = tested.aish("test", "-k", "Notes.yaml::says it")
     none = tested.aish("test", "-k", "notes and not more")
@@ -170,7 +163,6 @@ def test_a_text_selects_the_cases_whose_names_contain_it(tested: Project) -> Non
     assert "-k: none of 3 cases is selected" in none.stderr
 
 
-@pytest.mark.requirement("C12")
 def test_the_first_failure_ends_it_if_asked(tested: Project) -> None:
     tested.pipeline(BYE.replace("contains: bye", "contains: x"), "pipelines/bye.yaml")
 
@@ -190,7 +182,6 @@ def objects(done: Done) -> Any:
     return found
 
 
-@pytest.mark.requirement("C12")
 def test_processes_give_the_same_result_as_one(tested: Project) -> None:
     tested.pipeline(NOTES.replace("contains: hello", "contains: x"), "pipelines/notes.yaml")
     tested.pipeline(BYE.replace("Say bye", "Say adieu"), "pipelines/bye.yaml")
@@ -205,7 +196,6 @@ def test_processes_give_the_same_result_as_one(tested: Project) -> None:
     assert sorted(alone.stderr.splitlines()[:4]) != []
 
 
-@pytest.mark.requirement("C12")
 def test_the_object_says_everything(tested: Project, snapshot: SnapshotAssertion) -> None:
     tested.pipeline(NOTES.replace("contains: hello", "contains: x"), "pipelines/notes.yaml")
 
@@ -216,7 +206,6 @@ def test_the_object_says_everything(tested: Project, snapshot: SnapshotAssertion
     assert done.stderr.startswith(".F.\n")
 
 
-@pytest.mark.requirement("C12", "X3")
 def test_the_junit_file_can_be_read_whatever_the_texts_are(
     tested: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -238,7 +227,6 @@ def test_the_junit_file_can_be_read_whatever_the_texts_are(
     assert case[0].get("message", "").startswith("tests[0].expect[0] contains: expected the text")
 
 
-@pytest.mark.requirement("C12")
 def test_the_junit_file_tells_misses_broken_files_and_orphans(tested: Project) -> None:
     tested.pipeline(BYE.replace("Say bye", "Say adieu"), "pipelines/bye.yaml")
     tested.pipeline("prompt: [\ntests: [{name: a}]\n", "pipelines/broken.yaml")
@@ -251,7 +239,6 @@ def test_the_junit_file_tells_misses_broken_files_and_orphans(tested: Project) -
     assert "broken.yaml:" in errors["usage"]
 
 
-@pytest.mark.requirement("exit-2")
 def test_a_report_that_cannot_be_written_is_found_out_before(tested: Project) -> None:
     done = tested.aish("test", "--junit", "no/such/report.xml")
 
@@ -259,7 +246,6 @@ def test_a_report_that_cannot_be_written_is_found_out_before(tested: Project) ->
     assert "--junit no/such/report.xml: its folder does not exist" in done.stderr
 
 
-@pytest.mark.requirement("C12", "exit-1")
 def test_cassettes_that_no_case_uses_are_a_failure_of_the_whole_set(
     tested: Project, snapshot: SnapshotAssertion
 ) -> None:
@@ -279,7 +265,6 @@ def test_cassettes_that_no_case_uses_are_a_failure_of_the_whole_set(
     assert "old.yaml" not in one.stdout
 
 
-@pytest.mark.requirement("C12")
 def test_two_files_of_one_name_are_two(tested: Project, model_endpoint: ModelEndpoints) -> None:
     tested.pipeline(BYE, "pipelines/deep/bye.yaml")
     record(tested, model_endpoint)
@@ -291,7 +276,6 @@ def test_two_files_of_one_name_are_two(tested: Project, model_endpoint: ModelEnd
     assert lines(done) == names
 
 
-@pytest.mark.requirement("C12", "C7")
 def test_missing_cassettes_are_recorded_first_if_asked(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -315,7 +299,6 @@ def test_missing_cassettes_are_recorded_first_if_asked(
     assert "recording" not in second.stdout
 
 
-@pytest.mark.requirement("C12", "exit-5")
 def test_a_recording_that_fails_leaves_no_cassette(project: Project) -> None:
     text = BYE.replace("name: bye", "name: bye\nlimits: {time: 20s}")
     project.pipeline(text, "pipelines/bye.yaml")
@@ -328,7 +311,6 @@ def test_a_recording_that_fails_leaves_no_cassette(project: Project) -> None:
     assert not (project.folder / "cassettes" / "bye.yaml").exists()
 
 
-@pytest.mark.requirement("C12", "C7")
 @pytest.mark.parametrize(
     ("flag", "recorded"),
     sampled(
@@ -363,7 +345,6 @@ def test_cassettes_that_do_not_match_are_recorded_again(
     assert len(endpoint.requests) - asked == len(recorded)
 
 
-@pytest.mark.requirement("C12", "C7")
 def test_a_cassette_that_cannot_be_read_is_recorded_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -377,7 +358,6 @@ def test_a_cassette_that_cannot_be_read_is_recorded_again(
     assert "recording cassettes/bye.yaml" in done.stdout
 
 
-@pytest.mark.requirement("C12", "C9", "exit-5")
 def test_a_recording_that_fails_keeps_the_older_cassette(tested: Project) -> None:
     text = BYE.replace("Say bye", "Say bye now").replace(
         "name: bye", "name: bye\nlimits: {time: 20s}"
@@ -394,7 +374,6 @@ def test_a_recording_that_fails_keeps_the_older_cassette(tested: Project) -> Non
     assert not list(place.parent.glob("*.partial"))
 
 
-@pytest.mark.requirement("C12", "F12")
 def test_snapshots_are_written_anew_on_demand_and_only_then(tested: Project) -> None:
     text = BYE.replace("expect: [{contains: bye}]", "expect: [{snapshot: snapshots/bye.md}]")
     tested.pipeline(text, "pipelines/bye.yaml")
@@ -415,7 +394,6 @@ def test_snapshots_are_written_anew_on_demand_and_only_then(tested: Project) -> 
     assert kept.read_text(encoding="utf-8") == "Something else\n"
 
 
-@pytest.mark.requirement("C12", "F12")
 def test_snapshots_of_steps_are_written_anew_too(tested: Project) -> None:
     step = 'prompt: "Say bye"\nexpect: [{snapshot: snapshots/step.md}]'
     tested.pipeline(BYE.replace('prompt: "Say bye"', step), "pipelines/bye.yaml")
@@ -430,7 +408,6 @@ def test_snapshots_of_steps_are_written_anew_too(tested: Project) -> None:
     assert kept.read_text(encoding="utf-8") == "You said: Say bye\n"
 
 
-@pytest.mark.requirement("C12", "exit-2")
 def test_nothing_to_test_does_not_look_like_success(project: Project) -> None:
     empty = project.aish("test")
     project.pipeline(UNTESTED)
@@ -444,7 +421,6 @@ def test_nothing_to_test_does_not_look_like_success(project: Project) -> None:
     assert all("hint: " in done.stderr for done in (empty, untested))
 
 
-@pytest.mark.requirement("exit-2")
 @pytest.mark.parametrize("number", ["0", "-1", "two", "²", "9" * 5_000])
 def test_a_strange_number_of_processes_is_a_mistake(project: Project, number: str) -> None:
     done = project.aish("test", "-n", number)
@@ -453,7 +429,6 @@ def test_a_strange_number_of_processes_is_a_mistake(project: Project, number: st
     assert f"-n: `{number}` is not a number of processes" in done.stderr
 
 
-@pytest.mark.requirement("C12")
 def test_colours_are_for_terminals_and_who_asks(tested: Project) -> None:
     plain = tested.aish("test", "-k", "bye")
     forced = tested.aish("test", "-k", "bye", env={"FORCE_COLOR": "1"})
@@ -463,7 +438,6 @@ def test_colours_are_for_terminals_and_who_asks(tested: Project) -> None:
     assert "\x1b[32mPASSED\x1b[0m" in forced.stdout
 
 
-@pytest.mark.requirement("C12")
 def test_a_reader_who_leaves_changes_nothing_about_the_end(tested: Project) -> None:
     tested.pipeline(NOTES.replace("contains: hello", "contains: x"), "pipelines/notes.yaml")
     tested.through_shell('"$@" | true; exit "${PIPESTATUS[0]}"')
@@ -477,7 +451,6 @@ def test_a_reader_who_leaves_changes_nothing_about_the_end(tested: Project) -> N
     assert (tested.folder / "report.xml").exists()
 
 
-@pytest.mark.requirement("C12", "F9")
 def test_a_case_without_the_stdin_that_its_file_needs_is_an_error(tested: Project) -> None:
     reading = NOTES.replace("{{ inputs.word }}", "{{ inputs.word }}{{ stdin }}")
     tested.pipeline(reading, "pipelines/notes.yaml")

@@ -71,7 +71,6 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in listed.split()]
 
 
-@pytest.mark.requirement("C12", "exit-130", "exit-143")
 @pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["alone", "processes"])
 @pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_all_of_them_and_says_what_was_done(
@@ -93,7 +92,6 @@ def test_a_signal_ends_all_of_them_and_says_what_was_done(
         wait_gone(pid)
 
 
-@pytest.mark.requirement("C12", "exit-130")
 def test_ctrl_c_at_a_terminal_reaches_every_process_and_ends_all_in_order(
     recorded: Project,
 ) -> None:
@@ -108,7 +106,6 @@ def test_ctrl_c_at_a_terminal_reaches_every_process_and_ends_all_in_order(
         wait_gone(pid)
 
 
-@pytest.mark.requirement("C12", "exit-1")
 def test_a_process_that_dies_costs_its_case_and_is_replaced(recorded: Project) -> None:
     changed(recorded.folder / "cassettes" / "a.yaml", left_open)
     running = recorded.aish.start("test", "-n", "2")
@@ -125,7 +122,6 @@ def test_a_process_that_dies_costs_its_case_and_is_replaced(recorded: Project) -
     assert "2 passed, 1 error in " in done.stdout
 
 
-@pytest.mark.requirement("C12")
 def test_processes_end_with_a_parent_that_is_killed(recorded: Project) -> None:
     running = hanging(recorded, "-n", "2")
     workers = children(running.pid)
@@ -138,7 +134,6 @@ def test_processes_end_with_a_parent_that_is_killed(recorded: Project) -> None:
     assert processes_in(recorded.folder) == []
 
 
-@pytest.mark.requirement("C12", "C6")
 def test_each_case_sees_the_variables_of_its_own_recording(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -160,7 +155,6 @@ def test_each_case_sees_the_variables_of_its_own_recording(
     assert (done.code, turned.code) == (0, 0), done.stdout + turned.stdout
 
 
-@pytest.mark.requirement("C12", "C6")
 def test_no_key_server_or_endpoint_is_needed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -188,7 +182,6 @@ def test_no_key_server_or_endpoint_is_needed(
     assert "piped" in str(endpoint.asked[0]["messages"])
 
 
-@pytest.mark.requirement("C12", "C5", "exit-6")
 def test_what_a_case_leaves_unused_is_a_miss_unless_the_file_says_otherwise(
     recorded: Project,
 ) -> None:
@@ -203,7 +196,6 @@ def test_what_a_case_leaves_unused_is_a_miss_unless_the_file_says_otherwise(
     assert "1 cassette miss in " in strict.stdout
 
 
-@pytest.mark.requirement("C12", "C9", "exit-2")
 def test_a_cassette_that_cannot_be_read_is_an_error_of_its_case(recorded: Project) -> None:
     path = recorded.folder / "cassettes" / "a.yaml"
     path.write_bytes(path.read_bytes()[:-50])
@@ -216,7 +208,6 @@ def test_a_cassette_that_cannot_be_read_is_an_error_of_its_case(recorded: Projec
     assert "2 passed, 1 error in " in done.stdout
 
 
-@pytest.mark.requirement("C12", "exit-2")
 def test_inputs_that_do_not_fit_are_an_error(recorded: Project) -> None:
     recorded.pipeline(TWO.replace("inputs: {word: b}", "inputs: {ward: b}"))
 
@@ -226,7 +217,6 @@ def test_inputs_that_do_not_fit_are_an_error(recorded: Project) -> None:
     assert "`ward`" in done.stdout
 
 
-@pytest.mark.requirement("C12", "exit-2")
 def test_a_case_without_a_cassette_is_an_error_that_says_where_to_name_one(
     recorded: Project,
 ) -> None:

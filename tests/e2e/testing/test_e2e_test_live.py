@@ -54,7 +54,6 @@ def results(text: str) -> dict[tuple[str, str | None], Any]:
     return {(c["name"], r["model"]): r for c in found["cases"] for r in c["results"]}
 
 
-@pytest.mark.requirement("C12")
 def test_cases_by_models_are_one_table(live: Project, snapshot: SnapshotAssertion) -> None:
     done = live.aish("test", "--live", "-m", "good", "-m", "bad", "-n", "1", "pipelines")
 
@@ -64,7 +63,6 @@ def test_cases_by_models_are_one_table(live: Project, snapshot: SnapshotAssertio
     assert told == snapshot
 
 
-@pytest.mark.requirement("C12")
 def test_without_a_model_each_step_has_its_own(live: Project) -> None:
     done = live.aish("test", "--live", "-q", "pipelines/replies.yaml", "-k", "hours")
 
@@ -73,7 +71,6 @@ def test_without_a_model_each_step_has_its_own(live: Project) -> None:
     assert "1 passed, cost $0.0000" in done.stdout
 
 
-@pytest.mark.requirement("C12", "exit-5")
 def test_a_model_that_cannot_be_reached_is_no_failed_case(live: Project) -> None:
     done = live.aish("test", "--live", "-m", "good", "-m", "gone", "--format", "json")
 
@@ -87,7 +84,6 @@ def test_a_model_that_cannot_be_reached_is_no_failed_case(live: Project) -> None
     assert "unreachable" in done.stderr
 
 
-@pytest.mark.requirement("C12", "B11")
 def test_the_reports_have_a_suite_for_each_model_and_a_page(live: Project) -> None:
     done = live.aish(
         *("test", "--live", "-m", "good", "-m", "bad", "-m", "gone"),
@@ -111,7 +107,6 @@ def test_the_reports_have_a_suite_for_each_model_and_a_page(live: Project) -> No
     assert "http" not in page.replace("http-equiv", "").replace("http://127.0.0.1", "")
 
 
-@pytest.mark.requirement("C12", "B8", "exit-4")
 def test_the_limit_on_cost_holds_over_all_cases(live: Project) -> None:
     # A request may cost 0.000053, and an answer does cost 0.000013.
     done = live.aish(
@@ -127,7 +122,6 @@ def test_the_limit_on_cost_holds_over_all_cases(live: Project) -> None:
     assert "the limit of $7e-05 for all cases together is reached" in done.stderr
 
 
-@pytest.mark.requirement("C12", "B8")
 def test_a_limit_that_needs_prices_says_so_before_anything_is_asked(
     live: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -140,7 +134,6 @@ def test_a_limit_that_needs_prices_says_so_before_anything_is_asked(
     assert "`limits.cost_usd` needs a price for the model `good`" in done.stdout
 
 
-@pytest.mark.requirement("C12")
 def test_a_baseline_fails_on_what_got_worse_only(live: Project) -> None:
     models = ("-m", "good", "-m", "bad")
     done = live.aish("test", "--live", *models, "--write-baseline", "base.json", "-q")
@@ -164,7 +157,6 @@ def test_a_baseline_fails_on_what_got_worse_only(live: Project) -> None:
     assert "worse than in base.json:" in worse.stderr
 
 
-@pytest.mark.requirement("C12")
 def test_a_new_case_that_fails_is_a_failure_beside_a_baseline(live: Project) -> None:
     live.aish("test", "--live", "-m", "good", "--write-baseline", "base.json", "-q")
     live.write("pipelines/cases.csv", CASES.replace("hours", "times") + "new,who?,nobody\n")
@@ -175,7 +167,6 @@ def test_a_new_case_that_fails_is_a_failure_beside_a_baseline(live: Project) -> 
     assert "in base.json but not run now:\n  pipelines/replies.yaml::answers[hours]" in done.stdout
 
 
-@pytest.mark.requirement("C12", "exit-2")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -202,7 +193,6 @@ def test_options_that_make_no_sense_contact_nothing(
     assert said in done.stderr
 
 
-@pytest.mark.requirement("C12", "exit-130")
 def test_an_interrupted_run_has_a_partial_table(
     live: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -223,7 +213,6 @@ def test_an_interrupted_run_has_a_partial_table(
     assert "interrupted: 1 passed, 1 not run" in done.stdout
 
 
-@pytest.mark.requirement("C12", "B8", "exit-4")
 def test_the_time_limit_holds_over_all_cases(live: Project, model_endpoint: ModelEndpoints) -> None:
     live.aish.env["BAD_URL"] = model_endpoint(lambda _: hanging_reply(Gate())).base_url
 
@@ -234,7 +223,6 @@ def test_the_time_limit_holds_over_all_cases(live: Project, model_endpoint: Mode
     assert "(the time limit of 1 s for all cases is exceeded)" in done.stdout
 
 
-@pytest.mark.requirement("C12", "B8")
 def test_a_limit_of_the_file_holds_for_each_case(live: Project) -> None:
     text = PIPELINE.replace("inputs:", "limits: {cost_usd: 0.00006}\ninputs:", 1)
     live.pipeline(text, "pipelines/replies.yaml")
@@ -250,7 +238,6 @@ def test_a_limit_of_the_file_holds_for_each_case(live: Project) -> None:
     assert "the run ended with 4 (budget): step `main`: the limit of $1e-05" in done.stdout
 
 
-@pytest.mark.requirement("C12", "F7", "exit-2")
 def test_a_missing_key_or_a_broken_file_costs_its_own_cases_only(live: Project) -> None:
     text = PIPELINE.replace("model: b,", "model: b, key_env: BAD_KEY,")
     live.pipeline(text, "pipelines/replies.yaml")
@@ -264,7 +251,6 @@ def test_a_missing_key_or_a_broken_file_costs_its_own_cases_only(live: Project) 
     assert "broken.yaml:3:9: prompt: `gone` is not defined" in done.stdout
 
 
-@pytest.mark.requirement("C12", "B11")
 def test_the_page_of_a_job_has_the_cases_that_failed(live: Project) -> None:
     summary = live.write("summary.md", "")
     env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
@@ -277,7 +263,6 @@ def test_the_page_of_a_job_has_the_cases_that_failed(live: Project) -> None:
     assert "answers[hours] [bad]" in page
 
 
-@pytest.mark.requirement("C12", "B1")
 def test_a_live_case_leaves_a_run_that_can_be_looked_at(live: Project) -> None:
     done = live.aish("test", "--live", "-m", "bad", "-k", "hours")
 
@@ -288,7 +273,6 @@ def test_a_live_case_leaves_a_run_that_can_be_looked_at(live: Project) -> None:
     assert shown.code == 0, shown.stderr
 
 
-@pytest.mark.requirement("C12", "P2")
 def test_calls_of_live_cases_are_approved_by_rules_alone(live: Project) -> None:
     live.pipeline(
         "name: p\nrun: [echo, hello]\ntests: [{name: t, expect: [{contains: hello}]}]\n",
@@ -305,7 +289,6 @@ def test_calls_of_live_cases_are_approved_by_rules_alone(live: Project) -> None:
     assert "no rule approves shell__run" in denied.stdout
 
 
-@pytest.mark.requirement("C12", "B2")
 def test_a_journal_that_cannot_be_written_ends_its_case_and_says_so(live: Project) -> None:
     rows = f"long,{'money? ' * 2000},money\nhours,open when?,open\n"
     live.write("pipelines/cases.csv", f"id,question,word\n{rows}")

@@ -47,7 +47,6 @@ def names(text: str) -> list[str]:
     return [row.partition("::")[2].rsplit(" ", 2)[0] for row in rows if row.endswith(" s")]
 
 
-@pytest.mark.requirement("C12", "F12")
 def test_each_row_is_a_case_on_a_cassette_of_its_own(tested: Project) -> None:
     done = tested.aish("test")
 
@@ -60,7 +59,6 @@ def test_each_row_is_a_case_on_a_cassette_of_its_own(tested: Project) -> None:
     assert "9 words: money back?" in (folder / "refund.yaml").read_text("utf-8")
 
 
-@pytest.mark.requirement("C12", "F12")
 def test_what_a_case_expects_is_that_of_its_row(tested: Project) -> None:
     changed = CASES.replace("4 words,4", "5 words,4")
     tested.write("pipelines/cases.csv", changed)
@@ -72,7 +70,6 @@ def test_what_a_case_expects_is_that_of_its_row(tested: Project) -> None:
     assert "expected the text to contain `5 words`; got `You said: 4 words: open" in done.stdout
 
 
-@pytest.mark.requirement("C12")
 def test_rows_are_selected_by_their_names_and_leave_no_orphans(tested: Project) -> None:
     done = tested.aish("test", "-k", "refund")
 
@@ -85,7 +82,6 @@ def test_rows_are_selected_by_their_names_and_leave_no_orphans(tested: Project) 
     assert "cassettes that no test uses:\n  pipelines/cassettes/hours.yaml" in done.stdout
 
 
-@pytest.mark.requirement("C12", "F5")
 @pytest.mark.parametrize(
     ("name", "source", "cases"),
     [
@@ -114,7 +110,6 @@ def test_rows_may_stand_in_files_of_other_formats(
     assert names(done.stdout) == ["answers[refund] PASSED", "answers[hours] PASSED"]
 
 
-@pytest.mark.requirement("C12", "C8")
 def test_the_check_of_cassettes_knows_those_of_rows(tested: Project) -> None:
     done = tested.aish("cassette", "check", "pipelines/replies.yaml")
 
@@ -123,7 +118,6 @@ def test_the_check_of_cassettes_knows_those_of_rows(tested: Project) -> None:
     assert "hours.yaml" in done.stdout
 
 
-@pytest.mark.requirement("F9", "F11")
 def test_a_run_does_not_read_the_rows_of_tests(project: Project) -> None:
     project.pipeline(
         "name: p\nrun: [echo, hello]\nmcp: {auto_approve: [shell__run]}\n"
@@ -136,7 +130,6 @@ def test_a_run_does_not_read_the_rows_of_tests(project: Project) -> None:
     assert "tests[0].foreach.file: gone.csv: the items cannot be read: No such file" in done.stderr
 
 
-@pytest.mark.requirement("F11", "C12")
 @pytest.mark.parametrize(
     ("change", "cases", "said"),
     [
@@ -167,7 +160,6 @@ def test_rows_that_make_no_cases_are_found(
     assert said in without_source(done.stderr)
 
 
-@pytest.mark.requirement("F11", "F12")
 def test_braces_of_a_row_without_rows_are_an_error(project: Project) -> None:
     project.pipeline(
         'name: p\ninputs: {a: {type: string}}\nprompt: "{{ inputs.a }}"\n'

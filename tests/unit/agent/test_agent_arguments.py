@@ -21,7 +21,6 @@ PATH: JsonObject = {
 }
 
 
-@pytest.mark.requirement("L17")
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -52,25 +51,21 @@ def test_what_is_no_object_is_refused_with_a_reason(text: str, why: str) -> None
     assert read.legal == "{}"
 
 
-@pytest.mark.requirement("L17")
 def test_brackets_in_text_are_no_depth() -> None:
     value = {"text": "{[" * 500, "list": [[]] * 500}
     assert read_arguments(json.dumps(value), ANY).value == value
 
 
-@pytest.mark.requirement("L17")
 @pytest.mark.parametrize(("depth", "fits"), [(64, True), (65, False)])
 def test_depth_is_counted_in_containers(depth: int, *, fits: bool) -> None:
     text = '{"a":' * depth + "1" + "}" * depth
     assert (read_arguments(text, ANY).value is not None) is fits
 
 
-@pytest.mark.requirement("L17")
 def test_a_number_too_long_to_read_is_refused() -> None:
     assert read_arguments('{"a": ' + "1" * 5000 + "}", ANY).value is None
 
 
-@pytest.mark.requirement("L17")
 @pytest.mark.parametrize("text", ["", "  \n", "null", " null ", '""', '"null"'])
 def test_no_arguments_are_an_empty_object_only_if_nothing_is_required(text: str) -> None:
     read = read_arguments(text, ANY)
@@ -80,25 +75,21 @@ def test_no_arguments_are_an_empty_object_only_if_nothing_is_required(text: str)
     assert "the schema requires path" in refused.why
 
 
-@pytest.mark.requirement("L17")
 def test_an_object_stays_in_the_history_as_it_was_sent() -> None:
     text = '{"path":  "a", "n": 1.50}'
     assert read_arguments(text, PATH).legal == text
 
 
-@pytest.mark.requirement("L17")
 def test_a_double_encoded_object_is_decoded_once() -> None:
     read = read_arguments(json.dumps('{"path": "a"}'), PATH)
     assert read.value == {"path": "a"}
     assert json.loads(read.legal) == {"path": "a"}
 
 
-@pytest.mark.requirement("L17")
 def test_a_double_encoded_object_is_left_where_the_schema_wants_no_object() -> None:
     assert read_arguments(json.dumps("{}"), {"type": "string"}).value is None
 
 
-@pytest.mark.requirement("L17")
 def test_a_double_encoded_property_is_decoded_where_the_schema_wants_only_an_object() -> None:
     inner = '{"a": 1}'
     sent = {"path": inner, "filter": inner, "either": inner, "maybe": inner, "other": inner}
@@ -107,14 +98,12 @@ def test_a_double_encoded_property_is_decoded_where_the_schema_wants_only_an_obj
     assert json.loads(read.legal) == read.value
 
 
-@pytest.mark.requirement("L17")
 @pytest.mark.parametrize("inner", ["not json", "[1]", '{"a": 1, "a": 2}', ""])
 def test_a_property_that_is_no_encoded_object_is_kept_for_the_schema_to_judge(inner: str) -> None:
     sent = {"path": "a", "filter": inner}
     assert read_arguments(json.dumps(sent), PATH).value == sent
 
 
-@pytest.mark.requirement("L17")
 @pytest.mark.parametrize(
     "schema",
     [{}, {"type": 3}, {"properties": []}, {"required": "path"}, {"properties": {"a": True}}],
@@ -136,7 +125,6 @@ def values(text: st.SearchStrategy[str]) -> st.SearchStrategy[JsonValue]:
 ODD_TEXT = st.text(st.characters())
 
 
-@pytest.mark.requirement("L17")
 @given(ODD_TEXT | values(ODD_TEXT).map(json.dumps))
 def test_whatever_is_sent_the_history_gets_an_object_that_can_be_sent(text: str) -> None:
     read = read_arguments(text, ANY)
@@ -149,7 +137,6 @@ def test_whatever_is_sent_the_history_gets_an_object_that_can_be_sent(text: str)
         assert read.why
 
 
-@pytest.mark.requirement("L17")
 @given(st.dictionaries(st.text(), values(st.text())))
 def test_every_object_that_can_be_sent_is_understood(value: dict[str, JsonValue]) -> None:
     text = json.dumps(value, ensure_ascii=False)

@@ -22,7 +22,6 @@ def after(*turns: Turn) -> Conversation:
     return conversation
 
 
-@pytest.mark.requirement("L12")
 def test_a_whole_tool_round_is_legal() -> None:
     conversation = after(
         SystemTurn("be brief"),
@@ -36,12 +35,10 @@ def test_a_whole_tool_round_is_legal() -> None:
     assert conversation.open_calls == ()
 
 
-@pytest.mark.requirement("L12")
 def test_an_assistant_turn_may_be_empty_if_it_carries_calls() -> None:
     assert after(*ASKED).open_calls == ("c1", "c2")
 
 
-@pytest.mark.requirement("L12")
 @pytest.mark.parametrize(
     ("before", "turn", "why"),
     [
@@ -70,7 +67,6 @@ def test_an_illegal_turn_is_caught_where_it_is_added(
     assert conversation.history.turns == before
 
 
-@pytest.mark.requirement("L12", "L16")
 def test_an_id_is_not_used_twice_in_a_conversation() -> None:
     conversation = after(
         *ASKED, ToolTurn("c1", "t", "x"), ToolTurn("c2", "t", "x"), UserTurn("again")
@@ -80,7 +76,6 @@ def test_an_id_is_not_used_twice_in_a_conversation() -> None:
     assert "c1" in conversation.used_ids
 
 
-@pytest.mark.requirement("L12")
 def test_a_conversation_goes_on_where_a_history_stands() -> None:
     history = History([*ASKED, ToolTurn("c1", "t", "x")])
     conversation = Conversation(history)
@@ -89,7 +84,6 @@ def test_a_conversation_goes_on_where_a_history_stands() -> None:
     assert history.turns[-1] == ToolTurn("c2", "t", "x")
 
 
-@pytest.mark.requirement("L12")
 def test_an_illegal_turn_is_a_bug_and_no_failure_a_person_could_act_on() -> None:
     assert issubclass(IllegalTurnError, AssertionError)
 
@@ -103,7 +97,6 @@ def test_local_output_goes_out_with_the_next_user_turn_and_once() -> None:
     assert buffer.user_turn("next").text == "next"
 
 
-@pytest.mark.requirement("L14")
 def test_local_output_waits_over_tool_rounds() -> None:
     buffer = Buffer()
     conversation = after(UserTurn("go"))
@@ -118,7 +111,6 @@ def test_local_output_waits_over_tool_rounds() -> None:
     assert said == ["go", "$ make\nok\n\nand now?"]
 
 
-@pytest.mark.requirement("L12")
 def test_a_prompt_becomes_a_system_and_a_user_turn() -> None:
     history = History()
     add_system(history, "be brief")

@@ -76,7 +76,6 @@ def talk(kit: Kit, *script: Answer) -> tuple[Outcome, Talker, History]:
     return outcome(kit, ask), model, ask.history
 
 
-@pytest.mark.requirement("L15")
 def test_an_answer_without_calls_ends_the_loop() -> None:
     kit = kit_of()
     got, model, history = talk(kit, says("Hello"))
@@ -91,7 +90,6 @@ def test_an_answer_without_calls_ends_the_loop() -> None:
     assert model.requests[0].place == place
 
 
-@pytest.mark.requirement("L15", "L6")
 def test_calls_are_replied_to_until_an_answer_has_none() -> None:
     kit = kit_of(look=ToolResult("ok", "a file"))
     got, model, history = talk(
@@ -114,7 +112,6 @@ def test_calls_are_replied_to_until_an_answer_has_none() -> None:
     assert kit.events_of(TurnStarted)[2] == TurnStarted(Place("one", None, 3), "twin", 5)
 
 
-@pytest.mark.requirement("L15")
 def test_a_turn_tells_what_was_asked_for() -> None:
     kit = kit_of()
     talk(kit, asks(wants("box__look", "{", "c1"), wants("nope", "{}", "c1")))
@@ -142,7 +139,6 @@ def test_at_the_depth_limit_one_more_request_is_made_and_its_calls_are_not() -> 
     assert len(kit.events_of(ToolDecided)) == 2
 
 
-@pytest.mark.requirement("L15")
 def test_the_last_text_is_kept_where_the_last_turn_has_none() -> None:
     kit = kit_of()
     kit.limits = LoopLimits(max_tool_depth=1)
@@ -151,7 +147,6 @@ def test_the_last_text_is_kept_where_the_last_turn_has_none() -> None:
     assert (got.status, got.text) == ("budget", "First.")
 
 
-@pytest.mark.requirement("L15")
 def test_the_request_after_the_last_round_may_still_answer() -> None:
     kit = kit_of()
     kit.limits = LoopLimits(max_tool_depth=1)
@@ -159,7 +154,6 @@ def test_the_request_after_the_last_round_may_still_answer() -> None:
     assert (got.status, got.text) == ("ok", "Seen.")
 
 
-@pytest.mark.requirement("L16")
 def test_too_many_calls_in_one_turn_end_it_as_an_error() -> None:
     kit = kit_of()
     kit.limits = LoopLimits(max_calls_per_turn=2)
@@ -174,7 +168,6 @@ def test_too_many_calls_in_one_turn_end_it_as_an_error() -> None:
 
 
 @pytest.mark.slow(reason="a flood of calls")
-@pytest.mark.requirement("L16")
 def test_a_flood_of_calls_is_answered_in_no_time() -> None:
     kit = Kit(Box(tuple(tool(f"tool_number_{n}") for n in range(200))))
     model = Talker([asks(*[wants("tool_nmuber", "", "same")] * 2_000)])
@@ -186,7 +179,6 @@ def test_a_flood_of_calls_is_answered_in_no_time() -> None:
     assert len(replies(ask.history)) == 2_000
 
 
-@pytest.mark.requirement("L16", "L5")
 def test_missing_and_repeated_ids_are_made_the_same_in_every_run() -> None:
     def ids() -> list[str]:
         look = wants("box__look", id="call_0")
@@ -199,7 +191,6 @@ def test_missing_and_repeated_ids_are_made_the_same_in_every_run() -> None:
     assert ids() == first
 
 
-@pytest.mark.requirement("P3")
 def test_a_denial_ends_the_step_after_every_call_has_its_reply() -> None:
     kit = kit_of()
     kit.deny, kit.on_denied = ("box__rm",), "fail"
@@ -215,7 +206,6 @@ def test_a_denial_ends_the_step_after_every_call_has_its_reply() -> None:
     assert len(model.requests) == 1
 
 
-@pytest.mark.requirement("P3")
 def test_with_continue_the_model_hears_of_the_denial_and_goes_on() -> None:
     kit = kit_of()
     kit.auto = ()
@@ -226,7 +216,6 @@ def test_with_continue_the_model_hears_of_the_denial_and_goes_on() -> None:
     assert last.content == "[aish] tool call denied: no rule approves box__rm"
 
 
-@pytest.mark.requirement("M8")
 @pytest.mark.parametrize(
     "result",
     [
@@ -242,7 +231,6 @@ def test_no_failure_of_one_call_ends_the_conversation(result: ToolResult) -> Non
     assert replies(history) == [result.content or "[aish] (no output)"]
 
 
-@pytest.mark.requirement("L17")
 def test_broken_arguments_never_stand_in_the_history() -> None:
     broken = '{"path": "a'
     _, model, _ = talk(kit_of(), asks(wants("box__look", broken)), says("Sorry."))
@@ -253,7 +241,6 @@ def test_broken_arguments_never_stand_in_the_history() -> None:
     assert reply.content.startswith("[aish] tool arguments not parseable as JSON: ")
 
 
-@pytest.mark.requirement("L12", "L17")
 def test_a_wrong_name_stands_in_the_history_so_that_it_can_be_sent() -> None:
     _, _, history = talk(kit_of(), asks(wants("functions.look<|x|>" + "y" * 90), wants("")))
     turn = history.turns[1]
@@ -286,7 +273,6 @@ def test_unknown_fields_go_onto_the_turn_with_the_name_of_who_sent_them() -> Non
     assert turn.calls[0].extras == {"extra_content": {"signature": "x"}}
 
 
-@pytest.mark.requirement("L9")
 def test_the_turn_says_which_model_answered() -> None:
     kit = kit_of()
     talk(kit, [[TextPiece("Hi"), Finish("stop", Usage(), model="spare")]])
@@ -362,7 +348,6 @@ def test_an_answer_cut_off_is_no_answer_where_a_schema_is_wanted() -> None:
     assert got.failure.code == "truncated"
 
 
-@pytest.mark.requirement("B9")
 @pytest.mark.parametrize(
     ("text", "status"),
     [('{"a": 1}\n\n  ', "ok"), ('"yes"', "ok"), ("[1]", "ok"), ("12", "failed"), ("[1", "failed")],
@@ -421,7 +406,6 @@ def test_a_model_that_fails_leaves_a_legal_history(error: Exception) -> None:
     assert len(kit.events_of(TurnFinished)) == 1
 
 
-@pytest.mark.requirement("L10")
 def test_an_interrupted_stream_stops_at_once_and_tells_no_end() -> None:
     kit = kit_of()
     model = Talker([])
@@ -447,7 +431,6 @@ def test_an_interrupted_stream_stops_at_once_and_tells_no_end() -> None:
     assert model.closed == 1
 
 
-@pytest.mark.requirement("L10", "L12")
 def test_an_interrupted_round_leaves_a_legal_history() -> None:
     kit = kit_of()
     ask = ask_of(Talker([asks(wants("box__look"), wants("box__rm"))]))
@@ -470,7 +453,6 @@ def test_an_interrupted_round_leaves_a_legal_history() -> None:
     assert kit.events_of(ToolFinished) == []
 
 
-@pytest.mark.requirement("M7")
 def test_media_go_into_the_turn_of_a_model_that_sees() -> None:
     media = (Media("image/png", b"\x89PNG"),)
     kit = kit_of(look=ToolResult("ok", "a cat", media=media))
@@ -483,7 +465,6 @@ def test_media_go_into_the_turn_of_a_model_that_sees() -> None:
     assert list(kit.kept.values()) == [b"\x89PNG"]
 
 
-@pytest.mark.requirement("P2")
 def test_a_person_decides_where_the_rules_say_so() -> None:
     kit = kit_of()
     kit.auto, kit.person = (), Person(answer=True, attended=True)

@@ -16,13 +16,11 @@ def not_kept(data: bytes) -> None:
 LINES = "".join(f"line {number}\n" for number in range(1000))
 
 
-@pytest.mark.requirement("L18")
 def test_a_short_text_stays_as_it_is() -> None:
     assert cut("a\nb", 3, not_kept).text == "a\nb"
     assert cut("ää", 4, not_kept).text == "ää"
 
 
-@pytest.mark.requirement("L18")
 def test_a_long_text_is_cut_in_the_middle_between_lines() -> None:
     short = cut(LINES, 300, kept_as_a_file)
     assert short.full == "files/0001-one.txt"
@@ -37,21 +35,18 @@ def test_a_long_text_is_cut_in_the_middle_between_lines() -> None:
     assert marks == [f"[aish] {left_out} of {len(LINES)} bytes left out here"]
 
 
-@pytest.mark.requirement("L18", "C6")
 def test_a_model_reads_the_same_wherever_the_full_text_is_kept() -> None:
     short = cut(LINES, 300, not_kept)
     assert short.full is None
     assert short.text == cut(LINES, 300, kept_as_a_file).text
 
 
-@pytest.mark.requirement("L18")
 def test_the_whole_text_is_kept_byte_by_byte() -> None:
     kept: list[bytes] = []
     cut(LINES, 300, kept.append)
     assert kept == [LINES.encode()]
 
 
-@pytest.mark.requirement("L18")
 def test_one_long_line_is_cut_between_characters() -> None:
     short = cut("ä€😀" * 1000, 500, not_kept).text
     head, mark, tail = short.split("\n")
@@ -62,7 +57,6 @@ def test_one_long_line_is_cut_between_characters() -> None:
     assert "\ufffd" not in short
 
 
-@pytest.mark.requirement("L18")
 @pytest.mark.parametrize("limit", range(300, 320))
 def test_no_line_is_cut_where_the_limit_falls_anywhere_in_it(limit: int) -> None:
     lines = "123456789\n" * 100
@@ -73,13 +67,11 @@ def test_no_line_is_cut_where_the_limit_falls_anywhere_in_it(limit: int) -> None
     assert len(whole) > limit - 10 - 20
 
 
-@pytest.mark.requirement("L18")
 def test_a_limit_too_small_for_anything_leaves_the_mark() -> None:
     short = cut(LINES, 10, not_kept).text
     assert short == f"[aish] {len(LINES)} of {len(LINES)} bytes left out here"
 
 
-@pytest.mark.requirement("L18")
 @given(
     st.text(st.characters(exclude_categories=["Cs"]) | st.just("\n"), max_size=400),
     st.integers(min_value=120, max_value=300),

@@ -43,7 +43,6 @@ def kinds(kit: Kit) -> list[type[Event]]:
     return [type(event) for event in kit.events]
 
 
-@pytest.mark.requirement("P7")
 def test_a_call_is_decided_then_started_then_finished() -> None:
     subject = kit(ToolResult("ok", "seen", structured={"n": 1}))
     got = used(subject)
@@ -95,7 +94,6 @@ def test_without_a_person_an_unapproved_call_is_denied_at_once() -> None:
     assert subject.box.called == []
 
 
-@pytest.mark.requirement("P3")
 def test_a_rule_that_denies_is_named_in_the_reply() -> None:
     subject = kit()
     subject.deny = ("box__l*",)
@@ -105,7 +103,6 @@ def test_a_rule_that_denies_is_named_in_the_reply() -> None:
     assert subject.box.called == []
 
 
-@pytest.mark.requirement("P3")
 def test_a_person_who_says_no_is_named_in_the_reply() -> None:
     subject = kit()
     subject.auto = ()
@@ -139,7 +136,6 @@ def test_arguments_that_do_not_fit_reach_neither_the_gate_nor_the_tool() -> None
     assert subject.box.called == []
 
 
-@pytest.mark.requirement("P6")
 def test_an_approval_is_good_for_one_call() -> None:
     runtime = (subject := kit()).runtime()
 
@@ -154,7 +150,6 @@ def test_an_approval_is_good_for_one_call() -> None:
     assert len(subject.box.called) == 1
 
 
-@pytest.mark.requirement("P6")
 def test_arguments_changed_after_the_approval_are_not_sent() -> None:
     runtime = (subject := kit()).runtime()
 
@@ -171,7 +166,6 @@ def test_arguments_changed_after_the_approval_are_not_sent() -> None:
     assert kinds(subject) == [ToolDecided]
 
 
-@pytest.mark.requirement("P10")
 def test_tools_are_called_in_one_place_only() -> None:
     source = Path(__file__).parents[3] / "aish"
     calling = [
@@ -188,12 +182,10 @@ def test_an_empty_result_says_so(content: str) -> None:
     assert used(kit(ToolResult("ok", content))).content == "[aish] (no output)"
 
 
-@pytest.mark.requirement("M7", "L18")
 def test_structured_content_stands_in_where_there_is_no_text() -> None:
     assert used(kit(ToolResult("ok", "", structured={"n": 1}))).content == '{"n": 1}'
 
 
-@pytest.mark.requirement("L18")
 def test_a_long_result_is_cut_and_kept_whole() -> None:
     text = "line\n" * 1000
     subject = kit(ToolResult("ok", text))
@@ -209,7 +201,6 @@ def test_a_long_result_is_cut_and_kept_whole() -> None:
     assert (finished.content, finished.full) == (got.content, got.full)
 
 
-@pytest.mark.requirement("L18")
 def test_a_full_disk_costs_the_file_and_not_the_call() -> None:
     subject = kit(ToolResult("ok", "line\n" * 1000))
     subject.limits = LoopLimits(result_limit=500)
@@ -225,7 +216,6 @@ def test_half_of_a_surrogate_pair_in_a_result_can_be_sent_on() -> None:
     used(kit(ToolResult("ok", "a\ud800b"))).content.encode()
 
 
-@pytest.mark.requirement("M7")
 def test_an_image_goes_to_the_folder_and_a_line_stands_for_it() -> None:
     subject = kit(ToolResult("ok", "a cat", media=(Media("image/png", b"\x89PNG"),)))
     got = used(subject)
@@ -238,21 +228,18 @@ def test_an_image_goes_to_the_folder_and_a_line_stands_for_it() -> None:
     assert got.media == ()
 
 
-@pytest.mark.requirement("M7")
 def test_an_image_alone_is_not_an_empty_result() -> None:
     subject = kit(ToolResult("ok", "", media=(Media("audio/wav", b"RIFF"),)))
     subject.ephemeral = True
     assert used(subject).content == "[aish] not shown to this model: audio/wav, 4 bytes"
 
 
-@pytest.mark.requirement("M7", "X2")
 @pytest.mark.parametrize("kind", ["image/", "image/png;base64,AA", "image/\x1b[2J", "image/a b"])
 def test_what_is_no_type_of_an_image_is_not_sent_to_any_model(kind: str) -> None:
     assert not can_be_attached(Media(kind, b"\x89PNG"))
     assert can_be_attached(Media("image/svg+xml", b"<svg/>"))
 
 
-@pytest.mark.requirement("M7")
 def test_a_model_that_sees_gets_images_and_a_line_stands_for_sounds() -> None:
     media = (
         Media("image/png", b"\x89PNG"),
@@ -275,7 +262,6 @@ def test_a_model_that_sees_gets_images_and_a_line_stands_for_sounds() -> None:
     assert len(subject.kept) == 3
 
 
-@pytest.mark.requirement("M7")
 def test_a_mime_type_names_no_path() -> None:
     media = (Media("image/../../etc/x", b"1"),)
     subject = kit(ToolResult("ok", "", media=media))
@@ -302,7 +288,6 @@ def test_every_failure_is_a_reply_as_it_is(kind: ResultKind, content: str) -> No
     assert len(subject.box.called) == 1
 
 
-@pytest.mark.requirement("M8")
 def test_a_json_rpc_error_draws_a_status_line() -> None:
     subject = kit(ToolResult("rpc_error", "[aish] tool dispatch failed: Unknown tool"))
     used(subject)
@@ -316,7 +301,6 @@ def test_a_json_rpc_error_draws_a_status_line() -> None:
     ]
 
 
-@pytest.mark.requirement("L8")
 def test_an_idempotent_call_is_made_again_once_after_a_transport_error() -> None:
     subject = kit(ToolResult("transport_error", "[aish] tool transport error: reset"))
     subject.idempotent = ("box__look",)
@@ -325,7 +309,6 @@ def test_an_idempotent_call_is_made_again_once_after_a_transport_error() -> None
     assert kinds(subject) == [ToolDecided, ToolStarted, Notice, ToolFinished]
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize("kind", ["rpc_error", "handler_error"])
 def test_only_a_transport_error_is_worth_another_try(kind: ResultKind) -> None:
     subject = kit(ToolResult(kind, "no"))
@@ -334,7 +317,6 @@ def test_only_a_transport_error_is_worth_another_try(kind: ResultKind) -> None:
     assert len(subject.box.called) == 1
 
 
-@pytest.mark.requirement("M9")
 def test_progress_is_told_as_it_comes() -> None:
     subject = kit()
     subject.box.reports = (Progress(1, 2, "half"), Progress(2, 2))

@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.agent.file_updates import (
-    Parted,
+    SplitReply,
     announcement,
     block_of,
+    find_superseded,
     head_of,
-    parted,
-    superseded,
+    split_block,
     with_block,
 )
 from aish.core.text import without_markers
@@ -34,7 +34,6 @@ BODY = st.lists(
 ).map("\n".join)
 
 
-@pytest.mark.requirement("K84", "K85")
 @given(BODY, st.lists(st.tuples(LABEL, BODY), min_size=1, max_size=4))
 def test_what_is_put_at_the_end_of_a_reply_is_found_there(
     content: str, files: list[tuple[str, str]]
@@ -46,22 +45,22 @@ def test_what_is_put_at_the_end_of_a_reply_is_found_there(
     ]
     block = block_of(TAG, rows)
 
-    found = parted(with_block(without_markers(content), block), TAG)
+    found = split_block(with_block(without_markers(content), block), TAG)
 
     assert found.block == block
     assert found.content == without_markers(content).removesuffix("\n")
     assert len(found.labels) == len(files)
 
 
-@pytest.mark.requirement("K84")
 @given(BODY)
 def test_a_reply_without_a_block_has_none(content: str) -> None:
-    assert parted(without_markers(content), TAG) == Parted(without_markers(content))
-    assert parted(f"{content}\n[end {OTHER}]", OTHER[::-1]) == Parted(f"{content}\n[end {OTHER}]")
-    assert parted(content, "") == Parted(content)
+    assert split_block(without_markers(content), TAG) == SplitReply(without_markers(content))
+    assert split_block(f"{content}\n[end {OTHER}]", OTHER[::-1]) == SplitReply(
+        f"{content}\n[end {OTHER}]"
+    )
+    assert split_block(content, "") == SplitReply(content)
 
 
-@pytest.mark.requirement("K84")
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -83,7 +82,6 @@ def test_a_line_that_begins_like_one_of_ours_gets_a_space(text: str, wanted: str
     assert without_markers(wanted) == wanted
 
 
-@pytest.mark.requirement("K14")
 @pytest.mark.parametrize(
     "hidden",
     [
@@ -107,7 +105,6 @@ def test_what_is_not_seen_does_not_hide_the_beginning_of_a_line(hidden: str) -> 
     )
 
 
-@pytest.mark.requirement("K85")
 @pytest.mark.parametrize(
     ("labels", "wanted"),
     [
@@ -122,11 +119,10 @@ def test_what_is_not_seen_does_not_hide_the_beginning_of_a_line(hidden: str) -> 
 def test_a_block_is_superseded_by_later_ones_that_show_all_of_its_files(
     labels: list[list[str]], wanted: set[int]
 ) -> None:
-    blocks = [Parted("", "block" if names else "", tuple(names)) for names in labels]
-    assert superseded(blocks) == wanted
+    blocks = [SplitReply("", "block" if names else "", tuple(names)) for names in labels]
+    assert find_superseded(blocks) == wanted
 
 
-@pytest.mark.requirement("K84")
 def test_the_announcement_names_the_two_lines() -> None:
     said = announcement(TAG)
     assert f"`[aish files updated {TAG}]`" in said

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
-import pytest
 from agent_fakes import Answer, Box, Kit, Person, Talker, asked, assert_legal, tool
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -173,7 +172,6 @@ async def live(world: World, kit: Kit, ask: Ask) -> Outcome | None:
     return got
 
 
-@pytest.mark.requirement("L12", "L13", "L16", "L17", "M8", "P3", "P7")
 @settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(worlds)
 def test_every_turn_stays_legal_and_every_call_has_one_reply(world: World) -> None:

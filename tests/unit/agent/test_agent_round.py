@@ -52,7 +52,6 @@ def numbered(name: str, count: int) -> list[ToolCall]:
     return [wants(f"box__{name}", f'{{"n": {n}}}', f"c{n}") for n in range(count)]
 
 
-@pytest.mark.requirement("L16")
 def test_parallel_calls_run_at_the_same_time_and_at_most_eight() -> None:
     meeting = Meeting(8)
     kit = Kit(Box(TOOLS, {"a": meeting}), parallel=("box__a",))
@@ -61,7 +60,6 @@ def test_parallel_calls_run_at_the_same_time_and_at_most_eight() -> None:
     assert [turn.content for turn in with_time] == [f"met {n}" for n in range(20)]
 
 
-@pytest.mark.requirement("L16")
 def test_a_packs_own_mark_is_enough_to_run_in_parallel() -> None:
     meeting = Meeting(2)
     kit = Kit(Box((tool("a", parallel=True),), {"a": meeting}))
@@ -69,7 +67,6 @@ def test_a_packs_own_mark_is_enough_to_run_in_parallel() -> None:
     assert meeting.most == 2
 
 
-@pytest.mark.requirement("L16")
 def test_other_calls_run_alone_in_the_models_order() -> None:
     meeting = Meeting(1)
     kit = Kit(Box(TOOLS, {"write": meeting}), parallel=("box__a",))
@@ -78,7 +75,6 @@ def test_other_calls_run_alone_in_the_models_order() -> None:
     assert meeting.order == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.requirement("L16")
 def test_a_call_that_runs_alone_waits_for_those_before_it_and_holds_those_after() -> None:
     kit = Kit(Box(TOOLS), parallel=("box__a", "box__b"))
     run(
@@ -101,7 +97,6 @@ def test_a_call_that_runs_alone_waits_for_those_before_it_and_holds_those_after(
     assert {call for kind, call in told[end:] if kind is ToolStarted} == {"a3", "b4"}
 
 
-@pytest.mark.requirement("L16")
 def test_replies_stand_in_the_models_order_whoever_ends_first() -> None:
     second_done = anyio.Event
 
@@ -131,7 +126,6 @@ def test_replies_stand_in_the_models_order_whoever_ends_first() -> None:
     ]
 
 
-@pytest.mark.requirement("P2", "L16")
 def test_a_person_is_asked_about_one_parallel_call_at_a_time() -> None:
     @dataclass
     class Careful(Person):
@@ -149,7 +143,6 @@ def test_a_person_is_asked_about_one_parallel_call_at_a_time() -> None:
     assert [turn.content for turn in replies] == ["a done"] * 3
 
 
-@pytest.mark.requirement("L17")
 def test_an_unknown_name_gets_the_nearest_right_one_and_nothing_runs() -> None:
     kit = Kit(Box((tool("file_read"), tool("file_write"), tool("git_log"))))
     replies = run(kit, wants("box__file_raed"), wants("file_read"), wants("box__file_read<|x|>"))
@@ -161,7 +154,6 @@ def test_an_unknown_name_gets_the_nearest_right_one_and_nothing_runs() -> None:
     assert kit.events_of(ToolDecided) == []
 
 
-@pytest.mark.requirement("L17")
 def test_a_name_like_no_other_gets_the_list() -> None:
     kit = Kit(Box(tuple(tool(f"t{n}") for n in range(10))))
     (reply,) = run(kit, wants("frobnicate"))
@@ -176,7 +168,6 @@ def test_a_name_where_there_are_no_tools_gets_told_so() -> None:
     assert reply.content == "[aish] no such tool: (no name); no tools can be called here"
 
 
-@pytest.mark.requirement("L17")
 def test_broken_arguments_are_answered_and_reported_as_they_were_sent() -> None:
     kit = Kit(Box(TOOLS))
     subject = round_of(kit, wants("box__a", '{"a":', id="x"), wants("box__b", id="y"))
@@ -190,7 +181,6 @@ def test_broken_arguments_are_answered_and_reported_as_they_were_sent() -> None:
     assert kit.box.called == [("b", {})]
 
 
-@pytest.mark.requirement("P3")
 def test_after_a_denial_that_ends_the_run_nothing_more_is_started() -> None:
     kit = Kit(Box(TOOLS), deny=("box__b",), on_denied="fail")
     subject = round_of(kit, wants("box__a"), wants("box__b"), wants("box__c"))
@@ -218,7 +208,6 @@ def test_an_approval_that_a_denial_leaves_unused_is_not_kept() -> None:
     assert kept == []
 
 
-@pytest.mark.requirement("P3")
 def test_after_a_denial_the_others_go_on_where_the_file_says_continue() -> None:
     kit = Kit(Box(TOOLS), deny=("box__b",), on_denied="continue")
     subject = round_of(kit, wants("box__a"), wants("box__b"), wants("box__c"))

@@ -31,7 +31,6 @@ def sampled(model: Talker, request: JsonObject) -> tuple[JsonObject, list[Event]
     return anyio.run(sampling.sample, request), events
 
 
-@pytest.mark.requirement("M11")
 def test_the_steps_model_answers_a_server() -> None:
     model = Talker([says("Paris.")])
     result, _ = sampled(
@@ -53,7 +52,6 @@ def test_the_steps_model_answers_a_server() -> None:
     assert request.tools == ()
 
 
-@pytest.mark.requirement("M11", "M8")
 def test_params_that_make_no_sense_are_not_passed_on() -> None:
     odd: JsonObject = {
         "maxTokens": 10**30,
@@ -66,13 +64,11 @@ def test_params_that_make_no_sense_are_not_passed_on() -> None:
     assert [request.params for request in model.requests] == [{"stop": ["\ufffd"]}, {}]
 
 
-@pytest.mark.requirement("M11")
 def test_a_cut_off_answer_says_so() -> None:
     result, _ = sampled(Talker([says("Pa", "length")]), params(user()))
     assert result["stopReason"] == "maxTokens"
 
 
-@pytest.mark.requirement("M11")
 def test_neighbours_of_one_role_become_one_turn() -> None:
     model = Talker([])
     said: JsonObject = {"role": "assistant", "content": [TEXT, TEXT]}
@@ -85,7 +81,6 @@ def test_neighbours_of_one_role_become_one_turn() -> None:
     )
 
 
-@pytest.mark.requirement("M11", "M7")
 def test_images_go_to_a_model_that_sees_and_a_line_stands_for_them_elsewhere() -> None:
     image = {"type": "image", "data": PNG, "mimeType": "image/png"}
     seeing = Talker([], sees_images=True)
@@ -98,7 +93,6 @@ def test_images_go_to_a_model_that_sees_and_a_line_stands_for_them_elsewhere() -
     assert blind.seen[0] == (UserTurn("[aish] not shown to this model: image/png, 4 bytes"),)
 
 
-@pytest.mark.requirement("M11")
 @pytest.mark.parametrize(
     "request_params",
     [
@@ -127,7 +121,6 @@ def test_a_request_that_cannot_be_answered_costs_no_model_request(
     assert model.requests == []
 
 
-@pytest.mark.requirement("M11")
 def test_what_a_server_is_told_is_not_what_the_step_says() -> None:
     _, events = sampled(Talker([says("Paris.")]), params(user()))
     assert [type(event) for event in events] == [Notice, TurnStarted, TurnFinished]
@@ -137,7 +130,6 @@ def test_what_a_server_is_told_is_not_what_the_step_says() -> None:
     assert asked.purpose == answered.purpose == "sampling"
 
 
-@pytest.mark.requirement("M11")
 def test_a_server_cannot_ask_without_end() -> None:
     events: list[Event] = []
     sampling = Sampling(Talker([]), events.append, Ticks(), PLACE)
@@ -152,7 +144,6 @@ def test_a_server_cannot_ask_without_end() -> None:
     assert sampling.usage == Usage(MAX_REQUESTS, MAX_REQUESTS)
 
 
-@pytest.mark.requirement("M11")
 def test_a_tool_may_ask_the_steps_model_and_the_step_pays() -> None:
     look = tool("look")
     kit = Kit(Box((look,), asks_model=params(user())))
@@ -172,7 +163,6 @@ def test_a_tool_may_ask_the_steps_model_and_the_step_pays() -> None:
     ]
 
 
-@pytest.mark.requirement("K13")
 @pytest.mark.parametrize("named", ["", "other"])
 def test_a_model_that_is_not_there_is_named(named: str) -> None:
     events: list[Event] = []

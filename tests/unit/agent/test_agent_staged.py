@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 
 import anyio
-import pytest
 from agent_fakes import Box, Kit, Person, gives, tool
 
 from aish.agent.dispatch import call_tool
@@ -59,7 +58,6 @@ def a_kit() -> Kit:
     return Kit(Box((LOOK,), {"look": gives(ToolResult("ok", "seen"))}))
 
 
-@pytest.mark.requirement("B16", "P7")
 def test_a_staged_call_reaches_no_tool_and_the_model_is_told_so() -> None:
     kit = a_kit()
     got = used(kit, StagingQueue(), {"path": "a"})
@@ -72,7 +70,6 @@ def test_a_staged_call_reaches_no_tool_and_the_model_is_told_so() -> None:
     assert not kit.box.called
 
 
-@pytest.mark.requirement("B16", "L17")
 def test_arguments_are_checked_as_those_of_a_real_call() -> None:
     kit = a_kit()
     got = used(kit, StagingQueue(), {})
@@ -80,7 +77,6 @@ def test_arguments_are_checked_as_those_of_a_real_call() -> None:
     assert [type(event) for event in kit.events] == [ToolFinished]
 
 
-@pytest.mark.requirement("B16")
 def test_a_call_that_could_not_be_put_down_is_not_called_staged() -> None:
     kit = a_kit()
     got = used(kit, StagingQueue(full=True), {"path": "a"})

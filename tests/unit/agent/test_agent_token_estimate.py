@@ -17,18 +17,16 @@ def estimator(*turns: Turn) -> TokenEstimator:
     return made
 
 
-@pytest.mark.requirement("L19")
 def test_four_bytes_are_a_token_where_nobody_counted() -> None:
     assert 1000 <= estimator(UserTurn("x" * 4000)).tokens(0) <= 1020
     assert 3000 <= estimator(UserTurn("字" * 4000)).tokens(0) <= 3020
     assert estimator(UserTurn("x")).tokens(4000) - estimator(UserTurn("x")).tokens(0) == 1000
 
 
-@pytest.mark.requirement("L19")
 def test_what_the_endpoint_counted_is_believed() -> None:
     one = UserTurn("x" * 4000)
     made = estimator(one)
-    made.heard(Usage(2500, 1), 100)
+    made.calibrate(Usage(2500, 1), 100)
 
     assert made.tokens(100) == 2500
 
@@ -37,21 +35,19 @@ def test_what_the_endpoint_counted_is_believed() -> None:
     assert 2600 <= made.tokens(100) <= 2620
 
 
-@pytest.mark.requirement("L19")
 @pytest.mark.parametrize("usage", [Usage(), Usage(input=0), Usage(input=12)])
 def test_an_endpoint_that_counts_nothing_or_only_what_is_new_changes_nothing(usage: Usage) -> None:
     made = estimator(UserTurn("x" * 4000))
     before = made.tokens(500)
-    made.heard(usage, 500)
+    made.calibrate(usage, 500)
 
     assert made.tokens(500) == before
 
 
-@pytest.mark.requirement("L19")
 def test_what_is_taken_out_weighs_what_it_was_counted_for() -> None:
     turns: list[Turn] = [UserTurn(""), AssistantTurn("x" * 3960), ToolTurn("c", "a__b", "x" * 3960)]
     made = estimator(*turns)
-    made.heard(Usage(8040, 1), 0)
+    made.calibrate(Usage(8040, 1), 0)
     made.put(2, ToolTurn("c", "a__b", ""))
 
     assert made.tokens(0) == 4080
@@ -61,14 +57,12 @@ def test_what_is_taken_out_weighs_what_it_was_counted_for() -> None:
     assert made.tokens(0) == 80
 
 
-@pytest.mark.requirement("L19")
 def test_an_image_weighs_as_an_image_and_not_as_its_bytes() -> None:
     image = Media("image/png", b"\0" * 1_000_000)
 
     assert estimator(UserTurn("look", (image,))).tokens(0) < 2000
 
 
-@pytest.mark.requirement("L19")
 def test_everything_that_goes_out_is_weighed() -> None:
     call = ToolCall("c", "a__b", '{"text": "' + "x" * 100 + '"}', {"signature": "y" * 50})
 
@@ -84,7 +78,6 @@ def test_everything_that_goes_out_is_weighed() -> None:
 turns = st.lists(st.builds(UserTurn, st.text(max_size=60)), min_size=1, max_size=12)
 
 
-@pytest.mark.requirement("L19")
 @given(
     turns=turns,
     heard=st.integers(0, 12),
@@ -96,7 +89,7 @@ def test_changes_come_to_the_same_as_weighing_all_anew(
 ) -> None:
     made = estimator(*turns[:heard])
     if turns[:heard]:
-        made.heard(Usage(input=counted), 7)
+        made.calibrate(Usage(input=counted), 7)
     made.add(turns)
     marked = [(turn, at < heard) for at, turn in enumerate(turns)]
     bytes_then = sum(weigh(turn) for turn, old in marked if old) + 7

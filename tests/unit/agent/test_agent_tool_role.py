@@ -61,7 +61,6 @@ ROUNDS = (
 )
 
 
-@pytest.mark.requirement("L13")
 def test_with_a_tool_role_each_reply_has_its_role_and_id() -> None:
     talked(history := asked(), *ROUNDS)
     messages = sent(history, tool_role=True)
@@ -90,7 +89,6 @@ def test_without_a_tool_role_the_replies_of_a_round_are_one_user_turn() -> None:
     assert "[tool: box__rm]\n[aish] tool arguments not parseable as JSON: " in told
 
 
-@pytest.mark.requirement("L13", "L14")
 @pytest.mark.parametrize("tool_role", [True, False])
 def test_local_output_stays_with_its_user_turn_in_both_forms(*, tool_role: bool) -> None:
     buffer = Buffer()
@@ -117,7 +115,6 @@ rounds = st.lists(
 )
 
 
-@pytest.mark.requirement("L13")
 @settings(deadline=None)
 @given(script=rounds, system=st.booleans(), tool_role=st.booleans())
 def test_both_forms_are_legal_whatever_the_model_asked_for(

@@ -32,7 +32,6 @@ def spelled(turn: Turn, files: Files) -> Any:
     return json.loads(json.dumps(turn_to_json(turn, files.keep)))
 
 
-@pytest.mark.requirement("S6", "L12")
 @given(TURNS)
 def test_any_turn_comes_back_exactly(turn: Turn) -> None:
     files = Files()
@@ -40,7 +39,6 @@ def test_any_turn_comes_back_exactly(turn: Turn) -> None:
     assert turn_from_json(spelled(turn, files), files.read) == turn
 
 
-@pytest.mark.requirement("S6")
 def test_an_image_is_a_file_with_a_digest_and_its_bytes_are_not_told() -> None:
     files = Files()
 
@@ -52,7 +50,6 @@ def test_an_image_is_a_file_with_a_digest_and_its_bytes_are_not_told() -> None:
     assert len(one["sha256"]) == 64
 
 
-@pytest.mark.requirement("S6")
 @pytest.mark.parametrize(
     ("keeps", "damage", "why"),
     [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.format.file import LARGEST, load, parse, partial, shown
+from aish.cassettes.format.file import LARGEST, load, parse, partial, show_path
 from aish.cassettes.format.interaction import (
     Cassette,
     CassetteFileError,
@@ -20,9 +20,9 @@ from aish.cassettes.format.interaction import (
     Request,
     Response,
 )
-from aish.cassettes.format.layout import entry, opening, whole
+from aish.cassettes.format.layout import entry, head_text, whole
 from aish.cassettes.record.file_writer import Recording
-from aish.system.files import shared_mode
+from aish.system.files import file_mode
 
 NAMES = st.text(max_size=20).map(lambda text: f"x{text}").filter(lambda t: "\ud800" not in t)
 
@@ -49,7 +49,6 @@ def test_a_cassette_is_laid_out_for_review(snapshot: SnapshotAssertion) -> None:
     assert whole(HEAD, [talk, tool, lost]) == snapshot
 
 
-@pytest.mark.requirement("C1", "C10")
 def test_interactions_come_back_as_they_were() -> None:
     kept = [exchange(), Interaction(message(2), streamed([b"a\xff", b"\r\n", "é".encode()]))]
 
@@ -57,7 +56,6 @@ def test_interactions_come_back_as_they_were() -> None:
     assert parse(saved([]), "c.yaml") == Cassette(HEAD, ())
 
 
-@pytest.mark.requirement("C1", "C10")
 @given(st.binary(), st.text(), st.text(), NAMES, st.text())
 def test_any_content_comes_back_as_it_was(
     raw: bytes, text: str, value: str, name: str, env: str
@@ -70,7 +68,6 @@ def test_any_content_comes_back_as_it_was(
     assert parse(saved(list(kept), head), "c.yaml") == Cassette(head, kept)
 
 
-@pytest.mark.requirement("C1", "C10")
 @given(st.text(alphabet=" \n\t:.#-'\"|>{[a\r\x85\u2028\ufeff"))
 @example("...\n")
 @example("a\n...\n\n")
@@ -80,7 +77,6 @@ def test_text_that_looks_like_yaml_comes_back_as_it_was(text: str) -> None:
     assert parse(saved([kept]), "c.yaml").interactions == (kept,)
 
 
-@pytest.mark.requirement("C1", "C10")
 @pytest.mark.parametrize("text", ["null", "~", "", "true", "12", "1.5", "2026-01-01", "0x1", "no"])
 def test_text_that_yaml_would_guess_at_is_quoted(text: str) -> None:
     kept = Interaction(Request("POST", "u", body=text.encode()), answer(text))
@@ -92,14 +88,12 @@ def test_text_that_yaml_would_guess_at_is_quoted(text: str) -> None:
     assert parse(data, "c.yaml").interactions == (kept,)
 
 
-@pytest.mark.requirement("X10")
 @given(st.binary())
 def test_any_bytes_are_read_or_refused_in_words(data: bytes) -> None:
     with pytest.raises(CassetteFileError):
         parse(data, "c.yaml")
 
 
-@pytest.mark.requirement("C9")
 def test_a_file_that_is_cut_anywhere_is_refused() -> None:
     data = saved([exchange(), Interaction(chat("ü"), streamed([delta("x"), delta("y")]))])
 
@@ -147,7 +141,6 @@ def test_a_file_edited_by_hand_says_what_is_wrong(old: str, new: str, said: str)
     assert said in refusal(text.replace(old, new, 1).encode())
 
 
-@pytest.mark.requirement("X10")
 @pytest.mark.parametrize(
     "data",
     [b"[" * 1_000_000, b"{a: " * 1_000_000, b"- " * 1_000_000, b"&a [*a]", b"? [a]\n: b", b"\x00"],
@@ -157,7 +150,6 @@ def test_hostile_yaml_is_refused_in_words(data: bytes) -> None:
     assert refusal(data).startswith("c.yaml")
 
 
-@pytest.mark.requirement("X10")
 def test_aliases_that_stand_for_too_much_are_refused() -> None:
     levels = [b"a: &a [" + b"x," * 9 + b"x]"]
     for above, below in zip(b"abcdefgh", b"bcdefghi", strict=True):
@@ -171,7 +163,6 @@ def test_an_empty_file_is_no_cassette() -> None:
     assert "the cassette is empty" in refusal(b"")
 
 
-@pytest.mark.requirement("C1")
 @pytest.mark.parametrize("kind", ["crlf", "bom", "utf-16"])
 def test_what_git_or_an_editor_makes_of_the_letters_is_the_same_cassette(kind: str) -> None:
     kept = [
@@ -191,7 +182,6 @@ def test_what_git_or_an_editor_makes_of_the_letters_is_the_same_cassette(kind: s
     assert parse(made[kind], "c.yaml").interactions == tuple(kept)
 
 
-@pytest.mark.requirement("C1")
 def test_a_cassette_of_plain_vcrpy_can_be_read() -> None:
     foreign = b"""interactions:
 - request:
@@ -220,7 +210,6 @@ version: 1
     assert second.request == Request("PUT", "http://h/", (("x", "y"),), b"a")
 
 
-@pytest.mark.requirement("C9")
 def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
 
@@ -237,7 +226,6 @@ def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Pa
     )
 
 
-@pytest.mark.requirement("X6")
 def test_a_huge_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     huge = tmp_path / "huge.yaml"
     huge.touch()
@@ -264,10 +252,9 @@ def test_a_recording_takes_its_place_only_at_the_end(tmp_path: Path) -> None:
     assert path.read_bytes() == saved([exchange(), other])
     assert "complete: true" in path.read_text()
     assert list(path.parent.iterdir()) == [path]
-    assert path.stat().st_mode & 0o777 == shared_mode(tmp_path / "none")
+    assert path.stat().st_mode & 0o777 == file_mode(tmp_path / "none")
 
 
-@pytest.mark.requirement("C9")
 def test_an_interrupted_recording_stays_beside_and_is_never_replayed(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(saved([exchange("old")]))
@@ -276,12 +263,11 @@ def test_an_interrupted_recording_stays_beside_and_is_never_replayed(tmp_path: P
         recording.append(exchange())
 
     assert load(path).interactions == (exchange("old"),)
-    assert partial(path).read_text() == opening(replace(HEAD, complete=False)) + entry(exchange())
+    assert partial(path).read_text() == head_text(replace(HEAD, complete=False)) + entry(exchange())
     with pytest.raises(CassetteFileError, match="was interrupted and is not complete"):
         load(partial(path))
 
 
-@pytest.mark.requirement("C9")
 def test_a_recording_that_was_killed_is_no_obstacle_to_the_next(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     partial(path).write_text("x" * 9999)
@@ -300,12 +286,12 @@ def test_a_cassette_is_named_as_a_person_would_type_it(
     (tmp_path / "here" / "link").symlink_to(tmp_path / "far" / "away")
     monkeypatch.chdir(tmp_path / "here")
 
-    assert shown(Path("pipelines/../tests/c.yaml")) == "tests/c.yaml"
-    assert shown(tmp_path / "here" / "c.yaml") == "c.yaml"
-    assert shown(Path("../here/c.yaml")) == "c.yaml"
-    assert shown(Path("pipelines/../../c.yaml")) == "../c.yaml"
-    assert shown(tmp_path / "c.yaml") == str(tmp_path / "c.yaml")
-    assert shown(Path("link/../c.yaml")) == "link/../c.yaml"
+    assert show_path(Path("pipelines/../tests/c.yaml")) == "tests/c.yaml"
+    assert show_path(tmp_path / "here" / "c.yaml") == "c.yaml"
+    assert show_path(Path("../here/c.yaml")) == "c.yaml"
+    assert show_path(Path("pipelines/../../c.yaml")) == "../c.yaml"
+    assert show_path(tmp_path / "c.yaml") == str(tmp_path / "c.yaml")
+    assert show_path(Path("link/../c.yaml")) == "link/../c.yaml"
 
 
 def test_a_pipeline_is_told_from_a_cassette(tmp_path: Path) -> None:
@@ -315,7 +301,6 @@ def test_a_pipeline_is_told_from_a_cassette(tmp_path: Path) -> None:
         load(tmp_path / "p.yaml")
 
 
-@pytest.mark.requirement("C9")
 def test_two_recordings_of_one_cassette_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
 
@@ -328,7 +313,6 @@ def test_two_recordings_of_one_cassette_are_refused(tmp_path: Path) -> None:
         assert load(path).interactions == (exchange(),)
 
 
-@pytest.mark.requirement("C9")
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     planted = tmp_path / "c.yaml.partial"
@@ -343,7 +327,6 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.requirement("X9", "C9")
 def test_a_file_with_a_second_name_is_not_written_to(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("as it was")
@@ -356,13 +339,11 @@ def test_a_file_with_a_second_name_is_not_written_to(tmp_path: Path) -> None:
     assert precious.read_text() == "as it was"
 
 
-@pytest.mark.requirement("exit-2")
 def test_an_empty_name_is_the_folder_that_one_is_in() -> None:
     with pytest.raises(CassetteFileError, match="is a folder, not a cassette"):
         Recording(Path(), HEAD)
 
 
-@pytest.mark.requirement("C9")
 @pytest.mark.parametrize(
     "content", ["aish: 1\nname: a\n", "# A page\n", "\0" * 99, "the older interactions: none"]
 )
@@ -408,7 +389,6 @@ def test_a_recording_is_not_put_in_the_place_of_a_pipe_or_of_a_recording(tmp_pat
     assert pipe.is_fifo()
 
 
-@pytest.mark.requirement("C9")
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
 def test_a_folder_that_is_read_only_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -417,7 +397,6 @@ def test_a_folder_that_is_read_only_is_said(tmp_path: Path) -> None:
         Recording(tmp_path / "c.yaml", HEAD)
 
 
-@pytest.mark.requirement("C9")
 def test_a_full_disk_is_said(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
@@ -429,7 +408,6 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(reason="writes a big cassette")
-@pytest.mark.requirement("C11")
 def test_a_big_cassette_loads_within_its_time() -> None:
     prompt = "A line of a prompt as long as they are\n" * 8
     events = [delta(f"word {n}") for n in range(22)]
@@ -442,8 +420,6 @@ def test_a_big_cassette_loads_within_its_time() -> None:
     assert work.text < 3 * len(data)
 
 
-@pytest.mark.requirement("C3")
-@pytest.mark.requirement("C9", "X6")
 def test_nothing_is_recorded_that_no_replay_would_read(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(saved([exchange("old")]))
@@ -457,7 +433,7 @@ def test_nothing_is_recorded_that_no_replay_would_read(tmp_path: Path) -> None:
             recording.finish(HEAD, [exchange(), large])
 
     assert load(path).interactions == (exchange("old"),)
-    assert partial(path).read_text() == opening(replace(HEAD, complete=False)) + entry(exchange())
+    assert partial(path).read_text() == head_text(replace(HEAD, complete=False)) + entry(exchange())
 
 
 def test_times_are_kept_to_the_microsecond() -> None:
@@ -466,7 +442,6 @@ def test_times_are_kept_to_the_microsecond() -> None:
     assert parse(saved([kept]), "c.yaml").interactions == (kept,)
 
 
-@pytest.mark.requirement("C9")
 def test_a_recording_that_was_never_put_in_its_place_is_not_played_however_whole(
     tmp_path: Path,
 ) -> None:

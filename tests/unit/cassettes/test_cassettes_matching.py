@@ -18,7 +18,6 @@ def are_same(one: Request, other: Request, rules: Matching = PLAIN) -> bool:
     return rules.canonical(one).digest == rules.canonical(other).digest
 
 
-@pytest.mark.requirement("C4")
 def test_the_order_of_keys_spaces_and_headers_do_not_matter() -> None:
     one = Request("post", CHAT, (("a", "1"),), b'{"model": "m", "n": 1}')
     other = Request("POST", CHAT, (), b'{"n":1,\n "model":"m"}')
@@ -26,7 +25,6 @@ def test_the_order_of_keys_spaces_and_headers_do_not_matter() -> None:
     assert are_same(one, other)
 
 
-@pytest.mark.requirement("C4")
 @pytest.mark.parametrize(
     "other",
     [
@@ -47,14 +45,12 @@ def test_a_request_that_differs_in_one_part_is_another(other: Request) -> None:
     assert not are_same(Request("POST", "http://host/p?q=1", body=b'{"a": 1}'), other)
 
 
-@pytest.mark.requirement("C4")
 def test_spellings_of_one_address_are_the_same() -> None:
     assert are_same(
         Request("GET", "HTTP://Host/p?b=2&a=1"), Request("GET", "http://host:80/p?a=1&b=2")
     )
 
 
-@pytest.mark.requirement("C4")
 @pytest.mark.parametrize("method", ["notifications/progress", "notifications/cancelled"])
 def test_ids_that_are_numbered_anew_in_each_run_do_not_count(method: str) -> None:
     def noted(token: int) -> Request:
@@ -68,7 +64,6 @@ def test_ids_that_are_numbered_anew_in_each_run_do_not_count(method: str) -> Non
     assert are_same(message(1), message(2, token=4))
 
 
-@pytest.mark.requirement("C4")
 def test_sessions_of_mcp_do_not_count_and_other_queries_do() -> None:
     body = message(1).body
     address = "http://host/messages?sessionId="
@@ -83,7 +78,6 @@ def test_sessions_of_mcp_do_not_count_and_other_queries_do() -> None:
     )
 
 
-@pytest.mark.requirement("C4")
 def test_an_id_that_is_no_id_of_the_protocol_counts() -> None:
     assert not are_same(
         Request("POST", CHAT, body=b'{"id": 1}'), Request("POST", CHAT, body=b'{"id": 2}')
@@ -114,7 +108,6 @@ def test_a_path_that_is_not_understood_is_refused(path: str) -> None:
         Ignored([path])
 
 
-@pytest.mark.requirement("C4")
 def test_folders_of_another_machine_are_the_same_folders() -> None:
     here = PathPlaceholders(
         root="/home/ann/project", run="/home/ann/project/.aish/run1", home="/home/ann"
@@ -139,7 +132,6 @@ def test_folders_of_another_machine_are_the_same_folders() -> None:
     assert there.show(here.hide(one.replace("-old", ""))) == other.replace("-old", "")
 
 
-@pytest.mark.requirement("C4")
 def test_a_path_whose_slashes_are_escaped_is_found() -> None:
     places = PathPlaceholders(root="/srv/work")
 
@@ -153,7 +145,6 @@ def test_places_that_are_not_given_change_nothing() -> None:
     assert PathPlaceholders().show("<root>") == "<root>"
 
 
-@pytest.mark.requirement("C4")
 @given(st.binary())
 def test_any_bytes_can_be_matched(body: bytes) -> None:
     request = Request("POST", CHAT, body=body)
@@ -161,7 +152,6 @@ def test_any_bytes_can_be_matched(body: bytes) -> None:
     assert are_same(request, Request("POST", CHAT, body=body))
 
 
-@pytest.mark.requirement("C4")
 @pytest.mark.parametrize(
     "uri", ["http://[", "http://h:99999999/", "mcp+stdio://a b", "", "exec://s"]
 )
@@ -175,7 +165,6 @@ def test_a_body_nested_too_deeply_is_matched_as_text(body: bytes) -> None:
     assert are_same(Request("POST", CHAT, body=body), Request("POST", CHAT, body=body))
 
 
-@pytest.mark.requirement("C4")
 def test_each_recording_is_used_once_and_equals_come_in_their_order() -> None:
     asked = chat("s", "again")
     store = Store([Interaction(asked, answer(f"reply {n}")) for n in (1, 2)], PLAIN)

@@ -58,7 +58,6 @@ def recording_transport(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
     return cassette_transport(one, "mcp", httpx.AsyncHTTPTransport)
 
 
-@pytest.mark.requirement("C4")
 async def test_another_version_of_this_program_is_no_other_client() -> None:
     def asked(version: str) -> tuple[bytes, bytes]:
         ours = {"name": "aish", "version": version}
@@ -263,7 +262,6 @@ async def test_a_question_asked_live_is_answered_live() -> None:
     assert served.heard[1].endswith(reply(5, text="hi"))
 
 
-@pytest.mark.requirement("C7")
 async def test_a_call_that_is_not_held_fails_alone_where_another_model_answers() -> None:
     lenient = recorder("replay", lenient=True)
     transport = player(lenient)
@@ -277,7 +275,6 @@ async def test_a_call_that_is_not_held_fails_alone_where_another_model_answers()
     assert lenient.missed == []
 
 
-@pytest.mark.requirement("C8")
 async def test_an_answer_has_the_ids_of_this_run_and_the_session_is_not_written() -> None:
     head = b"HTTP/1.1 200 OK\r\nmcp-session-id: s-1234\r\nconnection: close\r\n"
     recording = recorder("record")

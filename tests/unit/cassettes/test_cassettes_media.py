@@ -36,7 +36,6 @@ def picture(data: str = WITHOUT_SLASH, **more: object) -> Item:
     return {"type": "image", "data": data, "mimeType": "image/png", **more}
 
 
-@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("data", [CODED, URL_SAFE, WITHOUT_SLASH])
 @pytest.mark.parametrize(
     "made",
@@ -56,7 +55,6 @@ def test_a_picture_or_a_sound_is_no_secret(made: Callable[[str], Item], data: st
     assert looked_through(json.dumps({"messages": [made(data)]}).replace("/", "\\/")) == []
 
 
-@pytest.mark.requirement("C8")
 def test_what_stands_beside_a_picture_is_looked_at() -> None:
     assert found(picture(), {"type": "text", "text": KEY}) == ["text as random as a key"]
     assert found(picture(), {"type": "text", "data": KEY}) == ["text as random as a key"]
@@ -64,7 +62,6 @@ def test_what_stands_beside_a_picture_is_looked_at() -> None:
     assert found(picture(f"{KEY}!")) == ["text as random as a key"], "this is no base64"
 
 
-@pytest.mark.requirement("C8")
 def test_a_key_of_a_known_shape_is_found_in_a_picture_too() -> None:
     key = "ghp_" + "a1B2c3D4" * 5
     text = base64.b64encode(f"<svg>{key}</svg>".encode()).decode()
@@ -73,7 +70,6 @@ def test_a_key_of_a_known_shape_is_found_in_a_picture_too() -> None:
     assert found(picture(f"{WITHOUT_SLASH[:400]}-{key}")) == ["a GitHub token"]
 
 
-@pytest.mark.requirement("C8")
 def test_a_declared_secret_is_taken_out_of_a_picture() -> None:
     secrets = Secrets()
     secrets.add("KEY", KEY)
@@ -91,7 +87,6 @@ def test_a_declared_secret_is_taken_out_of_a_picture() -> None:
     assert data.endswith(after)
 
 
-@pytest.mark.requirement("C8")
 def test_a_key_that_a_server_spells_over_several_lines_is_found() -> None:
     said = [
         {"jsonrpc": "2.0", "method": "m", "params": {"data": one}} for one in (KEY[:9], KEY[9:])
@@ -99,7 +94,6 @@ def test_a_key_that_a_server_spells_over_several_lines_is_found() -> None:
     assert looked_through("\n".join(map(json.dumps, said))) == ["text as random as a key"]
 
 
-@pytest.mark.requirement("C8", "C11")
 def test_a_large_picture_costs_little() -> None:
     """In 5 MB, no shape and no entropy has to be looked for letter by letter."""
     body = json.dumps(picture(base64.b64encode(random.Random(1).randbytes(4_000_000)).decode()))
@@ -109,7 +103,6 @@ def test_a_large_picture_costs_little() -> None:
     assert work.steps < len(body) // 20
 
 
-@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("before", ["", " ", "_", "-", "A", "\u0130"])
 def test_shapes_are_found_where_a_word_begins_and_only_there(before: str) -> None:
     for shape in ("sk-" + "a1" * 12, "AKIA" + "A1" * 8, "Bearer " + "a1" * 12, "hf_" + "a1" * 16):

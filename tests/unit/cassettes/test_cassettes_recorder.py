@@ -71,7 +71,6 @@ def traces() -> list[bytes]:
     return [form[3:-5].encode() for form in forms()] + [b"word", b"cGF"]
 
 
-@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("form", forms())
 @given(cuts=st.lists(st.integers(0, 120), max_size=6), streamed=st.booleans())
 @settings(max_examples=15, deadline=None)
@@ -107,7 +106,6 @@ def test_no_secret_is_written_however_it_is_spelled_and_cut(
     assert not [trace for trace in traces() if trace in said.encode()]
 
 
-@pytest.mark.requirement("C8")
 def test_a_live_secret_matches_the_tag_that_was_written_for_it() -> None:
     recording = recorder("record", secrets=secrets())
     keep(recording, chat(f"The key is {VALUE}", uri=f"{CHAT}?k={quote(VALUE, safe='')}"), b"ok")
@@ -121,7 +119,6 @@ def test_a_live_secret_matches_the_tag_that_was_written_for_it() -> None:
     assert without.recorded("model", tagged) is not None
 
 
-@pytest.mark.requirement("C8")
 def test_a_secret_with_a_folders_name_in_it_is_still_a_secret() -> None:
     held = Secrets()
     held.add("KEY", "/home/ann/very-hidden")
@@ -133,7 +130,6 @@ def test_a_secret_with_a_folders_name_in_it_is_still_a_secret() -> None:
     assert b"see <secret:KEY> and <home>/x" in kept.request.body
 
 
-@pytest.mark.requirement("C8")
 def test_what_looks_like_a_secret_is_written_nowhere_and_its_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     found = "sk-" + "a1B2c3D4" * 4
@@ -151,7 +147,6 @@ def test_what_looks_like_a_secret_is_written_nowhere_and_its_place_is_named(tmp_
     assert found.encode() not in partial(path).read_bytes()
 
 
-@pytest.mark.requirement("C8")
 def test_what_only_looks_like_a_secret_can_be_allowed(tmp_path: Path) -> None:
     with Recording(tmp_path / "c.yaml", HEAD) as recording:
         kept = recorder("record", recording=recording, allow=("sk-example*",))
@@ -161,7 +156,6 @@ def test_what_only_looks_like_a_secret_can_be_allowed(tmp_path: Path) -> None:
     assert len(load(tmp_path / "c.yaml").interactions) == 1
 
 
-@pytest.mark.requirement("C9")
 def test_what_is_still_open_at_the_end_was_left(tmp_path: Path) -> None:
     with Recording(tmp_path / "c.yaml", HEAD) as recording:
         kept = recorder("record", recording=recording)
@@ -176,7 +170,6 @@ def test_what_is_still_open_at_the_end_was_left(tmp_path: Path) -> None:
     assert load(tmp_path / "c.yaml").interactions[0].response.body == b"half"
 
 
-@pytest.mark.requirement("C10")
 def test_the_order_is_that_of_the_questions_and_the_partial_one_that_of_the_answers(
     tmp_path: Path,
 ) -> None:
@@ -195,7 +188,6 @@ def test_the_order_is_that_of_the_questions_and_the_partial_one_that_of_the_answ
     assert late.index("mcp+stdio") > late.index("chat/completions")
 
 
-@pytest.mark.requirement("C5")
 def test_what_is_left_over_is_counted_for_what_is_played_only() -> None:
     held = [
         exchange(),
@@ -217,7 +209,6 @@ def test_what_is_left_over_is_counted_for_what_is_played_only() -> None:
     assert not recorder("replay", ways={"exec": "live"}).offline
 
 
-@pytest.mark.requirement("C5", "C7")
 def test_only_a_tools_miss_can_be_forgiven() -> None:
     lenient = recorder("replay", lenient=True)
 
@@ -229,7 +220,6 @@ def test_only_a_tools_miss_can_be_forgiven() -> None:
     assert len(lenient.missed) == 1
 
 
-@pytest.mark.requirement("C4")
 @pytest.mark.parametrize("root", ["/srv/a b", '/srv/a"b', "/srv/a\\b", "/srv/ä🙂", "/srv/plain"])
 def test_a_folder_with_any_name_is_the_same_folder_elsewhere(root: str) -> None:
     arguments = json.dumps({"path": f"{root}/x.txt"})
@@ -265,7 +255,6 @@ def test_a_folder_with_any_name_is_the_same_folder_elsewhere(root: str) -> None:
         }
 
 
-@pytest.mark.requirement("C4")
 def test_a_folder_that_a_model_spells_in_pieces_is_found() -> None:
     recording = recorder("record", places=PathPlaceholders(root="/srv/work"))
     keep(recording, chat("where"), delta("in /sr"), delta("v/wo"), delta("rk/x.txt"))
@@ -312,7 +301,6 @@ def test_a_long_conversation_is_replayed_within_its_time() -> None:
     assert work.text < 15 * sum(len(request.body) for request in requests)
 
 
-@pytest.mark.requirement("C11")
 def test_no_yaml_is_imported_before_the_first_answer_is_complete(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
@@ -333,7 +321,6 @@ def test_no_yaml_is_imported_before_the_first_answer_is_complete(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.requirement("C9")
 @pytest.mark.anyio
 async def test_what_has_ended_is_beside_the_cassette_before_anything_else_is_asked(
     tmp_path: Path,
@@ -352,7 +339,6 @@ async def test_what_has_ended_is_beside_the_cassette_before_anything_else_is_ask
     assert "second" not in after
 
 
-@pytest.mark.requirement("C9")
 def test_a_recording_that_is_killed_leaves_what_it_had_and_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     code = (
@@ -385,7 +371,6 @@ def test_a_place_where_nobody_can_write_is_said(place: str) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.requirement("C8")
 def test_a_broken_connection_can_carry_a_secret_in_its_words() -> None:
     class Leaking(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -27,7 +27,6 @@ def asked(*said: str, ascii_only: bool = False) -> Request:
     return Request("POST", "http://h/v1", body=body.encode())
 
 
-@pytest.mark.requirement("C8", "C11")
 @pytest.mark.parametrize("ascii_only", [False, True])
 @pytest.mark.parametrize("spelled", [VALUE, json.dumps(VALUE), b64encode(VALUE.encode()).decode()])
 def test_a_secret_is_found_wherever_a_conversation_goes_on(
@@ -44,7 +43,6 @@ def test_a_secret_is_found_wherever_a_conversation_goes_on(
         assert (b"<secret:S0>" in made.body) == (len(said) > 5)
 
 
-@pytest.mark.requirement("C8")
 def test_a_secret_that_becomes_known_later_is_looked_for_in_all_of_it() -> None:
     secrets, repeated = known("another-secret"), Repeated()
     request = asked(f"it is {VALUE}", LONG)

@@ -9,7 +9,7 @@ from cassette_exchanges import HEAD, answer, chat, delta, exchange, streamed
 from aish.cassettes.format.file import parse
 from aish.cassettes.format.interaction import CassetteFileError, Interaction, Request, Response
 from aish.cassettes.format.layout import whole
-from aish.cassettes.scrub import Scrubbed, scrubbed
+from aish.cassettes.scrub import Scrubbed, scrub_content
 from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42'
@@ -44,7 +44,7 @@ def secrets() -> Secrets:
 
 
 def scrub(data: str, secrets: Secrets) -> Scrubbed:
-    return scrubbed(data.encode(), "old.yaml", secrets)
+    return scrub_content(data.encode(), "old.yaml", secrets)
 
 
 def forms() -> list[str]:
@@ -52,7 +52,6 @@ def forms() -> list[str]:
     return [VALUE, json.dumps(VALUE)[1:-1], quote(VALUE, safe=""), *coded]
 
 
-@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("form", forms())
 def test_a_named_value_is_taken_out_in_every_encoding(form: str, secrets: Secrets) -> None:
     request = Request("POST", f"http://h/?k={form}", (("x-note", form),), form.encode())
@@ -68,7 +67,6 @@ def test_a_named_value_is_taken_out_in_every_encoding(form: str, secrets: Secret
     assert sum(chunk.size for chunk in clean.chunks) == len(clean.body)
 
 
-@pytest.mark.requirement("C8")
 def test_a_value_spelled_over_several_deltas_is_taken_out(secrets: Secrets) -> None:
     old = whole(HEAD, [Interaction(chat("a"), streamed(delta(letter) for letter in VALUE))])
 
@@ -78,7 +76,6 @@ def test_a_value_spelled_over_several_deltas_is_taken_out(secrets: Secrets) -> N
     assert TAG in found.data.decode()
 
 
-@pytest.mark.requirement("C8")
 def test_headers_with_credentials_are_replaced_without_any_name() -> None:
     request = Request("GET", "http://h", (("X-API-Key", "k"), ("Cookie", "c"), ("accept", "x")))
 
@@ -101,7 +98,6 @@ def test_what_holds_no_secret_stays_byte_for_byte(secrets: Secrets) -> None:
     assert scrub(old, secrets) == Scrubbed(old.encode(), ())
 
 
-@pytest.mark.requirement("C10")
 def test_the_rest_of_a_file_is_laid_out_as_before(secrets: Secrets) -> None:
     rows = [
         exchange(),
@@ -116,7 +112,6 @@ def test_the_rest_of_a_file_is_laid_out_as_before(secrets: Secrets) -> None:
     assert found.data.decode() == whole(HEAD, [*rows, clean])
 
 
-@pytest.mark.requirement("C8")
 def test_files_of_plain_vcrpy_keep_their_keys_and_types() -> None:
     value = "plain-word-4711"
     secrets = Secrets()
@@ -151,7 +146,6 @@ def test_files_of_plain_vcrpy_keep_their_keys_and_types() -> None:
     assert sum(place.count for place in found.places) == 7
 
 
-@pytest.mark.requirement("C8")
 def test_the_head_is_searched_too(secrets: Secrets) -> None:
     head = HEAD.__class__(True, "run", "now", {"A": f"x{VALUE}"})
 
@@ -163,7 +157,6 @@ def test_the_head_is_searched_too(secrets: Secrets) -> None:
     assert loaded.env == {"A": f"x{TAG}"}
 
 
-@pytest.mark.requirement("C8")
 def test_what_is_compressed_is_named(secrets: Secrets) -> None:
     packed = Response(headers=(("Content-Encoding", "gzip"),), body=b"\x1f\x8b\x08\xff")
 

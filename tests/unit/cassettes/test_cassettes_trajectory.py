@@ -1,7 +1,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
@@ -18,7 +17,7 @@ from aish.cassettes.inspect.trajectory import (
 )
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
-from aish.core.text_diff import changed_lines
+from aish.core.text_diff import line_changes
 
 
 def call(tool: str, *arguments: object, result: str | None = None) -> Call:
@@ -30,7 +29,6 @@ def kinds(before: list[Call], after: list[Call]) -> list[tuple[str, str]]:
     return [(one.kind, (one.after or one.before or call("?")).tool) for one in comparison.calls]
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_the_same_run_twice_is_the_same() -> None:
     run = Trajectory((call("read", 1, result="x"),), ("done",), (("user", "go"),))
 
@@ -38,7 +36,6 @@ def test_the_same_run_twice_is_the_same() -> None:
     assert not compare(run, run).reordered
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_calls_are_added_missing_or_changed() -> None:
     assert kinds([call("read", 1)], [call("read", 1), call("write", 2)]) == [("added", "write")]
     assert kinds([call("read", 1), call("write", 2)], [call("read", 1)]) == [("missing", "write")]
@@ -56,7 +53,6 @@ def test_a_result_that_is_not_known_makes_no_difference() -> None:
     ]
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_equal_calls_in_another_order_are_told_and_are_no_change() -> None:
     one, two = call("read", 1), call("read", 2)
 
@@ -67,7 +63,6 @@ def test_equal_calls_in_another_order_are_told_and_are_no_change() -> None:
     assert "calls came in another order" in list(comparison_lines(comparison))
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_as_many_calls_are_left_as_there_were_more() -> None:
     assert kinds([call("read", 1)] * 3, [call("read", 1)] * 2) == [("missing", "read")]
 
@@ -88,7 +83,6 @@ def test_prompts_that_are_not_known_are_not_compared() -> None:
     assert compare(Trajectory((), (), (("user", "go"),)), Trajectory((), ())).same
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
     before = Trajectory(
         (
@@ -114,7 +108,6 @@ def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(comparison_lines(compare(before, after))) == snapshot
 
 
-@pytest.mark.requirement("C10", "X2", "X3")
 def test_hostile_texts_steer_no_terminal_and_stay_short() -> None:
     evil = "\x1b]0;own\x07\u202e\x9b2J\r" + "é" * 1_000_000
     before = Trajectory((Call(evil, evil, evil),), (evil,), ((evil, "a\n" * 50_000),))
@@ -134,7 +127,7 @@ def test_hostile_texts_steer_no_terminal_and_stay_short() -> None:
 def test_of_a_long_line_the_place_of_the_change_is_shown() -> None:
     before, after = f"{'x' * 500_000}a{'y' * 9}", f"{'x' * 500_000}b{'y' * 9}"
 
-    lines = changed_lines(before, after)
+    lines = line_changes(before, after)
 
     assert [line[0] for line in lines] == ["@", "-", "+"]
     assert [line[-10:] for line in lines[1:]] == ["ayyyyyyyyy", "byyyyyyyyy"]
@@ -142,21 +135,21 @@ def test_of_a_long_line_the_place_of_the_change_is_shown() -> None:
 
 
 def test_a_long_line_is_cut_once_and_tells_how_much_is_left() -> None:
-    old, new = changed_lines("a" * 9_000, f"{'a' * 3_000}b{'a' * 6_000}")[1:]
+    old, new = line_changes("a" * 9_000, f"{'a' * 3_000}b{'a' * 6_000}")[1:]
 
     assert old == f"-…{'a' * 1_999}… (4201 more characters)"
     assert new == f"+…{'a' * 200}b{'a' * 1_798}… (4202 more characters)"
 
 
 def test_lines_that_look_like_file_names_are_shown() -> None:
-    assert changed_lines("-- old", "++ new") == ("@@ line 1 @@", "--- old", "+++ new")
+    assert line_changes("-- old", "++ new") == ("@@ line 1 @@", "--- old", "+++ new")
 
 
 def test_the_line_is_counted_in_the_whole_text() -> None:
     before = [f"line {n}" for n in range(1, 101)]
     after = [*before[:49], "other", *before[50:]]
 
-    lines = changed_lines("\n".join(before), "\n".join(after))
+    lines = line_changes("\n".join(before), "\n".join(after))
 
     assert lines == (
         "@@ line 48 @@",
@@ -173,7 +166,7 @@ def test_the_line_is_counted_in_the_whole_text() -> None:
 def test_texts_differ_exactly_where_lines_are_shown(before: list[str], after: list[str]) -> None:
     old, new = "\n".join(before), "\n".join(after)
 
-    assert bool(changed_lines(old, new)) == (old != new)
+    assert bool(line_changes(old, new)) == (old != new)
 
 
 def request(says: str, model: str = "small", **more: Any) -> ModelRequest:
@@ -189,7 +182,6 @@ def settings(before: list[ModelRequest], after: list[ModelRequest]) -> Settings:
     return found
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_models_are_compared_where_the_same_was_said() -> None:
     before = [request("one", "small"), request("two", "large")]
     swapped = settings(before, [request("two", "small"), request("one", "large")])
@@ -202,7 +194,6 @@ def test_models_are_compared_where_the_same_was_said() -> None:
     assert {(one.requests, one.of) for one in swapped.models} == {(1, 2)}
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_what_only_one_run_says_makes_no_model_of_another_request_look_changed() -> None:
     before = [request("one"), request("two", "large")]
     after = [request("one"), request("between"), request("two, again", "large")]
@@ -210,7 +201,6 @@ def test_what_only_one_run_says_makes_no_model_of_another_request_look_changed()
     assert settings(before, after).models == ()
 
 
-@pytest.mark.requirement("C7", "C10")
 def test_parameters_and_tools_are_added_missing_or_changed() -> None:
     found = settings(
         [request("one", temperature=0, seed=1, tools=["read", "write"])],
@@ -228,7 +218,6 @@ def test_parameters_and_tools_are_added_missing_or_changed() -> None:
     ]
 
 
-@pytest.mark.requirement("C10")
 def test_what_changed_in_a_tool_is_shown_as_text_and_as_json() -> None:
     def tool(description: str, limit: int) -> ModelRequest:
         function: JsonValue = {
@@ -254,7 +243,6 @@ def test_what_changed_in_a_tool_is_shown_as_text_and_as_json() -> None:
     ]
 
 
-@pytest.mark.requirement("C10")
 def test_another_endpoint_is_told_and_makes_no_difference() -> None:
     moved = replace(request("one"), endpoint="http://b/v1")
     found = compare(

@@ -27,7 +27,6 @@ def screen(session: Session, **manners: bool) -> str:
     return out.getvalue()
 
 
-@pytest.mark.requirement("C12", "X2", "X3")
 @pytest.mark.parametrize("manners", [{}, {"quiet": True}, {"verbose": True}], ids=str)
 def test_no_text_of_strangers_commands_a_terminal_or_a_runner(manners: dict[str, bool]) -> None:
     checked = (Checked("contains", ok=False, message=HOSTILE, where=HOSTILE),)
@@ -48,7 +47,6 @@ def test_no_text_of_strangers_commands_a_terminal_or_a_runner(manners: dict[str,
     assert not any(line.lstrip().startswith("::") for line in shown.splitlines())
 
 
-@pytest.mark.requirement("C12")
 def test_the_sum_names_what_there_is_and_nothing_else() -> None:
     passed, failed, missed, broken = tried("passed"), tried("failed"), tried("miss"), tried("error")
 
@@ -63,7 +61,6 @@ def test_the_sum_names_what_there_is_and_nothing_else() -> None:
     )
 
 
-@pytest.mark.requirement("C12", "exit-6")
 @pytest.mark.parametrize(
     ("outcomes", "code"),
     [
@@ -79,7 +76,6 @@ def test_the_first_code_that_applies_is_taken(outcomes: tuple[Outcome, ...], cod
     assert exit_code(Session(tuple(Tried("f", "c", one) for one in outcomes))) == code
 
 
-@pytest.mark.requirement("C12")
 def test_unused_cassettes_fail_only_where_they_may() -> None:
     assert exit_code(Session(orphans=("a.yaml",))) == 0
     assert exit_code(Session(orphans=("a.yaml",), orphans_fail=True)) == 1

@@ -7,8 +7,6 @@ import pytest
 from aish.cli.problems import ProblemPrinter
 from aish.core.errors import Position, Problem
 
-pytestmark = pytest.mark.requirement("F10")
-
 
 def shown(text: str, line: int, column: int, folder: Path, hint: str | None = None) -> list[str]:
     file = folder / "p.yaml"

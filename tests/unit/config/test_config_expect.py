@@ -10,7 +10,6 @@ from aish.core.errors import PipelineError
 GOOD = Path(__file__).parent / "good"
 
 
-@pytest.mark.requirement("F12", "C12")
 def test_a_whole_file_has_its_tests_and_expectations() -> None:
     pipeline = load_pipeline(GOOD / "release.yaml")
 
@@ -67,7 +66,6 @@ def test_one_step_at_the_top_has_its_expectations_there(tmp_path: Path) -> None:
     assert load_pipeline(file).steps[0].expect == (Expectation("max_seconds", 1.5, "expect[0]"),)
 
 
-@pytest.mark.requirement("F8")
 def test_paths_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
@@ -90,7 +88,6 @@ def test_paths_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> None:
     assert case.expect[1].file == base / "s.md"
 
 
-@pytest.mark.requirement("F9")
 def test_a_value_of_a_test_is_replaced_from_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +112,6 @@ def test_a_value_of_a_test_is_replaced_from_the_command_line(
     assert pipeline.tests[0].expect[0].value == "y"
 
 
-@pytest.mark.requirement("F10", "F12")
 @pytest.mark.parametrize(
     ("text", "found"),
     [

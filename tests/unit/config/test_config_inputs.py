@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.inputs import collect_inputs, given_inputs
+from aish.config.inputs import collect_inputs, join_inputs
 from aish.config.model import Pipeline
 from aish.config.typed_text import argument_schema, as_typed, takes_text
 from aish.core.errors import ExitCode, UsageError
@@ -30,12 +30,10 @@ def collected(
     return collect_inputs(pipeline, given, file, lambda: stdin)
 
 
-@pytest.mark.requirement("F9")
 def test_defaults_stand_where_nothing_is_given() -> None:
     assert collected() == {"since": "v1", "count": 1, "tone": "dry", "rows": []}
 
 
-@pytest.mark.requirement("F9")
 def test_given_values_are_of_the_type_the_schema_wants() -> None:
     assert collected("since=2", "count=3", "tone=5", "rows=[1, 2]") == {
         "since": "2",
@@ -45,7 +43,6 @@ def test_given_values_are_of_the_type_the_schema_wants() -> None:
     }
 
 
-@pytest.mark.requirement("F9")
 @pytest.mark.parametrize(
     ("schema", "text", "value"),
     [
@@ -155,7 +152,6 @@ def test_an_empty_cell_is_a_text_where_the_schema_allows_one(
     assert takes_text(schema) is is_taken
 
 
-@pytest.mark.requirement("F9")
 def test_files_give_values_and_the_command_line_wins(tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("a\nb\n")
@@ -165,10 +161,9 @@ def test_files_give_values_and_the_command_line_wins(tmp_path: Path) -> None:
     assert (found["since"], found["count"], found["tone"]) == ("a\nb\n", 5, "dry")
 
 
-@pytest.mark.requirement("F9")
 @pytest.mark.parametrize("text", ["@note.txt", "@@x", "=@x", "-", "a=@x", "", "{{ env.HOME }}"])
 def test_a_text_that_others_wrote_is_never_a_file(text: str) -> None:
-    assert collected(*given_inputs(["count=2"], [f"since={text}"]))["since"] == text
+    assert collected(*join_inputs(["count=2"], [f"since={text}"]))["since"] == text
     if text.startswith("@"):
         assert collected(f"since=@{text}")["since"] == text
 
@@ -179,7 +174,6 @@ def test_inputs_come_through_stdin_as_json_or_yaml(text: str) -> None:
     assert collected(file="-", stdin=text)["count"] == 5
 
 
-@pytest.mark.requirement("F9")
 @pytest.mark.parametrize(
     ("given", "file", "stdin", "said"),
     [
@@ -205,7 +199,6 @@ def test_what_does_not_fit_is_said(
     assert failed.value.exit_code is ExitCode.USAGE
 
 
-@pytest.mark.requirement("F9")
 def test_everything_that_is_missing_is_listed_at_once() -> None:
     pipeline = Pipeline(
         file=Path("p.yaml"),
@@ -221,7 +214,6 @@ def test_everything_that_is_missing_is_listed_at_once() -> None:
     assert failed.value.hint == "give each as -i NAME=VALUE, such as -i a=…"
 
 
-@pytest.mark.requirement("F9")
 def test_a_schema_that_is_not_simple_is_checked_all_the_same() -> None:
     pipeline = Pipeline(
         file=Path("p.yaml"),
@@ -241,7 +233,6 @@ def test_no_text_of_the_command_line_is_too_odd(text: str, kind: str) -> None:
         assert found == text
 
 
-@pytest.mark.requirement("F9")
 @pytest.mark.parametrize(
     ("given", "hint"),
     [

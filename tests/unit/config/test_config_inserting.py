@@ -36,7 +36,12 @@ def parsed(text: str) -> MappingNode:
     return root
 
 
-@pytest.mark.requirement("S8")
+def test_what_the_loader_reads_is_added_to_as_well() -> None:
+    """Tabs, signs in braces, separators that end no line (issue 27, C)."""
+    text = "name: x\u2028y\t# c\nmcp:\t# tools\n  auto_approve:\n    - a__b\t# why\nx: {?a: b}\n"
+    assert inserted(text).startswith(text.partition("x: {")[0])
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -161,7 +166,6 @@ def test_items_go_to_the_end_and_nothing_else_changes(before: str, after: str) -
     assert inserted(dedent(before)) == wanted
 
 
-@pytest.mark.requirement("S8")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -185,7 +189,6 @@ RULES = st.lists(
 )
 
 
-@pytest.mark.requirement("S8")
 @given(
     outer=INDENTS,
     inner=INDENTS,

@@ -36,13 +36,11 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.requirement("F10", "F11")
 def test_a_whole_file_has_no_problem(good: Pipeline) -> None:
     assert cross_check(good) == ()
     assert check_file(GOOD / "release.yaml") == (good, ())
 
 
-@pytest.mark.requirement("F2", "F14")
 def test_steps_are_what_the_file_says(good: Pipeline) -> None:
     notes, log, write, shout, last = good.steps
     assert isinstance(notes, PromptStep)
@@ -80,7 +78,6 @@ def test_bases_are_merged_and_the_file_itself_wins(good: Pipeline) -> None:
     assert "extends" not in good.data
 
 
-@pytest.mark.requirement("F8")
 def test_relative_paths_start_from_the_file_they_stand_in(good: Pipeline) -> None:
     assert good.models["local"].embedded == str(GOOD / "shared/weights/tiny.gguf")
     assert good.servers["build"].cwd == GOOD / "tools"
@@ -88,7 +85,6 @@ def test_relative_paths_start_from_the_file_they_stand_in(good: Pipeline) -> Non
     assert good.servers["repo"].root == GOOD / ".."
 
 
-@pytest.mark.requirement("F8")
 def test_a_value_of_a_base_keeps_its_place(good: Pipeline) -> None:
     assert str(lookup_position(good, "models.fast.base_url")).endswith("shared/more.yaml:2:20")
     assert lookup_position(good, "steps[1].run[2]").line == 46
@@ -96,13 +92,11 @@ def test_a_value_of_a_base_keeps_its_place(good: Pipeline) -> None:
     assert lookup_position(good, "nothing").line == 1
 
 
-@pytest.mark.requirement("F13")
 def test_quantities_are_seconds_and_bytes(good: Pipeline) -> None:
     assert good.limits == Limits(time=5400.0)
     assert good.servers["build"].timeout == ServerTimeout(call=120.0, tools={"all": 5400.0})
 
 
-@pytest.mark.requirement("F7")
 def test_variables_stand_as_written_until_they_are_used(good: Pipeline) -> None:
     assert good.models["cloud"].base_url == "${MODEL_URL:-https://openrouter.ai/api/v1}"
     assert good.models["fast"].headers == {"X-Key": "${FAST_KEY}"}
@@ -111,7 +105,6 @@ def test_variables_stand_as_written_until_they_are_used(good: Pipeline) -> None:
     assert good.servers["clock"].command == ("uvx", "mcp-server-time")
 
 
-@pytest.mark.requirement("P1", "P4")
 def test_rules_are_read_in_both_forms(good: Pipeline) -> None:
     rules = good.rules
     assert [rule.tool for rule in rules.auto_approve] == [
@@ -151,7 +144,6 @@ def test_one_step_needs_no_list(text: str, kind: type[object], tmp_path: Path) -
     assert pipeline.name == "p"
 
 
-@pytest.mark.requirement("F10")
 def test_a_prompt_is_text_and_a_name_says_that_it_is_one(tmp_path: Path) -> None:
     head = "aish: 1\nmodels: {a: {embedded: smollm2}}\nprompts: {known: This one}\n"
     for text in ("hello", "Hello", "hello there", "{user: hello}"):
@@ -207,7 +199,6 @@ def test_a_text_that_was_meant_as_a_name_or_a_file_is_warned_of(
     assert {problem.path for problem in problems} <= {path}
 
 
-@pytest.mark.requirement("L11", "B9")
 def test_how_a_model_takes_a_schema_is_said_in_its_entry(tmp_path: Path) -> None:
     entries = {
         "embedded: smollm2": "without_tools",
@@ -222,7 +213,6 @@ def test_how_a_model_takes_a_schema_is_said_in_its_entry(tmp_path: Path) -> None
         assert load_pipeline(written(tmp_path, text)).models["a"].json_schema == wanted
 
 
-@pytest.mark.requirement("B9")
 def test_an_answer_is_asked_for_three_times_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     head = "aish: 1\nmodels: {a: {embedded: smollm2}}\nprompt: Hello!\n"
     for more, attempts in (("", 3), (", attempts: 1", 1), (", attempts: 7", 7)):
@@ -252,7 +242,6 @@ def test_the_digest_is_that_of_what_the_files_say(tmp_path: Path) -> None:
     assert json.loads(json.dumps(first.data)) == first.data
 
 
-@pytest.mark.requirement("F8")
 def test_later_bases_win_over_earlier_ones(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("description: a\nname: a\nenv: [A]\n")
     (tmp_path / "b.yaml").write_text("description: b\nenv: [B, C]\n")
@@ -261,7 +250,6 @@ def test_later_bases_win_over_earlier_ones(tmp_path: Path) -> None:
     assert (pipeline.description, pipeline.name, pipeline.env) == ("b", "a", ("B", "C"))
 
 
-@pytest.mark.requirement("F8")
 def test_no_other_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"x": {"command": "x"}}}')
     (tmp_path / "aish.yaml").write_text("aish: 1\nname: other\n")
@@ -270,7 +258,6 @@ def test_no_other_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (pipeline.name, dict(pipeline.servers)) == ("p", {})
 
 
-@pytest.mark.requirement("F8", "X10")
 def test_many_files_that_share_bases_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "0.yaml").write_text("aish: 1\nrun: ls\n")
     for number in range(1, 40):
@@ -283,7 +270,6 @@ def test_many_files_that_share_bases_are_read_once(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "79.yaml")
 
 
-@pytest.mark.requirement("F8")
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -308,7 +294,6 @@ def test_a_schema_file_that_holds_none_is_said(content: bytes, reason: str, tmp_
     )
 
 
-@pytest.mark.requirement("L11")
 @pytest.mark.parametrize(
     ("entry", "params"),
     [

@@ -1,11 +1,8 @@
 from pathlib import Path
 
-import pytest
-
 from aish.config.loader import load_pipeline
 
 
-@pytest.mark.requirement("P8")
 def test_a_lock_stands_beside_the_file_that_names_it(tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()

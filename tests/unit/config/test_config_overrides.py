@@ -28,7 +28,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.requirement("F9")
 def test_one_value_is_replaced_and_the_override_is_remembered(file: Path) -> None:
     overrides = (
         "models.cloud.params.temperature=0",
@@ -51,7 +50,6 @@ def test_one_value_is_replaced_and_the_override_is_remembered(file: Path) -> Non
     assert pipeline.overrides == overrides
 
 
-@pytest.mark.requirement("F9")
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -74,14 +72,12 @@ def test_a_path_that_leads_nowhere_is_a_problem(override: str, said: str, file: 
     assert said in str(problem)
 
 
-@pytest.mark.requirement("F9")
 def test_a_near_name_is_offered(file: Path) -> None:
     with pytest.raises(PipelineError) as failed:
         load_pipeline(file, overrides=["models.clod.params.x=0"])
     assert failed.value.problems[0].hint == "did you mean `cloud`"
 
 
-@pytest.mark.requirement("F9")
 def test_an_override_reaches_one_of_two_values_that_an_alias_joins(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text("aish: 1\nrun: ls\ninputs:\n  a: &x {type: string}\n  b: *x\n")

@@ -16,7 +16,6 @@ def test_a_duration_is_its_seconds(text: str, seconds: float) -> None:
     assert duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.requirement("F13")
 @pytest.mark.parametrize(
     "text", ["", "90", "s", "1x", "30m1h", "1m1m", "-5s", "1e3s", "90 s", "0s", "1h 30m", "٣s"]
 )
@@ -25,7 +24,6 @@ def test_what_has_no_unit_or_no_sense_is_no_duration(text: str) -> None:
         duration(text)
 
 
-@pytest.mark.requirement("F13")
 @pytest.mark.parametrize(
     ("text", "count"),
     [("32KiB", 32768), ("1 MiB", 1048576), ("5kB", 5000), ("7B", 7), ("1GB", 10**9)],
@@ -34,7 +32,6 @@ def test_a_size_is_its_bytes(text: str, count: int) -> None:
     assert size(text) == count
 
 
-@pytest.mark.requirement("F13")
 @pytest.mark.parametrize("text", ["", "32", "32K", "32kib", "-1B", "1.5KiB", "0B", "KiB"])
 def test_what_has_no_unit_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a size|greater than zero"):

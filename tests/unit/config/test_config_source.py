@@ -20,7 +20,6 @@ def data_of(text: str) -> JsonValue:
     return to_data(parsed.root)
 
 
-@pytest.mark.requirement("F10")
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -59,7 +58,6 @@ def test_scalars_follow_the_core_schema_only(text: str, value: JsonValue) -> Non
     assert type(found[0]) is type(value)
 
 
-@pytest.mark.requirement("F10")
 def test_keys_are_text_as_written() -> None:
     assert data_of("1: a\ntrue: b\n2026-01-01: c\nno: d") == {
         "1": "a",
@@ -101,7 +99,6 @@ def test_each_key_and_item_has_its_place() -> None:
     }
 
 
-@pytest.mark.requirement("F10")
 @pytest.mark.parametrize("mark", ["{{", "{%"])
 @pytest.mark.parametrize("form", ["a: {} x }}", "- {} x", "a: [{} x]", "a: {{b: {} x }}}}", "{} x"])
 def test_an_unquoted_template_is_found_wherever_it_begins(mark: str, form: str) -> None:
@@ -113,10 +110,51 @@ def test_an_unquoted_template_is_found_wherever_it_begins(mark: str, form: str) 
     assert problems[0].position.column == text.index(mark) + 1
 
 
-@pytest.mark.requirement("F10")
 @pytest.mark.parametrize("text", ["a: |\n  x\ty\n", "a: 'x\ty'\n", "a: 1 # x\ty\n", "#\tx\na: 1\n"])
 def test_tabs_that_are_text_or_comment_are_fine(text: str) -> None:
     assert parse_yaml(text, "f").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: x\t# c\nb: y\t\nc:\tz\n", {"a": "x", "b": "y", "c": "z"}),
+        ("a\t: 'x'\t# c\n-b:\t[x\t,\ty]\t\n\t\n", {"a": "x", "-b": ["x", "y"]}),
+        ("-\tx\ty \t\n- z\n", ["x\ty", "z"]),
+        ("a: {?foo: bar, b: ?c}\n", {"a": {"?foo": "bar", "b": "?c"}}),
+        ("a: {:b: :c}\nd: [:e, -f]\n", {"a": {":b": ":c"}, "d": [":e", "-f"]}),
+        ("a: ['b':c, \"d\":e]\n", {"a": [{"b": "c"}, {"d": "e"}]}),
+        ("a: |\n \n\n  x\nb: >\n\n    y\n", {"a": "\n\nx\n", "b": "\ny\n"}),
+        ("a: x\u2028y\nb: 'x \x85 y'\nc: |\n  \u2029z\n", None),
+    ],
+)
+def test_forms_that_libraries_read_in_several_ways_are_read_as_yaml_1_2(
+    text: str, value: JsonValue
+) -> None:
+    """Tabs, signs in braces, empty lines before a text (issue 27, C)."""
+    parsed = parse_yaml(text, "f")
+    expected = value or {"a": "x\u2028y", "b": "x \x85 y", "c": "\u2029z\n"}
+    assert parsed.problems == ()
+    assert parsed.root is not None
+    assert to_data(parsed.root) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:\n\tb: 1\n", "f:2:1: a tab: YAML is indented with spaces"),
+        ("a:\n  -\tb: 1\n", "f:2:4: a tab: YAML is indented with spaces"),
+        ("a: 1\n\t# c\n", "f:2:1: a tab: YAML is indented with spaces"),
+        ("a: |\t\n  x\n", "f:1:5: a tab: YAML allows only spaces here"),
+        ("a: |\n    \n  x\n", "f:3:3: an empty line is indented more than the text below it"),
+        ("a: 'x'#c\n", "f:1:7: text cannot begin with `#`"),
+        ("a: [-]\n", "f:1:5: text cannot begin with `-`"),
+        ("a: {?}\n", "f:1:5: text cannot begin with `?`"),
+        ("a: \u2028b\nb: @c\n", "f:2:4: text cannot begin with `@`"),
+    ],
+)
+def test_what_yaml_1_2_refuses_is_refused_with_its_place(text: str, said: str) -> None:
+    assert str(parse_yaml(text, "f").problems[0]) == said
 
 
 def json_values() -> st.SearchStrategy[JsonValue]:
@@ -182,7 +220,6 @@ PIECES = st.sampled_from(
 TEXTS = st.lists(PIECES, max_size=25).map("".join) | st.text()
 
 
-@pytest.mark.requirement("F10", "X10")
 @settings(max_examples=3 * settings().max_examples)
 @given(data=TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary())
 def test_no_bytes_do_more_than_make_problems(
@@ -211,7 +248,6 @@ VALUES = st.sampled_from(
 )
 
 
-@pytest.mark.requirement("F10", "F11")
 @settings(max_examples=3 * settings().max_examples)
 @given(
     value=st.recursive(

@@ -2,8 +2,11 @@
 
 import gc
 import inspect
+import signal
 import socket
+import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +32,8 @@ from aish.control import (
     UnexpectedAnswerError,
     WaitTimeoutError,
 )
-from aish.control.operations import Pause, Program, Retries, Send, approve, status, stop
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
-
-pytestmark = pytest.mark.requirement("A5")
 
 NO_QUESTIONS = {"v": 1, "pending": [], "decided": []}
 Question = Any
@@ -112,21 +112,72 @@ def test_an_answer_is_for_the_call_that_was_read() -> None:
         assert not [path for path in peer.paths() if "t" * 40 in path]
 
 
-def test_a_refused_connection_is_tried_again_whatever_was_to_be_sent() -> None:
+def test_a_refused_connection_is_tried_again_whatever_was_to_be_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with peer_of(Failing(0)) as peer:
         question = question_of(peer)
-    retries = Retries(2, 0.5, lambda _: None)
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)  # ruff: ignore[shared-clock-mock] - one thread
 
-    programs: list[Program[Any]] = [approve(retries, question), status(retries), stop(retries)]
-    for program in programs:
-        sent = [next(program)]
-        for _ in range(2):
-            assert program.throw(NotListeningError("refused")) == Pause(0.5)
-            sent.append(program.send(None))
-        assert isinstance(sent[0], Send)
-        assert sent == [sent[0]] * 3
-        with pytest.raises(NotListeningError):
-            program.throw(NotListeningError("refused"))
+    with free_address() as address, Client(address, "t" * 40, 2, 0.5) as client:
+        for call in (lambda: client.approve(question), client.status, client.stop):
+            pauses.clear()
+            with pytest.raises(NotListeningError):
+                call()
+            assert pauses == [0.5, 0.5]
+
+
+def test_threads_share_a_client_and_its_connections() -> None:
+    ports: set[int] = set()
+
+    def answer(asked: Asked) -> None:
+        ports.add(asked.handler.client_address[1])
+        asked.say(STATUS)
+
+    with (
+        peer_of(answer) as peer,
+        client_of(peer, max_retries=0) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        states = [one.state for one in pool.map(lambda _: client.status(), range(200))]
+
+    assert states == ["running"] * 200
+    assert len(ports) <= 4
+
+
+def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
+    has_closed = threading.Event()
+
+    def answer(asked: Asked) -> None:
+        asked.say(STATUS)
+        asked.handler.wfile.flush()
+        asked.handler.connection.shutdown(socket.SHUT_RDWR)
+        asked.handler.close_connection = True
+        has_closed.set()
+
+    with peer_of(answer) as peer, client_of(peer, max_retries=0) as client:
+        for _ in range(3):
+            client.stop()  # what changes something is never sent twice
+            assert has_closed.wait(30)
+            has_closed.clear()
+
+
+def test_ctrl_c_ends_a_wait_and_the_client_can_be_used_again() -> None:
+    held: list[Peer] = []
+
+    def open_stream(asked: Asked) -> None:
+        asked.write(":\n\n")
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+        held[0].released.wait(30)
+
+    with peer_of(Stream(open_stream)) as peer, client_of(peer) as client:
+        held.append(peer)
+        with pytest.raises(KeyboardInterrupt):
+            client.wait_for_end()
+        assert client.status().state == "running"
 
 
 @pytest.mark.parametrize(
@@ -444,12 +495,11 @@ def test_both_clients_have_the_same_methods_and_tell_what_they_take() -> None:
     methods = {name for name in dir(Client) if not name.startswith("_")}
 
     assert methods == {name for name in dir(AsyncClient) if not name.startswith("_")}
-    for name in methods - {"perform"}:
+    for name in methods:
         blocking, awaited = getattr(Client, name), getattr(AsyncClient, name)
         assert blocking.__doc__, name
         taken = [list(inspect.signature(one).parameters) for one in (blocking, awaited)]
         assert taken[0] == taken[1]
-        assert "retries" not in taken[0]
 
 
 @pytest.mark.anyio

@@ -2,7 +2,9 @@
 
 import copy
 import pickle  # ruff: ignore[suspicious-pickle-import] - our own bytes
+import re
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 from work import work_of
@@ -117,10 +119,47 @@ def test_classes_with_as_many_fields_are_compiled_once() -> None:
 
 
 def test_a_field_without_a_default_behind_one_with_a_default_is_refused() -> None:
-    @frozen
-    class Wrong:
-        first: int = 1
-        second: int  # type: ignore[misc]  # what is looked at
-
     with pytest.raises(TypeError, match="'second'"):
-        Wrong(1, 2)
+
+        @frozen
+        class Wrong:
+            first: int = 1
+            second: int  # type: ignore[misc]  # what is looked at
+
+
+def test_instances_beyond_the_first_ones_are_made_as_the_first() -> None:
+    @frozen
+    class Pair:
+        one: int
+        two: list[int] = field(default_factory=list)
+        three: str = "x"
+
+    for number in range(30):
+        assert Pair(number) == Pair(number, [], three="x") == Pair(two=[], one=number)
+        assert Pair(number).two is not Pair(number).two
+
+
+@pytest.mark.parametrize("earlier", [0, 30])
+@pytest.mark.parametrize(
+    ("values", "named", "message"),
+    [
+        ((), {}, "missing 1 required positional argument: 'one'"),
+        ((1, 2, 3), {}, "takes from 2 to 3 positional arguments but 4 were given"),
+        ((1,), {"one": 1}, "got multiple values for argument 'one'"),
+        ((1,), {"other": 1}, "got an unexpected keyword argument 'other'"),
+    ],
+)
+def test_wrong_arguments_are_refused_whenever_they_come(
+    earlier: int, values: tuple[int, ...], named: dict[str, int], message: str
+) -> None:
+    @frozen
+    class Pair:
+        one: int
+        two: int = 0
+
+    for number in range(earlier):
+        Pair(number)
+
+    make: Any = Pair
+    with pytest.raises(TypeError, match=re.escape(message)):
+        make(*values, **named)

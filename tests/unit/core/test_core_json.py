@@ -35,7 +35,6 @@ def test_what_json_writes_comes_back_as_it_was(value: object) -> None:
         ("", "Expecting value"),
     ],
 )
-@pytest.mark.requirement("F10")
 def test_what_would_have_to_be_guessed_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=f"^{said}"):
         strict_json(text)

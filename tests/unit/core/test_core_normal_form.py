@@ -12,7 +12,7 @@ from work import work_of
 
 from aish.core.normal_form import compatible_form
 from aish.core.text import suspicious
-from aish.policy.rules import forbidden_text
+from aish.policy.rules import fit_forbidden_text
 from aish.system.globs import comparable_name, is_autorun
 
 MARKS = st.characters(categories=["Mn", "Mc"]) | st.sampled_from(
@@ -35,7 +35,7 @@ def test_a_text_has_the_form_that_unicode_gives_it(text: str) -> None:
         comparable_name,
         suspicious,
         is_autorun,
-        lambda text: forbidden_text("a*", text),
+        lambda text: fit_forbidden_text("a*", text),
     ],
 )
 def test_marks_reach_the_normalization_of_python_in_its_order(

@@ -2,11 +2,10 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.core.text_diff import unified
+from aish.core.text_diff import diff_rows
 
 _HEAD = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 TEXT = st.lists(st.sampled_from(["a", "b", "", "c d", "@@ x", "-"])).flatmap(
@@ -42,23 +41,21 @@ def rows_of(text: str) -> list[str]:
     return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
 
 
-@pytest.mark.requirement("K84", "K6")
 @given(TEXT, TEXT, st.integers(0, 3), st.integers(1, 50), st.integers(1, 50))
 def test_the_rows_lead_from_one_text_to_the_other(
     before: str, after: str, around: int, first: int, new_first: int
 ) -> None:
     for most in (1000, 1):
-        rows = list(unified(before, after, around, most, first, new_first))
+        rows = list(diff_rows(before, after, around, most, first, new_first))
         assert patched(before, rows, first, new_first) == rows_of(after)
         assert bool(rows) == (before != after)
 
 
-@pytest.mark.requirement("K84")
 def test_a_line_end_that_is_gone_is_marked() -> None:
-    assert list(unified("a\nb\n", "a\nb", 3, 1000)) == [
+    assert list(diff_rows("a\nb\n", "a\nb", 3, 1000)) == [
         "@@ -1,2 +1,2 @@",
         " a",
         "-b",
         "+b\n\\ No newline at end of file",
     ]
-    assert list(unified("", "a\n", 3, 1000)) == ["@@ -0,0 +1 @@", "+a"]
+    assert list(diff_rows("", "a\n", 3, 1000)) == ["@@ -0,0 +1 @@", "+a"]

@@ -10,7 +10,6 @@ from aish.engine.plan.uris import is_uri, matches
 NAMES = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=6)
 
 
-@pytest.mark.requirement("M12")
 @pytest.mark.parametrize(
     ("template", "uri", "fits"),
     [
@@ -41,7 +40,6 @@ def test_a_uri_is_told_from_those_that_a_template_cannot_give(
     assert matches(template, uri) is fits
 
 
-@pytest.mark.requirement("M12")
 @given(st.lists(NAMES, min_size=1, max_size=5), st.sampled_from(["/", "-", "://", ".md?"]))
 def test_what_a_template_gives_fits_it(values: list[str], between: str) -> None:
     template = between.join(f"{{v{index}}}" for index in range(len(values)))
@@ -49,13 +47,11 @@ def test_what_a_template_gives_fits_it(values: list[str], between: str) -> None:
     assert matches(f"docs://{template}.md", f"docs://{between.join(values)}.md")
 
 
-@pytest.mark.requirement("M12")
 @given(st.text("{}/ab*+", max_size=20), st.text("/ab{}", max_size=20))
 def test_any_template_and_any_uri_can_be_compared(template: str, uri: str) -> None:
     assert matches(template, uri) in {True, False}
 
 
-@pytest.mark.requirement("M12")
 def test_a_hostile_template_takes_no_time() -> None:
     def ask() -> None:
         assert not matches("{a}" * 5000 + "a{b}" * 5000 + "!", "a" * 20000)
@@ -64,7 +60,6 @@ def test_a_hostile_template_takes_no_time() -> None:
     work_of(ask, most=1_000_000)
 
 
-@pytest.mark.requirement("M12")
 @pytest.mark.parametrize(
     ("ref", "uri"),
     [

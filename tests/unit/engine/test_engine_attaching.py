@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -13,6 +14,7 @@ from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.tools import Capability, Media, Part, PromptMessage, Resource, ServerPromptInfo
 from aish.engine.steps.attachments import Attached, attachment
 from aish.engine.steps.prompt_inputs import Turns, prompt_turns
+from aish.mcp.client.registry import Registry
 
 LIMIT = 32 * 1024
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
@@ -29,7 +31,7 @@ class FakeServers:
     able: Sequence[str] = ("docs", "more")
     read: list[tuple[str, str]] = field(default_factory=list)
 
-    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+    async def aliases_with(self, capability: Capability) -> tuple[str, ...]:
         assert capability == "resources"
         return tuple(self.able)
 
@@ -55,6 +57,10 @@ class FakeServers:
         return tuple(self.messages)
 
 
+def as_registry(fake_servers: FakeServers | None) -> Registry | None:
+    return cast("Registry | None", fake_servers)
+
+
 def attached(
     ref: str,
     fake_servers: FakeServers | None = None,
@@ -66,7 +72,7 @@ def attached(
 ) -> Attached:
     async def read() -> Attached:
         return await attachment(
-            Attachment(ref, server), fake_servers, folder, limit, sees_images=sees
+            Attachment(ref, server), as_registry(fake_servers), folder, limit, sees_images=sees
         )
 
     return anyio.run(read)
@@ -85,12 +91,12 @@ def turns(
 ) -> Turns:
     async def ask() -> Turns:
         kept = ServerPrompt("docs", "review", {"a": "b"})
-        return await prompt_turns(kept, FakeServers(messages=messages), limit, sees_images=sees)
+        fake_servers = as_registry(FakeServers(messages=messages))
+        return await prompt_turns(kept, fake_servers, limit, sees_images=sees)
 
     return anyio.run(ask)
 
 
-@pytest.mark.requirement("M12")
 def test_a_text_file_stands_between_two_lines_that_name_it(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/a.md").write_bytes(b"\xef\xbb\xbf# Title\n\nText {{ 1 + 1 }}\n")
@@ -103,7 +109,6 @@ def test_a_text_file_stands_between_two_lines_that_name_it(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.requirement("M12", "M7")
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
@@ -126,7 +131,6 @@ def test_a_picture_is_known_by_what_is_in_it(data: bytes, kind: str, tmp_path: P
     assert f"[aish] not shown to this model: {kind}, {len(data)} bytes" in unseen.text
 
 
-@pytest.mark.requirement("M12", "X9")
 def test_only_files_of_the_projects_folder_are_attached(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
@@ -150,7 +154,6 @@ def test_only_files_of_the_projects_folder_are_attached(tmp_path: Path) -> None:
         assert reason in refused(ref, folder=folder), ref
 
 
-@pytest.mark.requirement("M12", "L18")
 def test_nothing_is_cut_behind_anyones_back(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("ö" * 600)
     said = "`long.txt` has 1,200 bytes of text, and `result_limit` is 1,199"
@@ -162,7 +165,6 @@ def test_nothing_is_cut_behind_anyones_back(tmp_path: Path) -> None:
     assert "has 200 bytes" in refused("docs://a", fake_servers, limit=199)
 
 
-@pytest.mark.requirement("M12")
 def test_a_resource_is_read_from_the_server_that_lists_it() -> None:
     fake_servers = FakeServers(
         [
@@ -192,7 +194,6 @@ def test_a_resource_is_read_from_the_server_that_lists_it() -> None:
     )
 
 
-@pytest.mark.requirement("M12")
 def test_the_only_server_with_resources_is_asked_for_what_it_does_not_list() -> None:
     fake_servers = FakeServers(able=("more",))
     attached("docs://hidden", fake_servers)
@@ -201,7 +202,6 @@ def test_the_only_server_with_resources_is_asked_for_what_it_does_not_list() -> 
     assert refused("docs://x").startswith("no server is declared to read `docs://x` from")
 
 
-@pytest.mark.requirement("M12", "M7")
 def test_each_part_of_a_resource_is_named_and_what_it_says_of_itself_stays_on_its_line() -> None:
     parts = (
         Part("docs://a\n[end of x]", "text/plain\n!", "one\ud800"),
@@ -230,7 +230,6 @@ def test_each_part_of_a_resource_is_named_and_what_it_says_of_itself_stays_on_it
     found.text.encode()
 
 
-@pytest.mark.requirement("M12")
 def test_a_server_that_refuses_or_is_gone_ends_the_step_with_its_reason() -> None:
     fake_servers = FakeServers(
         contents={
@@ -252,7 +251,6 @@ def test_a_server_that_refuses_or_is_gone_ends_the_step_with_its_reason() -> Non
         attached("docs://d", fake_servers)
 
 
-@pytest.mark.requirement("M12")
 def test_the_messages_of_a_prompt_become_turns_of_which_neighbours_are_joined() -> None:
     said = (
         PromptMessage("user", "Here is code: {{ inputs.x }}"),
@@ -277,7 +275,6 @@ def test_the_messages_of_a_prompt_become_turns_of_which_neighbours_are_joined() 
     assert (unseen.media, "not shown to this model" in unseen.text) == ((), True)
 
 
-@pytest.mark.requirement("M12")
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [

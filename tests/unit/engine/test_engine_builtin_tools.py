@@ -18,7 +18,6 @@ prompt: Say hello
 """
 
 
-@pytest.mark.requirement("P5")
 @pytest.mark.parametrize(
     ("name", "trust", "verdict"),
     [

@@ -58,14 +58,12 @@ RIGHT = [
 ]
 
 
-@pytest.mark.requirement("F11", "F12")
 @pytest.mark.parametrize("text", RIGHT)
 def test_what_can_hold_is_no_problem(text: str, tmp_path: Path) -> None:
     assert problems(in_step("{" + text + "}"), tmp_path) == []
     assert problems(in_test("{" + text + "}"), tmp_path) == []
 
 
-@pytest.mark.requirement("F11", "F12")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -173,7 +171,6 @@ def test_what_can_never_hold_is_found_before_anything_runs(
     assert problems(in_test("{" + text + "}"), tmp_path) == [f"tests[0].expect[0].{found}"]
 
 
-@pytest.mark.requirement("F5", "F12")
 def test_the_items_of_a_step_have_no_snapshot_in_common(tmp_path: Path) -> None:
     text = in_step("{snapshot: kept.md}").replace(
         "    expect:", "    foreach: '[1, 2]'\n    expect:", 1
@@ -185,7 +182,6 @@ def test_the_items_of_a_step_have_no_snapshot_in_common(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.requirement("F11")
 def test_outputs_are_known_to_tests_alone(tmp_path: Path) -> None:
     reads = "{expression: outputs.note}, {expression: outputs.nte}"
 
@@ -202,7 +198,6 @@ def test_outputs_are_known_to_tests_alone(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.requirement("F11", "C12")
 def test_tests_that_cannot_run_are_found_before(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
@@ -250,7 +245,6 @@ def test_tests_that_cannot_run_are_found_before(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.requirement("F12")
 def test_a_step_that_an_expectation_reads_comes_first(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
@@ -263,7 +257,6 @@ def test_a_step_that_an_expectation_reads_comes_first(tmp_path: Path) -> None:
     assert [step.id for step in in_order(load_pipeline(file))] == ["c", "b", "a"]
 
 
-@pytest.mark.requirement("F11")
 def test_steps_whose_expectations_need_each_other_go_in_a_circle(tmp_path: Path) -> None:
     text = (
         "aish: 1\nsteps:\n"
@@ -276,7 +269,6 @@ def test_steps_whose_expectations_need_each_other_go_in_a_circle(tmp_path: Path)
     ]
 
 
-@pytest.mark.requirement("F9")
 def test_an_input_or_stdin_that_only_an_expectation_reads_is_used(tmp_path: Path) -> None:
     text = (
         "aish: 1\ninputs: {a: {default: 1}}\nrun: ls\n"
@@ -287,7 +279,6 @@ def test_an_input_or_stdin_that_only_an_expectation_reads_is_used(tmp_path: Path
     assert uses_stdin(load_pipeline(tmp_path / "p.yaml"))
 
 
-@pytest.mark.requirement("F9", "C12")
 @pytest.mark.parametrize("stdin", [None, "''", "' '"])
 def test_a_case_without_the_stdin_that_the_file_needs_is_odd(
     tmp_path: Path, stdin: str | None
@@ -300,7 +291,6 @@ def test_a_case_without_the_stdin_that_the_file_needs_is_odd(
     assert problems(f"{text}stdin: optional\n", tmp_path) == []
 
 
-@pytest.mark.requirement("F11", "F12")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -357,7 +347,6 @@ def test_braces_that_are_never_rendered_are_found(text: str, found: str, tmp_pat
     assert [one for one in said if one.startswith("tests[0]")] == [f"tests[0].expect[0].{found}"]
 
 
-@pytest.mark.requirement("F11", "F12")
 def test_the_expectations_of_items_see_the_item(tmp_path: Path) -> None:
     text = in_step("{contains: '{{ row.word }}'}, {expression: 'row.n > index'}").replace(
         "    expect:", "    foreach: '[1, 2]'\n    as: row\n    expect:", 1
@@ -368,7 +357,6 @@ def test_the_expectations_of_items_see_the_item(tmp_path: Path) -> None:
     assert problems(text.replace("as: row", "as: line"), tmp_path) != []
 
 
-@pytest.mark.requirement("F3", "F12")
 def test_a_step_waits_for_what_its_expectations_name(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
@@ -401,7 +389,6 @@ tests: [{name: t, expect: [TESTED]}]
 """
 
 
-@pytest.mark.requirement("F11", "F12")
 @pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("place", ["EXPECT", "TESTED"])
 @pytest.mark.parametrize(

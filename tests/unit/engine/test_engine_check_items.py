@@ -16,7 +16,6 @@ def said(text: str, folder: Path) -> list[tuple[str, str, str | None]]:
     return [(one.path, one.message, one.hint) for one in check_file(file)[1]]
 
 
-@pytest.mark.requirement("F5", "F11")
 @pytest.mark.parametrize(
     ("text", "path", "message", "hint"),
     [
@@ -88,7 +87,6 @@ def test_it_is_said_how_it_is_written(
     assert (path, message, hint) in said(text, tmp_path)
 
 
-@pytest.mark.requirement("F5", "F11")
 @pytest.mark.parametrize("name", ["rows.csv", "rows.JSONL", "{{ env.ROWS }}"])
 def test_a_file_of_a_known_or_of_an_open_ending_is_fine(name: str, tmp_path: Path) -> None:
     text = f"env: [ROWS]\nforeach: {{file: '{name}'}}\nprompt: a {{{{ item }}}}"
@@ -96,7 +94,6 @@ def test_a_file_of_a_known_or_of_an_open_ending_is_fine(name: str, tmp_path: Pat
     assert said(text, tmp_path) == []
 
 
-@pytest.mark.requirement("F5", "F11")
 def test_a_result_whose_field_is_named_like_an_ending_is_no_file(tmp_path: Path) -> None:
     text = (
         "steps: [{id: a, prompt: a b}, {id: b, foreach: steps.a.output.csv, prompt: '{{ item }}'}]"

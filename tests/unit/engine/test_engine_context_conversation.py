@@ -9,12 +9,11 @@ from types import FrameType
 from typing import Any, cast
 
 import anyio
-import pytest
 from agent_fakes import Box, Kit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.agent.file_updates import parted, with_block
+from aish.agent.file_updates import split_block, with_block
 from aish.config.model import Context, ContextFile, Refresh
 from aish.core.events import ContextFiles, FileShown, Notice, Place
 from aish.engine.resources.resources import RunFiles
@@ -123,7 +122,6 @@ def agrees(reader: Reader, root: Path) -> None:
         assert text in {None, there[name]}, name
 
 
-@pytest.mark.requirement("K82", "K83", "K84", "K85")
 @given(
     CHANGES,
     st.lists(CHANGES, max_size=5),
@@ -162,7 +160,7 @@ def test_a_reader_of_all_that_is_shown_knows_the_files(
                 reader.begin(await files.opening())
             else:
                 block = await files.after_round(Place("work", None, number + 1))
-                assert parted(with_block("reply", block), TAG).block == block
+                assert split_block(with_block("reply", block), TAG).block == block
                 reader.read(block)
             agrees(reader, root)
         files.close()
@@ -171,7 +169,6 @@ def test_a_reader_of_all_that_is_shown_knows_the_files(
         anyio.run(conversation, Path(name))
 
 
-@pytest.mark.requirement("K82", "K83")
 def test_a_file_that_becomes_a_link_while_it_is_read_is_left_out_with_a_notice(
     tmp_path: Path,
 ) -> None:

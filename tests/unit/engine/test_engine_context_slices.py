@@ -1,10 +1,18 @@
 """Parts of files, found again after edits (K82)."""
 
+import sys
+from pathlib import Path
+
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.engine.steps.context_files.slices import Span, found_again, lines_of, slice_of, within
+from aish.config.model import ContextFile
+from aish.engine.steps.context_files.code_parts import code_part
+from aish.engine.steps.context_files.slices import Span, find_again, lines_of, slice_of, within
+from aish.packs.pack_error import PackError
+from aish.packs.parse_worker import ParseWorker
 
 LINES = [f"line {number}" for number in range(1, 21)]
 
@@ -13,10 +21,9 @@ def again(lines: list[str], first: int, last: int, before: list[str] = LINES) ->
     """Where lines of an earlier text are now."""
     found = slice_of("\n".join(before) + "\n", first, last)
     assert found is not None
-    return found_again("\n".join(lines) + "\n", *found)
+    return find_again("\n".join(lines) + "\n", *found)
 
 
-@pytest.mark.requirement("K82")
 @pytest.mark.parametrize(
     ("after", "wanted"),
     [
@@ -42,19 +49,16 @@ def test_a_part_is_found_by_its_text_or_by_its_first_and_last_line(
     assert (None if found is None else (found.first, found.after - 1)) == wanted
 
 
-@pytest.mark.requirement("K82")
 def test_of_several_first_and_last_lines_the_nearest_count() -> None:
     before = ["{", "a", "}", "{", "b", "}", "{", "c", "}"]
     after = ["{", "a", "}", "{", "B", "B", "}", "{", "c", "}"]
     assert again(after, 4, 6, before) == Span(4, 8)
 
 
-@pytest.mark.requirement("K82")
 def test_one_changed_line_is_lost() -> None:
     assert again([*LINES[:4], "other", *LINES[5:]], 5, 5) is None
 
 
-@pytest.mark.requirement("K82")
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -72,7 +76,6 @@ def test_lines_beyond_the_end_are_left_out(text: str, wanted: tuple[str, Span] |
 LINE = st.sampled_from(["", "a", "b", "}", "x = 1"])
 
 
-@pytest.mark.requirement("K82")
 @given(st.lists(LINE, min_size=1), st.lists(LINE), st.lists(LINE), st.data())
 def test_what_was_only_moved_is_found_with_the_same_text(
     before: list[str], above: list[str], below: list[str], data: st.DataObject
@@ -84,9 +87,21 @@ def test_what_was_only_moved_is_found_with_the_same_text(
     assert found is not None
 
     after = "\n".join([*above, *before, *below]) + "\n"
-    now = found_again(after, *found)
+    now = find_again(after, *found)
 
     assert now is not None
     assert within(lines_of(after), now) == found[0]
     # No other place is nearer.
     assert abs(now.first - first) <= len(above)
+
+
+@pytest.mark.parametrize(("path", "extra"), [("a.py", "py"), ("a.c", "c")])
+def test_parts_of_code_need_the_grammar_of_their_language(
+    monkeypatch: pytest.MonkeyPatch, path: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "tree_sitter", None)
+    entry = ContextFile(path, Path(), name="f")
+    with pytest.raises(PackError) as raised:
+        anyio.run(code_part, ParseWorker(None), entry, b"", "")
+    assert raised.value.code == "not_installed"
+    assert f"pip install 'aish-pipelines[{extra}]'" in raised.value.message

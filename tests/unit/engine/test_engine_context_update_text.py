@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.agent.file_updates import parted, with_block
-from aish.config.model import Refresh
-from aish.engine.steps.context_files.update_text import AGAIN, Change, Limits, update_of
+from aish.agent.file_updates import split_block, with_block
+from aish.config.model import Context, Refresh
+from aish.engine.steps.context_files.update_text import AGAIN, Change, update_of
 
 TAG = "0123456789ab"
 TEXT = st.text(st.sampled_from("ab é\n[\r"), max_size=200)
@@ -35,12 +35,13 @@ def plain(text: str) -> str:
 def test_a_block_stays_within_its_limits(
     changes: list[Change], refresh: Refresh, file_limit: int, round_limit: int
 ) -> None:
-    update = update_of(changes, (), TAG, refresh, Limits(file_limit, round_limit), plain)
+    settings = Context(refresh=refresh, file_limit=file_limit, round_limit=round_limit)
+    update = update_of(changes, (), TAG, settings, plain)
 
     if not changes:
         assert not update.block
         return
-    found = parted(with_block("reply", update.block), TAG)
+    found = split_block(with_block("reply", update.block), TAG)
     assert found.block == update.block
     rows = update.block.split("\n")[1:-1]
     rest = [
@@ -56,24 +57,22 @@ def test_a_block_stays_within_its_limits(
         assert {one.label for one in changes if one.kind == "found"} >= update.known
 
 
-@pytest.mark.requirement("K84")
 def test_a_text_is_measured_with_its_secrets_masked() -> None:
     change = Change("a.py", "added", None, "key = s3cr3t-value-s3cr3t-value\n")
 
     def mask(text: str) -> str:
         return text.replace("s3cr3t-value-s3cr3t-value", "<secret:KEY>")
 
-    shown = update_of([change], (), TAG, "diff", Limits(20, 1000), mask)
-    left_out = update_of([change], (), TAG, "diff", Limits(17, 1000), mask)
+    shown = update_of([change], (), TAG, Context(file_limit=20, round_limit=1000), mask)
+    left_out = update_of([change], (), TAG, Context(file_limit=17, round_limit=1000), mask)
 
     assert "key = s3cr3t-value-s3cr3t-value" in shown.block
     assert AGAIN in left_out.block
     assert left_out.known == frozenset()
 
 
-@pytest.mark.requirement("K82", "K84")
 def test_globs_with_more_files_than_are_followed_are_named() -> None:
-    update = update_of([], [("src/**/*.py", 12)], TAG, "diff", Limits(1, 1), plain)
+    update = update_of([], [("src/**/*.py", 12)], TAG, Context(file_limit=1, round_limit=1), plain)
     assert update.block.split("\n")[1] == (
         f"[aish {TAG}] src/**/*.py: matches 12 more files, which are not followed"
     )

@@ -65,7 +65,6 @@ def labels(found: list[tuple[Part, Content]]) -> list[str]:
     return [f"{part.label}{' (deleted)' if content is GONE else ''}" for part, content in found]
 
 
-@pytest.mark.requirement("K82", "K4", "K5")
 @pytest.mark.parametrize(
     ("pattern", "wanted"),
     [
@@ -97,7 +96,6 @@ def test_a_glob_matches_visible_files_below_the_folder(
     folder.close()
 
 
-@pytest.mark.requirement("K83")
 def test_files_that_did_not_change_are_not_opened(root: Path, watching: list[Watch]) -> None:
     for number in range(100):
         (root / "src" / f"{number}.py").write_text("x")
@@ -112,7 +110,6 @@ def test_files_that_did_not_change_are_not_opened(root: Path, watching: list[Wat
     assert work.calls["stat"] <= 103 + 4
 
 
-@pytest.mark.requirement("K83")
 def test_a_young_file_is_read_again_whatever_its_times_say(
     root: Path, watching: list[Watch]
 ) -> None:
@@ -130,7 +127,6 @@ def test_a_young_file_is_read_again_whatever_its_times_say(
     assert watch.check() == []
 
 
-@pytest.mark.requirement("K83")
 def test_the_same_content_is_no_change(root: Path, watching: list[Watch]) -> None:
     watch = watch_of(watching, root, "src/a.py", clock=Later(FAR))
     watch.begin()
@@ -140,7 +136,6 @@ def test_the_same_content_is_no_change(root: Path, watching: list[Watch]) -> Non
     assert watch.check() == []
 
 
-@pytest.mark.requirement("K83")
 @pytest.mark.parametrize("ahead", [0, FAR])
 def test_new_changed_and_deleted_files_are_found_once(
     root: Path, watching: list[Watch], ahead: int
@@ -172,7 +167,6 @@ def test_new_changed_and_deleted_files_are_found_once(
     assert labels(watch.check()) == ["src/lib/b.py"]
 
 
-@pytest.mark.requirement("K83", "K82")
 def test_more_files_than_are_followed_are_counted(root: Path, watching: list[Watch]) -> None:
     for number in range(250):
         (root / "src" / f"{number}.py").write_text("x")
@@ -187,7 +181,6 @@ def test_more_files_than_are_followed_are_counted(root: Path, watching: list[Wat
     assert list(watch.newly_left_out()) == []
 
 
-@pytest.mark.requirement("K83")
 def test_what_becomes_no_text_or_too_large_says_so(root: Path, watching: list[Watch]) -> None:
     watch = watch_of(watching, root, "src/*.py", "docs/c.md")
     watch.begin()
@@ -204,7 +197,6 @@ def test_what_becomes_no_text_or_too_large_says_so(root: Path, watching: list[Wa
     assert watch.check() == []
 
 
-@pytest.mark.requirement("K82", "K4")
 def test_a_pipe_in_the_place_of_a_file_blocks_nothing(root: Path, watching: list[Watch]) -> None:
     watch = watch_of(watching, root, "src/a.py")
     watch.begin()
@@ -243,7 +235,6 @@ def test_a_file_of_a_glob_that_becomes_a_link_while_it_is_read_is_left_out(
     assert content.why.startswith("left out: `src/a.py`")
 
 
-@pytest.mark.requirement("K4")
 def test_no_descriptor_of_a_watch_is_left_open(root: Path) -> None:
     entries = [ContextFile("src/*.py", root, is_glob=True), ContextFile("x", root / "docs")]
     watch = Watch(entries, root)
@@ -276,7 +267,6 @@ while True:
 """
 
 
-@pytest.mark.requirement("K4", "K83")
 @pytest.mark.parametrize("program", [SWAP_FOLDER, SWAP_FILE], ids=["folder", "file"])
 @pytest.mark.parametrize(
     "rounds",

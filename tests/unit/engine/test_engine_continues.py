@@ -18,7 +18,7 @@ from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
 from aish.engine.resume_state import ResumeState
-from aish.engine.run_folder import kept_file
+from aish.engine.run_folder import read_kept
 from aish.features.resume.state import read_resume_state
 
 RUN = "20261121T120000Z-p-abcd"
@@ -52,7 +52,7 @@ def told(step: str, *turns: Turn, files: Files | None = None) -> list[Event]:
     events: list[Event] = []
     teller = TurnRecorder(events.append, (files or Files()).keep, Place(step))
     for turn in turns:
-        teller.added(turn)
+        teller.add_turn(turn)
     return events
 
 
@@ -66,14 +66,12 @@ def history(found: ResumeState, step: str) -> list[Turn] | None:
     return None if turns is None else list(turns)
 
 
-@pytest.mark.requirement("B3", "S6")
 def test_the_conversation_that_is_gone_on_with_comes_back(tmp_path: Path) -> None:
     found = taken(tmp_path, *done("one", *ONE))
 
     assert history(found, "one") == ONE
 
 
-@pytest.mark.requirement("B3")
 def test_a_conversation_that_went_on_has_the_turns_before_it(tmp_path: Path) -> None:
     found = taken(tmp_path, *done("one", *ONE), *done("two", *TWO))
 
@@ -82,7 +80,6 @@ def test_a_conversation_that_went_on_has_the_turns_before_it(tmp_path: Path) -> 
     assert history(found, "one") is None
 
 
-@pytest.mark.requirement("B3", "L19")
 def test_of_one_that_was_shortened_only_what_was_left_comes_back(tmp_path: Path) -> None:
     events: list[Event] = []
     teller = TurnRecorder(events.append, Files().keep, Place("two"))
@@ -98,7 +95,6 @@ def test_of_one_that_was_shortened_only_what_was_left_comes_back(tmp_path: Path)
     assert history(found, "two") == [UserTurn("In short"), AssistantTurn("2")]
 
 
-@pytest.mark.requirement("B3")
 def test_turns_of_attempts_that_came_to_nothing_are_left_out(tmp_path: Path) -> None:
     began = StepStarted(Place("one"), "prompt")
     failed = step_finished("one", status="failed", error=Failure("failed", "no"))
@@ -118,14 +114,12 @@ def test_turns_of_attempts_that_came_to_nothing_are_left_out(tmp_path: Path) -> 
     assert history(found, "one") == ONE
 
 
-@pytest.mark.requirement("B3")
 def test_a_conversation_that_was_not_written_down_is_not_made_up(tmp_path: Path) -> None:
     found = taken(tmp_path, *done("one"), *done("two", *TWO))
 
     assert history(found, "two") is None
 
 
-@pytest.mark.requirement("B3", "M7")
 @pytest.mark.parametrize("damage", [None, b"other"])
 def test_an_image_that_is_gone_is_told_of(tmp_path: Path, damage: bytes | None) -> None:
     files = Files()
@@ -160,7 +154,6 @@ def test_what_nobody_needs_is_not_read(tmp_path: Path) -> None:
     assert history(found, "one") is None
 
 
-@pytest.mark.requirement("B3")
 def test_to_go_on_with_something_else_is_another_run(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     before = fingerprint(plan, RunOptions())
@@ -173,7 +166,6 @@ def test_to_go_on_with_something_else_is_another_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(reason="reads long conversations")
-@pytest.mark.requirement("B3")
 def test_long_conversations_come_back_in_time_that_does_not_grow_with_their_square(
     tmp_path: Path,
 ) -> None:
@@ -193,7 +185,6 @@ def test_long_conversations_come_back_in_time_that_does_not_grow_with_their_squa
     assert many.steps < 15 * few.steps
 
 
-@pytest.mark.requirement("X9")
 @pytest.mark.parametrize(
     "name",
     [
@@ -207,14 +198,13 @@ def test_only_files_that_a_run_kept_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "files" / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "files" / "0001-a").write_bytes(b"kept")
 
-    assert kept_file(tmp_path, name) is None
-    assert kept_file(tmp_path, "files/0001-a") == b"kept"
+    assert read_kept(tmp_path, name) is None
+    assert read_kept(tmp_path, "files/0001-a") == b"kept"
 
 
-@pytest.mark.requirement("X9")
 def test_a_folder_that_is_a_link_holds_no_files_of_a_run(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "0001-a").write_bytes(b"private")
     (tmp_path / "files").symlink_to("elsewhere")
 
-    assert kept_file(tmp_path, "files/0001-a") is None
+    assert read_kept(tmp_path, "files/0001-a") is None

@@ -34,7 +34,7 @@ from aish.cassettes.inspect.conversation import (
 from aish.cli.commands.cassette_show import head_lines, part_lines
 from aish.core.events import NOWHERE, Asked, TurnFinished
 from aish.core.messages import Usage
-from aish.features.recording.compare import Following, asked_for, sent
+from aish.features.recording.compare import Following, trajectory_of, trajectory_of_models
 from aish.features.recording.recorded_answer import read_answer
 
 SYSTEM, USER = ASKED
@@ -53,7 +53,6 @@ def shown(*interactions: Interaction, full: bool = False) -> str:
     return "\n".join(line for part in parts for line in part_lines(part, full=full))
 
 
-@pytest.mark.requirement("C10")
 def test_a_run_reads_as_a_conversation(snapshot: SnapshotAssertion) -> None:
     run = [*run_of(), command("list", ["ls", "-l", "a b"], "a.txt\n", code=1)]
 
@@ -61,7 +60,6 @@ def test_a_run_reads_as_a_conversation(snapshot: SnapshotAssertion) -> None:
     assert shown(*run) == snapshot(name="parts")
 
 
-@pytest.mark.requirement("C10")
 def test_of_each_request_only_what_is_new_is_told() -> None:
     first, second = turns_of(*run_of())
 
@@ -93,7 +91,6 @@ def test_conversations_that_run_beside_each_other_are_kept_apart() -> None:
     assert turns[2].news == ()
 
 
-@pytest.mark.requirement("C10")
 @pytest.mark.parametrize(
     ("response", "trouble"),
     [
@@ -138,7 +135,6 @@ def test_who_leaves_after_the_whole_answer_has_it() -> None:
     assert (turn.answer.text, turn.answer.trouble) == ("All", None)
 
 
-@pytest.mark.requirement("C10")
 def test_a_retry_is_told_as_one() -> None:
     failed = Interaction(asks(USER), Response(503, "Busy"))
     again = Interaction(asks(USER), says("fine"))
@@ -164,7 +160,6 @@ def test_handshakes_are_one_line_for_each_server() -> None:
     assert parts[0] == Handshake(1, "files", ("initialize everything 1.0 2025-06-18", "2 tools"))
 
 
-@pytest.mark.requirement("C10")
 @pytest.mark.parametrize(
     ("response", "event"),
     [
@@ -205,7 +200,6 @@ def test_a_handshake_that_failed_says_so() -> None:
     )
 
 
-@pytest.mark.requirement("C10")
 def test_calls_of_tools_are_told_with_what_came_back() -> None:
     failed = read("b", "no such file", failed=True)
     error = Interaction(
@@ -285,7 +279,6 @@ def test_what_another_program_recorded_is_told_plainly() -> None:
     assert "y" * 5_000 in shown(get, full=True)
 
 
-@pytest.mark.requirement("C10", "X2", "X3")
 def test_hostile_recordings_steer_no_terminal_and_are_folded() -> None:
     evil = "\x1b]0;own\x07\u202e\x9b2J\r\n::error::x\n" + "é" * 1_000_000
     hostile = [
@@ -338,11 +331,10 @@ def test_odd_content_is_told_and_never_fails(uri: str, body: bytes) -> None:
         one = Interaction(Request("POST", uri, body=body), answer(odd))
         assert len(parts_of(one, one)) <= 2
         shown(one, one)
-        sent([one, one])
-        asked_for([one])
+        trajectory_of([one, one])
+        trajectory_of_models([one])
 
 
-@pytest.mark.requirement("C7")
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_a_server_asks_a_model_is_told_apart(*, wrapped: bool) -> None:
     message = {"role": "user", "content": {"type": "text", "text": "Sum this up"}}
@@ -360,8 +352,8 @@ def test_what_a_server_asks_a_model_is_told_apart(*, wrapped: bool) -> None:
     ]
 
     assert [turn.sampled for turn in turns_of(*run)] == [False, True]
-    assert asked_for(run).answers == ()
-    assert asked_for(run).totals.requests == 1
+    assert trajectory_of_models(run).answers == ()
+    assert trajectory_of_models(run).totals.requests == 1
     assert "requested by a server" in shown(*run)
 
 
@@ -371,7 +363,6 @@ def test_a_command_is_told_with_its_end() -> None:
     assert part == LocalCommand(1, "list", ("ls",), 2, "a\n", "", None)
 
 
-@pytest.mark.requirement("C7")
 def test_a_run_followed_by_its_events_compares_with_its_recording() -> None:
     following = Following()
     asked = (Asked("c1", "files__read", '{"path":"a.txt"}'),)
@@ -383,18 +374,17 @@ def test_a_run_followed_by_its_events_compares_with_its_recording() -> None:
     )
     following.take(of_server)
 
-    live, recorded = following.trajectory, asked_for(run_of())
+    live, recorded = following.trajectory, trajectory_of_models(run_of())
 
     assert live.calls == recorded.calls
     assert live.answers == recorded.answers
     assert live.totals.usage == recorded.totals.usage == Usage(input=40, output=10)
 
 
-@pytest.mark.requirement("C10")
 def test_what_was_sent_has_results_and_prompts() -> None:
     failed = Interaction(asks(USER), Response(503))
 
-    found = sent([failed, *run_of(), command("list", ["ls"], "a", code=1)])
+    found = trajectory_of([failed, *run_of(), command("list", ["ls"], "a", code=1)])
 
     assert [(call.tool, call.result) for call in found.calls] == [
         ("files · read", "one\ntwo"),

@@ -33,7 +33,6 @@ def subject(**changes: Any) -> Subject:
     return run(first, last, outputs={"notes": NOTES})
 
 
-@pytest.mark.requirement("F12")
 @pytest.mark.parametrize(
     "text",
     [
@@ -86,7 +85,6 @@ def test_what_is_as_expected_holds(text: str, tmp_path: Path) -> None:
     assert found.kind == text.partition(":")[0]
 
 
-@pytest.mark.requirement("F12")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -233,7 +231,6 @@ def test_what_is_not_as_expected_is_said_with_what_there_is(
     assert message is None or found.message == message
 
 
-@pytest.mark.requirement("F12")
 def test_an_unknown_number_of_tokens_is_not_a_small_one(tmp_path: Path) -> None:
     wanted = expectation("max_tokens: 1000000", tmp_path)
 
@@ -249,7 +246,6 @@ def test_where_no_model_was_asked_no_tokens_were_used(tmp_path: Path) -> None:
     assert checked(wanted, run(record("ls", kind="run", usage=Usage()))).ok
 
 
-@pytest.mark.requirement("F12")
 def test_what_is_denied_has_not_been_called_and_yet_was_asked_for(tmp_path: Path) -> None:
     asked = run(record(calls=(call("s__x", kind="denied"), call("s__y", "{", "bad_arguments"))))
 
@@ -260,7 +256,6 @@ def test_what_is_denied_has_not_been_called_and_yet_was_asked_for(tmp_path: Path
     assert not checked(expectation("max_tool_calls: 1", tmp_path), asked).ok
 
 
-@pytest.mark.requirement("F12")
 def test_a_call_that_is_too_long_to_compare_counts_against_what_is_not_to_be_called(
     tmp_path: Path,
 ) -> None:
@@ -271,7 +266,6 @@ def test_a_call_that_is_too_long_to_compare_counts_against_what_is_not_to_be_cal
     assert not checked(expectation(f"tool_not_called: {match}", tmp_path), long).ok
 
 
-@pytest.mark.requirement("F12", "X7")
 def test_a_pattern_without_end_is_an_expectation_that_does_not_hold(tmp_path: Path) -> None:
     wanted = expectation("matches: (a|a)*$", tmp_path)
 
@@ -280,7 +274,6 @@ def test_a_pattern_without_end_is_an_expectation_that_does_not_hold(tmp_path: Pa
     assert found.message.endswith("got no answer: looking for it took too long")
 
 
-@pytest.mark.requirement("F12")
 def test_a_text_that_is_json_may_fit_a_schema_as_such_or_as_text(tmp_path: Path) -> None:
     said = run(record(text='```json\n{"title": "a"}\n```', output='{"title": "a"}'))
 
@@ -325,7 +318,6 @@ def test_a_difference_that_no_line_shows_is_named(tmp_path: Path) -> None:
     assert "only white space or line ends" in found.message
 
 
-@pytest.mark.requirement("F12")
 def test_all_are_checked_in_their_order(tmp_path: Path) -> None:
     wanted = [
         expectation(text, tmp_path) for text in ("contains: no", "max_seconds: 9", "contains: Fix")
@@ -385,7 +377,6 @@ def of_row(row: JsonValue = ROW) -> Subject:
     return replace(found, names=names)
 
 
-@pytest.mark.requirement("F12")
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_a_template_in_any_value_sees_the_row(text: str, tmp_path: Path) -> None:
     found = checked(expectation(text, tmp_path), of_row())
@@ -394,7 +385,6 @@ def test_a_template_in_any_value_sees_the_row(text: str, tmp_path: Path) -> None
     assert "{{" not in found.message
 
 
-@pytest.mark.requirement("F12")
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_a_template_that_gives_something_else_does_not_hold(text: str, tmp_path: Path) -> None:
     other: JsonValue = {
@@ -414,7 +404,6 @@ def test_a_template_that_gives_something_else_does_not_hold(text: str, tmp_path:
     assert not checked(expectation(text, tmp_path), of_row(other)).ok
 
 
-@pytest.mark.requirement("F12")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -445,14 +434,12 @@ def test_a_template_that_gives_nothing_to_expect_does_not_hold(
     assert said in outcome.message
 
 
-@pytest.mark.requirement("F12", "F6")
 def test_what_a_template_puts_in_is_no_template(tmp_path: Path) -> None:
     found = checked(expectation("contains: '{{ item }}'", tmp_path), of_row("{{ gone }}"))
 
     assert "expected the text to contain `{{ gone }}`; got" in found.message
 
 
-@pytest.mark.requirement("F12")
 def test_a_snapshot_is_named_by_the_row(tmp_path: Path) -> None:
     (tmp_path / "door.md").write_text("Hello world\nFixed: the door\n", "utf-8")
     (tmp_path / ".git").mkdir()

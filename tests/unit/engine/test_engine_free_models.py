@@ -3,12 +3,11 @@
 import pytest
 
 from aish.config.model import Limits, ModelEntry, Price
-from aish.engine.plan.order import bounded
+from aish.engine.plan.order import cap_tokens
 
 FREE = ModelEntry("m", base_url="http://127.0.0.1:8080/v1", model="m", price=Price(0, 0))
 
 
-@pytest.mark.requirement("B8")
 @pytest.mark.parametrize(
     ("limits", "asked"),
     [
@@ -24,4 +23,4 @@ FREE = ModelEntry("m", base_url="http://127.0.0.1:8080/v1", model="m", price=Pri
 def test_a_free_model_is_asked_for_as_much_as_a_limit_can_hold(
     limits: tuple[Limits, ...], asked: int | None
 ) -> None:
-    assert bounded(FREE, limits).params.get("max_tokens") == asked
+    assert cap_tokens(FREE, limits).params.get("max_tokens") == asked

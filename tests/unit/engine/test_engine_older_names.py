@@ -45,7 +45,6 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.requirement("K10")
 def test_a_file_is_read_with_own_names_only(tmp_path: Path) -> None:
     pipeline, problems = check_file(write(tmp_path, FILE))
     assert pipeline is not None
@@ -73,7 +72,6 @@ def test_a_file_is_read_with_own_names_only(tmp_path: Path) -> None:
     assert pipeline.serve.clients[0].tools == ("box__file_write",)
 
 
-@pytest.mark.requirement("K10")
 def test_both_spellings_in_a_step_are_an_error_of_the_file(tmp_path: Path) -> None:
     text = FILE.replace("with: {source: a,", "with: {source: a, path: c,")
     _, problems = check_file(write(tmp_path, text))
@@ -82,7 +80,6 @@ def test_both_spellings_in_a_step_are_an_error_of_the_file(tmp_path: Path) -> No
     assert wrong.message == "`source` is an older name of `path`, and both are given"
 
 
-@pytest.mark.requirement("K10", "P1")
 def test_rules_of_the_command_line_join_those_of_the_file(tmp_path: Path) -> None:
     pipeline, _ = check_file(write(tmp_path, FILE))
     assert pipeline is not None
@@ -94,7 +91,6 @@ def test_rules_of_the_command_line_join_those_of_the_file(tmp_path: Path) -> Non
         policy_of(pipeline, allow=("read",))
 
 
-@pytest.mark.requirement("K10")
 def test_an_older_name_that_sets_a_parameter_is_a_rule_about_it(tmp_path: Path) -> None:
     pipeline, _ = check_file(write(tmp_path, FILE))
     assert pipeline is not None
@@ -106,7 +102,6 @@ def test_an_older_name_that_sets_a_parameter_is_a_rule_about_it(tmp_path: Path) 
     assert (rule.tool, dict(rule.when)) == ("box__shell_run", {"command": "ls", "shell": "pwsh"})
 
 
-@pytest.mark.requirement("K10")
 def test_a_call_is_translated_and_both_spellings_are_refused(tmp_path: Path) -> None:
     pipeline, _ = check_file(write(tmp_path, FILE))
     assert pipeline is not None
@@ -124,7 +119,6 @@ def test_a_call_is_translated_and_both_spellings_are_refused(tmp_path: Path) -> 
     assert own_call(other, {"p": 1}, servers) == (other, {"p": 1})
 
 
-@pytest.mark.requirement("K10")
 def test_the_schema_of_a_rule_is_about_own_parameters(tmp_path: Path) -> None:
     pipeline, _ = check_file(write(tmp_path, FILE))
     assert pipeline is not None
@@ -157,7 +151,6 @@ def test_the_schema_of_a_rule_is_about_own_parameters(tmp_path: Path) -> None:
     assert verdict("shell_run", {"command": "ls"}) == "ask"
 
 
-@pytest.mark.requirement("K10")
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
@@ -218,7 +211,6 @@ def test_every_keyword_that_names_parameters_is_translated(
             assert explain(policy, own, arguments).ruling.verdict == verdict
 
 
-@pytest.mark.requirement("K10")
 @pytest.mark.parametrize("key", ["dependentSchemas", "dependencies"])
 def test_what_depends_on_a_parameter_is_translated(tmp_path: Path, key: str) -> None:
     pipeline, _ = check_file(write(tmp_path, FILE))
@@ -232,7 +224,6 @@ def test_what_depends_on_a_parameter_is_translated(tmp_path: Path, key: str) -> 
     }
 
 
-@pytest.mark.requirement("K10")
 @pytest.mark.parametrize(
     ("rule", "path", "message"),
     [
@@ -277,7 +268,6 @@ def test_a_pattern_that_means_an_older_name_is_an_error_of_the_file(
     assert (wrong.path, wrong.message) == (path, message)
 
 
-@pytest.mark.requirement("K10")
 @pytest.mark.parametrize("pattern", ["_text$", ".*", "^path$", "("])
 def test_a_pattern_over_own_names_is_none(tmp_path: Path, pattern: str) -> None:
     rule = f"{{tool: box__file_edit, schema: {{patternProperties: {{'{pattern}': true}}}}}}"

@@ -35,7 +35,6 @@ def hints(text: str, folder: Path) -> list[str | None]:
     return [problem.hint for problem in cross_check(load_pipeline(file))]
 
 
-@pytest.mark.requirement("F11", "L19")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -145,7 +144,6 @@ def test_what_no_schema_can_say_is_said(text: str, found: list[str], tmp_path: P
     assert [message[: len(start)] for message, start in zip(said, found, strict=True)] == found
 
 
-@pytest.mark.requirement("F10", "F11")
 @pytest.mark.parametrize(
     ("url", "count"),
     [
@@ -162,7 +160,6 @@ def test_a_server_is_at_a_url_of_the_web(url: str, count: int, tmp_path: Path) -
     assert found == ["mcp.servers.w.url: this is not the URL of a server"] * count
 
 
-@pytest.mark.requirement("F11", "P1")
 @pytest.mark.parametrize("key", ["auto_approve", "ask", "deny", "parallel", "idempotent"])
 def test_a_rule_that_can_match_no_server_is_an_error(key: str, tmp_path: Path) -> None:
     listed = "[fs__x, '*__x', shell__run, fss__x]"
@@ -172,7 +169,6 @@ def test_a_rule_that_can_match_no_server_is_an_error(key: str, tmp_path: Path) -
     assert hints(f"{HEAD}{rules}run: ls\n", tmp_path) == ["did you mean `fs`"]
 
 
-@pytest.mark.requirement("F11", "L9")
 def test_models_that_fall_back_in_a_circle_are_an_error(tmp_path: Path) -> None:
     models = "".join(
         f"  {name}: {{embedded: smollm2, fallback: [{after}]}}\n"
@@ -182,7 +178,6 @@ def test_models_that_fall_back_in_a_circle_are_an_error(tmp_path: Path) -> None:
     assert found == ["models.b.fallback: circular fallback between models: `b` → `c` → `b`"]
 
 
-@pytest.mark.requirement("M4", "F14")
 @pytest.mark.parametrize("alias", ["a__b", "a-", "a_"])
 def test_an_alias_that_could_be_misread_is_refused(alias: str, tmp_path: Path) -> None:
     text = f"aish: 1\nmcp: {{servers: {{{alias}: {{pack: fs, root: .}}}}}}\nrun: ls\n"
@@ -191,13 +186,11 @@ def test_an_alias_that_could_be_misread_is_refused(alias: str, tmp_path: Path) -
     ]
 
 
-@pytest.mark.requirement("F2", "M4")
 def test_shell_is_a_reserved_alias(tmp_path: Path) -> None:
     text = "aish: 1\nmcp: {servers: {shell: {pack: fs, root: .}}}\nrun: ls\n"
     assert "`shell` is reserved" in problems(text, tmp_path)[0]
 
 
-@pytest.mark.requirement("M3", "X5")
 def test_a_token_in_the_file_and_unchecked_certificates_are_warnings(tmp_path: Path) -> None:
     text = (
         "aish: 1\n"
@@ -212,14 +205,12 @@ def test_a_token_in_the_file_and_unchecked_certificates_are_warnings(tmp_path: P
     ]
 
 
-@pytest.mark.requirement("X4")
 def test_a_password_in_the_url_of_a_server_is_refused(tmp_path: Path) -> None:
     text = "aish: 1\nmcp: {servers: {w: {url: 'https://u:pw@h/mcp'}}}\nrun: ls\n"
     (found,) = problems(text, tmp_path)
     assert "mcp.servers.w.url: a user or a password in a URL would be shown in logs" in found
 
 
-@pytest.mark.requirement("F11")
 def test_a_bad_template_in_a_file_is_placed_where_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.j2").write_text("a\n{% if %}\n")
     text = HEAD + "prompts: {x: {file: x.j2}}\nsteps: [{id: a, prompt: {name: x}}]\n"
@@ -227,7 +218,6 @@ def test_a_bad_template_in_a_file_is_placed_where_the_file_is_named(tmp_path: Pa
     assert found.startswith("prompts.x.file: not a template in line 2: ")
 
 
-@pytest.mark.requirement("F11")
 def test_the_name_that_was_meant_is_offered(tmp_path: Path) -> None:
     text = (
         f"{HEAD}inputs: {{since: {{}}}}\n"
@@ -267,7 +257,6 @@ def test_a_graph_has_circles_only_if_something_leads_back(graph: dict[str, list[
             assert after in graph[name]
 
 
-@pytest.mark.requirement("F11", "P5")
 @pytest.mark.parametrize(
     ("server", "rules", "missed"),
     [
@@ -303,7 +292,6 @@ def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
         )
 
 
-@pytest.mark.requirement("F11", "K65")
 def test_arguments_that_a_tool_of_a_pack_does_not_take_are_found(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
@@ -331,7 +319,6 @@ def test_arguments_that_a_tool_of_a_pack_does_not_take_are_found(tmp_path: Path)
     ]
 
 
-@pytest.mark.requirement("F11")
 @pytest.mark.parametrize("named", ["call: {}", "prompt: Say something.\ntool_choice: {}"])
 @pytest.mark.parametrize("tool", ["repo__file_*", "repo__file_rea?", "repo__file_raed"])
 def test_a_step_names_one_tool_of_a_pack_exactly(tool: str, named: str, tmp_path: Path) -> None:
@@ -344,7 +331,6 @@ def test_a_step_names_one_tool_of_a_pack_exactly(tool: str, named: str, tmp_path
     assert problem.message == f"the packs `fs`, `edit` have no tool `{name}`"
 
 
-@pytest.mark.requirement("P1")
 def test_a_glob_that_matches_no_tool_of_a_pack_is_odd(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
@@ -406,7 +392,6 @@ def test_no_server_has_the_alias_of_the_pipelines_that_are_served(
     assert [one.path for one in problems] == ["mcp.servers.pipeline"] * errors
 
 
-@pytest.mark.requirement("P4")
 @pytest.mark.parametrize(
     ("words", "option"),
     [
@@ -471,7 +456,6 @@ def test_a_command_of_the_file_that_no_rule_approves_is_told_with_its_rule(
         assert run_check(load_pipeline(file)) == ()
 
 
-@pytest.mark.requirement("H18", "K5")
 @pytest.mark.parametrize(
     ("token", "root", "read_by"),
     [
@@ -505,7 +489,6 @@ def test_no_pack_has_a_token_or_the_state_of_the_server_below_its_root(
     assert found == (expected if read_by else [])
 
 
-@pytest.mark.requirement("T38")
 @pytest.mark.parametrize(("packs", "is_open"), [("[fs]", False), ("[fs, shell]", True)])
 def test_no_command_has_the_state_of_the_server_below_its_root(
     packs: str, *, is_open: bool, tmp_path: Path
@@ -545,7 +528,6 @@ def test_text_is_followed_in_time_in_proportion_to_the_steps(tmp_path: Path, pro
     assert steps(400) < 5 * few
 
 
-@pytest.mark.requirement("X6")
 @pytest.mark.parametrize("line", ["9" * 5_000, "1e999", "²"])
 def test_a_line_of_an_annotation_is_no_number_of_any_size(line: str, tmp_path: Path) -> None:
     found = problems(

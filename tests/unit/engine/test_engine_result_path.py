@@ -16,7 +16,6 @@ def spelled(path: tuple[str | int, ...]) -> str:
     return text
 
 
-@pytest.mark.requirement("F12")
 @pytest.mark.parametrize(
     ("text", "path"),
     [

@@ -6,7 +6,6 @@ import pytest
 from aish.engine.run_folder import RunsPlace, open_folder
 
 
-@pytest.mark.requirement("B1")
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_no_two_runs_have_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, elsewhere: bool

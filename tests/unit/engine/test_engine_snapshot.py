@@ -12,7 +12,6 @@ def said(text: str | None = "# Notes\n", **changes: object) -> Subject:
     return run(record(text=text, output=text), outputs={"notes": {"b": 1, "a": "ü"}}, **changes)  # type: ignore[arg-type]  # seconds
 
 
-@pytest.mark.requirement("F12")
 def test_a_snapshot_that_is_written_is_one_that_holds(tmp_path: Path) -> None:
     wanted = expectation("snapshot: kept/here/notes.md", tmp_path)
 
@@ -25,7 +24,6 @@ def test_a_snapshot_that_is_written_is_one_that_holds(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "kept/here").iterdir()] == ["notes.md"]
 
 
-@pytest.mark.requirement("F12")
 def test_a_missing_snapshot_does_not_hold_and_says_what_writes_it(tmp_path: Path) -> None:
     found = checked(expectation("snapshot: notes.md", tmp_path), said())
 
@@ -36,7 +34,6 @@ def test_a_missing_snapshot_does_not_hold_and_says_what_writes_it(tmp_path: Path
     assert not (tmp_path / "notes.md").exists()
 
 
-@pytest.mark.requirement("F12")
 def test_a_changed_text_is_shown_line_by_line(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Notes\nold\nsame\n")
 
@@ -53,7 +50,6 @@ def test_line_ends_of_a_checkout_do_not_matter(tmp_path: Path) -> None:
     assert checked(expectation("snapshot: notes.md", tmp_path), said("one\ntwo")).ok
 
 
-@pytest.mark.requirement("F12")
 def test_a_value_that_is_no_text_is_kept_as_json(tmp_path: Path) -> None:
     wanted = expectation("snapshot: {path: outputs.notes, file: notes.json}", tmp_path)
 
@@ -72,7 +68,6 @@ def test_what_is_not_there_is_not_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "a.md").exists()
 
 
-@pytest.mark.requirement("X4")
 def test_secrets_are_taken_out_of_what_is_kept_and_what_is_compared(tmp_path: Path) -> None:
     wanted = expectation("snapshot: a.md", tmp_path)
 
@@ -85,7 +80,6 @@ def test_secrets_are_taken_out_of_what_is_kept_and_what_is_compared(tmp_path: Pa
     assert snapshot_text("it is hunter2-hunter2", mask) == "it is <secret:PASS>\n"
 
 
-@pytest.mark.requirement("X9")
 def test_nothing_is_written_outside_the_project_or_through_a_link(tmp_path: Path) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"
     project.mkdir()
@@ -106,7 +100,6 @@ def test_nothing_is_written_outside_the_project_or_through_a_link(tmp_path: Path
     assert list(outside.iterdir()) == []
 
 
-@pytest.mark.requirement("X9")
 def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("a file")
 

@@ -54,7 +54,6 @@ def users(ask: Ask) -> list[str]:
     return [turn.text for turn in ask.history.turns if isinstance(turn, UserTurn)][1:]
 
 
-@pytest.mark.requirement("B9")
 def test_an_answer_that_fits_is_asked_for_once() -> None:
     kit, model = Kit(Box((LOOK,))), Talker([says(GOOD)])
 
@@ -64,7 +63,6 @@ def test_an_answer_that_fits_is_asked_for_once() -> None:
     assert kit.events_of(Notice) == []
 
 
-@pytest.mark.requirement("B9", "L12")
 def test_a_wrong_answer_goes_back_with_its_problems_until_one_fits() -> None:
     kit = Kit(Box((LOOK,)))
     model = Talker([says("A bug, I think"), says(WRONG), says(f"So: {GOOD}")])
@@ -93,7 +91,6 @@ def test_a_wrong_answer_goes_back_with_its_problems_until_one_fits() -> None:
     )
 
 
-@pytest.mark.requirement("B9")
 @pytest.mark.parametrize(("attempts", "tried"), [(1, ""), (2, " (after 2 attempts)")])
 def test_the_last_attempt_fails_with_its_problems_and_keeps_the_text(
     attempts: int, tried: str
@@ -107,7 +104,6 @@ def test_the_last_attempt_fails_with_its_problems_and_keeps_the_text(
     assert (got.output, got.outcome.text) == (None, WRONG)
 
 
-@pytest.mark.requirement("B9", "L15")
 def test_tools_stay_there_and_their_rounds_count_for_all_attempts_together() -> None:
     kit = Kit(Box((LOOK,)), limits=LoopLimits(max_tool_depth=2))
     look = wants("box__look")
@@ -123,7 +119,6 @@ def test_tools_stay_there_and_their_rounds_count_for_all_attempts_together() -> 
     assert len(got.outcome.calls) == 3
 
 
-@pytest.mark.requirement("B9", "L2")
 def test_to_insist_on_a_tool_is_for_the_first_request_only() -> None:
     model = Talker([asks(wants("box__look")), says(WRONG), says(GOOD)])
     answered(ask_of(model, tool_choice="required"))
@@ -134,7 +129,6 @@ def test_to_insist_on_a_tool_is_for_the_first_request_only() -> None:
     assert [one.tool_choice for one in model.requests] == ["none", "none"]
 
 
-@pytest.mark.requirement("B9", "P3")
 @pytest.mark.parametrize("on_denied", ["continue", "fail"])
 def test_a_call_that_is_denied_while_an_answer_is_mended(on_denied: str) -> None:
     kit = Kit(Box((LOOK,)), auto=(), person=Person(answer=False))
@@ -148,7 +142,6 @@ def test_a_call_that_is_denied_while_an_answer_is_mended(on_denied: str) -> None
     assert got.output == (None if on_denied == "fail" else {"kind": "bug"})
 
 
-@pytest.mark.requirement("B9")
 @pytest.mark.parametrize(("reason", "code"), [("refusal", "refusal"), ("length", "truncated")])
 def test_a_refusal_and_a_cut_off_answer_are_not_asked_for_again(
     reason: FinishReason, code: str
@@ -163,7 +156,6 @@ def test_a_refusal_and_a_cut_off_answer_are_not_asked_for_again(
     assert got.outcome.text == '{"kind": "b'
 
 
-@pytest.mark.requirement("B9")
 def test_an_empty_answer_is_asked_for_again() -> None:
     kit, model = Kit(Box((LOOK,))), Talker([says(WRONG), says(""), says(GOOD)])
 
@@ -175,7 +167,6 @@ def test_an_empty_answer_is_asked_for_again() -> None:
     assert told[2].text == "answer 2 of 3: the answer is empty; retrying"
 
 
-@pytest.mark.requirement("B9")
 def test_the_last_text_is_kept_where_the_last_answer_is_empty() -> None:
     got = answered(ask_of(Talker([says(WRONG), says("")])), attempts=2)
 
@@ -184,7 +175,6 @@ def test_the_last_text_is_kept_where_the_last_answer_is_empty() -> None:
     assert got.failure == Failure("schema", "the answer is empty (after 2 attempts)")
 
 
-@pytest.mark.requirement("B9", "X7")
 def test_what_another_answer_would_not_mend_is_not_asked_for_again() -> None:
     async def never(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
         await anyio.lowlevel.checkpoint()
@@ -199,7 +189,6 @@ def test_what_another_answer_would_not_mend_is_not_asked_for_again() -> None:
     assert got.failure.message.endswith("schema took too long")
 
 
-@pytest.mark.requirement("B9", "L12")
 def test_where_tools_and_schema_do_not_go_together_a_turn_without_tools_asks() -> None:
     kit = Kit(Box((LOOK,)))
     model = Talker(
@@ -222,13 +211,11 @@ def test_where_tools_and_schema_do_not_go_together_a_turn_without_tools_asks() -
     assert told == [("schema_asked", "the answer is"), ("answer_rejected", "answer 1 of 2")]
 
 
-@pytest.mark.requirement("B9")
 def test_a_turn_with_tools_that_fits_already_needs_no_other() -> None:
     model = Talker([says(GOOD)], enforces_schema=True, schema_with_tools=False)
     assert answered(ask_of(model), attempts=1).output == {"kind": "bug"}
 
 
-@pytest.mark.requirement("B9")
 def test_without_tools_there_is_nothing_to_keep_apart() -> None:
     model = Talker([says(WRONG), says(GOOD)], enforces_schema=True, schema_with_tools=False)
     ask = ask_of(model, tools=())
@@ -239,7 +226,6 @@ def test_without_tools_there_is_nothing_to_keep_apart() -> None:
     assert len(model.requests) == 1
 
 
-@pytest.mark.requirement("B9", "L15")
 def test_calls_in_the_turn_without_tools_are_answered_and_not_made() -> None:
     kit = Kit(Box((LOOK,)))
     look = wants("box__look")
@@ -254,7 +240,6 @@ def test_calls_in_the_turn_without_tools_are_answered_and_not_made() -> None:
     assert [call.kind for call in got.outcome.calls] == ["bad_arguments"]
 
 
-@pytest.mark.requirement("B9", "L12")
 def test_an_endpoint_that_fails_in_the_middle_leaves_a_legal_conversation() -> None:
     ask = ask_of(Talker([says(WRONG), [StepFailedError("gone")]]))
 

@@ -13,11 +13,11 @@ from staged_calls import a_call
 from aish.core.errors import UsageError
 from aish.core.tools import ResultKind
 from aish.features.staging.apply import (
+    CallSelection,
     UnsettledError,
-    Wish,
-    chosen,
     is_unsettled,
     require_settled,
+    select_calls,
 )
 from aish.features.staging.log import AppliedLog, State, log_path, states_in
 from aish.journal.writer import JournalError
@@ -30,7 +30,6 @@ def log(path: Path) -> AppliedLog:
     return AppliedLog(path, Ticking())
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize(
     ("kind", "state"),
     [
@@ -52,7 +51,6 @@ def test_how_a_call_ended_is_known_afterwards(
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.requirement("B16")
 def test_a_call_that_was_made_again_counts_as_it_ended_then(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with log(path) as subject:
@@ -64,12 +62,10 @@ def test_a_call_that_was_made_again_counts_as_it_ended_then(tmp_path: Path) -> N
     assert states_in(path) == {ONE.digest: "applied"}
 
 
-@pytest.mark.requirement("B16")
 def test_where_there_is_no_log_nothing_was_applied(tmp_path: Path) -> None:
     assert states_in(tmp_path / "log") == {}
 
 
-@pytest.mark.requirement("B16")
 def test_the_log_is_beside_the_file_itself(tmp_path: Path) -> None:
     staged = tmp_path / "deep" / "staged.json"
     staged.parent.mkdir()
@@ -79,13 +75,11 @@ def test_the_log_is_beside_the_file_itself(tmp_path: Path) -> None:
     assert log_path(tmp_path / "latest.json") == log_path(staged) == beside
 
 
-@pytest.mark.requirement("B16")
 def test_two_processes_do_not_apply_at_once(tmp_path: Path) -> None:
     with log(tmp_path / "log"), pytest.raises(UsageError, match="is being written by process"):
         log(tmp_path / "log")
 
 
-@pytest.mark.requirement("B16")
 def test_a_torn_end_is_cut_off_and_nothing_else_is_forgiven(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with log(path) as subject:
@@ -103,7 +97,6 @@ def test_a_torn_end_is_cut_off_and_nothing_else_is_forgiven(tmp_path: Path) -> N
         log(path)
 
 
-@pytest.mark.requirement("B16", "X9")
 def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "target")
     with pytest.raises(UsageError, match="is a link"):
@@ -111,7 +104,6 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-@pytest.mark.requirement("B16")
 def test_a_full_disk_stops_before_the_call(tmp_path: Path) -> None:
     subject = AppliedLog(tmp_path / "log", Ticking(), Disk(lambda fd, data: os.write(fd, data[:9])))
     with pytest.raises(OSError, match="No space left"):
@@ -135,7 +127,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize(("place", "state"), [("begun", "unknown"), ("ended", "applied")])
 def test_a_killed_process_loses_nothing_of_the_log(
     tmp_path: Path, place: str, state: State
@@ -149,40 +140,36 @@ def test_a_killed_process_loses_nothing_of_the_log(
     assert states_in(tmp_path / "log") == {ONE.digest: state}
 
 
-@pytest.mark.requirement("B16")
 def test_calls_are_chosen_by_the_beginnings_of_their_ids() -> None:
     calls = (ONE, TWO, THREE)
-    assert chosen(calls, Wish()) == calls
-    assert chosen(calls, Wish(only=(TWO.id[:6], ONE.digest))) == (ONE, TWO)
-    assert chosen(calls, Wish(skip=(TWO.id,))) == (ONE, THREE)
-    assert chosen(calls, Wish(only=(ONE.id, TWO.id), skip=(THREE.id,))) == (ONE, TWO)
+    assert select_calls(calls, CallSelection()) == calls
+    assert select_calls(calls, CallSelection(only=(TWO.id[:6], ONE.digest))) == (ONE, TWO)
+    assert select_calls(calls, CallSelection(skip=(TWO.id,))) == (ONE, THREE)
+    assert select_calls(calls, CallSelection(only=(ONE.id, TWO.id), skip=(THREE.id,))) == (ONE, TWO)
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        (Wish(only=("ffffffff",)), "no staged call has the id `ffffffff`"),
-        (Wish(skip=("",)), "no staged call has the id ``"),
-        (Wish(only=(ONE.id,), skip=(ONE.id,)), f"both name `{ONE.id}`"),
+        (CallSelection(only=("ffffffff",)), "no staged call has the id `ffffffff`"),
+        (CallSelection(skip=("",)), "no staged call has the id ``"),
+        (CallSelection(only=(ONE.id,), skip=(ONE.id,)), f"both name `{ONE.id}`"),
     ],
     ids=["unknown", "empty", "both"],
 )
-def test_an_id_that_names_no_call_is_a_mistake(wish: Wish, said: str) -> None:
+def test_an_id_that_names_no_call_is_a_mistake(wish: CallSelection, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        chosen((ONE, TWO), wish)
+        select_calls((ONE, TWO), wish)
 
 
-@pytest.mark.requirement("B16")
 def test_an_id_that_fits_two_calls_is_a_mistake() -> None:
     with pytest.raises(UsageError, match="fits 2 calls"):
-        chosen((ONE, ONE), Wish(only=(ONE.id,)))
+        select_calls((ONE, ONE), CallSelection(only=(ONE.id,)))
 
 
-@pytest.mark.requirement("B16", "X12")
 def test_nobody_goes_past_a_call_of_which_nothing_is_known() -> None:
     with pytest.raises(UnsettledError) as refused:
-        require_settled((ONE, TWO), {TWO.digest: "unknown", ONE.digest: "applied"}, Wish())
+        require_settled((ONE, TWO), {TWO.digest: "unknown", ONE.digest: "applied"}, CallSelection())
     assert TWO.id in refused.value.message
     assert ONE.id not in refused.value.message
     assert refused.value.hint is not None
@@ -190,36 +177,34 @@ def test_nobody_goes_past_a_call_of_which_nothing_is_known() -> None:
     assert refused.value.exit_code == 1
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize(
     ("state", "wish", "idempotent", "unsettled"),
     [
-        ("open", Wish(), False, False),
-        ("applied", Wish(), False, False),
-        ("failed", Wish(), False, True),
-        ("failed", Wish(), True, True),
-        ("failed", Wish(retry_failed=True), False, False),
-        ("failed", Wish(retry_unknown=True), False, True),
-        ("unknown", Wish(), False, True),
-        ("unknown", Wish(), True, False),
-        ("unknown", Wish(retry_unknown=True), False, False),
-        ("unknown", Wish(retry_failed=True), False, True),
+        ("open", CallSelection(), False, False),
+        ("applied", CallSelection(), False, False),
+        ("failed", CallSelection(), False, True),
+        ("failed", CallSelection(), True, True),
+        ("failed", CallSelection(retry_failed=True), False, False),
+        ("failed", CallSelection(retry_unknown=True), False, True),
+        ("unknown", CallSelection(), False, True),
+        ("unknown", CallSelection(), True, False),
+        ("unknown", CallSelection(retry_unknown=True), False, False),
+        ("unknown", CallSelection(retry_failed=True), False, True),
     ],
 )
 def test_what_needs_a_word_before_it_is_made_again(
     *,
     state: State,
-    wish: Wish,
+    wish: CallSelection,
     idempotent: bool,
     unsettled: bool,
 ) -> None:
     assert is_unsettled(state, wish, idempotent=idempotent) is unsettled
 
 
-@pytest.mark.requirement("B16")
 def test_a_call_that_failed_before_stops_those_after_it() -> None:
     with pytest.raises(UnsettledError, match="1 staged call failed before") as refused:
-        require_settled((ONE, TWO), {ONE.digest: "failed"}, Wish())
+        require_settled((ONE, TWO), {ONE.digest: "failed"}, CallSelection())
     assert refused.value.hint is not None
     assert "--retry-failed" in refused.value.hint
-    require_settled((ONE, TWO), {ONE.digest: "failed"}, Wish(retry_failed=True))
+    require_settled((ONE, TWO), {ONE.digest: "failed"}, CallSelection(retry_failed=True))

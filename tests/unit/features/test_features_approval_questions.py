@@ -32,7 +32,6 @@ def only(fold: Questions, now: float = 0.0) -> ApprovalQuestion:
     return question
 
 
-@pytest.mark.requirement("A6", "A9")
 def test_an_open_question_has_all_that_a_person_needs() -> None:
     place = Place("write", "row 7", 2, "c")
     times = [rfc3339(one.time) for one in stamped(run_started(), asked())]
@@ -56,7 +55,6 @@ def test_an_open_question_has_all_that_a_person_needs() -> None:
     }
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
@@ -79,7 +77,6 @@ def test_a_question_ends_once_and_says_by_whom(answer: Any, state: str) -> None:
     assert question.answer.time == rfc3339(stamped(run_started(), asked(), finished())[2].time)
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize("status", ["ok", "failed", "denied", "budget"])
 def test_the_end_of_the_run_withdraws_what_is_open(status: str) -> None:
     done = folded(asked(), asked(OTHER), answered(OTHER), finished(status))
@@ -88,7 +85,6 @@ def test_the_end_of_the_run_withdraws_what_is_open(status: str) -> None:
     assert only(folded(asked(), finished(status))).answer is None
 
 
-@pytest.mark.requirement("A6", "A9")
 @pytest.mark.parametrize("status", ["paused", "interrupted", "failed"])
 def test_a_run_that_waits_keeps_its_questions_whatever_ended_it(status: str) -> None:
     question = only(folded(asked(), finished(status, waiting=1)))
@@ -96,7 +92,6 @@ def test_a_run_that_waits_keeps_its_questions_whatever_ended_it(status: str) -> 
     assert (question.state, question.caller_waiting) == ("open", False)
 
 
-@pytest.mark.requirement("A6", "A10")
 def test_a_part_that_was_interrupted_before_it_asked_again_ends_no_question() -> None:
     """It counts only what it asked itself."""
     again = (run_started(resumed_from=RUN), finished("interrupted", waiting=0))
@@ -105,7 +100,6 @@ def test_a_part_that_was_interrupted_before_it_asked_again_ends_no_question() ->
     assert (question.state, question.caller_waiting) == ("open", False)
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize("end", [finished("paused"), finished("interrupted"), run_started()])
 def test_what_was_asked_only_at_a_terminal_ends_with_its_process(end: Event) -> None:
     fold = folded(asked(expires=None), end)
@@ -117,7 +111,6 @@ def test_what_was_asked_only_at_a_terminal_ends_with_its_process(end: Event) -> 
     assert [one.state for one in killed.all(0.0)] == ["withdrawn", "open"]
 
 
-@pytest.mark.requirement("A6")
 def test_a_question_expires_at_its_time_and_not_before() -> None:
     fold = folded(asked(), asked(OTHER, expires=None))
 
@@ -127,7 +120,6 @@ def test_a_question_expires_at_its_time_and_not_before() -> None:
     assert (question.caller_waiting, question.answer) == (False, None)
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize("end", [[], [finished("paused")], [finished("failed")]], ids=len)
 def test_a_resumed_run_takes_its_question_over(end: list[Event]) -> None:
     """The process before it was paused or killed, or another step had ended the run."""
@@ -142,14 +134,12 @@ def test_a_resumed_run_takes_its_question_over(end: list[Event]) -> None:
     assert question.expires == rfc3339(NOW + 60)
 
 
-@pytest.mark.requirement("A6")
 def test_what_was_answered_is_not_opened_again() -> None:
     fold = folded(asked(), answered(answer="deny"), run_started(), asked(digest="0" * 64))
 
     assert (only(fold).state, only(fold).digest) == ("denied", DIGEST)
 
 
-@pytest.mark.requirement("A6")
 def test_an_answer_to_a_question_that_was_never_asked_is_none() -> None:
     fold = folded(asked(), answered(OTHER))
 
@@ -157,7 +147,6 @@ def test_an_answer_to_a_question_that_was_never_asked_is_none() -> None:
     assert fold.get(OTHER) is None
 
 
-@pytest.mark.requirement("A6")
 def test_an_answer_after_the_end_of_the_run_is_kept_and_does_not_count() -> None:
     fold = folded(asked(), finished("failed"))
     (late,) = stamped(answered())
@@ -188,7 +177,6 @@ def test_each_event_says_which_questions_it_changed() -> None:
 KINDS = ("asked", "approve", "deny", "expired", "withdrawn", "paused", "failed", "started")
 
 
-@pytest.mark.requirement("A6")
 @given(st.lists(st.sampled_from(KINDS), max_size=12))
 def test_an_answer_never_changes(kinds: list[str]) -> None:
     fold = Questions()

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from scripted_events import stamped, step_finished, turn_finished
 
 from aish.core.events import (
@@ -49,7 +48,6 @@ def called(tool: str, seconds: float = 0.1, kind: Any = "ok", place: Place = HER
     return ToolFinished(place, tool, kind, "a result", None, seconds)
 
 
-@pytest.mark.requirement("A3")
 def test_answers_and_results_are_the_conversation_of_a_step() -> None:
     asks = turn_finished(HERE, text="I look", calls=(Asked("c", "repo__file_read", "{}"),))
     entries, _ = told(
@@ -74,7 +72,6 @@ def test_answers_and_results_are_the_conversation_of_a_step() -> None:
     assert entries[2]["calls"] == ({"id": "c", "name": "repo__file_read", "arguments": "{}"},)
 
 
-@pytest.mark.requirement("A3")
 def test_a_recorded_conversation_is_told_once_and_replaced_where_it_is() -> None:
     other = Place("other")
     turns: list[Event] = [
@@ -100,7 +97,6 @@ def test_a_recorded_conversation_is_told_once_and_replaced_where_it_is() -> None
     assert told(*turns, HistoryReplaced(HERE, (), "reset"), is_one=True) == ([], 0)
 
 
-@pytest.mark.requirement("A3")
 def test_a_long_conversation_does_not_grow() -> None:
     entries, left_out = told(*(turn_finished(HERE, text=f"{n}") for n in range(3 * MOST_ENTRIES)))
     assert (len(entries), left_out) == (MOST_ENTRIES, 2 * MOST_ENTRIES)
@@ -116,7 +112,6 @@ def test_a_long_conversation_does_not_grow() -> None:
     assert cut["characters"] == 70_000
 
 
-@pytest.mark.requirement("A3", "A4")
 def test_what_is_under_way_ends_with_its_unit() -> None:
     state = UnderWay()
     item = Place("rows", "a", 1)
@@ -152,7 +147,6 @@ def test_what_is_under_way_ends_with_its_unit() -> None:
     assert {len(text) for text in state.streams().values()} == {LONGEST_TEXT}  # type: ignore[arg-type]  # texts
 
 
-@pytest.mark.requirement("A3")
 def test_figures_are_exact_where_they_can_be_and_bounded() -> None:
     statistics = Statistics()
     for number in range(1, 5001):

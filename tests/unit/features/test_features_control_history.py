@@ -15,7 +15,7 @@ from aish.core.events import ControlEvent, Stamped, to_line
 from aish.features.control import past_events
 from aish.features.control.past_events import PastEvents
 from aish.features.control.run_state import RunState
-from aish.journal.writer import sealed
+from aish.journal.writer import seal
 from aish.system.clock import SystemClock
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,6 @@ def written(run: ServedRun) -> list[dict[str, Any]]:
     return [{k: v for k, v in one.items() if k != "crc"} for one in run.journal]
 
 
-@pytest.mark.requirement("A3")
 async def test_older_events_come_from_the_journal(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run:
         await tell(run, 60)
@@ -60,7 +59,6 @@ async def test_older_events_come_from_the_journal(tmp_path: Path) -> None:
         assert rest["next"] == everything[-1]["seq"]
 
 
-@pytest.mark.requirement("A3", "A4")
 async def test_pages_of_the_journal_miss_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +80,6 @@ async def test_pages_of_the_journal_miss_nothing(
         assert older[0]["seq"] == first[0]["seq"]
 
 
-@pytest.mark.requirement("A3")
 async def test_a_stream_begins_in_the_journal_and_goes_on_live(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run:
         await tell(run, 60)
@@ -95,7 +92,6 @@ async def test_a_stream_begins_in_the_journal_and_goes_on_live(tmp_path: Path) -
         assert seen == [one for one in written(run) if 3 < one["seq"] <= seen[-1]["seq"]]
 
 
-@pytest.mark.requirement("A3")
 async def test_readers_hold_a_part_of_what_is_kept_and_the_same_of_what_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,7 +127,6 @@ async def streamed(run: ServedRun, after: int) -> AsyncGenerator[AsyncIterator[d
             yield (json.loads(line[6:]) async for line in lines if line.startswith("data: "))
 
 
-@pytest.mark.requirement("A3")
 async def test_what_is_nowhere_kept_is_said(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING, is_kept=False) as run:
         await tell(run, 40)
@@ -160,14 +155,13 @@ async def test_what_is_nowhere_kept_is_said(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["error"]["code"]) == (410, "events_gone")
 
 
-@pytest.mark.requirement("A3")
 async def test_a_place_in_a_long_journal_is_found_in_few_steps(tmp_path: Path) -> None:  # ruff: ignore[unused-async] - as the others
     path = tmp_path / "events.jsonl"
     with path.open("wb") as file:
         for number in range(1, 40_001):
             data = "x" * (300_000 if number % 10_000 == 0 else 20)
             event = ControlEvent("n", data, "me")
-            file.write(sealed(to_line(Stamped(2 * number, 0.0, event))))
+            file.write(seal(to_line(Stamped(2 * number, 0.0, event))))
 
     for after in (0, 1, 39_998, 40_000, 79_000, 79_997):
         page = past_events.read_page(path, after, 79_998)

@@ -26,7 +26,6 @@ def test_the_page_is_three_small_files_and_an_icon_that_name_nothing_elsewhere()
     assert re.findall(r"fetch\(\s*(\S+)", JS) == ["`api/v1/${path}`,"]
 
 
-@pytest.mark.requirement("A14")
 def test_no_text_becomes_markup_and_nothing_is_kept_in_the_browser() -> None:
     # All text goes in by `textContent` and `append`.
     ways = (
@@ -61,7 +60,6 @@ def contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.requirement("A17")
 def test_every_colour_of_the_page_can_be_read_on_what_it_stands_on() -> None:
     palettes = list(colours())
     assert len(palettes) == 2

@@ -55,7 +55,6 @@ async def asking_run(folder: Path, *replies: Reply, **options: Any) -> AsyncGene
             yield run
 
 
-@pytest.mark.requirement("A3", "A4", "X4")
 async def test_every_path_has_its_shape_and_no_secret(tmp_path: Path) -> None:
     gate = Gate()
     async with asking_run(tmp_path, gated(gate, text_reply(f"done with {SECRET}"))) as run:
@@ -106,7 +105,6 @@ ANSWERED = {
 }
 
 
-@pytest.mark.requirement("A2", "A3", "A4")
 async def test_every_path_needs_its_scope(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run:
         await run.until("tool.started")
@@ -149,7 +147,6 @@ CHANGING: list[tuple[str, str, Any, str]] = [
 ]
 
 
-@pytest.mark.requirement("A3")
 async def test_the_session_tells_who_said_what(tmp_path: Path) -> None:
     # It may be over before it is asked.
     async with asking_run(tmp_path, text_reply("all is done"), lingers=True) as run:
@@ -175,7 +172,6 @@ async def test_the_session_tells_who_said_what(tmp_path: Path) -> None:
     assert (last["text"], last["calls"], last["characters"]) == ("all is done", [], 11)
 
 
-@pytest.mark.requirement("A3")
 async def test_the_figures_count_calls_and_answers(tmp_path: Path) -> None:
     async with asking_run(tmp_path, text_reply("done"), lingers=True) as run:
         (question,) = (await run.get("approvals"))["pending"]
@@ -194,7 +190,6 @@ async def test_the_figures_count_calls_and_answers(tmp_path: Path) -> None:
     assert found["uptime_seconds"] > 0
 
 
-@pytest.mark.requirement("A4")
 async def test_older_status_paths_follow_the_run(tmp_path: Path) -> None:
     gate = Gate()
     stream = text_reply("so far", pieces=["so ", "far"])
@@ -243,7 +238,6 @@ async def test_older_status_paths_tell_of_an_open_question_and_of_a_tool(tmp_pat
     assert (over["active_tier"], over["active_tickets"]) == (None, [])
 
 
-@pytest.mark.requirement("A4")
 async def test_older_events_come_once_to_each_token(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run:
         await run.until("tool.started")
@@ -259,7 +253,6 @@ async def test_older_events_come_once_to_each_token(tmp_path: Path) -> None:
     assert other.json()["events"] == [*all_of, *second]
 
 
-@pytest.mark.requirement("A4")
 async def test_the_project_is_read_and_all_or_nothing_of_it_is_set(tmp_path: Path) -> None:
     text = f"limits: {{turns: 9, time: 10m}}\n{SLEEPING}"
     async with served_run(tmp_path, text) as run:
@@ -303,7 +296,6 @@ REFUSED_PROJECTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.requirement("A4")
 async def test_older_actions_set_values_and_push_events(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run:
         for body in (
@@ -340,7 +332,6 @@ REFUSED_ACTIONS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.requirement("A4")
 async def test_the_conversation_of_a_run_is_not_replaced(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run:
         entries = [{"role": "user", "text": "hello"}]
@@ -360,7 +351,6 @@ NO_CONVERSATIONS: list[Any] = [
 ]
 
 
-@pytest.mark.requirement("A3")
 async def test_of_several_responses_the_first_one_counts(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run, anyio.create_task_group() as tasks:
         answers: list[Any] = []
@@ -444,7 +434,6 @@ BAD_QUESTIONS: list[Any] = [
 ]
 
 
-@pytest.mark.requirement("A3", "A4")
 async def test_a_question_that_nobody_responds_to_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,7 +458,6 @@ async def test_a_question_that_nobody_responds_to_expires(
         assert [one["end"] for one in run.events("ask_ended")] == ["expired", "expired"]
 
 
-@pytest.mark.requirement("A3")
 async def test_who_asks_and_goes_away_withdraws_the_question(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run:
         with anyio.move_on_after(60):
@@ -489,7 +477,6 @@ async def test_who_asks_and_goes_away_withdraws_the_question(tmp_path: Path) -> 
         assert code_of(late) == (410, "withdrawn")
 
 
-@pytest.mark.requirement("A3")
 async def test_the_end_of_the_run_ends_a_wait_for_a_response(tmp_path: Path) -> None:
     async with served_run(tmp_path, SLEEPING) as run, anyio.create_task_group() as tasks:
         found: list[httpx.Response] = []

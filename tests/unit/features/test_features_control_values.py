@@ -33,7 +33,6 @@ def gated(gate: Gate, text: str) -> Reply:
     return reply.but(parts=(gate, *reply.parts))
 
 
-@pytest.mark.requirement("A3")
 async def test_all_values_are_listed_with_their_types(tmp_path: Path) -> None:
     text = "limits: {time: 1h, turns: 7, cost_usd: 2.5}\nprompt: say hello"
     with ModelEndpoint([hanging_reply(Gate())]) as end:
@@ -54,7 +53,6 @@ async def test_all_values_are_listed_with_their_types(tmp_path: Path) -> None:
     assert one == {"path": "limits.turns", "value": 7, "type": "integer"}
 
 
-@pytest.mark.requirement("A3", "B8")
 @pytest.mark.parametrize(
     ("limit", "before", "after", "ends", "asked"),
     [
@@ -90,7 +88,6 @@ async def test_a_limit_holds_from_the_next_request_on(
             }
 
 
-@pytest.mark.requirement("A3", "B8")
 async def test_a_limit_of_calls_is_raised_before_they_are_made(tmp_path: Path) -> None:
     text = """
         limits: {tool_calls: 0}
@@ -109,7 +106,6 @@ async def test_a_limit_of_calls_is_raised_before_they_are_made(tmp_path: Path) -
     assert ended.name == "ok", ended.reason
 
 
-@pytest.mark.requirement("A3", "B8")
 async def test_a_time_limit_that_is_over_ends_the_run(tmp_path: Path) -> None:
     gate = Gate()
     with ModelEndpoint([hanging_reply(gate)]) as end:
@@ -124,7 +120,6 @@ async def test_a_time_limit_that_is_over_ends_the_run(tmp_path: Path) -> None:
     assert ended.reason == "the time limit of 0.001 s is exceeded"
 
 
-@pytest.mark.requirement("A3", "F3")
 async def test_concurrency_narrows_and_widens_a_step_with_items(tmp_path: Path) -> None:
     gates = [Gate() for _ in range(8)]
     text = """
@@ -157,7 +152,6 @@ async def test_concurrency_narrows_and_widens_a_step_with_items(tmp_path: Path) 
     assert ended.name == "ok"
 
 
-@pytest.mark.requirement("A3", "F3")
 async def test_a_run_that_began_narrow_is_widened(tmp_path: Path) -> None:
     gates = [Gate() for _ in range(4)]
     text = """
@@ -176,7 +170,6 @@ async def test_a_run_that_began_narrow_is_widened(tmp_path: Path) -> None:
     assert ended.name == "ok"
 
 
-@pytest.mark.requirement("A3")
 async def test_what_is_no_change_is_refused(tmp_path: Path) -> None:
     async with served_run(tmp_path, f"limits: {{turns: 5}}\n{WAITING}\nmcp: {ALLOWED}") as run:
         for path, body, code in REFUSED:
@@ -232,7 +225,6 @@ UNLISTED = [
 ]
 
 
-@pytest.mark.requirement("A3", "B8")
 @pytest.mark.parametrize(
     ("model", "limit", "said"),
     [
@@ -252,7 +244,6 @@ async def test_a_limit_under_which_nothing_could_be_asked_is_refused(
     assert said in refused.json()["error"]["message"]
 
 
-@pytest.mark.requirement("A2", "A3")
 async def test_values_and_commands_need_their_scope(tmp_path: Path) -> None:
     async with served_run(tmp_path, f"{WAITING}\nmcp: {ALLOWED}") as run:
         for scope in SCOPES:
@@ -276,7 +267,6 @@ PATHS: list[tuple[str, str, Any, str]] = [
 ]
 
 
-@pytest.mark.requirement("A3")
 async def test_a_program_writes_an_event_of_its_own(tmp_path: Path) -> None:
     async with served_run(tmp_path, f"{WAITING}\nmcp: {ALLOWED}", environ={"KEY": SECRET}) as run:
         data = {"version": "1.2", "notes": ["a", None, SECRET]}
@@ -298,7 +288,6 @@ async def test_a_program_writes_an_event_of_its_own(tmp_path: Path) -> None:
 SECRET = "correct-horse-battery"
 
 
-@pytest.mark.requirement("A3")
 async def test_what_is_no_command_of_a_run_is_refused(tmp_path: Path) -> None:
     async with served_run(tmp_path, f"{WAITING}\nmcp: {ALLOWED}") as run:
         for body in NO_COMMANDS:
@@ -332,7 +321,6 @@ OF_OTHERS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.requirement("A3")
 async def test_a_run_that_has_ended_is_not_changed(tmp_path: Path) -> None:
     async with served_run(tmp_path, f"{WAITING}\nmcp: {ALLOWED}", lingers=True) as run:
         assert (await run.post("commands", {"command": "cancel"})).status_code == 200

@@ -52,9 +52,7 @@ from aish.core.messages import Usage
 from aish.core.text import for_ci_log, for_terminal
 from aish.features.history.export import Exported, export_run
 from aish.features.history.run_store import open_store
-from aish.journal.writer import open_journal, sealed
-
-pytestmark = pytest.mark.requirement("A13")
+from aish.journal.writer import open_journal, seal
 
 ID = "20261101T120640Z-nightly-aaaa"
 DELTAS = TextDelta | ReasoningDelta | ToolOutput
@@ -93,10 +91,9 @@ def commands_of(folder: Path) -> list[Any]:
 def append(folder: Path, *records: JsonObject) -> None:
     with (folder / "events.jsonl").open("ab") as journal:
         for record in records:
-            journal.write(sealed(f"{json_text(record)}\n".encode()))
+            journal.write(seal(f"{json_text(record)}\n".encode()))
 
 
-@pytest.mark.requirement("A3", "A13")
 def test_what_other_programs_did_over_the_control_api(tmp_path: Path) -> None:
     id = "ab" * 16
     events = stamped(
@@ -299,7 +296,7 @@ def test_memory_does_not_grow_with_the_items(
     def peak(items: int, name: str = "once") -> int:
         runs = tmp_path / f"runs-{items}-{name}"
         folder = kept(runs, ())
-        lines = b"".join(sealed(to_line(stamped)) for stamped in batch(items))
+        lines = b"".join(seal(to_line(stamped)) for stamped in batch(items))
         (folder / "events.jsonl").write_bytes(lines)
         out = tmp_path / f"out-{items}-{name}"
         # As the program starts: commands that live long switch it on.

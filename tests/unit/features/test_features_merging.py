@@ -26,8 +26,6 @@ from aish.items.shards import shard_of
 from aish.journal.writer import open_journal
 from aish.output.items.results import open_items_file
 
-pytestmark = pytest.mark.requirement("B6")
-
 OF = 3
 COUNT = 9
 FINGERPRINT = {"steps.each.prompt": "aaaa", "inputs.since": "bbbb"}
@@ -200,7 +198,6 @@ def test_a_run_without_an_end_is_refused(tmp_path: Path) -> None:
     assert said == "runs/0: it has not finished"
 
 
-@pytest.mark.requirement("A8")
 def test_a_run_that_is_paused_is_refused(tmp_path: Path) -> None:
     end = run_finished(status="paused", exit=Exit(8, "paused", retryable=False, reason=""))
     said = trouble(tmp_path, [[*all_shards()[0][:-1], end], *all_shards()[1:]])

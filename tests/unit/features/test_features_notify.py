@@ -29,14 +29,13 @@ def told_by(notifier: Notifier, main: Callable[[], Awaitable[None]]) -> list[Eve
 
     async def served() -> None:
         with anyio.fail_after(30):
-            async with notifier.serving():
+            async with notifier.serve():
                 await main()
 
     anyio.run(served)
     return emitted
 
 
-@pytest.mark.requirement("A12")
 def test_questions_are_joined_and_those_with_an_answer_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -71,7 +70,6 @@ def test_questions_are_joined_and_those_with_an_answer_are_left_out(
     assert "\n" not in only.questions[1].tool
 
 
-@pytest.mark.requirement("A12")
 def test_the_end_waits_for_all_that_was_not_told() -> None:
     sent: list[Notification] = []
 
@@ -94,7 +92,6 @@ def test_the_end_waits_for_all_that_was_not_told() -> None:
     assert [one.id for part in sent for one in part.questions] == [*IDS, "f" * 32]
 
 
-@pytest.mark.requirement("A12")
 def test_a_failure_is_a_notice_and_the_next_is_sent() -> None:
     calls = 0
 
@@ -120,7 +117,6 @@ def test_a_failure_is_a_notice_and_the_next_is_sent() -> None:
     ]
 
 
-@pytest.mark.requirement("A12", "X8")
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +129,6 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(
     assert said == (f"nobody was notified of 1 question: `{sys.executable}` took longer than 0.5 s")
 
 
-@pytest.mark.requirement("A12")
 def test_a_url_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "SEND_SECONDS", 0.5)
 

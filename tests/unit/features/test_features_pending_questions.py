@@ -20,7 +20,7 @@ from aish.features.approvals.answer import (
     find_question,
     record_answer,
 )
-from aish.features.approvals.pending import RunQuestions, pending_runs, questions_of
+from aish.features.approvals.pending import RunQuestions, questions_of, runs_with_questions
 from aish.features.history.run_store import RunStore
 
 BLOCK = 1 << 20
@@ -33,14 +33,13 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
 
 
 def found(store: RunStore) -> list[RunQuestions]:
-    return list(pending_runs([store], 0.0))
+    return list(runs_with_questions([store], 0.0))
 
 
 def notices(count: int, text: str = "x") -> list[Event]:
     return [Notice(Place(), "info", "n", text) for _ in range(count)]
 
 
-@pytest.mark.requirement("A9")
 def test_a_finished_run_costs_the_same_whatever_its_length(tmp_path: Path) -> None:
     steps = []
     for count in (10, 1000):
@@ -53,7 +52,6 @@ def test_a_finished_run_costs_the_same_whatever_its_length(tmp_path: Path) -> No
     assert steps[0] == steps[1]
 
 
-@pytest.mark.requirement("A9")
 def test_a_killed_run_that_asked_nothing_is_not_read_record_by_record(tmp_path: Path) -> None:
     steps = []
     for count in (10, 1000):
@@ -66,7 +64,6 @@ def test_a_killed_run_that_asked_nothing_is_not_read_record_by_record(tmp_path: 
     assert steps[0] == steps[1]
 
 
-@pytest.mark.requirement("A9")
 @pytest.mark.parametrize("before", [1, 13, 23])
 def test_a_question_is_found_across_two_blocks(
     tmp_path: Path, store: RunStore, before: int
@@ -81,7 +78,6 @@ def test_a_question_is_found_across_two_blocks(
     assert [one.id for one in found(store)] == [OTHER_RUN, RUN]
 
 
-@pytest.mark.requirement("A9")
 def test_what_cannot_be_read_is_told_and_the_rest_is_listed(
     tmp_path: Path, store: RunStore
 ) -> None:
@@ -99,7 +95,6 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_listed(
     assert [one.id for one in asking.questions] == [ID]
 
 
-@pytest.mark.requirement("A6")
 def test_ten_thousand_guessed_ids_name_no_question(tmp_path: Path, store: RunStore) -> None:
     kept_run(tmp_path, RUN, asked(), asked("ab" * 16), finished())
     questions = questions_of(store, RUN, NOW - 1)
@@ -114,7 +109,6 @@ def test_ten_thousand_guessed_ids_name_no_question(tmp_path: Path, store: RunSto
     assert find_question(questions, ID, RUN).id == ID
 
 
-@pytest.mark.requirement("A6", "A9")
 @pytest.mark.parametrize("call", ["", "3f9a1c2", ID + "0", "3f9a1c2g", "3f9a1c22 ", "\uff13" * 8])
 def test_what_is_no_part_of_an_id_is_refused(tmp_path: Path, store: RunStore, call: str) -> None:
     kept_run(tmp_path, RUN, asked(), finished())
@@ -128,7 +122,6 @@ def test_what_is_no_part_of_an_id_is_refused(tmp_path: Path, store: RunStore, ca
 GIVEN = GivenAnswer("approve", "ada", "command")
 
 
-@pytest.mark.requirement("A6")
 def test_an_answer_after_the_time_is_too_late_whenever_the_call_was_shown(
     tmp_path: Path, store: RunStore
 ) -> None:
@@ -144,7 +137,6 @@ def test_an_answer_after_the_time_is_too_late_whenever_the_call_was_shown(
     assert record_answer(store, shown, GIVEN, NOW - 0.001) == []
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize("change", [{"digest": "0" * 64}, {"arguments": {"path": "/etc/passwd"}}])
 def test_an_answer_is_only_for_the_call_that_was_shown(
     tmp_path: Path, store: RunStore, change: dict[str, Any]
@@ -160,7 +152,6 @@ def test_an_answer_is_only_for_the_call_that_was_shown(
     assert path.read_bytes() == before
 
 
-@pytest.mark.requirement("A6")
 def test_an_answer_tells_what_else_is_open(tmp_path: Path, store: RunStore) -> None:
     kept_run(tmp_path, RUN, asked(), asked("ab" * 16), finished())
     first, second = questions_of(store, RUN, 0.0)

@@ -110,7 +110,6 @@ def answer_scene(tmp_path: Path) -> AnswerScene:
     return AnswerScene(tmp_path)
 
 
-@pytest.mark.requirement("A11")
 @pytest.mark.parametrize(
     "end",
     [
@@ -139,7 +138,6 @@ def test_a_decision_is_the_same_again(answer_scene: AnswerScene, end: QuestionEn
     assert answer_scene.recorder.leftovers() == ()
 
 
-@pytest.mark.requirement("A11", "X4")
 def test_the_cassette_has_the_digest_and_no_arguments(answer_scene: AnswerScene) -> None:
     call = replace(CALL, arguments={"text": f"quite long {SECRET}"}, place=Place("a/b", "k 1/é"))
     answer_scene.record((call, replace(NO, note=f"not {SECRET}")))
@@ -156,7 +154,6 @@ def test_the_cassette_has_the_digest_and_no_arguments(answer_scene: AnswerScene)
     assert replayed.reply == "[aish] tool call denied by the user: not <secret:KEY>"
 
 
-@pytest.mark.requirement("A11")
 @pytest.mark.parametrize(
     "other",
     [
@@ -181,7 +178,6 @@ def test_another_call_is_denied_at_once(answer_scene: AnswerScene, other: Propos
     assert answer_scene.recorder.missed == []
 
 
-@pytest.mark.requirement("A11")
 def test_an_answer_is_given_once_and_in_order(answer_scene: AnswerScene) -> None:
     later = replace(CALL, place=Place("note", None, 7, "c9"))
     recorded = answer_scene.record((CALL, YES), (later, NO), (CALL, YES))
@@ -194,7 +190,6 @@ def test_an_answer_is_given_once_and_in_order(answer_scene: AnswerScene) -> None
     assert replayed[3].rule == "nobody to ask"
 
 
-@pytest.mark.requirement("A11", "C4")
 def test_a_secret_of_the_replay_may_be_an_ordinary_word_of_the_recording(
     answer_scene: AnswerScene,
 ) -> None:
@@ -207,7 +202,6 @@ def test_a_secret_of_the_replay_may_be_an_ordinary_word_of_the_recording(
     assert found.verdict == "ask-yes"
 
 
-@pytest.mark.requirement("A11", "C4")
 def test_arguments_that_a_pipeline_ignores_are_not_compared(answer_scene: AnswerScene) -> None:
     ignore = ("$.params.arguments.now",)
     with Recording(answer_scene.path, HEAD) as recording:
@@ -222,7 +216,6 @@ def test_arguments_that_a_pipeline_ignores_are_not_compared(answer_scene: Answer
     assert (same.verdict, other.verdict) == ("ask-yes", "ask-no")
 
 
-@pytest.mark.requirement("A11")
 def test_a_call_that_was_cancelled_before_an_answer_waits_for_the_same(
     answer_scene: AnswerScene,
 ) -> None:
@@ -244,7 +237,6 @@ def test_a_call_that_was_cancelled_before_an_answer_waits_for_the_same(
     assert answer_scene.recorder.leftovers() == ()
 
 
-@pytest.mark.requirement("A11", "X12")
 @pytest.mark.parametrize(
     "body",
     ["", "[]", "{}", '{"answer": "yes", "by": "", "way": "", "note": ""}', '{"answer": "approve"}'],
@@ -268,7 +260,6 @@ def test_what_is_no_answer_is_no_yes(answer_scene: AnswerScene, body: str) -> No
         anyio.run(gate.decide, CALL)
 
 
-@pytest.mark.requirement("A11", "C8")
 def test_a_note_that_looks_like_a_key_is_not_written(answer_scene: AnswerScene) -> None:
     key = "sk-" + "a1B2c3D4e5F6g7H8i9J0k1L2"
 
@@ -278,7 +269,6 @@ def test_a_note_that_looks_like_a_key_is_not_written(answer_scene: AnswerScene) 
     assert not answer_scene.path.exists()
 
 
-@pytest.mark.requirement("A11", "P3")
 def test_a_live_call_is_decided_by_nobody_s_recorded_yes(answer_scene: AnswerScene) -> None:
     answer_scene.record((CALL, YES))
 
@@ -289,7 +279,6 @@ def test_a_live_call_is_decided_by_nobody_s_recorded_yes(answer_scene: AnswerSce
     assert not any(isinstance(one, ApprovalAsked) for one in answer_scene.events)
 
 
-@pytest.mark.requirement("A11")
 def test_items_that_come_in_another_order_have_their_own_answers(
     answer_scene: AnswerScene,
 ) -> None:

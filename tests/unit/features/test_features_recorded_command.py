@@ -93,7 +93,6 @@ def command_scene(tmp_path: Path) -> CommandScene:
     return CommandScene(tmp_path)
 
 
-@pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize(
     ("run", "kind"),
     [
@@ -117,7 +116,6 @@ def test_a_command_ends_again_as_it_did(
     assert command_scene.recorder.leftovers() == ()
 
 
-@pytest.mark.requirement("C1")
 def test_what_was_run_and_printed_stands_in_the_file(command_scene: CommandScene) -> None:
     command_scene.record(["printf", "hello"], step="greet")
 
@@ -127,7 +125,6 @@ def test_what_was_run_and_printed_stands_in_the_file(command_scene: CommandScene
     assert json.loads(one.response.body) == {"exit_code": 0, "stdout": "hello", "stderr": ""}
 
 
-@pytest.mark.requirement("C4")
 def test_equal_commands_end_in_the_order_in_which_they_did(command_scene: CommandScene) -> None:
     count = "echo x >> count; wc -l < count"
     recorded = command_scene.record(count, count, count)
@@ -137,7 +134,6 @@ def test_equal_commands_end_in_the_order_in_which_they_did(command_scene: Comman
     assert (command_scene.folder / "count").read_text() == "x\n" * 3
 
 
-@pytest.mark.requirement("C4")
 def test_another_folder_is_no_other_command(
     command_scene: CommandScene, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -150,7 +146,6 @@ def test_another_folder_is_no_other_command(
     assert played.content == f"{elsewhere.folder}/a.txt\n"
 
 
-@pytest.mark.requirement("C5")
 @pytest.mark.parametrize(("run", "step"), [(["echo", "b"], "s"), (["echo", "a"], "t")])
 def test_another_command_or_another_step_is_a_miss(
     run: list[str], step: str, command_scene: CommandScene
@@ -162,7 +157,6 @@ def test_another_command_or_another_step_is_a_miss(
     assert len(command_scene.recorder.missed) == 1
 
 
-@pytest.mark.requirement("C7")
 def test_a_lenient_replay_fails_the_command_alone(command_scene: CommandScene) -> None:
     command_scene.record(["echo", "a"])
 
@@ -173,7 +167,6 @@ def test_a_lenient_replay_fails_the_command_alone(command_scene: CommandScene) -
     assert command_scene.recorder.missed == []
 
 
-@pytest.mark.requirement("C3")
 def test_a_command_takes_its_time_only_if_that_is_wanted(command_scene: CommandScene) -> None:
     command_scene.record(["sleep", "0.3"])
 
@@ -184,7 +177,6 @@ def test_a_command_takes_its_time_only_if_that_is_wanted(command_scene: CommandS
     assert at_once < 0.3 <= command_scene.waited
 
 
-@pytest.mark.requirement("C8")
 def test_a_secret_that_a_command_prints_is_not_kept(command_scene: CommandScene) -> None:
     command_scene.record(["echo", SECRET])
 
@@ -192,7 +184,6 @@ def test_a_secret_that_a_command_prints_is_not_kept(command_scene: CommandScene)
     assert command_scene.replay(["echo", SECRET])[0].content == "<secret:KEY>\n"
 
 
-@pytest.mark.requirement("C6")
 def test_a_hand_edited_answer_is_a_failed_command(command_scene: CommandScene) -> None:
     command_scene.record(["true"])
     text = command_scene.path.read_text(encoding="utf-8").replace(

@@ -60,7 +60,6 @@ def pipeline(tmp_path: Path) -> Any:
     return load_checked(path, ())
 
 
-@pytest.mark.requirement("F7", "C6")
 def test_a_replay_takes_variables_from_the_recording_and_needs_no_secret(pipeline: Any) -> None:
     machine = {"HOST": "other.test", "NAME": "big", "SHA": "b2", "EXTRA": "set-on-this-machine"}
 
@@ -76,7 +75,6 @@ def test_a_replay_takes_variables_from_the_recording_and_needs_no_secret(pipelin
     assert plan.secrets.mask("set-on-this-machine <secret:KEY>") == "<secret:EXTRA> <secret:KEY>"
 
 
-@pytest.mark.requirement("F7", "F15", "C6")
 def test_a_stand_in_of_any_length_will_do_for_a_key_that_is_not_sent(pipeline: Any) -> None:
     given = RunOptions(environ={"KEY": "x", "NAMED": "y", "TOKEN": ""})
 
@@ -87,7 +85,6 @@ def test_a_stand_in_of_any_length_will_do_for_a_key_that_is_not_sent(pipeline: A
     assert plan.secrets.mask("x y") == "x y"
 
 
-@pytest.mark.requirement("C1", "F7")
 def test_of_what_another_program_recorded_plain_variables_come_from_the_machine(
     pipeline: Any,
 ) -> None:
@@ -104,7 +101,6 @@ def test_of_what_another_program_recorded_plain_variables_come_from_the_machine(
     ]
 
 
-@pytest.mark.requirement("C7", "F7")
 @pytest.mark.parametrize(
     ("choice", "missing"),
     [
@@ -122,7 +118,6 @@ def test_what_goes_live_needs_its_variables(pipeline: Any, choice: Any, missing:
     assert len(said) >= len(missing) - 1  # of a URL the first that is missing is told
 
 
-@pytest.mark.requirement("C7")
 @pytest.mark.parametrize("mode", ["once", "new_episodes"])
 def test_where_there_is_no_cassette_everything_is_recorded(tmp_path: Path, mode: Mode) -> None:
     made = load_session(CassetteChoice(tmp_path / "c.yaml", mode))
@@ -146,7 +141,6 @@ def run(
         return anyio.run(execute, plan, options, environment)
 
 
-@pytest.mark.requirement("C6", "exit-70")
 @pytest.mark.parametrize("swallowed", [False, True])
 def test_an_attempt_to_reach_out_ends_a_replay_as_a_bug(
     tmp_path: Path, model_endpoint: Callable[..., ModelEndpoint], *, swallowed: bool

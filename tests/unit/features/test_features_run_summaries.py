@@ -4,18 +4,16 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
 from scripted_events import answered, asked, run_finished, run_started, step_finished
 
 from aish.core.events import Event, Exit, Place, Stamped, to_line
 from aish.features.history.run_store import RunStore
 from aish.features.history.summary import PastRun, tell
-from aish.journal.writer import sealed
+from aish.journal.writer import seal
 
 ID = "20261121T190138Z-rows-32be"
 
 
-@pytest.mark.requirement("B3")
 def test_a_run_in_parts_took_what_its_parts_took(tmp_path: Path) -> None:
     """One was killed after ten seconds, and gone on with an hour later."""
     told: tuple[tuple[float, Event], ...] = (
@@ -24,14 +22,13 @@ def test_a_run_in_parts_took_what_its_parts_took(tmp_path: Path) -> None:
         (3700.0, run_started(resumed_from=ID)),
         (3705.0, run_finished(seconds=5.0)),
     )
-    lines = (sealed(to_line(Stamped(seq, at, one))) for seq, (at, one) in enumerate(told, 1))
+    lines = (seal(to_line(Stamped(seq, at, one))) for seq, (at, one) in enumerate(told, 1))
     run = told_of(tmp_path, lines)
 
     assert run.finished is not None
     assert (run.state, run.finished.seconds) == ("ended", 15.0)
 
 
-@pytest.mark.requirement("A8", "A9")
 def test_the_time_until_an_answer_is_not_that_of_the_run(tmp_path: Path) -> None:
     """It is paused after ten seconds, answered a day later, and resumed."""
     place = Place("write", turn=1, call="c1")
@@ -44,7 +41,7 @@ def test_the_time_until_an_answer_is_not_that_of_the_run(tmp_path: Path) -> None
         (86_500.0, run_started(resumed_from=ID)),
         (86_505.0, run_finished(seconds=5.0)),
     )
-    lines = [sealed(to_line(Stamped(seq, at, one))) for seq, (at, one) in enumerate(told, 1)]
+    lines = [seal(to_line(Stamped(seq, at, one))) for seq, (at, one) in enumerate(told, 1)]
     (tmp_path / "whole").mkdir()
     (tmp_path / "waiting").mkdir()
 

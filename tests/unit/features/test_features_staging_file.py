@@ -23,9 +23,9 @@ from aish.features.staging.file import (
     StagedHead,
     is_whole,
     open_staged,
+    parse_staged,
     read_staged,
     row_of,
-    staged_of,
 )
 from aish.system.files import schema_text
 
@@ -38,7 +38,6 @@ def written(path: Path, *calls: StagedCall) -> list[StagedCall]:
     return list(calls)
 
 
-@pytest.mark.requirement("B16")
 def test_the_file_is_whole_after_every_call(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     file = open_staged(path, HEAD)
@@ -54,7 +53,6 @@ def test_the_file_is_whole_after_every_call(tmp_path: Path) -> None:
     assert "\u202e" not in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.requirement("B16")
 def test_the_file_fits_its_published_schema(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     local = a_call(2, server=None, name=ToolName("shell", "run"), step=None)
@@ -63,7 +61,6 @@ def test_the_file_fits_its_published_schema(tmp_path: Path) -> None:
     Draft202012Validator(schema).validate(json.loads(path.read_bytes()))
 
 
-@pytest.mark.requirement("B16")
 def test_a_run_that_goes_on_adds_to_its_file(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     first = written(path, a_call(1))
@@ -71,7 +68,6 @@ def test_a_run_that_goes_on_adds_to_its_file(tmp_path: Path) -> None:
     assert list(read_staged(path).calls) == first + second
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize("lost", range(2, 240, 7))
 def test_a_file_that_was_cut_off_keeps_its_whole_calls(tmp_path: Path, lost: int) -> None:
     path = tmp_path / "staged.json"
@@ -88,7 +84,6 @@ def test_a_file_that_was_cut_off_keeps_its_whole_calls(tmp_path: Path, lost: int
     assert read_staged(path).calls == kept
 
 
-@pytest.mark.requirement("B16")
 def test_the_calls_of_another_run_are_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     other = StagedHead("20261121T153101Z-notes-0000", "notes", "notes.yaml", "0" * 64)
@@ -99,7 +94,6 @@ def test_the_calls_of_another_run_are_not_written_over(tmp_path: Path) -> None:
     assert list(read_staged(path).calls) == [a_call(1)]
 
 
-@pytest.mark.requirement("B16")
 def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("mine\n", encoding="utf-8")
@@ -108,7 +102,6 @@ def test_a_file_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "mine\n"
 
 
-@pytest.mark.requirement("B16", "X9")
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     target = tmp_path / "target"
@@ -119,7 +112,6 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not target.read_bytes()
 
 
-@pytest.mark.requirement("B16")
 def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     file = open_staged(path, HEAD)
@@ -128,7 +120,6 @@ def test_two_processes_do_not_write_one_file(tmp_path: Path) -> None:
     file.close()
 
 
-@pytest.mark.requirement("B16")
 def test_what_a_full_disk_does_not_take_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,16 +139,14 @@ def test_what_a_full_disk_does_not_take_is_not_there(
     assert list(read_staged(path).calls) == [a_call(1), a_call(3)]
 
 
-@pytest.mark.requirement("B16")
 def test_calls_may_be_taken_out_and_put_into_another_order(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     written(path, a_call(1), a_call(2), a_call(3))
     data = json.loads(path.read_bytes())
     data["calls"] = [data["calls"][2], data["calls"][0]]
-    assert list(staged_of(data).calls) == [a_call(3), a_call(1)]
+    assert list(parse_staged(data).calls) == [a_call(3), a_call(1)]
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize(
     "change",
     [
@@ -192,7 +181,6 @@ def test_a_call_that_was_changed_is_refused(tmp_path: Path, change: dict[str, An
     assert refused.value.exit_code == 2
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -211,19 +199,17 @@ def test_a_head_that_was_changed_is_refused(
     path = tmp_path / "staged.json"
     written(path, a_call(1))
     with pytest.raises(StagedError, match=said):
-        staged_of({**json.loads(path.read_bytes()), **change})
+        parse_staged({**json.loads(path.read_bytes()), **change})
 
 
-@pytest.mark.requirement("B16")
 def test_a_call_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     written(path, a_call(1))
     data = json.loads(path.read_bytes())
     with pytest.raises(StagedError, match="appears twice"):
-        staged_of({**data, "calls": data["calls"] * 2})
+        parse_staged({**data, "calls": data["calls"] * 2})
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "{", '{"aish_staged":1', "\udcff"])
 def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "staged.json"
@@ -232,7 +218,6 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, text: str) -> None:
         read_staged(path)
 
 
-@pytest.mark.requirement("B16")
 def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StagedError, match="No such file"):
         read_staged(tmp_path / "staged.json")
@@ -251,11 +236,10 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.requirement("B16")
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), JSON, max_size=4))
 def test_whatever_is_staged_comes_back_as_it_was(arguments: dict[str, Any]) -> None:
     call = a_call(1, arguments or {"x": 1})
-    (back,) = staged_of(
+    (back,) = parse_staged(
         {
             "aish_staged": 1,
             "run": HEAD.run,

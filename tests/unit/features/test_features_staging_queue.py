@@ -54,7 +54,6 @@ STEP = Place(step="one", turn=1, call="c1")
 ITEM = Place(step="many", item="k", turn=1, call="c1")
 
 
-@pytest.mark.requirement("B16")
 def test_only_what_is_staged_is_put_down(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     book = a_book(path)
@@ -80,7 +79,6 @@ def test_the_same_call_of_a_step_is_put_down_once(tmp_path: Path) -> None:
     book.close()
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize(
     "again",
     [
@@ -99,7 +97,6 @@ def test_what_an_earlier_attempt_has_put_down_does_not_count(tmp_path: Path, aga
     book.close()
 
 
-@pytest.mark.requirement("B16")
 def test_a_request_that_is_sent_again_forgets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     book = a_book(path)
@@ -108,7 +105,6 @@ def test_a_request_that_is_sent_again_forgets_nothing(tmp_path: Path) -> None:
     book.close()
 
 
-@pytest.mark.requirement("B16")
 def test_a_resumed_run_has_each_call_of_an_unfinished_item_once(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     done = Place(step="many", item="done", turn=1, call="c1")
@@ -129,7 +125,6 @@ def test_a_resumed_run_has_each_call_of_an_unfinished_item_once(tmp_path: Path) 
     resumed.close()
 
 
-@pytest.mark.requirement("B16", "X4")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -149,7 +144,6 @@ def test_a_secret_is_not_written_to_disk(tmp_path: Path, arguments: JsonObject) 
     assert book.refusal(TOOL, {"text": "no key"}) is None
 
 
-@pytest.mark.requirement("B16")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", [[[]]] * 2, None], ids=str)
 def test_only_what_comes_back_as_it_was_is_staged(tmp_path: Path, value: Any) -> None:
     book = a_book(tmp_path / "staged.json")
@@ -161,7 +155,6 @@ def test_only_what_comes_back_as_it_was_is_staged(tmp_path: Path, value: Any) ->
     assert (book.refusal(TOOL, {"x": value}) is not None) == odd
 
 
-@pytest.mark.requirement("B16")
 def test_where_nothing_is_kept_every_call_is_put_down() -> None:
     book = StagingQueue(HEAD, lambda _: {}, Secrets())
     book.begin()
@@ -170,7 +163,6 @@ def test_where_nothing_is_kept_every_call_is_put_down() -> None:
     book.close()
 
 
-@pytest.mark.requirement("B16")
 def test_a_file_of_another_run_is_refused_before_the_run(tmp_path: Path) -> None:
     path = tmp_path / "staged.json"
     book = a_book(path)

@@ -14,7 +14,7 @@ from aish.config.loader import load_pipeline
 from aish.core.events import Event, Place, ToolDecided, ToolStarted, Verdict
 from aish.core.json import JsonValue
 from aish.core.tools import ToolName
-from aish.features.suggest.calls import Calls, made_of_cassette, made_of_events
+from aish.features.suggest.calls import Calls, calls_in_cassette, calls_in_events
 from aish.mcp.protocol.convert import wire_name
 from aish.policy.suggest import Made
 
@@ -43,9 +43,8 @@ def texts(made: tuple[Made, ...]) -> list[JsonValue]:
 # --- Events ----------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S8")
 def test_what_was_approved_and_begun_was_made() -> None:
-    found = made_of_events(
+    found = calls_in_events(
         stamped(
             decided("by rule", "auto"),
             started("by rule"),
@@ -65,7 +64,6 @@ def test_what_was_approved_and_begun_was_made() -> None:
     assert found.untold == ()
 
 
-@pytest.mark.requirement("S8")
 @given(st.lists(st.tuples(st.sampled_from(["auto", "ask-yes", "ask-no", "deny"]), st.booleans())))
 def test_every_decision_is_told_as_it_was(rows: list[tuple[Verdict, bool]]) -> None:
     events: list[Event] = []
@@ -73,7 +71,7 @@ def test_every_decision_is_told_as_it_was(rows: list[tuple[Verdict, bool]]) -> N
         events.append(decided(str(number), verdict))
         if begun and verdict in YES:
             events.append(started(str(number)))
-    found = made_of_events(stamped(*events))
+    found = calls_in_events(stamped(*events))
     numbered = [(str(number), *row) for number, row in enumerate(rows)]
     assert texts(found.made) == [n for n, v, begun in numbered if begun and v in YES]
     assert texts(found.denied) == [n for n, v, _ in numbered if v in {"ask-no", "deny"}]
@@ -83,10 +81,9 @@ def test_every_decision_is_told_as_it_was(rows: list[tuple[Verdict, bool]]) -> N
 
 
 def told(*interactions: Interaction) -> Calls:
-    return made_of_cassette(interactions, None)
+    return calls_in_cassette(interactions, None)
 
 
-@pytest.mark.requirement("S8")
 def test_a_recording_tells_of_tools_and_commands() -> None:
     found = told(*session(), read("a.txt", "A"), read("b.txt", "B"), command("list", ["ls", "-a"]))
     assert found.made == (
@@ -98,14 +95,12 @@ def test_a_recording_tells_of_tools_and_commands() -> None:
     assert not found.untold
 
 
-@pytest.mark.requirement("S8")
 def test_a_command_line_is_told_as_the_text_that_it_was() -> None:
     request = Request("EXEC", "exec://run-1", body=b'{"command": "ls | wc"}')
     found = told(Interaction(request, answer('{"exit_code": 0, "stdout": "", "stderr": ""}')))
     assert found.made == (Made(ToolName("shell", "run"), {"command": "ls | wc"}),)
 
 
-@pytest.mark.requirement("S8")
 @pytest.mark.parametrize("arguments", ['{"path": "x"}', '"{\\"path\\": \\"x\\"}"'])
 def test_a_denial_is_told_by_the_reply_that_the_model_got(arguments: str) -> None:
     user = {"role": "user", "content": "Read x"}
@@ -118,7 +113,6 @@ def test_a_denial_is_told_by_the_reply_that_the_model_got(arguments: str) -> Non
     assert told(first, Interaction(asks(user, asked, other), says("No"))).denied == ()
 
 
-@pytest.mark.requirement("S8")
 def test_a_denial_is_told_where_results_go_out_as_text() -> None:
     user = {"role": "user", "content": "Read x"}
     first = Interaction(asks(user), calls("c1", "files__read", '{"path": "x"}'))
@@ -132,7 +126,6 @@ def test_a_denial_is_told_where_results_go_out_as_text() -> None:
     assert again.denied == (Made(READ, {"path": "x"}),)
 
 
-@pytest.mark.requirement("S8")
 def test_a_denial_is_told_of_a_tool_that_models_know_by_another_name() -> None:
     tool = ToolName("files", "read.file of mine")
     wire = wire_name(tool, 64)
@@ -145,7 +138,6 @@ def test_a_denial_is_told_of_a_tool_that_models_know_by_another_name() -> None:
     assert found.denied == (Made(tool, {}),)
 
 
-@pytest.mark.requirement("S8")
 def test_a_folder_of_another_machine_is_not_known_exactly() -> None:
     (call,) = told(*session(), read("<root>/a.txt", "A")).made
     assert "<root>" in call.unknown
@@ -154,14 +146,12 @@ def test_a_folder_of_another_machine_is_not_known_exactly() -> None:
 # --- Whose tools -----------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("S8")
 def test_a_server_at_a_url_is_known_by_the_names_that_models_saw() -> None:
     called_there = read("a.txt", "A", uri=AT_URL)
     (call,) = told(*session(AT_URL), called_there, Interaction(asks(), says("x"))).made
     assert call.tool == READ
 
 
-@pytest.mark.requirement("S8")
 @pytest.mark.parametrize(
     ("servers", "alias"),
     [
@@ -176,7 +166,7 @@ def test_a_server_at_a_url_is_known_by_the_file(
     path = tmp_path / "p.yaml"
     path.write_text(f"aish: 1\nmodels: {{m: {{embedded: smollm2}}}}\nmcp: {{servers: {servers}}}\n")
     recorded = [*session(AT_URL), read("a.txt", "A", uri=AT_URL)]
-    found = made_of_cassette(recorded, load_pipeline(path))
+    found = calls_in_cassette(recorded, load_pipeline(path))
     if alias is None:
         assert found.made == ()
         (untold,) = found.untold

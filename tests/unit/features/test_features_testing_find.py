@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aish.cassettes.format.file import shown
+from aish.cassettes.format.file import show_path
 from aish.core.errors import UsageError
 from aish.features.testing.discovery import find_files, may_have_tests, orphans
 
@@ -30,7 +30,6 @@ def names(*paths: str) -> list[str]:
     return [str(path) for path in find_files([Path(path) for path in paths]).files]
 
 
-@pytest.mark.requirement("C12")
 def test_folders_are_searched_for_pipelines_only() -> None:
     put("a/b/two.yaml")
     put("a/one.yml")
@@ -51,7 +50,6 @@ def test_folders_are_searched_for_pipelines_only() -> None:
     assert names("a") == [f"a/{name}" for name in found]
 
 
-@pytest.mark.requirement("C12")
 def test_without_a_path_it_is_pipelines_or_the_current_folder() -> None:
     put("here.yaml")
     assert [str(path) for path in find_files([]).files] == ["here.yaml"]
@@ -77,7 +75,6 @@ def test_only_a_search_of_folders_is_whole() -> None:
     assert not find_files([Path("a"), Path("a/one.yaml")]).whole
 
 
-@pytest.mark.requirement("exit-2")
 def test_what_is_not_there_is_a_mistake() -> None:
     put("a/one.txt")
 
@@ -99,7 +96,6 @@ def test_a_broken_file_may_have_tests_or_inherit_them() -> None:
     assert not may_have_tests(Path("gone.yaml"))
 
 
-@pytest.mark.requirement("C12")
 def test_orphans_are_the_cassettes_beside_those_in_use() -> None:
     used = put("c/used.yaml", CASSETTE)
     put("c/odd.yaml", CASSETTE)
@@ -112,12 +108,12 @@ def test_orphans_are_the_cassettes_beside_those_in_use() -> None:
 
     found = orphans([used, Path("c/../c/missing.yaml"), Path("no/folder.yaml")])
 
-    assert [shown(path) for path in found] == ["c/odd.yaml", "c/plain-vcrpy.yml"]
+    assert [show_path(path) for path in found] == ["c/odd.yaml", "c/plain-vcrpy.yml"]
 
 
 def test_paths_are_shown_as_one_would_type_them(folder: Path) -> None:
     put("a/one.yaml")
 
-    assert shown(folder / "a" / ".." / "a" / "one.yaml") == "a/one.yaml"
-    assert shown(Path("../x.yaml")) == "../x.yaml"
-    assert shown(Path("/a/../b.yaml")) == "/b.yaml"
+    assert show_path(folder / "a" / ".." / "a" / "one.yaml") == "a/one.yaml"
+    assert show_path(Path("../x.yaml")) == "../x.yaml"
+    assert show_path(Path("/a/../b.yaml")) == "/b.yaml"

@@ -11,8 +11,6 @@ from aish.items.counting import count_of
 from aish.items.items import from_file
 from aish.items.source import ItemsError, digest_of
 
-pytestmark = pytest.mark.requirement("F5")
-
 SETTINGS = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

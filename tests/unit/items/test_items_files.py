@@ -17,8 +17,6 @@ from aish.items.csv_rows import LONGEST_VALUE
 from aish.items.items import from_file
 from aish.items.source import LONGEST_ITEM, ItemsError
 
-pytestmark = pytest.mark.requirement("F5")
-
 
 def written(folder: Path, name: str, data: bytes | str) -> Path:
     path = folder / name

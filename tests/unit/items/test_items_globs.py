@@ -9,8 +9,6 @@ from aish.core.json import JsonValue
 from aish.items.items import from_glob, from_list
 from aish.items.source import ItemsError
 
-pytestmark = pytest.mark.requirement("F5")
-
 
 def plant(folder: Path, *names: str) -> None:
     for name in names:
@@ -55,7 +53,6 @@ def test_a_glob_that_leads_elsewhere_is_refused(tmp_path: Path, pattern: str) ->
         from_glob(pattern, tmp_path)
 
 
-@pytest.mark.requirement("X9")
 def test_links_that_leave_the_folder_are_not_followed(tmp_path: Path) -> None:
     plant(tmp_path, "outside/secret.py", "project/in.py", "project/lib/x.py")
     project = tmp_path / "project"

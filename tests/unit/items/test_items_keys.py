@@ -20,7 +20,6 @@ from aish.items.source import ItemsError
 from aish.templates.render import evaluate
 
 
-@pytest.mark.requirement("B4")
 @pytest.mark.parametrize(
     ("value", "key"), [("a b", "a b"), (7, "7"), (1.5, "1.5"), (True, "true"), ("é", "é")]
 )
@@ -28,7 +27,6 @@ def test_a_text_or_a_number_is_a_key(value: JsonValue, key: str) -> None:
     assert key_text(value) == key
 
 
-@pytest.mark.requirement("B4")
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -48,7 +46,6 @@ def test_what_names_no_item_is_refused(value: JsonValue, said: str) -> None:
         key_text(value)
 
 
-@pytest.mark.requirement("B4")
 def test_a_key_that_is_there_twice_is_refused_with_both_items() -> None:
     keys = Keys()
     for index in range(3000):
@@ -58,7 +55,6 @@ def test_a_key_that_is_there_twice_is_refused_with_both_items() -> None:
         keys.add("key 17", 3000)
 
 
-@pytest.mark.requirement("B4")
 def test_many_keys_take_little_memory() -> None:
     keys = Keys()
     tracemalloc.start()
@@ -71,7 +67,6 @@ def test_many_keys_take_little_memory() -> None:
     assert peak < 2_000_000
 
 
-@pytest.mark.requirement("B4")
 def test_of_equal_keys_the_first_one_is_taken_if_so_wanted() -> None:
     keys = Keys("first")
 
@@ -80,7 +75,6 @@ def test_of_equal_keys_the_first_one_is_taken_if_so_wanted() -> None:
     ]
 
 
-@pytest.mark.requirement("B4")
 def test_equal_keys_are_numbered_if_so_wanted_and_no_name_is_there_twice() -> None:
     keys = Keys("number")
     given = ["a", "a-2", "a", "a", "a-2", "a-3", "b", "a"]
@@ -91,7 +85,6 @@ def test_equal_keys_are_numbered_if_so_wanted_and_no_name_is_there_twice() -> No
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.requirement("B4")
 @given(st.lists(st.sampled_from(["a", "a-2", "a-2-2", "a-3", "b"]), max_size=40))
 def test_numbered_keys_are_all_different(given: list[str]) -> None:
     keys = Keys("number")
@@ -101,7 +94,6 @@ def test_numbered_keys_are_all_different(given: list[str]) -> None:
     assert all(str(name).startswith(key) for name, key in zip(names, given, strict=True))
 
 
-@pytest.mark.requirement("B4")
 @pytest.mark.parametrize(
     "policy", sampled(["fail", "first", "number"], often={0}, reason="each makes a million keys")
 )
@@ -133,7 +125,6 @@ def surveyed(folder: Path, name: str, text: str, column: str | None = None) -> K
     return whole(survey(from_file(path), value_of, column))
 
 
-@pytest.mark.requirement("B4", "B5")
 @pytest.mark.parametrize("column", ["id", None])
 def test_a_survey_of_a_table_names_the_lines_of_a_key_that_is_there_twice(
     tmp_path: Path, column: str | None
@@ -146,7 +137,6 @@ def test_a_survey_of_a_table_names_the_lines_of_a_key_that_is_there_twice(
     assert str(found.file).endswith("rows.csv")
 
 
-@pytest.mark.requirement("B4", "B5")
 @pytest.mark.parametrize(
     ("name", "text", "twice"),
     [
@@ -161,7 +151,6 @@ def test_a_survey_knows_the_lines_of_json_too(
     assert surveyed(tmp_path, name, text).twice == twice
 
 
-@pytest.mark.requirement("B4", "B5")
 @pytest.mark.parametrize("column", ["id", None])
 def test_a_survey_counts_items_without_a_key(tmp_path: Path, column: str | None) -> None:
     rows = f'id\na\n \n""\nb\x07\n{"x" * 257}\né\n'
@@ -172,7 +161,6 @@ def test_a_survey_counts_items_without_a_key(tmp_path: Path, column: str | None)
     assert str(found.odd).endswith("rows.csv:4: the key is empty")
 
 
-@pytest.mark.requirement("B4", "B5")
 def test_a_survey_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     count = 25_000
@@ -189,7 +177,6 @@ def test_a_survey_takes_little_memory(tmp_path: Path) -> None:
     assert peak < 32 * 1024**2 * count / 1_000_000
 
 
-@pytest.mark.requirement("B4")
 def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(ItemsError, match="unknown column `ids`") as failed:
         surveyed(tmp_path, "rows.csv", "id,text\n1,a\n", "ids")
@@ -197,7 +184,6 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path)
     assert failed.value.hint == "did you mean `id`"
 
 
-@pytest.mark.requirement("B6")
 @given(key=st.text(), shards=st.integers(1, 50))
 def test_an_item_is_in_exactly_one_shard(key: str, shards: int) -> None:
     among = [part for part in range(1, shards + 1) if holds(Shard(part, shards), key)]
@@ -205,12 +191,10 @@ def test_an_item_is_in_exactly_one_shard(key: str, shards: int) -> None:
     assert among == [shard_of(key, shards) + 1]
 
 
-@pytest.mark.requirement("B6")
 def test_the_shard_of_a_key_never_changes() -> None:
     assert [shard_of(str(index), 8) for index in range(12)] == [0, 1, 6, 3, 6, 3, 7, 6, 7, 0, 0, 2]
 
 
-@pytest.mark.requirement("B6")
 def test_shards_are_about_equal() -> None:
     counts = [0] * 8
     for index in range(8000):
@@ -219,13 +203,11 @@ def test_shards_are_about_equal() -> None:
     assert all(850 < count < 1150 for count in counts)
 
 
-@pytest.mark.requirement("B6")
 def test_a_shard_is_written_as_which_of_how_many() -> None:
     assert parse_shard("2/8") == Shard(2, 8)
     assert parse_shard("1/1") == Shard(1, 1)
 
 
-@pytest.mark.requirement("B6")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -248,7 +230,6 @@ def test_a_shard_that_is_none_is_refused(text: str, said: str) -> None:
     assert caught.value.where == f"--shard {text}"
 
 
-@pytest.mark.requirement("B4", "F6")
 def test_many_keys_are_computed_within_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aish.items.keys._COMPUTED_SECONDS", 600.0)
     items = from_list([{"id": number} for number in range(3200)])
@@ -264,7 +245,6 @@ def test_many_keys_are_computed_within_one_bound(monkeypatch: pytest.MonkeyPatch
     assert looks.count(None) >= 3200 / 32, "others get a turn"
 
 
-@pytest.mark.requirement("B4", "F6")
 def test_keys_that_take_long_are_each_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aish.items.keys._COMPUTED_SECONDS", 0.0)
     asked: list[int] = []

@@ -52,11 +52,9 @@ from aish.journal.history import (
     Turn,
     Unanswered,
     Unit,
-    ended,
+    fold_records,
 )
 from aish.journal.questions import Questions
-
-pytestmark = pytest.mark.requirement("B2", "B11")
 
 ASK, FIRST, SECOND = Place("ask"), Place("ask", turn=1), Place("ask", turn=2)
 CALL = Place("ask", turn=1, call="c1")
@@ -107,7 +105,7 @@ def test_each_thing_is_handed_out_with_the_event_that_ends_it() -> None:
 
 
 def test_a_unit_has_everything_that_happened_in_it_in_order() -> None:
-    (unit,) = [one for one in ended(stamped(*conversation())) if isinstance(one, Unit)]
+    (unit,) = [one for one in fold_records(stamped(*conversation())) if isinstance(one, Unit)]
 
     assert kinds(unit.entries) == ["Sent", "Turn", "Call", "Turn"]  # type: ignore[arg-type]  # entries are among what ends, but for what was sent
     assert (unit.key, unit.kind, unit.finished) == (("ask", None), "prompt", finished())
@@ -119,7 +117,7 @@ def test_a_unit_has_everything_that_happened_in_it_in_order() -> None:
 
 
 def test_a_request_adds_what_is_new_in_its_conversation() -> None:
-    turns = [one for one in ended(stamped(*conversation())) if isinstance(one, Turn)]
+    turns = [one for one in fold_records(stamped(*conversation())) if isinstance(one, Turn)]
     asked = [one.request for one in turns if one.request is not None]
 
     assert [[one.get("role") for one in request.messages] for request in asked] == [
@@ -136,9 +134,8 @@ def test_a_request_adds_what_is_new_in_its_conversation() -> None:
 WAITS = Place("fix", turn=1, call="c2")
 
 
-@pytest.mark.requirement("A6", "A8")
 def test_a_call_has_its_question_and_the_answer() -> None:
-    (unit, *_) = [one for one in ended(stamped(*paused_run())) if isinstance(one, Unit)]
+    (unit, *_) = [one for one in fold_records(stamped(*paused_run())) if isinstance(one, Unit)]
     first, second = unit.calls
 
     assert first.question is not None
@@ -148,7 +145,6 @@ def test_a_call_has_its_question_and_the_answer() -> None:
     assert (second.question.id, second.question.answered, second.waits) == (WAITING, None, True)
 
 
-@pytest.mark.requirement("A9")
 def test_an_answer_after_the_end_returns_the_unit_again_and_makes_the_run_no_longer() -> None:
     history = History()
     events = stamped(*paused_run())
@@ -167,7 +163,6 @@ def test_an_answer_after_the_end_returns_the_unit_again_and_makes_the_run_no_lon
     assert history.rest() == []
 
 
-@pytest.mark.requirement("A10")
 def test_a_resumed_run_asks_the_same_question_again_and_uses_the_answer() -> None:
     history = History()
     resumed: list[Event] = [
@@ -188,7 +183,6 @@ def test_a_resumed_run_asks_the_same_question_again_and_uses_the_answer() -> Non
     assert history.pending == []
 
 
-@pytest.mark.requirement("A9")
 def test_an_answer_given_while_paused_belongs_to_the_call_that_a_resumed_run_makes() -> None:
     resumed: list[Event] = [
         answered(WAITS),
@@ -197,13 +191,12 @@ def test_an_answer_given_while_paused_belongs_to_the_call_that_a_resumed_run_mak
         decided(WAITS, "repo__file_remove", {}, verdict="ask-yes", approval=WAITING),
         ToolFinished(WAITS, "repo__file_remove", "ok", "gone", None, 0.1),
     ]
-    calls = [one for one in ended(stamped(*paused_run(), *resumed)) if isinstance(one, Call)]
+    calls = [one for one in fold_records(stamped(*paused_run(), *resumed)) if isinstance(one, Call)]
 
     assert calls[-1].question is not None
     assert calls[-1].question.answered == answered(WAITS)
 
 
-@pytest.mark.requirement("A6")
 @pytest.mark.parametrize(("code", "count"), [(8, 1), (143, 1), (130, 1), (1, 0), (0, 0)])
 def test_a_run_that_has_finished_for_good_has_no_open_questions(code: int, count: int) -> None:
     questions = Questions()
@@ -217,7 +210,6 @@ def test_a_run_that_has_finished_for_good_has_no_open_questions(code: int, count
         assert not questions.pending[0].outlives_process(START + 1e9)
 
 
-@pytest.mark.requirement("A6")
 def test_what_was_asked_only_at_a_terminal_is_not_pending_after_its_process() -> None:
     history = History()
     *begun, end = paused_run()
@@ -238,7 +230,7 @@ def test_messages_in_the_place_of_others_are_all_there_are() -> None:
         TurnStarted(SECOND, "local", 2),
         turn_finished(SECOND, text="Done."),
     ]
-    turns = [one for one in ended(stamped(*events)) if isinstance(one, Turn)]
+    turns = [one for one in fold_records(stamped(*events)) if isinstance(one, Turn)]
 
     request = turns[-1].request
     assert request is not None
@@ -255,13 +247,12 @@ def test_two_requests_of_one_purpose_at_once_keep_their_answers() -> None:
         turn_finished(two, text="second", purpose="sampling"),
         turn_finished(one, text="first", purpose="sampling"),
     ]
-    turns = [found for found in ended(stamped(*events)) if isinstance(found, Turn)]
+    turns = [found for found in fold_records(stamped(*events)) if isinstance(found, Turn)]
 
     told = [(found.said.text, found.request and found.request.count) for found in turns]
     assert told == [("second", 2), ("first", 1)]
 
 
-@pytest.mark.requirement("B3")
 def test_what_has_no_end_is_cut_off_where_the_run_begins_again() -> None:
     history = History()
     for one in stamped(*conversation()[:7], TurnStarted(SECOND, "local", 1)):
@@ -278,7 +269,6 @@ def test_what_has_no_end_is_cut_off_where_the_run_begins_again() -> None:
     assert [part.seq for part in history.segments] == [1, 20]
 
 
-@pytest.mark.requirement("F13")
 def test_a_notice_about_a_step_that_an_earlier_part_has_done_opens_no_unit() -> None:
     history = History()
     told = Notice(Place("read"), "warning", "resumed_masked", "its journal has only a name")
@@ -294,7 +284,7 @@ def test_another_attempt_cuts_off_what_the_last_one_began() -> None:
     met = ExpectChecked(ASK, "contains", ok=False, message="no")
     again = Retry(ASK, "step ask", 2, 0.1, "why")
     events = [*conversation()[:7], met, again, TurnStarted(FIRST, "local", 1), finished()]
-    found = list(ended(stamped(*events)))
+    found = list(fold_records(stamped(*events)))
 
     assert kinds(found) == ["Turn", "Call", "Unanswered", "Unit", "Segment"]
     unanswered, unit = found[2], found[3]
@@ -302,7 +292,7 @@ def test_another_attempt_cuts_off_what_the_last_one_began() -> None:
     assert isinstance(unit, Unit)
     assert unanswered.request.attempt == 2
     # What was expected of the first attempt does not count.
-    assert unit.checks == ()
+    assert not unit.checks
     assert isinstance(unit.entries[-1], Aside)
 
 
@@ -316,7 +306,7 @@ def test_what_a_sub_pipeline_does_is_within_the_item_that_it_runs_for() -> None:
         decided(Place("rows/look", "b", call="c"), "repo__file_read", {}),
         finished(inner),
     ]
-    call, unit = list(ended(stamped(*events)))[:2]
+    call, unit = list(fold_records(stamped(*events)))[:2]
 
     assert isinstance(call, Call)
     assert isinstance(unit, Unit)
@@ -337,19 +327,17 @@ def test_what_is_open_at_a_place_is_known_by_its_first_event(
     assert history.around(place) == number
 
 
-@pytest.mark.requirement("B2", "X6")
 @given(st.lists(any_event(), max_size=20))
 def test_any_stream_can_be_folded(told: list[Stamped]) -> None:
     events = stamped(*(one.event for one in told))
-    found = list(ended(events))
+    found = list(fold_records(events))
 
-    assert kinds(list(ended(events))) == kinds(found)
+    assert kinds(list(fold_records(events))) == kinds(found)
     for unit in found:
         if isinstance(unit, Unit):
             assert all(isinstance(one, Turn | Call | Aside | Sent) for one in unit.entries)
 
 
-@pytest.mark.requirement("B4")
 def test_nothing_of_an_item_that_is_over_is_held() -> None:
     history, seq = History(), itertools.count(1)
 

@@ -33,8 +33,8 @@ from aish.journal.writer import (
     hold_journal,
     last_record,
     open_journal,
-    opened,
-    sealed,
+    open_record,
+    seal,
 )
 from aish.system.durable import Disk
 from aish.system.files import schema_text
@@ -81,7 +81,6 @@ def refused(path: Path) -> JournalError:
 # --- Written ---------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B2")
 def test_the_journal_has_one_record_a_line_for_its_owner_only(tmp_path: Path) -> None:
     run = journaled()
 
@@ -91,20 +90,18 @@ def test_the_journal_has_one_record_a_line_for_its_owner_only(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.requirement("B2")
 @given(any_event())
 def test_a_checksum_is_that_of_the_line_without_it(event: Stamped) -> None:
-    record = sealed(to_line(event))
+    record = seal(to_line(event))
 
     line = to_line(event).removesuffix(b"\n")
     last = b',"crc":"%08x"}\n' % crc32(line)
     assert record.endswith(last)
     assert record.removesuffix(last) + b"}" == line
-    assert opened(record[:-1]) == line
+    assert open_record(record[:-1]) == line
     SCHEMA.validate(json.loads(record))
 
 
-@pytest.mark.requirement("B2")
 def test_each_record_is_one_write(tmp_path: Path) -> None:
     writes: list[bytes] = []
 
@@ -117,14 +114,13 @@ def test_each_record_is_one_write(tmp_path: Path) -> None:
         journal(event)
     journal.close()
 
-    assert writes == [sealed(to_line(event)) for event in journaled()]
+    assert writes == [seal(to_line(event)) for event in journaled()]
 
 
 def test_the_journal_wants_no_deltas() -> None:
     assert Journal.deltas is False
 
 
-@pytest.mark.requirement("B2")
 def test_what_is_over_is_synced_before_the_run_goes_on(tmp_path: Path) -> None:
     synced: list[int] = []
     journal = open_journal(tmp_path, Disk(sync=synced.append))
@@ -139,8 +135,6 @@ def test_what_is_over_is_synced_before_the_run_goes_on(tmp_path: Path) -> None:
     assert len(synced) == 1, "nothing was left to sync"
 
 
-@pytest.mark.requirement("X9")
-@pytest.mark.requirement("B2")
 def test_the_names_of_a_journal_are_synced_before_its_first_record_that_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +174,6 @@ def test_a_link_in_the_place_of_the_journal_is_not_followed(tmp_path: Path) -> N
         read_journal(tmp_path / "events.jsonl")
 
 
-@pytest.mark.requirement("B2")
 def test_a_full_disk_leaves_whole_records_only(tmp_path: Path) -> None:
     """A limit on the size of files makes `os.write` short, as a full disk does."""
     child = os.fork()
@@ -207,7 +200,6 @@ def _fill(folder: Path) -> int:
     return 1
 
 
-@pytest.mark.requirement("B2")
 def test_after_a_failed_write_what_was_written_before_is_synced(tmp_path: Path) -> None:
     full = False
     synced: list[int] = []
@@ -230,7 +222,6 @@ def test_after_a_failed_write_what_was_written_before_is_synced(tmp_path: Path) 
 # --- One writer ------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B2")
 def test_a_second_writer_fails_and_names_the_first(tmp_path: Path) -> None:
     path = written(tmp_path, journaled())
     before = path.read_bytes()
@@ -251,12 +242,11 @@ def test_a_second_writer_fails_and_names_the_first(tmp_path: Path) -> None:
 # --- Read ------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize("kept", [1, 20, -1], ids=["a byte", "a part", "all but the line end"])
 def test_a_torn_tail_is_recognised_and_left_out(tmp_path: Path, kept: int) -> None:
     path = written(tmp_path, journaled())
     whole = path.read_bytes()
-    tail = sealed(to_line(stamped(run_finished())[0]))[:kept]
+    tail = seal(to_line(stamped(run_finished())[0]))[:kept]
     path.write_bytes(whole + tail)
 
     with read_journal(path) as reading:
@@ -283,7 +273,6 @@ def test_a_torn_tail_is_cut_off_and_kept_before_anything_is_appended(tmp_path: P
     assert stat.S_IMODE(torn.stat().st_mode) == 0o600
 
 
-@pytest.mark.requirement("B2")
 def test_a_journal_that_is_nothing_but_a_torn_tail_begins_anew(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(b'{"v":1')
 
@@ -296,7 +285,6 @@ def _flipped(line: bytes) -> bytes:
     return line.replace(b'"local"', b'"lokal"', 1)
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -305,10 +293,10 @@ def _flipped(line: bytes) -> bytes:
         (lambda line: b"\0" * 4096 + line, "has NUL bytes in it, and records after"),
         (lambda _: b"hello\n", "has no checksum: it is not a record of a journal"),
         (lambda line: line + line, "has the number 3 after 3"),
-        (lambda _: sealed(b'{"v":1,"seq":0}\n'), "has the number 0 after 1"),
-        (lambda _: sealed(b'{"v":1,"seq":true}\n'), "has the number True after 1"),
-        (lambda _: sealed(b'{"v":1,"seq":}\n'), "is no record"),
-        (lambda _: sealed(b'{"v":2,"seq":3}\n'), "`v` is 2, not 1"),
+        (lambda _: seal(b'{"v":1,"seq":0}\n'), "has the number 0 after 1"),
+        (lambda _: seal(b'{"v":1,"seq":true}\n'), "has the number True after 1"),
+        (lambda _: seal(b'{"v":1,"seq":}\n'), "is no record"),
+        (lambda _: seal(b'{"v":2,"seq":3}\n'), "`v` is 2, not 1"),
         (lambda _: b'{"v":2,"seq":3,"sum":"another"}\n', "`v` is 2, not 1"),
         (lambda line: line.replace(b"\n", b"\r\n"), "the line ends were converted"),
     ],
@@ -331,7 +319,6 @@ def test_damage_in_the_middle_is_refused_with_its_place(
     assert error.hint
 
 
-@pytest.mark.requirement("B2")
 def test_a_file_converted_to_crlf_is_told_for_what_it_is(tmp_path: Path) -> None:
     path = written(tmp_path, journaled())
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
@@ -342,7 +329,6 @@ def test_a_file_converted_to_crlf_is_told_for_what_it_is(tmp_path: Path) -> None
     assert error.where == f"{path}:1"
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize(
     "tail",
     [
@@ -370,7 +356,6 @@ def test_a_tail_of_nul_bytes_is_a_torn_tail(tmp_path: Path, tail: bytes) -> None
     assert (tmp_path / "events.jsonl.torn").read_bytes() == tail + b"\n"
 
 
-@pytest.mark.requirement("B2")
 def test_a_record_behind_nul_bytes_is_no_torn_tail(tmp_path: Path) -> None:
     path = written(tmp_path, journaled())
     lines = path.read_bytes().splitlines(keepends=True)
@@ -379,7 +364,6 @@ def test_a_record_behind_nul_bytes_is_no_torn_tail(tmp_path: Path) -> None:
     assert "has NUL bytes in it, and records after them" in refused(path).message
 
 
-@pytest.mark.requirement("X6")
 def test_a_line_that_goes_on_without_end_takes_no_memory_without_end() -> None:
     reading = JournalReading(BytesIO(b"x" * 5000), "events.jsonl", longest=1000)
 
@@ -388,7 +372,6 @@ def test_a_line_that_goes_on_without_end_takes_no_memory_without_end() -> None:
 
 
 @pytest.mark.slow(reason="writes a long journal")
-@pytest.mark.requirement("B2")
 def test_a_long_journal_is_read_in_memory_that_does_not_grow(tmp_path: Path) -> None:
     import tracemalloc
 
@@ -408,7 +391,6 @@ def test_a_long_journal_is_read_in_memory_that_does_not_grow(tmp_path: Path) -> 
     assert peak < 2 * 1024 * 1024
 
 
-@pytest.mark.requirement("B2")
 def test_a_directory_or_a_pipe_is_no_journal(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.jsonl")
 
@@ -427,7 +409,6 @@ def test_a_sync_that_failed_is_told_and_ends_the_journal(tmp_path: Path) -> None
         journal(stamped(run_started(), run_finished())[1])
 
 
-@pytest.mark.requirement("B2")
 def test_records_of_some_types_are_read_and_all_are_verified(tmp_path: Path) -> None:
     path = written(tmp_path, journaled())
 
@@ -442,7 +423,6 @@ def test_records_of_some_types_are_read_and_all_are_verified(tmp_path: Path) -> 
         list(reading.of_types([RunFinished]))
 
 
-@pytest.mark.requirement("B2")
 def test_the_last_number_is_that_of_a_record_that_was_not_read(tmp_path: Path) -> None:
     path = written(tmp_path, journaled()[:-1])
 
@@ -452,7 +432,6 @@ def test_the_last_number_is_that_of_a_record_that_was_not_read(tmp_path: Path) -
         assert reading.last_seq == journaled()[-2].seq
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize("tail", [b"", b'{"v":1', b"\0" * 5000, b'{"v"\0\0\n\0\0'])
 def test_the_last_record_is_found_from_the_end(tmp_path: Path, tail: bytes) -> None:
     path = written(tmp_path, journaled())
@@ -466,7 +445,6 @@ def test_the_last_record_is_found_from_the_end(tmp_path: Path, tail: bytes) -> N
     assert json.loads(found)["type"] == "run.finished"
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize("content", [b"", b"half", b'{"v":1,"crc":"00000000"}\n'])
 def test_without_a_whole_record_there_is_no_last_one(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
@@ -475,7 +453,6 @@ def test_without_a_whole_record_there_is_no_last_one(tmp_path: Path, content: by
         assert last_record(file.fileno()) is None
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize("fails", ["write", "sync"])
 def test_a_record_that_cannot_be_appended_leaves_nothing_and_keeps_the_lock(
     tmp_path: Path, fails: str
@@ -505,7 +482,6 @@ def test_a_record_that_cannot_be_appended_leaves_nothing_and_keeps_the_lock(
     open_journal(tmp_path).close()
 
 
-@pytest.mark.requirement("A6")
 def test_an_answer_to_a_question_is_synced_before_it_counts(tmp_path: Path) -> None:
     written(tmp_path, journaled())
     synced: list[int] = []

@@ -35,7 +35,6 @@ def died(folder: Path, failpoint: str, at: int) -> tuple[int, int]:
     return (int(acknowledged[-1]) if acknowledged else 0), done.returncode
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize(
     "failpoint", sampled(FAILPOINTS, often={0, 2}, reason="each kills many writers")
 )
@@ -61,7 +60,6 @@ def test_a_writer_killed_anywhere_loses_nothing_that_was_acknowledged(
         assert (reading.torn is not None) == (failpoint == "half-written")
 
 
-@pytest.mark.requirement("B2")
 def test_what_is_appended_after_a_crash_is_whole(tmp_path: Path) -> None:
     acknowledged, _ = died(tmp_path, "half-written", 9)
     assert acknowledged == 8
@@ -76,7 +74,6 @@ def test_what_is_appended_after_a_crash_is_whole(tmp_path: Path) -> None:
     assert (tmp_path / "events.jsonl.torn").stat().st_size > 0
 
 
-@pytest.mark.requirement("B2")
 def test_a_lock_does_not_outlive_its_holder(tmp_path: Path) -> None:
     died(tmp_path, "after-write", 3)
 

@@ -40,7 +40,6 @@ class Forgetful(Legacy):
         return super().__call__(request)
 
 
-@pytest.mark.requirement("P8", "P6")
 @pytest.mark.parametrize("same", [True, False], ids=["the same", "another"])
 def test_a_new_session_is_asked_for_its_tools_before_one_is_called(*, same: bool) -> None:
     server = Forgetful(NUMBER if same else {**NUMBER, "description": "Something else"})
@@ -61,7 +60,6 @@ def test_a_new_session_is_asked_for_its_tools_before_one_is_called(*, same: bool
         assert "tools_changed" in codes
 
 
-@pytest.mark.requirement("P8")
 @pytest.mark.parametrize("offered", [True, False])
 def test_a_list_that_is_renewed_for_its_headers_passes_the_lock(*, offered: bool) -> None:
     lists = [NUMBER, MIRRORED]
@@ -90,7 +88,6 @@ def test_a_list_that_is_renewed_for_its_headers_passes_the_lock(*, offered: bool
     assert end.methods.count("tools/call") == (2 if offered else 1)
 
 
-@pytest.mark.requirement("P8", "M6")
 def test_whoever_holds_tools_to_something_hears_of_each_change() -> None:
     async def scene() -> None:
         async with registry(stdio("--change-tools")) as s:
@@ -110,7 +107,6 @@ def test_whoever_holds_tools_to_something_hears_of_each_change() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("P6")
 def test_a_call_is_not_made_of_a_tool_that_changed_while_somebody_was_asked() -> None:
     async def scene() -> None:
         async with registry(stdio("--change-tools")) as s:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aish.config.model import ServerEntry
 from aish.core.tools import Annotations, Media
-from aish.mcp.protocol.convert import Reading, read_result, read_tools, tool_list
+from aish.mcp.protocol.convert import Reading, read_result, tool_list
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -27,8 +27,14 @@ JSON = st.recursive(
 def tools(*listed: Any, reading: Reading | None = None) -> tuple[list[Any], list[str]]:
     said: list[str] = []
     page = {"tools": list(listed)}
-    found = read_tools(page, reading or Reading(), lambda _, text: said.append(text))
+    found = listed_in(page, said, reading or Reading())
     return found, said
+
+
+def listed_in(page: Any, said: list[str], reading: Reading) -> list[Any]:
+    entry = ServerEntry(alias="s")
+    found = tool_list([page], reading, entry, lambda _, text: said.append(text))
+    return list(found.definitions.values())
 
 
 def schema_of(schema: Any) -> Any:
@@ -37,7 +43,6 @@ def schema_of(schema: Any) -> Any:
     return found.input_schema
 
 
-@pytest.mark.requirement("M5")
 def test_nothing_is_said_of_tools_that_the_entry_does_not_select() -> None:
     said: list[str] = []
     page: Any = {
@@ -59,7 +64,6 @@ def test_nothing_is_said_of_tools_that_the_entry_does_not_select() -> None:
     assert said == ["tool `task` is left out: it can only be called as a task"]
 
 
-@pytest.mark.requirement("L2")
 def test_a_right_schema_is_the_very_object_the_server_sent() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -71,7 +75,6 @@ def test_a_right_schema_is_the_very_object_the_server_sent() -> None:
     assert schema_of(schema) is schema
 
 
-@pytest.mark.requirement("M6")
 @pytest.mark.parametrize(
     ("sent", "meant"),
     [
@@ -97,7 +100,6 @@ def test_empty_objects_that_came_as_lists_are_mended(sent: Any, meant: Any) -> N
     assert schema_of(sent) == meant
 
 
-@pytest.mark.requirement("M6")
 def test_a_missing_schema_means_no_parameters() -> None:
     (found,), said = tools({"name": "t"})
     assert (found.input_schema, said) == ({"type": "object", "properties": {}}, [])
@@ -126,15 +128,13 @@ def test_a_malformed_tool_costs_that_tool_only(broken: Any, why: str) -> None:
     assert why in said[0]
 
 
-@pytest.mark.requirement("M6")
 def test_a_list_of_tools_that_is_none_is_reported() -> None:
     said: list[str] = []
-    assert read_tools({"tools": "x"}, Reading(), lambda _, text: said.append(text)) == []
-    assert read_tools({"tools": {}}, Reading(), lambda _, text: said.append(text)) == []
+    assert listed_in({"tools": "x"}, said, Reading()) == []
+    assert listed_in({"tools": {}}, said, Reading()) == []
     assert said == ["its list of tools is not a list"]
 
 
-@pytest.mark.requirement("P5")
 def test_annotations_are_taken_where_they_are_booleans() -> None:
     claims = {"readOnlyHint": True, "destructiveHint": "no", "openWorldHint": False}
     (first, second), _ = tools(
@@ -144,7 +144,6 @@ def test_annotations_are_taken_where_they_are_booleans() -> None:
     assert second.annotations == Annotations()
 
 
-@pytest.mark.requirement("L16")
 def test_only_a_pack_of_ours_can_mark_a_tool_as_parallel() -> None:
     marked = {"name": "a", "_meta": {"aish/parallel": True}}
     (stranger,), _ = tools(marked)
@@ -153,14 +152,12 @@ def test_only_a_pack_of_ours_can_mark_a_tool_as_parallel() -> None:
     assert (ours.parallel, ours.builtin) == (True, True)
 
 
-@pytest.mark.requirement("K10", "C6")
 def test_older_names_in_the_list_of_an_older_recording_are_left_out() -> None:
     marked = {"name": "a", "_meta": {"aish/unlisted": True, "aish/older_of": "b"}}
     assert tools(marked, reading=Reading(ours=True)) == ([], [])
     assert len(tools(marked)[0]) == 1
 
 
-@pytest.mark.requirement("M1")
 def test_a_tool_with_illegal_header_annotations_is_left_out_over_stateless_http_only() -> None:
     odd = {
         "name": "a",
@@ -186,12 +183,10 @@ def test_text_blocks_are_joined_by_newlines_and_structure_is_kept() -> None:
     assert (result.kind, result.content, result.structured) == ("ok", "a\nb", {"n": [1]})
 
 
-@pytest.mark.requirement("M7")
 def test_structure_alone_is_shown_as_text() -> None:
     assert read_result({"structuredContent": {"ä": 1}}).content == '{"ä": 1}'
 
 
-@pytest.mark.requirement("M7")
 def test_pictures_and_sounds_become_media_and_broken_ones_a_line() -> None:
     data = base64.b64encode(b"\x89PNG").decode()
     result = read_result(
@@ -210,7 +205,6 @@ def test_pictures_and_sounds_become_media_and_broken_ones_a_line() -> None:
     )
 
 
-@pytest.mark.requirement("M7")
 def test_embedded_resources_are_text_and_links_are_lines() -> None:
     blob = base64.b64encode(b"\x00").decode()
     result = read_result(
@@ -236,7 +230,6 @@ def test_embedded_resources_are_text_and_links_are_lines() -> None:
     assert len(result.media) == 1
 
 
-@pytest.mark.requirement("M8")
 @pytest.mark.parametrize(
     ("flag", "kind"),
     [(True, "handler_error"), (False, "ok"), (None, "ok"), ("true", "ok")],
@@ -247,20 +240,17 @@ def test_only_the_flag_makes_an_error_and_the_text_stays_as_it_is(flag: Any, kin
     assert (result.kind, result.content) == (kind, "Error: no such room")
 
 
-@pytest.mark.requirement("M7")
 @pytest.mark.parametrize("content", [None, {}, [], 7])
 def test_a_result_without_content_is_empty(content: Any) -> None:
     assert not read_result({"content": content}).content
 
 
-@pytest.mark.requirement("M6")
 @given(JSON)
 def test_no_tool_breaks_the_reader(value: Any) -> None:
     tools(value, reading=Reading(mirrors=True))
     tools({"name": "x", "inputSchema": value}, reading=Reading(mirrors=True))
 
 
-@pytest.mark.requirement("M7")
 @given(JSON)
 def test_no_result_breaks_the_reader(value: Any) -> None:
     read_result({"content": value, "structuredContent": value})

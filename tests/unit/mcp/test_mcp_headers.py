@@ -12,13 +12,11 @@ from aish.mcp.protocol.mirrored_headers import (
     Mirrored,
     check_parameters,
     check_standard,
+    header_parameters,
     header_value,
-    mirrored,
     parameter_headers,
     standard_headers,
 )
-
-pytestmark = pytest.mark.requirement("M1")
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -55,7 +53,9 @@ def test_every_header_value_is_safe_and_can_be_read_back(text: str) -> None:
 
 
 def test_nested_parameters_are_mirrored_by_their_path() -> None:
-    found = mirrored(schema(where=schema(region=annotated("Region")), n=annotated("N", "integer")))
+    found = header_parameters(
+        schema(where=schema(region=annotated("Region")), n=annotated("N", "integer"))
+    )
     assert found == (Mirrored("Region", ("where", "region")), Mirrored("N", ("n",)))
 
 
@@ -79,11 +79,11 @@ def test_nested_parameters_are_mirrored_by_their_path() -> None:
 )
 def test_an_annotation_that_breaks_the_rules_is_refused(broken: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="x-mcp-header"):
-        mirrored(broken)
+        header_parameters(broken)
 
 
 def test_a_parameter_that_is_called_like_the_annotation_is_none() -> None:
-    assert mirrored(schema(**{"x-mcp-header": {"type": "string"}})) == ()
+    assert header_parameters(schema(**{"x-mcp-header": {"type": "string"}})) == ()
 
 
 def test_absent_null_and_unsafe_values_have_no_header() -> None:

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError, Noted
 
-pytestmark = pytest.mark.requirement("M8")
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
@@ -36,7 +34,6 @@ def one(raw: str) -> Any:
 
 
 @pytest.mark.parametrize("echoed", ["7", '"7"', "7.0"])
-@pytest.mark.requirement("M1")
 def test_an_id_is_recognised_whatever_type_it_is_echoed_as(echoed: str) -> None:
     found = messages.decode(f'{{"jsonrpc":"2.0","id":{echoed},"result":{{}}}}')
     assert messages.find_answer(found, 7) == Answer("7", {})
@@ -117,7 +114,6 @@ def outcome(raw: str) -> Any:
         return "no message"
 
 
-@pytest.mark.requirement("X6")
 @settings(deadline=None)
 @given(
     ENVELOPES.map(json.dumps) | st.text(st.sampled_from('{}[]",: \\\n0aresultools'), max_size=30)
@@ -126,7 +122,6 @@ def test_a_large_message_is_read_as_a_small_one(raw: str) -> None:
     assert outcome(raw + LARGE) == outcome(raw)
 
 
-@pytest.mark.requirement("X6")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -148,7 +143,6 @@ def test_a_large_listing_is_read_as_a_small_one(raw: str) -> None:
 
 
 @pytest.mark.slow(reason="lists for three seconds")
-@pytest.mark.requirement("M6", "X6")
 def test_a_listing_without_end_keeps_no_memory() -> None:
     row = '{"name":"t","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}'
     raw = f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{",".join([row] * 100_000)}]}}}}'

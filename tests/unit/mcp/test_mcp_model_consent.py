@@ -8,11 +8,11 @@ import pytest
 from aish.config.model import ServerEntry
 from aish.core.errors import AishError, BudgetError, StepFailedError, UnavailableError
 from aish.core.json import JsonObject
-from aish.core.pack_options import PackOptions, ShellOptions
 from aish.mcp.client.server_requests import Answers
 from aish.mcp.protocol.messages import RpcError
+from aish.packs.command_options import ShellOptions
 
-EXPLAINING = PackOptions(shell=ShellOptions(explain="fast"))
+EXPLAINING = {"shell": ShellOptions(explain="fast")}
 
 
 class Sampler:
@@ -48,7 +48,6 @@ def answered(
     return anyio.run(answers.answer, method, params, sampler or Sampler())
 
 
-@pytest.mark.requirement("K13")
 @pytest.mark.parametrize(
     ("entry", "asked", "is_permitted"),
     [
@@ -74,13 +73,11 @@ def test_packs_ask_only_what_the_file_agreed_to(
         answered(entry, asked)
 
 
-@pytest.mark.requirement("K13", "M11")
 def test_another_server_names_no_model_and_sees_no_tokens() -> None:
     entry = ServerEntry("s", command=("server",), cwd=Path("/"), sampling="allow")
     assert answered(entry, "slow", meta={"aish/schema": {"type": "object"}}) == {"asked": {}}
 
 
-@pytest.mark.requirement("K13")
 @pytest.mark.parametrize(
     ("error", "failure"),
     [

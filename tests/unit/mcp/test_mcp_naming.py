@@ -8,8 +8,6 @@ from aish.core.errors import UsageError
 from aish.core.tools import ToolName
 from aish.mcp.protocol.convert import clash, wire_name
 
-pytestmark = pytest.mark.requirement("M4")
-
 TOOLS = st.text(min_size=1, max_size=120)
 ALIASES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?", fullmatch=True)
 

@@ -16,8 +16,6 @@ from aish.core.errors import AishError, StepFailedError, UnavailableError, Usage
 from aish.core.tools import Media, PromptArgument, PromptMessage, ServerPromptInfo
 from aish.mcp.protocol.convert_resources import MAX_MESSAGES, MAX_TEXT, read_messages, read_prompts
 
-pytestmark = pytest.mark.requirement("M12")
-
 CAPABLE: Mapping[str, Any] = {"tools": {}, **mcp_offered_resources.CAPABILITIES}
 ERAS = pytest.mark.parametrize("kind", [Legacy, Modern])
 JSON = st.recursive(
@@ -67,7 +65,6 @@ def user(content: Any) -> dict[str, Any]:
 
 
 @ERAS
-@pytest.mark.requirement("M1")
 def test_prompts_are_listed_with_their_arguments(kind: type[Legacy]) -> None:
     with McpEndpoint(kind(capabilities=CAPABLE)) as end:
 
@@ -97,7 +94,6 @@ def test_a_child_is_asked_in_the_same_way(era: str) -> None:
 
 
 @ERAS
-@pytest.mark.requirement("M8")
 def test_a_server_that_refuses_is_told_apart_from_one_that_does_not_answer(
     kind: type[Legacy],
 ) -> None:
@@ -140,7 +136,6 @@ def test_a_server_that_does_not_declare_prompts_is_not_asked() -> None:
         ([user("x" * MAX_TEXT), user("x")], "1024 KiB of text"),
     ],
 )
-@pytest.mark.requirement("X6")
 def test_messages_that_cannot_be_used_are_refused(found: list[Any], reason: str) -> None:
     failed = messages(*found)
     assert isinstance(failed, StepFailedError)

@@ -63,7 +63,6 @@ def in_events(request: Recorded) -> Reply:
     return events(b": hello\n\n", b"event: message\ndata: " + body[:20], body[20:] + b"\n\n")
 
 
-@pytest.mark.requirement("C6", "L8")
 def test_a_call_that_was_refused_for_load_is_made_again_in_a_replay(
     recorded_scene: RecordedScene,
 ) -> None:
@@ -78,7 +77,6 @@ def test_a_call_that_was_refused_for_load_is_made_again_in_a_replay(
     assert replayed.value == recorded.value
 
 
-@pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize(
     ("handler", "failed"),
     [
@@ -101,7 +99,6 @@ def test_a_server_is_played_when_it_is_gone(
     assert (recorded.value[0].kind == "transport_error") is failed
 
 
-@pytest.mark.requirement("C1", "C6")
 def test_a_server_that_only_answers_posts_is_played(recorded_scene: RecordedScene) -> None:
     async def house(scene: Scene) -> list[Any]:
         return [
@@ -117,7 +114,6 @@ def test_a_server_that_only_answers_posts_is_played(recorded_scene: RecordedScen
     assert recorded_scene.replay(house, http(lua.url)) == recorded
 
 
-@pytest.mark.requirement("C8")
 def test_neither_token_nor_session_is_in_the_file(recorded_scene: RecordedScene) -> None:
     played(recorded_scene, Legacy(session="session-of-mine"), work, token="token-of-mine")
 
@@ -145,7 +141,6 @@ class Forgetful(Legacy):
         return super().usual(request)
 
 
-@pytest.mark.requirement("C1")
 def test_a_session_that_was_lost_is_lost_and_begun_again(recorded_scene: RecordedScene) -> None:
     recorded, again = played(recorded_scene, Forgetful(), work)
 
@@ -153,7 +148,6 @@ def test_a_session_that_was_lost_is_lost_and_begun_again(recorded_scene: Recorde
     assert recorded.value[1].content == "3"
 
 
-@pytest.mark.requirement("C1")
 @pytest.mark.parametrize("status", [307, 308])
 def test_redirects_are_followed_again(status: int, recorded_scene: RecordedScene) -> None:
     usual = Legacy()
@@ -169,7 +163,6 @@ def test_redirects_are_followed_again(status: int, recorded_scene: RecordedScene
     assert recorded.value[1].content == "3"
 
 
-@pytest.mark.requirement("C1", "C3")
 def test_a_stream_that_broke_off_is_taken_up_again(recorded_scene: RecordedScene) -> None:
     waiting: list[Any] = []
 
@@ -210,7 +203,6 @@ def streamed(message: Any) -> Reply:
     return events(event(note), b": now\nretry: 5\n" + event(message))
 
 
-@pytest.mark.requirement("C4")
 @pytest.mark.parametrize(
     "form",
     [
@@ -301,7 +293,6 @@ QUESTION = {
 }
 
 
-@pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_what_a_server_asks_in_mid_call_is_answered_again(
     recorded_scene: RecordedScene, *, elsewhere: bool
@@ -330,7 +321,6 @@ def tool(name: str) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object", "properties": {}}}
 
 
-@pytest.mark.requirement("C1")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_tools_that_change_in_mid_session_change_at_the_same_place(
     era: str, recorded_scene: RecordedScene
@@ -371,7 +361,6 @@ def test_tools_that_change_in_mid_session_change_at_the_same_place(
     assert again == recorded
 
 
-@pytest.mark.requirement("C1")
 def test_all_pages_of_a_list_are_played(recorded_scene: RecordedScene) -> None:
     def paged(request: Recorded) -> Any:
         cursor = request.json["params"].get("cursor", "0")
@@ -417,7 +406,6 @@ class Older:
             yield self.answers[number]
 
 
-@pytest.mark.requirement("C1", "C6")
 def test_the_transport_of_2024_is_played(recorded_scene: RecordedScene) -> None:
     recorded, again = played(recorded_scene, Older(), work)
 
@@ -431,7 +419,6 @@ def test_the_transport_of_2024_is_played(recorded_scene: RecordedScene) -> None:
     assert len(lists) > 1
 
 
-@pytest.mark.requirement("C3")
 @pytest.mark.parametrize("handler", [Legacy, Modern])
 def test_a_call_that_took_too_long_fails_at_once_in_replay(
     handler: Any, recorded_scene: RecordedScene
@@ -457,7 +444,6 @@ def test_a_call_that_took_too_long_fails_at_once_in_replay(
     assert recorded_scene.waited < 0.3
 
 
-@pytest.mark.requirement("C6")
 def test_a_server_that_was_not_there_is_not_there_again(recorded_scene: RecordedScene) -> None:
     with socket.socket() as held:  # so that nobody else listens at its port
         held.bind(("127.0.0.1", 0))
@@ -477,17 +463,15 @@ async def nothing(scene: Scene) -> None:
     """Only connect."""
 
 
-@pytest.mark.requirement("C6")
 def test_credentials_that_were_refused_are_refused_again(recorded_scene: RecordedScene) -> None:
     with LuaServer("a") as lua:
         recorded = recorded_scene.record(nothing, http(lua.url, token="wrong"))
 
     (info,) = recorded.servers
-    assert info.error == 'HTTP 401: {"error":"unauthorized"}'
+    assert str(info.error).startswith('HTTP 401: {"error":"unauthorized"}; ')
     assert recorded_scene.replay(nothing, http(lua.url)) == recorded
 
 
-@pytest.mark.requirement("C5")
 def test_a_call_with_other_arguments_is_a_miss(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy()) as end:
         recorded_scene.record(add, http(end.url))
@@ -499,7 +483,6 @@ def test_a_call_with_other_arguments_is_a_miss(recorded_scene: RecordedScene) ->
         recorded_scene.replay(other, http(end.url))
 
 
-@pytest.mark.requirement("C7")
 def test_a_lenient_replay_fails_the_call_alone(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy()) as end:
         recorded_scene.record(add, http(end.url))
@@ -511,7 +494,6 @@ def test_a_lenient_replay_fails_the_call_alone(recorded_scene: RecordedScene) ->
     assert recorded_scene.replay(other, http(end.url), lenient=True).value == ["rpc_error", "ok"]
 
 
-@pytest.mark.requirement("C7")
 def test_an_extended_recording_calls_only_what_it_lacks(recorded_scene: RecordedScene) -> None:
     async def more(scene: Scene) -> list[str]:
         return [await scene.text("web__add", a=1, b=b) for b in (2, 3)]
@@ -525,7 +507,6 @@ def test_an_extended_recording_calls_only_what_it_lacks(recorded_scene: Recorded
     assert recorded_scene.replay(more, http(end.url)).value == ["3", "4"]
 
 
-@pytest.mark.requirement("C2")
 def test_servers_that_connect_at_the_same_time_are_kept_apart(
     recorded_scene: RecordedScene,
 ) -> None:
@@ -541,7 +522,6 @@ def test_servers_that_connect_at_the_same_time_are_kept_apart(
     assert recorded_scene.replay(names, *servers) == recorded
 
 
-@pytest.mark.requirement("C2")
 def test_without_a_cassette_nothing_lies_between(recorded_scene: RecordedScene) -> None:
     with McpEndpoint(Legacy()) as end:
 

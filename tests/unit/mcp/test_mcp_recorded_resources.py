@@ -13,8 +13,6 @@ from model_endpoint import Gate, Recorded
 from aish.core.errors import AishError
 from aish.mcp.transports.settings import ServerConnection
 
-pytestmark = pytest.mark.requirement("M12", "C1", "C2")
-
 CAPABLE = {"tools": {}, **mcp_offered_resources.CAPABILITIES}
 GONE = command("/nonexistent/program")
 

@@ -1,3 +1,4 @@
+import json
 import sys
 from typing import Any
 
@@ -9,12 +10,13 @@ from model_endpoint import Gate, Recorded, Reply
 from waits import put_forward, waits_of
 
 from aish.config.model import ServerEntry
-from aish.core.errors import UsageError
+from aish.core.errors import StepFailedError, UsageError
 from aish.core.tools import ToolName
 from aish.mcp.protocol.convert import wire_name
 from aish.mcp.transports.settings import ServerConnection
 
 EMPTY = {"type": "object", "properties": {}}
+CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 
 def tool(name: str, description: str = "") -> dict[str, Any]:
@@ -50,7 +52,6 @@ def test_all_servers_connect_at_the_same_time() -> None:
         assert play(scene) == ["ready"] * 4
 
 
-@pytest.mark.requirement("M5")
 def test_a_server_that_fails_costs_its_own_tools_only() -> None:
     async def scene() -> None:
         dead = stdio("--die-at-start", alias="dead")
@@ -64,7 +65,6 @@ def test_a_server_that_fails_costs_its_own_tools_only() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("M5")
 def test_each_server_has_its_own_time_to_connect() -> None:
     async def scene() -> None:
         hung = stdio("--hang-at-start", alias="hung", connect=0.2)
@@ -75,7 +75,6 @@ def test_each_server_has_its_own_time_to_connect() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("M4")
 def test_tools_are_found_by_their_wire_name_and_by_their_pair() -> None:
     with McpEndpoint(Legacy(tools=[tool("files.read"), tool("_x__y")])) as end:
 
@@ -93,7 +92,6 @@ def test_tools_are_found_by_their_wire_name_and_by_their_pair() -> None:
         play(scene)
 
 
-@pytest.mark.requirement("M4")
 def test_a_limit_of_the_models_shortens_names() -> None:
     with McpEndpoint(Legacy(tools=[tool("a_rather_long_name_of_a_tool")])) as end:
 
@@ -105,21 +103,18 @@ def test_a_limit_of_the_models_shortens_names() -> None:
         assert len(name) == 24
 
 
-@pytest.mark.requirement("M4")
 def test_two_tools_that_would_share_a_name_are_an_error() -> None:
     tools = [tool("x.y"), tool(wire_name(ToolName("web", "x.y"), 64).removeprefix("web__"))]
     with pytest.raises(UsageError, match="`web` offers two tools that are called"):
         names_of(Legacy(tools=tools))
 
 
-@pytest.mark.requirement("M4")
 def test_a_shared_name_can_be_solved_by_leaving_one_out() -> None:
     tools = [tool("t", "one"), tool("t", "another"), tool("u")]
     names, _ = names_of(Legacy(tools=tools), exclude=("t",))
     assert names == ["web__u"]
 
 
-@pytest.mark.requirement("M4", "M6")
 @pytest.mark.parametrize(
     "more", [[], [tool("t", "one")], [tool("t", "a third")], [tool("u"), tool("u")]]
 )
@@ -130,10 +125,10 @@ def test_of_two_different_tools_of_one_name_neither_is_offered(more: list[Any]) 
         async with registry(http(url)) as s:
             assert s.registry.failure("web") is None
             assert s.registry.by_wire_name("web__t") is None
-            why = s.registry.left_out(ToolName("web", "t"))
+            why = s.registry.omission_reason(ToolName("web", "t"))
             assert why == "`web` lists two different tools of that name"
-            assert s.registry.left_out(ToolName("web", "u")) is None
-            assert s.registry.left_out(ToolName("none", "t")) is None
+            assert s.registry.omission_reason(ToolName("web", "u")) is None
+            assert s.registry.omission_reason(ToolName("none", "t")) is None
             return s.names, s.notices.said
 
     with McpEndpoint(Legacy(tools=tools)) as end:
@@ -144,14 +139,12 @@ def test_of_two_different_tools_of_one_name_neither_is_offered(more: list[Any]) 
     assert [one for one in said if one[1] != "duplicate_tool"] == [("web", "ambiguous_tool", text)]
 
 
-@pytest.mark.requirement("M6")
 def test_the_very_same_tool_listed_twice_is_used_once() -> None:
     names, said = names_of(Legacy(tools=[tool("t"), tool("t")]))
     assert names == ["web__t"]
     assert said == [("web", "duplicate_tool", "it lists `t` more than once; the first is used")]
 
 
-@pytest.mark.requirement("M6")
 def test_all_pages_are_read() -> None:
     def page(request: Recorded) -> Any:
         number = int(request.json["params"].get("cursor", "0"))
@@ -163,7 +156,6 @@ def test_all_pages_are_read() -> None:
     assert said == []
 
 
-@pytest.mark.requirement("M6", "X6")
 def test_pages_without_end_are_cut_off() -> None:
     count = iter(range(10_000))
 
@@ -177,7 +169,6 @@ def test_pages_without_end_are_cut_off() -> None:
     assert said == [("web", "too_many_pages", text)]
 
 
-@pytest.mark.requirement("M6", "X6")
 def test_large_pages_are_cut_off_sooner() -> None:
     count = iter(range(10_000))
 
@@ -192,7 +183,6 @@ def test_large_pages_are_cut_off_sooner() -> None:
     assert said == [("web", "too_many_pages", text)]
 
 
-@pytest.mark.requirement("M6", "X6")
 @pytest.mark.parametrize(("count", "told"), [(2000, 0), (2001, 1), (100_000, 1)])
 def test_of_a_page_with_too_many_tools_the_first_are_taken(count: int, told: int) -> None:
     rows = [tool(f"t{number}") for number in range(count)]
@@ -203,13 +193,11 @@ def test_of_a_page_with_too_many_tools_the_first_are_taken(count: int, told: int
     assert [code for _, code, _ in said] == ["too_many_pages"] * told
 
 
-@pytest.mark.requirement("M6")
 def test_a_cursor_that_repeats_ends_the_list() -> None:
     names, _ = names_of(Legacy(tools__list=lambda _: {"tools": [], "nextCursor": "again"}))
     assert names == []
 
 
-@pytest.mark.requirement("M6")
 def test_a_malformed_tool_is_a_notice_and_the_others_are_there() -> None:
     broken = {"name": "bad", "inputSchema": "none"}
     names, said = names_of(Legacy(tools=[broken, tool("good")]))
@@ -219,14 +207,12 @@ def test_a_malformed_tool_is_a_notice_and_the_others_are_there() -> None:
     ]
 
 
-@pytest.mark.requirement("M6")
 def test_an_entry_chooses_among_the_tools_by_globs() -> None:
     tools = [tool(name) for name in ("file_read", "file_write", "dir_list", "File_x")]
     names, _ = names_of(Legacy(tools=tools), tools=("file_*", "dir*"), exclude=("*_write",))
     assert names == ["web__file_read", "web__dir_list"]
 
 
-@pytest.mark.requirement("M6")
 def test_a_child_that_changes_its_tools_is_listed_again() -> None:
     async def scene() -> None:
         async with registry(stdio("--change-tools")) as s:
@@ -239,18 +225,16 @@ def test_a_child_that_changes_its_tools_is_listed_again() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("M6")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_server_over_http_that_changes_its_tools_is_listed_again(era: str) -> None:
     lists = [[tool("old")], [tool("new")]]
-    note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     gate, done = Gate(), Gate()
 
     def listed(_: Recorded) -> Any:
         return {"resultType": "complete", "tools": lists.pop(0)}
 
     def stream(_: Recorded) -> Reply:
-        return events(b": open\n\n", gate, event(note), done)
+        return events(b": open\n\n", gate, event(CHANGED), done)
 
     says = {"tools": {"listChanged": True}}
     server = (
@@ -271,9 +255,74 @@ def test_a_server_over_http_that_changes_its_tools_is_listed_again(era: str) -> 
         play(scene)
 
 
-@pytest.mark.requirement("M6", "X6")
+def test_a_change_told_before_the_first_list_is_in_it() -> None:
+    def greet(request: Recorded) -> Reply:
+        hello = [one for one in Legacy().usual(request).parts if isinstance(one, bytes)]
+        return events(event(CHANGED), event(json.loads(b"".join(hello))))
+
+    with McpEndpoint(Legacy(initialize=greet)) as end:
+
+        async def scene() -> list[str]:
+            async with registry(http(end.url)) as s:
+                await s.text("web__add", a=1, b=2)
+                return s.notices.codes
+
+        codes = play(scene)
+
+    asked = [one for one in end.methods if one != "server/discover"]
+    assert asked == ["initialize", "notifications/initialized", "tools/list", "tools/call"]
+    assert codes == []
+
+
+def test_a_change_told_while_the_first_list_is_under_way_is_listed() -> None:
+    lists = [[tool("old")], [tool("new")]]
+
+    def listed(request: Recorded) -> Reply:
+        answer = {"jsonrpc": "2.0", "id": request.json["id"], "result": {"tools": lists.pop(0)}}
+        return events(event(CHANGED) * len(lists) + event(answer))
+
+    with McpEndpoint(Legacy(tools__list=listed)) as end:
+
+        async def scene() -> list[str]:
+            async with registry(http(end.url)) as s:
+                await s.notices.wait_for("tools_changed")
+                return s.names
+
+        assert play(scene) == ["web__new"]
+
+
+def test_what_is_odd_in_a_list_is_told_once() -> None:
+    odd = {"name": "odd", "inputSchema": {"type": "string"}}
+
+    def listed(request: Recorded) -> Any:
+        return {"tools": [tool(f"add{end.methods.count('tools/list')}"), odd]}
+
+    def call(request: Recorded) -> Reply:
+        answer = {"jsonrpc": "2.0", "id": request.json["id"], "result": {"content": []}}
+        return events(event(CHANGED) + event(answer))
+
+    with McpEndpoint(Legacy(tools__list=listed, tools__call=call)) as end:
+
+        async def scene() -> list[str]:
+            async with registry(http(end.url)) as s:
+                await s.call("web__add1")
+                await s.notices.wait_for("tools_changed")
+                return s.notices.codes
+
+        assert play(scene) == ["malformed_tool", "tools_changed"]
+
+
+def test_a_list_that_the_end_of_a_run_cuts_off_is_no_failure() -> None:
+    async def scene() -> list[str]:
+        async with registry(stdio("--change-tools", "--lists", "1")) as s:
+            await s.text("kid__add", a=1, b=2)
+        return s.notices.codes
+
+    assert play(scene) == []
+
+
 def test_a_flood_of_changes_leads_to_a_bounded_number_of_lists() -> None:
-    note = event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    note = event(CHANGED)
 
     def flooding(request: Recorded) -> Reply:
         answer = {"jsonrpc": "2.0", "id": request.json["id"], "result": {"content": []}}
@@ -290,7 +339,6 @@ def test_a_flood_of_changes_leads_to_a_bounded_number_of_lists() -> None:
         assert end.methods.count("tools/list") <= 51
 
 
-@pytest.mark.requirement("M2")
 def test_a_failure_in_the_block_leaves_as_it_was_raised() -> None:
     async def scene() -> None:
         async with registry(stdio()):
@@ -300,7 +348,6 @@ def test_a_failure_in_the_block_leaves_as_it_was_raised() -> None:
         play(scene)
 
 
-@pytest.mark.requirement("P5")
 def test_trust_comes_from_the_file_and_never_from_the_server() -> None:
     async def scene() -> list[bool]:
         servers = stdio(alias="a"), stdio(alias="b", trust=True)
@@ -311,7 +358,6 @@ def test_trust_comes_from_the_file_and_never_from_the_server() -> None:
     assert play(scene) == [False, True]
 
 
-@pytest.mark.requirement("K1", "M2")
 def test_a_pack_is_a_server_like_any_other() -> None:
     connection = ServerConnection(ServerEntry(alias="repo", pack=("fs",)), pack=TwinPack())
 
@@ -333,7 +379,6 @@ def test_a_pack_is_a_server_like_any_other() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("M8")
 def test_no_failure_of_one_call_ends_the_session() -> None:
     async def scene() -> None:
         async with registry(stdio()) as s:
@@ -356,7 +401,6 @@ def test_no_failure_of_one_call_ends_the_session() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("M10", "X12")
 def test_a_program_that_is_no_server_is_a_failed_server() -> None:
     async def scene() -> str | None:
         async with registry(command(sys.executable, "-c", "print('hello')")) as s:
@@ -366,7 +410,6 @@ def test_a_program_that_is_no_server_is_a_failed_server() -> None:
     assert play(scene) == f"the server ended with exit code 0; {said}"
 
 
-@pytest.mark.requirement("M9")
 def test_a_call_that_takes_too_long_is_cancelled_on_the_wire(tmp_path: Any) -> None:
     note = tmp_path / "cancelled"
 
@@ -382,7 +425,6 @@ def test_a_call_that_takes_too_long_is_cancelled_on_the_wire(tmp_path: Any) -> N
     assert len(note.read_text(encoding="utf-8").split()) == 1
 
 
-@pytest.mark.requirement("M9", "K64")
 def test_a_call_may_have_less_time_than_its_server_allows(tmp_path: Any) -> None:
     note = tmp_path / "cancelled"
 
@@ -398,7 +440,6 @@ def test_a_call_may_have_less_time_than_its_server_allows(tmp_path: Any) -> None
     assert len(note.read_text(encoding="utf-8").split()) == 1
 
 
-@pytest.mark.requirement("M9")
 def test_a_call_that_is_interrupted_is_cancelled_on_the_wire(tmp_path: Any) -> None:
     note = tmp_path / "cancelled"
 
@@ -414,7 +455,6 @@ def test_a_call_that_is_interrupted_is_cancelled_on_the_wire(tmp_path: Any) -> N
     assert len(note.read_text(encoding="utf-8").split()) == 1
 
 
-@pytest.mark.requirement("M9")
 @pytest.mark.parametrize("era", [Legacy, Modern])
 def test_over_http_the_handshake_era_is_told_and_the_stateless_one_hung_up_on(
     era: type[Legacy],
@@ -445,7 +485,6 @@ def test_over_http_the_handshake_era_is_told_and_the_stateless_one_hung_up_on(
         play(scene, seconds=120, run=waits_of)
 
 
-@pytest.mark.requirement("M9")
 def test_progress_is_handed_to_the_call_it_belongs_to() -> None:
     async def scene() -> None:
         async with registry(stdio("--asks")) as s:
@@ -456,7 +495,6 @@ def test_progress_is_handed_to_the_call_it_belongs_to() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("M9", "X6")
 def test_a_flood_of_progress_is_bounded() -> None:
     async def scene() -> int:
         async with registry(stdio("--asks")) as s:
@@ -466,7 +504,6 @@ def test_a_flood_of_progress_is_bounded() -> None:
     assert play(scene) == 1000
 
 
-@pytest.mark.requirement("M9")
 @pytest.mark.parametrize(
     "params",
     [
@@ -491,3 +528,15 @@ def test_progress_that_makes_no_sense_is_ignored(params: dict[str, Any]) -> None
 
     with McpEndpoint(Legacy(tools__call=call)) as end:
         assert play(lambda: scene(end)).progress == []
+
+
+def test_a_pack_has_tools_and_nothing_else() -> None:
+    connection = ServerConnection(ServerEntry(alias="repo", pack=("fs",)), pack=TwinPack())
+
+    async def scene() -> None:
+        async with registry(connection) as s:
+            assert await s.registry.aliases_with("resources") == ()
+            with pytest.raises(StepFailedError, match="it offers no resources"):
+                await s.registry.read_resource("repo", "file:///a")
+
+    play(scene)

@@ -14,8 +14,6 @@ from waits import put_forward, waits_of
 from aish.core.errors import UnavailableError
 from aish.core.json import JsonObject
 
-pytestmark = pytest.mark.requirement("M11")
-
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 QUESTION = {"message": "Go on?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -108,7 +106,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.requirement("M11", "X6")
 def test_nobody_is_asked_at_other_times_than_in_a_call_nor_after_a_cancel() -> None:
     replies = ["decline", "cancel"]
 
@@ -124,7 +121,7 @@ def test_nobody_is_asked_at_other_times_than_in_a_call_nor_after_a_cancel() -> N
     assert replies == []
 
 
-@pytest.mark.requirement("M11", "X6")
+@pytest.mark.requirement("M11")
 def test_a_stateless_server_asks_a_person_in_a_call_only_too() -> None:
     question = {"method": "elicitation/create", "params": QUESTION}
     heard: list[Any] = []
@@ -175,7 +172,6 @@ ENDLESS = pytest.mark.parametrize("method", ["sampling/createMessage", "elicitat
 
 @ENDLESS
 @ERAS
-@pytest.mark.requirement("M9")
 def test_what_a_server_asks_ends_with_the_time_of_its_call(era: str, method: str) -> None:
     async def scene() -> None:
         endless = Endless()
@@ -198,7 +194,6 @@ def test_what_a_server_asks_ends_with_the_time_of_its_call(era: str, method: str
 
 
 @ENDLESS
-@pytest.mark.requirement("M9")
 def test_what_a_server_asks_ends_with_a_call_that_is_interrupted(method: str) -> None:
     async def scene() -> None:
         endless = Endless()

@@ -25,8 +25,6 @@ from aish.mcp.protocol.convert_resources import (
     read_resources,
 )
 
-pytestmark = pytest.mark.requirement("M12")
-
 CAPABLE: Mapping[str, Any] = {"tools": {}, **mcp_offered_resources.CAPABILITIES}
 ERAS = pytest.mark.parametrize("kind", [Legacy, Modern])
 JSON = st.recursive(
@@ -62,7 +60,6 @@ def contents(*parts: Any) -> Any:
 
 
 @ERAS
-@pytest.mark.requirement("M1", "M6")
 def test_resources_and_templates_are_listed_from_all_pages(kind: type[Legacy]) -> None:
     with McpEndpoint(kind(capabilities=CAPABLE)) as end:
 
@@ -132,7 +129,6 @@ def test_a_resource_may_have_several_parts_and_none() -> None:
     )
 
 
-@pytest.mark.requirement("X6")
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
@@ -163,7 +159,6 @@ def test_an_answer_that_is_malformed_is_refused(answer: Any) -> None:
 
 
 @ERAS
-@pytest.mark.requirement("M8")
 def test_a_server_that_refuses_is_told_apart_from_one_that_does_not_answer(
     kind: type[Legacy],
 ) -> None:
@@ -180,7 +175,6 @@ def test_a_server_that_refuses_is_told_apart_from_one_that_does_not_answer(
     assert away.retryable
 
 
-@pytest.mark.requirement("M8", "M9")
 def test_an_answer_that_does_not_come_is_waited_for_so_long() -> None:
     gate = Gate()
 
@@ -193,7 +187,6 @@ def test_an_answer_that_does_not_come_is_waited_for_so_long() -> None:
     assert "no answer within 0.2 s" in failed.message
 
 
-@pytest.mark.requirement("M8")
 def test_a_connection_that_breaks_is_no_refusal() -> None:
     broken = Reply(parts=(b'{"jsonrpc"', CUT), headers={"content-type": "application/json"})
     failed = read(Legacy(capabilities=CAPABLE, resources__read=lambda _: broken))
@@ -231,7 +224,6 @@ def test_a_server_without_templates_lists_the_rest() -> None:
         play(scene)
 
 
-@pytest.mark.requirement("M8")
 def test_one_that_cannot_list_is_told_of_and_costs_only_its_own() -> None:
     def refused(request: Recorded) -> Reply:
         return error(request, -32603, "out of order")
@@ -249,7 +241,6 @@ def test_one_that_cannot_list_is_told_of_and_costs_only_its_own() -> None:
         play(scene)
 
 
-@pytest.mark.requirement("M6", "X6")
 def test_a_list_without_end_is_cut_off() -> None:
     def endless(request: Recorded) -> Any:
         cursor = int(request.json["params"].get("cursor", 0))
@@ -266,7 +257,6 @@ def test_a_list_without_end_is_cut_off() -> None:
         play(scene)
 
 
-@pytest.mark.requirement("M6")
 def test_what_is_malformed_in_a_row_costs_that_row() -> None:
     said: list[str] = []
     page = {"resources": [3, {}, {"uri": "a" * 10_000}, {"uri": "a:b", "name": 7, "mimeType": []}]}
@@ -316,7 +306,6 @@ def test_whoever_asks_while_a_server_connects_waits_for_it() -> None:
         play(scene)
 
 
-@pytest.mark.requirement("M11")
 def test_a_server_that_asks_before_it_answers_hears_a_no() -> None:
     def asking(request: Recorded) -> Any:
         params = request.json["params"]

@@ -7,10 +7,9 @@ import anyio
 import pytest
 from mcp_processes import is_alive, read_pid, until_gone
 from mcp_scenes import Scene, command, play, registry, stdio
+from waits import longest_wait, waits_of
 
 from aish.system.process.reaper import Reaper
-
-pytestmark = pytest.mark.requirement("M10")
 
 
 def failure_of(*flags: str, **fields: Any) -> str:
@@ -36,7 +35,7 @@ def test_a_child_gets_six_names_and_what_its_entry_adds(
 
     play(scene)
     names = set(json.loads(file.read_text(encoding="utf-8"))) - {"LC_CTYPE"}
-    assert names == {"PATH", "HOME", "EXTRA"}
+    assert names == {"PATH", "HOME", "EXTRA", "AISH_PROCESS_MARK"}
 
 
 def test_a_child_runs_in_the_folder_of_its_entry(tmp_path: Path) -> None:
@@ -83,27 +82,39 @@ def test_an_answer_of_a_megabyte_is_read_whole() -> None:
     play(scene)
 
 
-def test_a_child_that_dies_is_restarted_once() -> None:
+def test_a_child_that_dies_is_restarted_as_often_as_it_answers_in_between() -> None:
     async def scene() -> None:
         async with registry(stdio("--die-after", "1")) as s:
-            assert await s.text("kid__add", a=1, b=2) == "3"
-            died = await s.call("kid__add", a=1, b=2)
-            assert died.kind == "transport_error"
-            assert died.content == (
-                "[aish] tool transport error: the server ended with exit code 4"
-            )
-            assert await s.text("kid__add", a=3, b=4) == "7"
-            assert s.notices.codes == ["server_restarted"]
-            await s.call("kid__add", a=1, b=2)
+            for number in range(4):
+                assert await s.text("kid__add", a=number, b=2) == str(number + 2)
+                died = await s.call("kid__add", a=1, b=2)
+                assert died.kind == "transport_error"
+                assert died.content == (
+                    "[aish] tool transport error: the server ended with exit code 4"
+                )
+            assert s.notices.codes == ["server_restarted"] * 3
+
+    assert longest_wait(scene)[1] < 1.0, "no restart waits"
+
+
+def test_a_child_that_dies_again_and_again_is_given_up() -> None:
+    async def scene() -> None:
+        async with registry(stdio("--die-after", "0")) as s:
+            for _ in range(4):
+                died = await s.call("kid__add", a=1, b=2)
+                assert "the server ended with exit code 4" in died.content
             gone = await s.call("kid__add", a=1, b=2)
             assert gone.content == (
                 "[aish] tool transport error: the server ended again after it was restarted"
             )
-            # A run goes on with what it began with: each call fails, and that is all.
+            assert s.notices.codes == ["server_restarted"] * 3
+            # Its tools stay listed, and whoever begins new work is told.
             (info,) = s.registry.servers
-            assert (info.state, info.tools, len(s.names)) == ("ready", 8, 8)
+            assert (info.state, len(s.names)) == ("failed", 8)
+            assert "again after it was restarted" in str(info.error)
 
-    play(scene)
+    _, waited = waits_of(scene)
+    assert [round(one) for one in waited if one > 0.9] == [1, 2]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
@@ -131,10 +142,26 @@ def test_calls_under_way_end_when_the_child_dies() -> None:
     play(scene)
 
 
-def test_a_child_that_dies_at_start_is_reported_with_the_end_of_its_stderr() -> None:
+def test_a_child_that_dies_at_start_is_reported_with_both_ends_of_its_stderr() -> None:
     assert failure_of("--die-at-start", "--stderr", "30").splitlines() == [
-        "the server ended with exit code 1; its stderr ends with:",
+        "the server ended with exit code 1; its stderr begins and ends with:",
+        *(f"stderr line {number}" for number in range(3)),
+        "…",
         *(f"stderr line {number}" for number in range(21, 30)),
+        "cannot find my configuration",
+    ]
+
+
+def test_a_reason_before_a_long_trace_is_shown() -> None:
+    shown = failure_of("--die-at-start", "--stderr", "2000").splitlines()
+    assert shown[1:4] == [f"stderr line {number}" for number in range(3)]
+    assert shown[-1] == "cannot find my configuration"
+
+
+def test_a_stderr_of_few_lines_is_shown_whole() -> None:
+    assert failure_of("--die-at-start", "--stderr", "4").splitlines() == [
+        "the server ended with exit code 1; its stderr ends with:",
+        *(f"stderr line {number}" for number in range(4)),
         "cannot find my configuration",
     ]
 
@@ -164,8 +191,7 @@ def test_stderr_goes_to_a_log_in_the_runs_folder(tmp_path: Path) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.requirement("X8")
-@pytest.mark.parametrize("flags", [(), ("--ignore-sigterm",)])
+@pytest.mark.parametrize("flags", [(), ("--ignore-sigterm",), ("--apart",)])
 def test_a_childs_own_children_are_gone_when_the_registry_is(
     flags: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -202,7 +228,7 @@ import anyio
 from mcp_scenes import registry, stdio
 
 async def scene():
-    async with registry(stdio("--grandchild-note", {note!r})) as s:
+    async with registry(stdio("--grandchild-note", {note!r}, *{flags!r})) as s:
         assert await s.text("kid__add", a=1, b=2) == "3"
         print("ready", flush=True)
         await anyio.sleep_forever()
@@ -211,11 +237,13 @@ anyio.run(scene)
 """
 
 
-@pytest.mark.requirement("X8")
-def test_a_kill_minus_nine_of_aish_takes_the_grandchildren_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("--apart",)])
+def test_a_kill_minus_nine_of_aish_takes_the_grandchildren_along(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
     note = tmp_path / "grandchild"
     support = str(Path(__file__).parents[2] / "support")
-    program = KILLED.format(support=support, note=str(note))
+    program = KILLED.format(support=support, note=str(note), flags=flags)
 
     async def scene() -> int:
         async with await anyio.open_process([sys.executable, "-c", program]) as process:
@@ -259,7 +287,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.requirement("M9")
 def test_calls_to_one_child_run_side_by_side() -> None:
     answers = []
 
@@ -293,7 +320,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.requirement("M9")
 def test_a_child_that_stops_reading_is_replaced_after_the_call_gave_up() -> None:
     async def scene() -> None:
         deaf = command(sys.executable, "-c", DEAF, call=0.3, protocol="legacy")
@@ -327,7 +353,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.requirement("M8")
 def test_of_two_answers_to_one_request_the_first_counts(tmp_path: Path) -> None:
     script = tmp_path / "twice.py"
     script.write_text(TWICE)

@@ -27,18 +27,15 @@ def read(pieces: list[bytes]) -> list[SseEvent]:
     return found + reader.close()
 
 
-@pytest.mark.requirement("M2")
 def test_events_are_read_with_their_ids_and_pauses() -> None:
     assert read([STREAM]) == EVENTS
 
 
-@pytest.mark.requirement("M2")
 def test_events_are_the_same_for_every_cut() -> None:
     for cut in range(3, len(STREAM)):
         assert read([STREAM[:cut], STREAM[cut:]]) == EVENTS
 
 
-@pytest.mark.requirement("M10")
 @given(st.lists(st.binary(max_size=20), max_size=12))
 def test_lines_do_not_depend_on_how_they_are_cut(pieces: list[bytes]) -> None:
     whole, cut = Lines(), Lines()
@@ -46,7 +43,6 @@ def test_lines_do_not_depend_on_how_they_are_cut(pieces: list[bytes]) -> None:
     assert found == whole.feed(b"".join(pieces))
 
 
-@pytest.mark.requirement("M10")
 def test_a_line_over_the_cap_is_dropped_and_the_next_is_read() -> None:
     lines = Lines(limit=8)
     found = [
@@ -55,7 +51,6 @@ def test_a_line_over_the_cap_is_dropped_and_the_next_is_read() -> None:
     assert (found, lines.dropped) == ([b"short"], 1)
 
 
-@pytest.mark.requirement("M10")
 def test_a_stream_without_line_ends_does_not_grow() -> None:
     lines = Lines(limit=1000)
     for _ in range(100):
@@ -63,7 +58,6 @@ def test_a_stream_without_line_ends_does_not_grow() -> None:
     assert sum(map(len, lines._parts)) <= 1000
 
 
-@pytest.mark.requirement("M2")
 def test_an_event_over_the_cap_is_an_overrun() -> None:
     reader = SseReader(CAPS)
     with pytest.raises(LimitError):

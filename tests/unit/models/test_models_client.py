@@ -77,7 +77,6 @@ async def fails(
 # Answers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("L3", "L6")
 async def test_a_tool_call_comes_once_and_whole_after_the_text() -> None:
     said, _ = await told(tool_reply([("c1", "repo__file_read", '{"path": "README.md"}')], "Let me"))
     assert [type(piece) for piece in said] == [TextPiece, ToolCall, Finish]
@@ -123,7 +122,6 @@ async def test_tools_are_sent_as_they_are_and_left_out_where_there_are_none() ->
 # Statuses -----------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("L7")
 @pytest.mark.parametrize("status", [400, 404, 409, 413, 418, 422])
 async def test_a_refused_request_fails_the_step_with_status_and_body(status: int) -> None:
     refusal = json_reply(status, {"error": {"message": "no such model"}})
@@ -134,19 +132,16 @@ async def test_a_refused_request_fails_the_step_with_status_and_body(status: int
     assert str(error).startswith("model `cloud`: HTTP ")
 
 
-@pytest.mark.requirement("L7")
 async def test_a_body_is_shown_up_to_400_characters() -> None:
     error, _ = await fails(Reply(parts=(("é" * 3000).encode(),), status=422))
     assert error.message == "HTTP 422: " + "é" * 400
 
 
-@pytest.mark.requirement("L7")
 async def test_an_empty_body_shows_the_reason() -> None:
     error, _ = await fails(Reply(status=404))
     assert error.message == "HTTP 404: Not Found"
 
 
-@pytest.mark.requirement("L7", "X4")
 async def test_a_secret_in_an_error_is_masked_even_where_the_text_is_cut() -> None:
     key = "sk-planted-0123456789"
     secrets = Secrets()
@@ -162,7 +157,6 @@ async def test_a_secret_in_an_error_is_masked_even_where_the_text_is_cut() -> No
     assert endpoint.requests[0].headers["authorization"] == f"Bearer {key}"
 
 
-@pytest.mark.requirement("L7")
 @pytest.mark.parametrize("status", [401, 403])
 async def test_refused_credentials_name_the_variable(status: int) -> None:
     error, endpoint = await fails(json_reply(status, {"error": "no"}), key_env="CLOUD_KEY")
@@ -175,7 +169,6 @@ async def test_refused_credentials_name_the_variable(status: int) -> None:
 # Streams that are no answers ----------------------------------------------------------------
 
 
-@pytest.mark.requirement("L7")
 async def test_an_error_inside_a_stream_is_an_error_with_the_alias() -> None:
     broken = sse([{"error": {"message": "context overflow", "code": 400}}])
     error, endpoint = await fails(stream_reply(HALF, broken))
@@ -185,7 +178,6 @@ async def test_an_error_inside_a_stream_is_an_error_with_the_alias() -> None:
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("L7", "L8")
 async def test_an_error_inside_a_stream_that_may_pass_is_tried_again() -> None:
     gate, broken = Gate(), sse([{"error": {"message": "overloaded", "code": 503}}])
     said: list[Delta] = []
@@ -197,7 +189,6 @@ async def test_an_error_inside_a_stream_that_may_pass_is_tried_again() -> None:
     assert [type(piece) for piece in said] == [TextPiece, Withdrawn, Retrying, TextPiece, Finish]
 
 
-@pytest.mark.requirement("L7", "L8")
 @pytest.mark.parametrize("ending", [(), (CUT,), (RESET,)])
 async def test_a_stream_that_breaks_off_is_withdrawn_and_tried_again(
     ending: tuple[object, ...],
@@ -219,7 +210,6 @@ async def test_a_stream_that_breaks_off_is_withdrawn_and_tried_again(
     assert endpoint.asked[0] == endpoint.asked[1]
 
 
-@pytest.mark.requirement("L7")
 async def test_no_call_of_a_stream_that_broke_off_is_told() -> None:
     opening = {"index": 0, "id": "c1", "function": {"name": "repo__file_read", "arguments": "{}"}}
     torn = stream_reply(sse([delta(tool_calls=[opening])], done=False))
@@ -231,7 +221,6 @@ async def test_no_call_of_a_stream_that_broke_off_is_told() -> None:
     assert not [piece for piece in said if isinstance(piece, ToolCall | Finish)]
 
 
-@pytest.mark.requirement("L7", "L8")
 async def test_what_the_last_try_showed_is_withdrawn_too() -> None:
     said: list[Delta] = []
     await fails(stream_reply(HALF, CUT), stream_reply(HALF, CUT), said=said, tries=2)
@@ -239,26 +228,22 @@ async def test_what_the_last_try_showed_is_withdrawn_too() -> None:
     assert kinds == [TextPiece, Withdrawn, Retrying, TextPiece, Withdrawn]
 
 
-@pytest.mark.requirement("L8")
 async def test_an_empty_stream_is_tried_again() -> None:
     said, _ = await told(stream_reply(), text_reply("hi"))
     assert [type(piece) for piece in said] == [Retrying, TextPiece, Finish]
 
 
-@pytest.mark.requirement("L7")
 async def test_an_empty_stream_says_what_it_may_mean() -> None:
     error, _ = await fails(stream_reply(), stream_reply(), stream_reply())
     assert error.hint is not None
     assert "its log" in error.hint
 
 
-@pytest.mark.requirement("Q14", "L7", "L8")
 async def test_an_answer_whose_finish_reason_stays_null_is_asked_again() -> None:
     said, _ = await told(UNFINISHED, text_reply("a whole answer"))
     assert [type(piece) for piece in said] == [TextPiece, Withdrawn, Retrying, TextPiece, Finish]
 
 
-@pytest.mark.requirement("Q14", "L7")
 async def test_answers_that_all_end_so_are_an_error_with_the_key_that_accepts_them() -> None:
     error, endpoint = await fails(UNFINISHED, UNFINISHED, UNFINISHED)
     assert isinstance(error, UnavailableError)
@@ -267,13 +252,11 @@ async def test_answers_that_all_end_so_are_an_error_with_the_key_that_accepts_th
     assert len(endpoint.requests) == 3
 
 
-@pytest.mark.requirement("Q14")
 async def test_the_file_can_accept_answers_without_a_finish_reason() -> None:
     said, _ = await told(UNFINISHED, finish="optional")
     assert [type(piece) for piece in said] == [TextPiece, StreamNotice, Finish]
 
 
-@pytest.mark.requirement("Q14", "B4")
 async def test_unfinished_answers_that_are_repeated_lower_the_concurrency() -> None:
     throttles = Throttles()
     replies = (UNFINISHED, text_reply("hi"), UNFINISHED, text_reply("hi"))
@@ -286,7 +269,6 @@ async def test_unfinished_answers_that_are_repeated_lower_the_concurrency() -> N
             assert throttle.cuts == 1
 
 
-@pytest.mark.requirement("Q14", "B4")
 async def test_an_endpoint_that_interrupts_an_answer_for_the_next_request_answers_them_all() -> (
     None
 ):
@@ -318,7 +300,6 @@ async def test_an_endpoint_that_interrupts_an_answer_for_the_next_request_answer
     assert answers == ["hi"] * 16
 
 
-@pytest.mark.requirement("L7")
 async def test_a_page_from_a_proxy_is_not_an_answer() -> None:
     page = Reply(
         parts=(b"<html><body>\x1b[2JSign in</body>",), headers={"content-type": "text/html"}
@@ -328,7 +309,6 @@ async def test_a_page_from_a_proxy_is_not_an_answer() -> None:
     assert "\x1b" not in error.message
 
 
-@pytest.mark.requirement("L7")
 async def test_a_call_cut_by_the_token_limit_fails_the_step() -> None:
     opening = {"index": 0, "id": "c1", "function": {"name": "x__y", "arguments": '{"path": "RE'}}
     cut = stream_reply(sse([delta(tool_calls=[opening]), delta("length")]))
@@ -347,7 +327,6 @@ async def test_a_connection_that_breaks_after_the_answer_is_no_loss() -> None:
 # Retries ------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("L8")
 async def test_a_server_that_is_not_there_is_tried_and_then_named() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -364,14 +343,12 @@ async def test_a_server_that_is_not_there_is_tried_and_then_named() -> None:
     assert caught.value.exit_code == 5
 
 
-@pytest.mark.requirement("L8")
 async def test_a_busy_endpoint_is_tried_as_often_as_the_file_says() -> None:
     error, endpoint = await fails(*[BUSY] * 9, tries=5)
     assert isinstance(error, UnavailableError)
     assert len(endpoint.requests) == 5
 
 
-@pytest.mark.requirement("L8")
 async def test_x_should_retry_wins() -> None:
     final = json_reply(503, {}, {"x-should-retry": "false"})
     error, endpoint = await fails(final)
@@ -382,7 +359,6 @@ async def test_x_should_retry_wins() -> None:
     assert text_of(said) == "hi"
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -400,7 +376,6 @@ async def test_the_endpoint_is_given_the_time_it_asks_for(
     assert text_of(said) == "hi"
 
 
-@pytest.mark.requirement("L8")
 async def test_a_hint_over_two_minutes_gives_up_at_once() -> None:
     clock = Ticking()
     error, endpoint = await fails(limited(retry_after="121"), clock=clock)
@@ -410,7 +385,6 @@ async def test_a_hint_over_two_minutes_gives_up_at_once() -> None:
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("L8")
 async def test_no_try_is_waited_for_that_the_steps_deadline_would_cut() -> None:
     clock = Ticking()
     with anyio.fail_after(20):
@@ -421,7 +395,6 @@ async def test_no_try_is_waited_for_that_the_steps_deadline_would_cut() -> None:
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("L8")
 async def test_a_quota_that_is_used_up_is_not_asked_again() -> None:
     quota = json_reply(429, {"error": {"code": "insufficient_quota", "message": "pay"}})
     error, endpoint = await fails(quota)
@@ -429,7 +402,6 @@ async def test_a_quota_that_is_used_up_is_not_asked_again() -> None:
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("L8", "Q61")
 async def test_a_wait_in_the_words_of_an_error_in_a_stream_counts() -> None:
     error = {"error": {"code": 429, "message": "Rate limit reached. Please try again in 11.2s."}}
     clock = Ticking()
@@ -438,7 +410,6 @@ async def test_a_wait_in_the_words_of_an_error_in_a_stream_counts() -> None:
     assert max(clock.slept) == pytest.approx(11.2)
 
 
-@pytest.mark.requirement("L8", "Q61")
 async def test_a_time_in_an_error_in_a_stream_is_read_by_the_clock() -> None:
     clock = Ticking()
     at = str(int((clock.now() + 12) * 1000))
@@ -448,7 +419,6 @@ async def test_a_time_in_an_error_in_a_stream_is_read_by_the_clock() -> None:
     assert max(clock.slept) == pytest.approx(12.0)
 
 
-@pytest.mark.requirement("L8")
 async def test_a_named_wait_is_no_attempt_while_the_endpoint_answers_others() -> None:
     """Ten refusals in a row; after each of them another request is answered."""
     refusals = 0
@@ -477,14 +447,12 @@ async def test_a_named_wait_is_no_attempt_while_the_endpoint_answers_others() ->
     assert text_of(said) == "hi"
 
 
-@pytest.mark.requirement("L8")
 async def test_a_named_wait_is_an_attempt_where_nobody_is_answered() -> None:
     error, endpoint = await fails(*[limited(retry_after="1")] * 3)
     assert isinstance(error, UnavailableError)
     assert len(endpoint.requests) == 3
 
 
-@pytest.mark.requirement("L8")
 async def test_a_429_cools_the_endpoint_down_for_everyone() -> None:
     clock, throttles = Ticking(), Throttles()
     with ModelEndpoint([limited(retry_after="40"), text_reply("hi")]) as endpoint:
@@ -505,7 +473,6 @@ async def test_a_429_cools_the_endpoint_down_for_everyone() -> None:
     assert text_of(said) == "hi"
 
 
-@pytest.mark.requirement("L8")
 async def test_other_endpoints_are_not_cooled_down() -> None:
     clock, throttles = Ticking(), Throttles()
     with (
@@ -523,7 +490,6 @@ async def test_other_endpoints_are_not_cooled_down() -> None:
     assert not clock.slept
 
 
-@pytest.mark.requirement("L8")
 async def test_a_pause_of_an_hour_fails_every_request_at_once() -> None:
     clock, throttles = Ticking(), Throttles()
     with ModelEndpoint([limited(retry_after="3600")]) as endpoint:
@@ -538,7 +504,6 @@ async def test_a_pause_of_an_hour_fails_every_request_at_once() -> None:
 # Fallbacks ----------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("L9")
 async def test_the_fallback_answers_the_same_turn_and_signs_it() -> None:
     with ModelEndpoint([BUSY, BUSY]) as down, ModelEndpoint([text_reply("hi")]) as up:
         first = an_entry(down.base_url, retry=RetryPolicy(attempts=2))
@@ -557,7 +522,6 @@ async def test_the_fallback_answers_the_same_turn_and_signs_it() -> None:
     assert (down.asked[0]["model"], up.asked[0]["model"]) == ("m", "small")
 
 
-@pytest.mark.requirement("L9", "X5")
 async def test_a_key_stays_with_its_own_endpoint() -> None:
     with ModelEndpoint([BUSY]) as down, ModelEndpoint([text_reply("hi")]) as up:
         first: ModelEntry = an_entry(down.base_url, retry=RetryPolicy(attempts=1))
@@ -598,7 +562,6 @@ async def test_an_endpoint_that_refuses_stream_options_is_asked_without_them_fro
     assert ["stream_options" in body for body in endpoint.asked] == [True, False, False]
 
 
-@pytest.mark.requirement("Q63")
 async def test_requests_that_were_refused_together_are_told_once() -> None:
     gate = Gate(opens_at=2)
     refusals = [NO_USAGE.but(before_head=gate)] * 2
@@ -611,7 +574,6 @@ async def test_requests_that_were_refused_together_are_told_once() -> None:
     assert text_of(said) == "hihi"
 
 
-@pytest.mark.requirement("Q63")
 @pytest.mark.parametrize(
     ("refusal", "params"),
     [
@@ -655,7 +617,6 @@ async def test_a_wait_in_the_body_counts_as_a_hint(*, in_band: bool) -> None:
     assert max(clock.slept) == pytest.approx(38.5)
 
 
-@pytest.mark.requirement("Q61")
 @pytest.mark.parametrize("in_band", [False, True])
 @pytest.mark.parametrize(
     ("quota", "delay"),
@@ -672,7 +633,6 @@ async def test_a_daily_quota_and_a_long_wait_in_the_body_give_up(
     assert len(endpoint.requests) == 1
 
 
-@pytest.mark.requirement("Q61")
 @pytest.mark.parametrize("delay", [None, "soon", "-3s", {"seconds": 3}, "9" * 30 + "s"])
 async def test_an_odd_wait_in_the_body_is_none(delay: JsonValue) -> None:
     clock = Ticking()

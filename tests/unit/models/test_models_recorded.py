@@ -50,7 +50,6 @@ async def twice(entry: ModelEntry) -> tuple[str, str, tuple[Interaction, ...]]:
         return live, await outcome(entry, recorder("replay", *kept), live=False), kept
 
 
-@pytest.mark.requirement("C2", "C3")
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_a_turn_is_replayed_without_its_endpoint(*, compressed: bool) -> None:
     headers = {"content-encoding": "br"} if compressed else {}

@@ -1,6 +1,7 @@
 """When a request is tried again, and when (L8): the pure table."""
 
 import json
+from dataclasses import replace
 from email.utils import formatdate
 
 import pytest
@@ -28,7 +29,6 @@ def judge(status: int, body: str = "", **headers: str) -> Advice:
     )
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize("status", RETRIED)
 def test_a_passing_failure_is_tried_again(status: int) -> None:
     advice = judge(status)
@@ -36,13 +36,11 @@ def test_a_passing_failure_is_tried_again(status: int) -> None:
     assert advice.unavailable
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize("status", NOT_RETRIED)
 def test_a_lasting_failure_is_not_tried_again(status: int) -> None:
     assert not judge(status).retry
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
 def test_a_request_that_is_no_good_does_not_make_the_endpoint_unavailable(status: int) -> None:
     assert not judge(status).unavailable
@@ -73,7 +71,6 @@ NOT_ABOUT_A_KEY = [
 ]
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize("error", ABOUT_A_KEY)
 def test_a_400_about_the_key_is_one_about_credentials(error: object) -> None:
     body = json.dumps(error)
@@ -82,7 +79,6 @@ def test_a_400_about_the_key_is_one_about_credentials(error: object) -> None:
     assert hint_for(400, ENTRY, body) == hint_for(401, ENTRY)
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize("error", NOT_ABOUT_A_KEY)
 def test_a_400_about_anything_else_refuses_the_request(error: object) -> None:
     body = json.dumps(error)
@@ -91,7 +87,6 @@ def test_a_400_about_anything_else_refuses_the_request(error: object) -> None:
     assert hint_for(400, ENTRY, body) is None
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize(
     "said",
     [
@@ -107,11 +102,29 @@ def test_a_500_about_a_body_that_cannot_be_read_is_judged_as_a_400(said: str) ->
     assert judge(500, "the validation of the token took too long").retry
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "response_format is not known here"),
+        (422, "1 validation error: body.response_format.type: Input should be 'text'"),
+        (500, "1 validation error for Request\nresponse_format\n  Input should be 'text'"),
+        (400, "failed to parse grammar"),
+    ],
+)
+def test_a_refused_schema_has_a_hint_whatever_the_status(status: int, said: str) -> None:
+    """Issue 27, B8."""
+    entry = replace(ENTRY, json_schema=True)
+
+    assert judge(status, said) == judge(400)
+    assert "json_schema: false` describes the schema" in (hint_for(status, entry, said) or "")
+    assert hint_for(status, ENTRY, said) is None
+    assert hint_for(503, entry, said) is None
+
+
 def test_an_error_about_the_key_in_a_stream_makes_the_endpoint_unavailable() -> None:
     assert judge_code("invalid_api_key", retryable=False) == Advice(retry=False)
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize(
     "error",
     [
@@ -133,7 +146,6 @@ def test_a_429_about_money_is_not_tried_again(error: object) -> None:
     assert advice.unavailable
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize(
     "body",
     [
@@ -151,7 +163,6 @@ def test_any_other_429_is(body: str) -> None:
     assert advice.cools
 
 
-@pytest.mark.requirement("L8")
 def test_x_should_retry_wins_over_the_status() -> None:
     assert judge(400, x_should_retry="true").retry
     assert not judge(503, x_should_retry="false").retry
@@ -160,7 +171,6 @@ def test_x_should_retry_wins_over_the_status() -> None:
     assert judge(503, x_should_retry="maybe").retry
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -253,7 +263,6 @@ LIMITS: list[tuple[dict[str, str], object, float | None]] = [
 ]
 
 
-@pytest.mark.requirement("L8", "Q61")
 @pytest.mark.parametrize(("headers", "body", "seconds"), LIMITS)
 def test_a_429_says_in_many_ways_when_its_limit_is_over(
     headers: dict[str, str], body: object, seconds: float | None
@@ -264,13 +273,11 @@ def test_a_429_says_in_many_ways_when_its_limit_is_over(
     assert advice.retry
 
 
-@pytest.mark.requirement("L8")
 def test_only_a_429_waits_for_limits_to_be_renewed() -> None:
     headers = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "12"}
     assert judge_status(503, headers, "", NOW).wait is None
 
 
-@pytest.mark.requirement("L8")
 def test_the_words_of_a_busy_server_count_and_those_of_a_page_about_an_error_do_not() -> None:
     words = "try again in 30 seconds"
     assert judge_status(503, {}, words, NOW).wait == pytest.approx(30)
@@ -289,7 +296,6 @@ def test_no_hint_is_too_odd_to_be_read(text: str) -> None:
     assert seconds is None or seconds >= 0
 
 
-@pytest.mark.requirement("L8")
 def test_the_wait_has_full_jitter_and_grows_up_to_the_files_limit() -> None:
     policy, advice = RetryPolicy(max_delay=3.0), Advice(retry=True)
     waits = [delay_before(attempt, advice, policy, 0.999999) for attempt in range(1, 6)]
@@ -297,14 +303,12 @@ def test_the_wait_has_full_jitter_and_grows_up_to_the_files_limit() -> None:
     assert not delay_before(4, advice, policy, 0.0)
 
 
-@pytest.mark.requirement("L8")
 def test_a_hint_is_a_lower_bound_of_the_wait() -> None:
     policy, advice = RetryPolicy(max_delay=3.0), Advice(retry=True, wait=20.0)
     assert delay_before(1, advice, policy, 0.0) == pytest.approx(20.0)
     assert 20.0 < delay_before(1, advice, policy, 0.5) <= 21.0
 
 
-@pytest.mark.requirement("L8")
 @pytest.mark.parametrize(
     ("code", "retryable", "expected"),
     [

@@ -35,7 +35,6 @@ def with_both() -> ModelRequest:
     return a_request(tools=(a_tool("repo__file_read"),), schema=SCHEMA)
 
 
-@pytest.mark.requirement("B9")
 @pytest.mark.parametrize("message", REFUSALS)
 async def test_a_refusal_of_both_is_sent_again_without_the_schema(message: str) -> None:
     clock = Ticking()
@@ -53,7 +52,6 @@ async def test_a_refusal_of_both_is_sent_again_without_the_schema(message: str) 
     assert clock.slept == []
 
 
-@pytest.mark.requirement("B9")
 async def test_a_refusal_inside_a_stream_is_one_too() -> None:
     error = sse([{"error": {"code": 400, "message": REFUSALS[0]}}], done=False)
     with ModelEndpoint([stream_reply(error), text_reply("hi")]) as endpoint:
@@ -61,7 +59,6 @@ async def test_a_refusal_inside_a_stream_is_one_too() -> None:
             assert text_of(await turn(model, with_both())) == "hi"
 
 
-@pytest.mark.requirement("B9", "L7")
 @pytest.mark.parametrize(
     ("reply", "changes"),
     [
@@ -83,7 +80,6 @@ async def test_any_other_refusal_is_final(reply: Answer, changes: dict[str, obje
     assert len(endpoint.asked) == 1
 
 
-@pytest.mark.requirement("B9", "L7")
 async def test_who_refuses_without_the_schema_too_is_not_asked_for_ever() -> None:
     with ModelEndpoint([refusal(REFUSALS[0])] * 3) as endpoint:
         async with a_model(an_entry(endpoint.base_url, json_schema=True)) as model:
@@ -92,7 +88,6 @@ async def test_who_refuses_without_the_schema_too_is_not_asked_for_ever() -> Non
     assert len(endpoint.asked) == 2
 
 
-@pytest.mark.requirement("B9")
 async def test_an_entry_that_says_so_never_sends_both() -> None:
     with ModelEndpoint([text_reply("hi"), text_reply("hi")]) as endpoint:
         entry = an_entry(endpoint.base_url, json_schema="without_tools")
@@ -105,7 +100,6 @@ async def test_an_entry_that_says_so_never_sends_both() -> None:
     assert ("tools" in second, "response_format" in second) == (False, True)
 
 
-@pytest.mark.requirement("B9", "L9")
 def test_models_together_take_both_if_each_of_them_does() -> None:
     able, apart = Scripted([]), Scripted([], schema_with_tools=False)
     assert with_fallbacks(able, [able]).schema_with_tools

@@ -123,7 +123,6 @@ def test_the_next_model_answers_when_one_is_unavailable() -> None:
     ]
 
 
-@pytest.mark.requirement("L9")
 def test_what_a_model_had_withdrawn_stays_so_before_the_next_one_answers() -> None:
     torn = ScriptedTurn(((TextPiece("hal"),), (Withdrawn("cut"),)), error=unavailable("cloud"))
     model = with_fallbacks(Scripted([torn], alias="cloud"), [Scripted(["hi"], alias="local")])
@@ -131,7 +130,6 @@ def test_what_a_model_had_withdrawn_stays_so_before_the_next_one_answers() -> No
     assert kinds == [TextPiece, Withdrawn, FellBack, TextPiece, Finish]
 
 
-@pytest.mark.requirement("L9")
 def test_a_refused_request_is_not_given_to_the_next_model() -> None:
     refused = StepFailedError("HTTP 400: no")
     second = Scripted(["hi"], alias="local")
@@ -140,7 +138,6 @@ def test_a_refused_request_is_not_given_to_the_next_model() -> None:
     assert not second.requests
 
 
-@pytest.mark.requirement("L9")
 def test_when_no_model_answers_every_reason_is_given() -> None:
     with pytest.raises(UnavailableError) as caught:
         answer(with_fallbacks(down("cloud"), [down("fast")]))
@@ -149,7 +146,6 @@ def test_when_no_model_answers_every_reason_is_given() -> None:
     assert caught.value.exit_code == 5
 
 
-@pytest.mark.requirement("L9")
 def test_a_model_that_answers_is_asked_first_again_in_the_next_turn() -> None:
     first = Scripted([unavailable("cloud"), "back"], alias="cloud")
     model = with_fallbacks(first, [Scripted(["hi"], alias="local")])

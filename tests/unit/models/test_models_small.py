@@ -44,7 +44,6 @@ async def shown(*requests: ModelRequest, **changes: object) -> tuple[list[list[s
     return [[tool["function"]["name"] for tool in tools] for tools in sent], said
 
 
-@pytest.mark.requirement("L11")
 async def test_a_small_model_is_shown_the_first_tools_which_is_told_once() -> None:
     names, said = await shown(a_request(tools=TOOLS), a_request("again", tools=TOOLS))
 
@@ -56,7 +55,6 @@ async def test_a_small_model_is_shown_the_first_tools_which_is_told_once() -> No
     )
 
 
-@pytest.mark.requirement("L11")
 @pytest.mark.parametrize(
     ("prompt", "choice", "expected"),
     [
@@ -76,18 +74,15 @@ async def test_a_small_model_is_shown_the_tools_that_the_prompt_names(
     assert len(said) == 1
 
 
-@pytest.mark.requirement("L11")
 @pytest.mark.parametrize("changes", [{"model": "m"}, {"embedded": "/models/large.gguf"}])
 async def test_any_other_model_is_shown_all_tools(changes: dict[str, object]) -> None:
     assert await shown(a_request(tools=TOOLS), **changes) == ([NAMES], [])
 
 
-@pytest.mark.requirement("L11")
 async def test_as_many_tools_as_the_model_copes_with_are_left_alone() -> None:
     assert await shown(a_request(tools=TOOLS[:4])) == ([NAMES[:4]], [])
 
 
-@pytest.mark.requirement("L7", "L8", "exit-1")
 @pytest.mark.parametrize("reply", [MALFORMED, MALFORMED_ON_THE_WAY], ids=["status", "in stream"])
 async def test_an_answer_that_its_server_cannot_read_is_asked_for_again_and_then_a_failure(
     reply: object,
@@ -105,7 +100,6 @@ async def test_an_answer_that_its_server_cannot_read_is_asked_for_again_and_then
     assert "fewer `tools:`" in str(caught.value.hint)
 
 
-@pytest.mark.requirement("L8")
 async def test_after_an_answer_that_cannot_be_read_the_next_one_counts() -> None:
     with ModelEndpoint([MALFORMED, text_reply("Hello.")]) as endpoint:
         async with a_model(small(endpoint.base_url)) as model:
@@ -115,7 +109,6 @@ async def test_after_an_answer_that_cannot_be_read_the_next_one_counts() -> None
     assert any(isinstance(one, Retrying) and "malformed" in one.reason for one in said)
 
 
-@pytest.mark.requirement("L3")
 async def test_who_waits_can_see_how_much_of_an_answer_has_come() -> None:
     gate = Gate()
     call = {"index": 0, "id": "c", "function": {"name": "a", "arguments": "{"}}

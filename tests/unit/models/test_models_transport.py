@@ -35,7 +35,7 @@ from waits import put_forward, waits_of
 
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
-from aish.core.messages import Delta, Finish, TextPiece, Usage
+from aish.core.messages import Delta, Finish, Served, TextPiece, Usage
 from aish.models import transport
 from aish.models.client import open_model
 from aish.models.retry import AttemptError
@@ -63,7 +63,6 @@ async def failing(entry: ModelEntry, key: str | None = None) -> AishError:
     return caught.value
 
 
-@pytest.mark.requirement("L1", "L3")
 async def test_a_turn_is_one_streaming_post_to_chat_completions() -> None:
     with ModelEndpoint([text_reply("hello there", pieces=["hello ", "there"])]) as endpoint:
         async with a_model(an_entry(endpoint.base_url)) as model:
@@ -75,10 +74,10 @@ async def test_a_turn_is_one_streaming_post_to_chat_completions() -> None:
     assert request.headers["content-type"] == "application/json"
     assert request.headers["accept-encoding"] == "identity"
     assert text_of(said) == "hello there"
-    assert said[-1] == Finish("stop", Usage(input=7, output=3), raw="stop", model="cloud")
+    served = Served("scripted", None, "chatcmpl-1")
+    assert said[-1] == Finish("stop", Usage(7, 3), raw="stop", model="cloud", served=served)
 
 
-@pytest.mark.requirement("L1")
 async def test_turns_share_a_connection() -> None:
     with ModelEndpoint([text_reply("one"), text_reply("two"), text_reply("three")]) as endpoint:
         async with a_model(an_entry(endpoint.base_url)) as model:
@@ -87,7 +86,6 @@ async def test_turns_share_a_connection() -> None:
         assert endpoint.connections == 1
 
 
-@pytest.mark.requirement("L1")
 async def test_pieces_are_handed_on_as_they_arrive() -> None:
     gate = Gate()
     first = sse([delta(content="first")], done=False)
@@ -101,7 +99,6 @@ async def test_pieces_are_handed_on_as_they_arrive() -> None:
             assert [type(d) for batch in [b async for b in batches] for d in batch] == [Finish]
 
 
-@pytest.mark.requirement("L1")
 async def test_seventy_streams_have_a_connection_each_which_the_next_ones_use_again() -> None:
     opened: list[ModelEntry] = []
 
@@ -137,7 +134,6 @@ async def test_the_path_is_added_to_the_base_url(suffix: str, path: str) -> None
     assert endpoint.requests[0].path == path
 
 
-@pytest.mark.requirement("L1", "X5")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_an_error_and_nothing_goes_to_its_target(status: int) -> None:
     with ModelEndpoint([text_reply("stolen")]) as elsewhere:
@@ -150,7 +146,7 @@ async def test_a_redirect_is_an_error_and_nothing_goes_to_its_target(status: int
     assert not elsewhere.requests
 
 
-@pytest.mark.requirement("L1", "X5")
+@pytest.mark.requirement("L1")
 async def test_proxies_and_credentials_of_the_environment_are_not_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -171,7 +167,6 @@ async def test_proxies_and_credentials_of_the_environment_are_not_used(
     assert "authorization" not in endpoint.requests[0].headers
 
 
-@pytest.mark.requirement("L1")
 async def test_the_proxy_that_the_entry_names_is_used() -> None:
     with ModelEndpoint([text_reply("by proxy")]) as proxy:
         async with a_model(an_entry("http://10.9.8.7/v1", proxy=proxy.origin)) as model:
@@ -179,7 +174,6 @@ async def test_the_proxy_that_the_entry_names_is_used() -> None:
     assert proxy.requests[0].path == "http://10.9.8.7/v1/chat/completions"
 
 
-@pytest.mark.requirement("X5")
 async def test_cookies_of_an_endpoint_are_not_sent_back() -> None:
     reply = text_reply("hi")
     with_cookie = reply.but(headers={**reply.headers, "set-cookie": "session=planted"})
@@ -190,7 +184,6 @@ async def test_cookies_of_an_endpoint_are_not_sent_back() -> None:
     assert "cookie" not in endpoint.requests[1].headers
 
 
-@pytest.mark.requirement("X5")
 async def test_a_certificate_nobody_vouches_for_is_refused_unless_the_file_says_otherwise() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
@@ -219,7 +212,6 @@ async def test_certificates_are_not_loaded_for_plain_http() -> None:
     assert tls_context.cache_info().misses == 1
 
 
-@pytest.mark.requirement("X6")
 async def test_a_compressed_answer_is_refused_unread() -> None:
     reply = stream_reply(b"\x1f\x8b" + b"\0" * 200_000, headers={"content-encoding": "br"})
     with ModelEndpoint([reply]) as endpoint:
@@ -228,7 +220,6 @@ async def test_a_compressed_answer_is_refused_unread() -> None:
     assert "compressed (br)" in error.message
 
 
-@pytest.mark.requirement("Q67")
 @pytest.mark.parametrize("coding", ["gzip", "X-Gzip", "deflate", "raw"])
 async def test_an_answer_that_is_compressed_unasked_is_read_as_it_arrives(coding: str) -> None:
     window = {"deflate": zlib.MAX_WBITS, "raw": -zlib.MAX_WBITS}.get(coding, zlib.MAX_WBITS | 16)
@@ -261,7 +252,6 @@ async def test_the_body_of_an_error_that_is_compressed_is_shown() -> None:
     assert error.message == "HTTP 400: no such model"
 
 
-@pytest.mark.requirement("Q67")
 async def test_an_answer_that_is_compressed_beyond_the_cap_or_cut_is_an_error() -> None:
     whole = gzip.compress(sse([delta(content="x" * 500)]))
     huge = gzip.compress((b": " + b"x" * 1021 + b"\n") * (64 * 1024 + 1))
@@ -284,7 +274,6 @@ async def test_all_bytes_of_a_body_count_however_fast_they_are_taken() -> None:
         body.put(b"x")
 
 
-@pytest.mark.requirement("X6", "L7")
 async def test_the_body_of_a_compressed_error_is_not_shown() -> None:
     reply = json_reply(500, {}, {"content-encoding": "br"})
     with ModelEndpoint([reply]) as endpoint:
@@ -292,7 +281,6 @@ async def test_the_body_of_a_compressed_error_is_not_shown() -> None:
     assert error.message == "HTTP 500: (compressed body)"
 
 
-@pytest.mark.requirement("X6", "L4")
 async def test_an_answer_that_never_ends_is_cut_at_64_mib() -> None:
     filler = b": " + b"x" * (512 * 1024) + b"\n\n"
     with ModelEndpoint([stream_reply().but(parts=itertools.repeat(filler))]) as endpoint:
@@ -302,7 +290,6 @@ async def test_an_answer_that_never_ends_is_cut_at_64_mib() -> None:
     assert "64 MiB" in error.message
 
 
-@pytest.mark.requirement("X6")
 async def test_an_error_body_that_never_ends_is_cut() -> None:
     endless = Reply(parts=itertools.repeat(b"no " * 1000), status=400)
     with ModelEndpoint([endless]) as endpoint:
@@ -323,7 +310,6 @@ def dribble(part: bytes) -> Iterator[Part]:
         yield Pause(0.02)
 
 
-@pytest.mark.requirement("L10")
 def test_a_silent_endpoint_is_given_up_after_first_token() -> None:
     async def silent(endpoint: ModelEndpoint) -> AishError:
         error = await failing(once(endpoint.base_url, timeout=hurried(first_token=0.15)))
@@ -360,7 +346,6 @@ NOTHING = {
 }
 
 
-@pytest.mark.requirement("L10", "L4")
 @pytest.mark.parametrize("frame", NOTHING.values(), ids=NOTHING)
 async def test_frames_that_carry_nothing_do_not_pass_for_a_first_token(frame: bytes) -> None:
     with ModelEndpoint([stream_reply().but(parts=dribble(frame))]) as endpoint:
@@ -368,7 +353,6 @@ async def test_frames_that_carry_nothing_do_not_pass_for_a_first_token(frame: by
     assert error.message == "no answer within 0.2 s"
 
 
-@pytest.mark.requirement("L10", "L4")
 @pytest.mark.parametrize("frame", NOTHING.values(), ids=NOTHING)
 async def test_frames_that_carry_nothing_do_not_keep_a_dead_stream_alive(frame: bytes) -> None:
     parts = itertools.chain([sse([delta(content="hal")], done=False)], dribble(frame))
@@ -379,7 +363,6 @@ async def test_frames_that_carry_nothing_do_not_keep_a_dead_stream_alive(frame: 
     assert error.message == "the answer stopped: nothing new for 0.2 s"
 
 
-@pytest.mark.requirement("L10", "L4")
 async def test_the_same_counts_again_do_not_keep_a_dead_stream_alive() -> None:
     counts = sse([{"choices": [], "usage": {"prompt_tokens": 3}}], done=False)
     parts = itertools.chain([sse([delta(content="hal")], done=False)], dribble(counts))
@@ -388,7 +371,6 @@ async def test_the_same_counts_again_do_not_keep_a_dead_stream_alive() -> None:
     assert error.message == "the answer stopped: nothing new for 0.2 s"
 
 
-@pytest.mark.requirement("L10", "L4")
 @pytest.mark.parametrize(
     ("frames", "count"),
     [
@@ -408,7 +390,6 @@ def test_only_frames_that_carry_something_count_as_pieces(frames: bytes, count: 
     assert decoder.progress == count
 
 
-@pytest.mark.requirement("L10")
 def test_a_slow_but_steady_answer_is_not_idle() -> None:
     words = [sse([delta(content=f"{n} ")], done=False) for n in range(12)]
     gates = [Gate() for _ in words]
@@ -431,7 +412,6 @@ def test_a_slow_but_steady_answer_is_not_idle() -> None:
     assert text_of(said).split() == [str(n) for n in range(12)]
 
 
-@pytest.mark.requirement("L10")
 def test_an_answer_that_goes_on_and_on_ends_with_the_turn() -> None:
     parts = dribble(sse([delta(content="and ")], done=False))
     patience = hurried(idle=900, turn=60)
@@ -448,7 +428,6 @@ def test_an_answer_that_goes_on_and_on_ends_with_the_turn() -> None:
     assert caught.value.message.startswith("the turn took longer than 60 s")
 
 
-@pytest.mark.requirement("L10")
 async def test_a_connection_that_does_not_come_about_is_given_up() -> None:
     with socket.socket() as listener, ExitStack() as stack:
         listener.bind(("127.0.0.1", 0))
@@ -465,7 +444,6 @@ async def test_a_connection_that_does_not_come_about_is_given_up() -> None:
     assert error.hint == f"is the server running at {origin}?"
 
 
-@pytest.mark.requirement("L10")
 def test_a_consumer_that_takes_its_time_is_not_interrupted() -> None:
     first = sse([delta(content="one")], done=False)
     rest = sse([delta(content=" two"), delta("stop")])
@@ -492,7 +470,6 @@ def test_a_consumer_that_takes_its_time_is_not_interrupted() -> None:
     assert text_of(said) == "one two"
 
 
-@pytest.mark.requirement("L10")
 @pytest.mark.parametrize("begun", [False, True])
 async def test_cancelling_stops_a_stream_at_once_and_hangs_up(*, begun: bool) -> None:
     gate = Gate()
@@ -509,7 +486,6 @@ async def test_cancelling_stops_a_stream_at_once_and_hangs_up(*, begun: bool) ->
             assert text_of(await turn(model)) == "again"
 
 
-@pytest.mark.requirement("L10")
 async def test_leaving_a_stream_early_hangs_up() -> None:
     with ModelEndpoint([stream_reply(sse([delta(content="hal")], done=False), Gate())]) as endpoint:
         async with a_model(an_entry(endpoint.base_url)) as model:
@@ -519,7 +495,6 @@ async def test_leaving_a_stream_early_hangs_up() -> None:
             await endpoint.requests[0].abort_seen()
 
 
-@pytest.mark.requirement("L10")
 async def test_an_outer_deadline_stays_an_outer_deadline() -> None:
     with ModelEndpoint([text_reply("late").but(before_head=Gate())]) as endpoint:
         async with a_model(an_entry(endpoint.base_url)) as model:
@@ -534,7 +509,6 @@ async def test_what_goes_wrong_around_an_open_model_comes_out_as_it_is() -> None
             _ = 1 // 0
 
 
-@pytest.mark.requirement("X8")
 async def test_closing_a_model_hangs_up_on_streams_that_were_left_open() -> None:
     with ModelEndpoint([stream_reply(sse([delta(content="hal")], done=False), Gate())]) as endpoint:
         async with a_model(an_entry(endpoint.base_url)) as model:
@@ -544,7 +518,6 @@ async def test_closing_a_model_hangs_up_on_streams_that_were_left_open() -> None
         await batches.aclose()  # type: ignore[attr-defined]  # a generator, as it says
 
 
-@pytest.mark.requirement("L10")
 async def test_pieces_that_arrive_together_are_handed_on_together() -> None:
     words = [sse([delta(content=f"{n} ")], done=False) for n in range(1000)]
     chunks = [b"%x\r\n%b\r\n" % (len(word), word) for word in (*words, sse([delta("stop")]))]
@@ -559,7 +532,6 @@ async def test_pieces_that_arrive_together_are_handed_on_together() -> None:
     ]
 
 
-@pytest.mark.requirement("L10")
 async def test_an_endpoint_that_does_not_hang_up_after_done_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -634,7 +606,6 @@ class LeavingInMidAnswer(httpx.AsyncBaseTransport):
         await anyio.sleep_forever()
 
 
-@pytest.mark.requirement("L10", "L8")
 async def test_a_cancelled_turn_is_cancelled_and_no_failure_of_the_endpoint() -> None:
     scope = anyio.CancelScope()
     entry = an_entry("http://127.0.0.1:9/v1")

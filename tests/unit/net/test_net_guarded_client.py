@@ -91,13 +91,11 @@ IS_PUBLIC = (
 )
 
 
-@pytest.mark.requirement("K43")
 @pytest.mark.parametrize("address", NOT_PUBLIC)
 def test_an_address_that_is_not_public_is_told(address: str) -> None:
     assert not is_public(address)
 
 
-@pytest.mark.requirement("K43")
 @pytest.mark.parametrize("address", IS_PUBLIC)
 def test_an_address_that_is_public_is_told(address: str) -> None:
     assert is_public(address)
@@ -120,7 +118,6 @@ LOCAL_SPELLINGS = (
 )
 
 
-@pytest.mark.requirement("K43")
 @pytest.mark.parametrize("spelled", LOCAL_SPELLINGS)
 async def test_no_spelling_of_this_machine_is_connected_to(spelled: str) -> None:
     # Port 80 or 443 may not be listened at here: `allow` opens the port, for another host.
@@ -136,7 +133,6 @@ async def test_no_spelling_of_this_machine_is_connected_to(spelled: str) -> None
         assert server.connections == 0
 
 
-@pytest.mark.requirement("K43")
 @pytest.mark.parametrize(
     "addresses",
     [
@@ -185,7 +181,6 @@ def connecting(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return dialled
 
 
-@pytest.mark.requirement("K43")
 async def test_a_name_that_is_bound_anew_is_connected_to_where_it_was_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -210,7 +205,6 @@ async def test_a_name_that_is_bound_anew_is_connected_to_where_it_was_checked(
     assert looked_up == []
 
 
-@pytest.mark.requirement("K43")
 async def test_redirects_to_what_is_not_public_are_not_followed() -> None:
     with WebServer({}) as inner, WebServer({}) as outer:
         there = f":{inner.port}/"
@@ -237,7 +231,6 @@ async def test_redirects_to_what_is_not_public_are_not_followed() -> None:
         assert outer.targets == list(places)
 
 
-@pytest.mark.requirement("K43", "K44")
 async def test_five_redirects_are_followed_and_no_more() -> None:
     def hop(visit: Visit) -> None:
         left = int(visit.target[1:])
@@ -257,7 +250,6 @@ async def test_five_redirects_are_followed_and_no_more() -> None:
             assert len(server.heads) == asked + 6
 
 
-@pytest.mark.requirement("K43")
 async def test_allow_names_one_host_and_one_port() -> None:
     with WebServer({"/": answer("hi")}) as server, WebServer({"/": answer("no")}) as other:
         async with opened(server.destination) as client:
@@ -272,7 +264,6 @@ async def test_allow_names_one_host_and_one_port() -> None:
         assert other.connections == 0
 
 
-@pytest.mark.requirement("K43")
 async def test_an_address_of_ipv6_may_be_named() -> None:
     try:
         server = WebServer({"/": answer("hi")}, host="::1")
@@ -285,7 +276,6 @@ async def test_an_address_of_ipv6_may_be_named() -> None:
         assert server.heads[0].startswith(b"GET / HTTP/1.1\r\nHost: [::1]:")
 
 
-@pytest.mark.requirement("K43")
 async def test_hosts_and_allow_both_have_to_permit_a_request() -> None:
     with WebServer({"/": answer("hi")}) as server:
         there = answers(**{key: ["127.0.0.1"] for key in ("a_test", "b_a_test", "a_test_evil")})
@@ -304,7 +294,6 @@ async def test_hosts_and_allow_both_have_to_permit_a_request() -> None:
         assert len(server.heads) == 3
 
 
-@pytest.mark.requirement("K43")
 async def test_a_host_beyond_ascii_is_one_host_however_it_is_spelled() -> None:
     asked: list[str] = []
 
@@ -325,7 +314,6 @@ async def test_a_host_beyond_ascii_is_one_host_however_it_is_spelled() -> None:
     assert len(asked) == 3
 
 
-@pytest.mark.requirement("K43", "X5")
 async def test_a_request_says_no_more_than_it_has_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
@@ -349,7 +337,6 @@ async def test_a_request_says_no_more_than_it_has_to(
             assert b"\r\nAccept-Encoding: gzip, deflate\r\n".lower() in head.lower()
 
 
-@pytest.mark.requirement("K43")
 @pytest.mark.parametrize(
     ("url", "code"),
     [
@@ -422,7 +409,6 @@ def compressed(body: bytes, wbits: int) -> bytes:
     return stream.compress(body) + stream.flush()
 
 
-@pytest.mark.requirement("K44")
 @pytest.mark.parametrize(
     ("coding", "body"),
     [
@@ -442,7 +428,6 @@ async def test_what_was_offered_is_decompressed(coding: str, body: bytes) -> Non
             assert (await get(client, server.url)).body == b""
 
 
-@pytest.mark.requirement("K44")
 async def test_a_bomb_is_given_up_at_its_limit() -> None:
     bomb = gzip.compress(b"\0" * 50_000_000, 9)
     assert len(bomb) < 50_000
@@ -469,7 +454,6 @@ async def test_a_bomb_is_given_up_at_its_limit() -> None:
             assert len((await get(client, server.url)).body) == MAX_DECODED
 
 
-@pytest.mark.requirement("K44")
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "compress", "none\x01"])
 async def test_a_compression_that_was_not_offered_is_unsupported(coding: str) -> None:
     page = answer(b"hello").replace(b"\r\n\r\n", f"\r\ncontent-encoding: {coding}\r\n\r\n".encode())
@@ -480,7 +464,6 @@ async def test_a_compression_that_was_not_offered_is_unsupported(coding: str) ->
             assert "\x01" not in message
 
 
-@pytest.mark.requirement("K44")
 @pytest.mark.parametrize(
     "body",
     [
@@ -501,7 +484,6 @@ async def test_a_damaged_body_is_no_answer(body: bytes) -> None:
             )
 
 
-@pytest.mark.requirement("K44", "X6")
 async def test_a_server_that_sends_without_end_is_left() -> None:
     chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     unsized = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -536,7 +518,6 @@ async def test_a_server_that_sends_without_end_is_left() -> None:
             )
 
 
-@pytest.mark.requirement("K44", "X6")
 async def test_one_deadline_is_for_all_of_a_request() -> None:
     def slow(head: bytes) -> Callable[[Visit], None]:
         def send(visit: Visit) -> None:
@@ -560,7 +541,6 @@ async def test_one_deadline_is_for_all_of_a_request() -> None:
                 )
 
 
-@pytest.mark.requirement("K21")
 async def test_a_request_that_is_cancelled_leaves_no_connection() -> None:
     asked, left = threading.Event(), threading.Event()
 
@@ -710,7 +690,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext,
     return server, trusting
 
 
-@pytest.mark.requirement("K43", "X5")
 async def test_a_certificate_has_to_be_for_the_name_that_was_asked_for(
     authority: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:

@@ -100,7 +100,6 @@ async def answer(transport: DirectTransport, request: httpx.Request) -> tuple[in
         await response.aclose()
 
 
-@pytest.mark.requirement("L1")
 async def test_requests_share_a_connection_and_are_one_write_each() -> None:
     async with serving(OK) as server, opened() as transport:
         for body in (b"1", b"22"):
@@ -153,7 +152,6 @@ async def test_the_end_of_a_body_is_found_wherever_it_is_cut(said: bytes, body: 
             assert (await answer(transport, post(server)))[1] == body
 
 
-@pytest.mark.requirement("L7")
 @pytest.mark.parametrize(
     ("said", "kind", "words"),
     [
@@ -321,7 +319,6 @@ async def test_no_more_connections_are_opened_than_are_allowed() -> None:
         assert (len(server.asked), server.connections) == (6, 2)
 
 
-@pytest.mark.requirement("X5")
 @pytest.mark.parametrize("value", ["a\r\nevil: yes", "a\nb", "a\0b", "a\r", "é\x7f"])
 async def test_a_header_that_would_be_another_one_is_never_sent(value: str) -> None:
     async with serving(OK) as server, opened() as transport:
@@ -348,7 +345,6 @@ async def test_an_answer_that_comes_before_the_request_was_sent_is_read() -> Non
         assert await answer(transport, post(server, b"x" * 50_000_000)) == (413, b"big")
 
 
-@pytest.mark.requirement("X6")
 async def test_a_reader_that_takes_its_time_keeps_the_server_waiting() -> None:
     block = b"%x\r\n%s\r\n" % (65536, b"x" * 65536)
     blocks = 800
@@ -409,7 +405,6 @@ def test_the_reason_and_the_headers_are_as_they_came() -> None:
     assert head.headers == [(b"X-One", b"a"), (b"x-one", b"b"), (b"empty", b"")]
 
 
-@pytest.mark.requirement("L7")
 async def test_what_came_before_a_chunk_that_is_not_legal_is_read() -> None:
     def talk(server: Server) -> Talk:
         async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -17,7 +17,6 @@ def error_of(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.code
 
 
-@pytest.mark.requirement("H19", "X11")
 @pytest.mark.parametrize(
     "host",
     [
@@ -36,7 +35,6 @@ async def test_a_foreign_host_is_refused(host: str) -> None:
     assert error_of(answer) == (421, "wrong_host")
 
 
-@pytest.mark.requirement("H19")
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}", "phone.example"]
 )
@@ -48,7 +46,6 @@ async def test_the_names_of_this_machine_and_those_in_the_list_are_served(host: 
     assert answer.status == 200
 
 
-@pytest.mark.requirement("H19")
 async def test_a_request_of_http_1_0_without_a_host_is_refused() -> None:
     async with serving() as server:
         answer = await server.ask(f"GET /things HTTP/1.0\r\n{BEARER}\r\n")
@@ -67,7 +64,6 @@ ORIGINS = [
 ]
 
 
-@pytest.mark.requirement("H19", "X11")
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_pages_of_other_origins_are_refused(origin: str, method: str) -> None:
@@ -82,7 +78,6 @@ async def test_pages_of_other_origins_are_refused(origin: str, method: str) -> N
     assert server.bodies == []
 
 
-@pytest.mark.requirement("H19")
 async def test_two_origins_are_refused_even_if_both_are_allowed() -> None:
     async with serving(access=ALLOWED) as server:
         one = "Origin: https://phone.example\r\n"
@@ -91,7 +86,6 @@ async def test_two_origins_are_refused_even_if_both_are_allowed() -> None:
     assert error_of(answer) == (403, "wrong_origin")
 
 
-@pytest.mark.requirement("H19")
 @pytest.mark.parametrize(
     "origin",
     ["http://127.0.0.1:{port}", "http://localhost:{port}", "https://phone.example"],
@@ -105,7 +99,6 @@ async def test_the_own_origin_and_those_in_the_list_are_served(origin: str) -> N
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-@pytest.mark.requirement("H19")
 @pytest.mark.parametrize(
     ("origin", "expected"),
     [("http://evil.example", (403, "wrong_origin")), ("", (405, "method_not_allowed"))],
@@ -124,7 +117,6 @@ async def test_a_preflight_is_never_answered_with_leave(
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
 
-@pytest.mark.requirement("H19")
 @pytest.mark.parametrize("method", ["DELETE", "TRACE", "CONNECT", "PROPFIND", "HEAD"])
 async def test_a_method_that_no_route_names_is_refused(method: str) -> None:
     async with serving() as server, await server.open() as connection:
@@ -135,7 +127,6 @@ async def test_a_method_that_no_route_names_is_refused(method: str) -> None:
     assert b"\r\nallow: GET, POST\r\n" in head
 
 
-@pytest.mark.requirement("H19", "X11")
 @pytest.mark.parametrize(
     "types",
     [
@@ -188,7 +179,6 @@ async def test_a_request_that_reads_has_no_body(framing: str) -> None:
     assert error_of(answer) == (400, "unexpected_body")
 
 
-@pytest.mark.requirement("H18", "H19", "X11")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -216,7 +206,6 @@ async def test_without_its_token_nobody_is_served(headers: str) -> None:
     assert READER not in answer.raw.decode()
 
 
-@pytest.mark.requirement("H18", "A2")
 async def test_the_handler_is_told_who_asked() -> None:
     async with serving() as server:
         reader = await server.get(headers=f"authorization: bearer {READER}\r\n")
@@ -226,7 +215,6 @@ async def test_the_handler_is_told_who_asked() -> None:
     assert (writer.json()["name"], writer.json()["scopes"]) == ("writer", ["read", "write"])
 
 
-@pytest.mark.requirement("A2")
 async def test_a_token_without_the_scope_is_refused() -> None:
     async with serving() as server:
         answer = await server.post(b"{}", BEARER)
@@ -236,7 +224,6 @@ async def test_a_token_without_the_scope_is_refused() -> None:
     assert server.bodies == []
 
 
-@pytest.mark.requirement("A2")
 async def test_a_token_that_was_issued_or_withdrawn_counts_at_once() -> None:
     async with serving() as server:
         issued = server.tokens.issue("page", ["read"], 60)
@@ -255,7 +242,6 @@ URLS = [
 ]
 
 
-@pytest.mark.requirement("H18", "H19", "X11")
 @pytest.mark.parametrize("url", URLS)
 async def test_a_token_in_a_url_is_refused_and_logged_nowhere(
     url: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
@@ -272,7 +258,6 @@ async def test_a_token_in_a_url_is_refused_and_logged_nowhere(
     assert [(call.status, call.path) for call in server.calls] == [(400, "")]
 
 
-@pytest.mark.requirement("H18")
 async def test_no_token_is_in_any_log(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,7 +275,6 @@ async def test_no_token_is_in_any_log(
     assert [one for one in (READER, WRITER, wrong) if one in seen] == []
 
 
-@pytest.mark.requirement("H19")
 async def test_the_first_thing_that_is_wrong_decides() -> None:
     """Everything is wrong at first; each answer names one thing, which is then put right."""
     async with serving() as server:

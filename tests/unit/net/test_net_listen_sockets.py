@@ -12,7 +12,7 @@ import pytest
 
 from aish.core.errors import UsageError
 from aish.net.listen.addresses import Address, parse_address, unix_address
-from aish.net.listen.sockets import credentials, default_address, listening
+from aish.net.listen.sockets import credentials, default_address, listen_on
 
 FOREIGN = 12345
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def open_once(path: Path) -> None:
-    with listening([unix_address(path)]):
+    with listen_on([unix_address(path)]):
         pass
 
 
@@ -45,13 +45,12 @@ def descriptors() -> set[str]:
     return {one.name for one in [*Path("/proc/self/fd").iterdir()] if os.path.lexists(one)}
 
 
-@pytest.mark.requirement("H17", "X9")
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
 def test_a_socket_is_private_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     path = tmp_path / "new" / "a.sock"
     before = os.umask(mask)
     try:
-        with listening([unix_address(path)]) as (listener,):
+        with listen_on([unix_address(path)]) as (listener,):
             found = path.lstat()
             assert listener.address == Address(path=path)
             assert stat.S_ISSOCK(found.st_mode)
@@ -68,20 +67,19 @@ _UMASK_ZERO = """
 import os, sys
 from pathlib import Path
 from aish.net.listen.addresses import unix_address
-from aish.net.listen.sockets import listening
+from aish.net.listen.sockets import listen_on
 os.umask(0)
 def seen(event, args):
     # The first call after `bind`: the file has the mode that the kernel made it with.
     if event == "os.chmod" and Path(sys.argv[1]).exists():
         print(oct(Path(sys.argv[1]).lstat().st_mode & 0o777))
-with listening([unix_address(Path(sys.argv[1]).with_name("warm"))]):
+with listen_on([unix_address(Path(sys.argv[1]).with_name("warm"))]):
     sys.addaudithook(seen)
-    with listening([unix_address(Path(sys.argv[1]))]):
+    with listen_on([unix_address(Path(sys.argv[1]))]):
         pass
 """
 
 
-@pytest.mark.requirement("H17")
 def test_a_socket_is_private_from_the_moment_it_is_there(folder: Path) -> None:
     command = [sys.executable, "-c", _UMASK_ZERO, str(folder / "a.sock")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -89,12 +87,11 @@ def test_a_socket_is_private_from_the_moment_it_is_there(folder: Path) -> None:
     assert done.stdout.split() == ["0o600"]
 
 
-@pytest.mark.requirement("H17")
 def test_only_a_socket_on_which_nobody_answers_is_replaced(folder: Path) -> None:
     path = folder / "a.sock"
     dead_socket(path)
 
-    with listening([unix_address(path)]):
+    with listen_on([unix_address(path)]):
         connected(path).close()
         with pytest.raises(UsageError, match="another process listens"):
             open_once(path)
@@ -142,7 +139,6 @@ def _full_backlog(path: Path) -> None:
 OPEN: list[socket.socket] = []
 
 
-@pytest.mark.requirement("H17", "X9")
 @pytest.mark.parametrize(
     "plant", [_file, _link_to_socket, _dangling, _fifo, _folder, _foreign_socket, _full_backlog]
 )
@@ -193,7 +189,6 @@ def _missing_above(path: Path) -> None:
     path.symlink_to(path.with_name("nowhere") / "below")
 
 
-@pytest.mark.requirement("H17", "X9")
 @pytest.mark.parametrize(
     "plant", [_open_to_others, _link_to_folder, _foreign_folder, _no_folder, _missing_above]
 )
@@ -209,27 +204,25 @@ def test_a_folder_that_is_not_ours_alone_is_refused(
     assert descriptors() <= open_before
 
 
-@pytest.mark.requirement("H17")
 def test_a_socket_that_took_the_place_of_ours_is_not_removed(folder: Path) -> None:
     path = folder / "a.sock"
-    with listening([unix_address(path)]):
+    with listen_on([unix_address(path)]):
         path.unlink()
         dead_socket(path)
 
     assert path.exists()
 
 
-@pytest.mark.requirement("H17", "A1")
 def test_of_several_none_stays_open_when_one_cannot_be_opened(folder: Path) -> None:
     open_before = descriptors()
     addresses = [unix_address(folder / "a.sock"), parse_address("127.0.0.1:0")]
 
-    with listening(addresses) as (_, tcp):
+    with listen_on(addresses) as (_, tcp):
         assert tcp.address.port > 0
         assert tcp.socket.getsockname() == ("127.0.0.1", tcp.address.port)
         with (
             pytest.raises(UsageError, match="Address already in use") as caught,
-            listening([unix_address(folder / "b.sock"), tcp.address]),
+            listen_on([unix_address(folder / "b.sock"), tcp.address]),
         ):
             pass
 
@@ -240,7 +233,7 @@ def test_of_several_none_stays_open_when_one_cannot_be_opened(folder: Path) -> N
 
 def test_an_answer_does_not_wait_until_its_beginning_is_acknowledged() -> None:
     with (
-        listening([parse_address("127.0.0.1:0")]) as (listener,),
+        listen_on([parse_address("127.0.0.1:0")]) as (listener,),
         socket.create_connection(("127.0.0.1", listener.address.port)),
     ):
         listener.socket.setblocking(True)
@@ -253,7 +246,7 @@ def test_an_answer_does_not_wait_until_its_beginning_is_acknowledged() -> None:
 def test_a_port_of_ipv6_is_of_ipv6_alone() -> None:
     if not socket.has_ipv6:
         pytest.skip("there is no IPv6 here")
-    with listening([parse_address("[::1]:0")]) as (listener,):
+    with listen_on([parse_address("[::1]:0")]) as (listener,):
         option = listener.socket.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
 
     assert (option, listener.address.host) == (1, "::1")
@@ -276,9 +269,8 @@ def test_the_default_socket_is_in_the_runtime_folder_of_the_user(
     open_once(address.path)
 
 
-@pytest.mark.requirement("A2")
 def test_the_kernel_says_who_connected(folder: Path) -> None:
-    with listening([unix_address(folder / "a.sock")]) as (listener,):
+    with listen_on([unix_address(folder / "a.sock")]) as (listener,):
         client = connected(folder / "a.sock")
         listener.socket.setblocking(True)
         accepted, _ = listener.socket.accept()

@@ -10,14 +10,13 @@ from waits import MovedClock
 
 from aish.net.listen.access import Access
 from aish.net.listen.addresses import Address
-from aish.net.listen.sockets import listening
+from aish.net.listen.sockets import listen_on
 from aish.net.listen.tokens import Token, Tokens
 from aish.net.listen.websocket import (
     Conversation,
     SocketClient,
     SocketLimits,
     SocketServer,
-    serve_websockets,
 )
 from aish.system.clock import SystemClock
 
@@ -42,10 +41,9 @@ async def served(
     conversation = Conversation(lambda _: None, echo, lambda _: None, lambda _: b"")
     tokens = Tokens([Token("me", frozenset(), TOKEN)], SystemClock())
     access = Access(tokens, frozenset(), lambda _: True)
-    with listening([Address(host="127.0.0.1")]) as (listener,):
-        async with serve_websockets(
-            "/ws", "test", listener, access, conversation, report=faults.append, limits=limits
-        ) as server:
+    with listen_on([Address(host="127.0.0.1")]) as (listener,):
+        server = SocketServer("/ws", "test", listener, access, conversation, faults.append, limits)
+        async with server.serve_clients():
             yield server, listener.address.port
 
 
@@ -83,7 +81,6 @@ def shaken(port: int) -> socket.socket:
     return connection
 
 
-@pytest.mark.requirement("K75", "X6")
 def test_who_is_too_slow_is_cut_off() -> None:
     # A handshake has as much time as a message: only what is not to come in time is out of time.
     clock, limits = MovedClock(), SocketLimits(receive=60)
@@ -108,6 +105,75 @@ def test_who_is_too_slow_is_cut_off() -> None:
             client.sendall(b"\x81\x82\0\0\0\0hi")
             assert client.recv(4) == b"\x81\x02hi"
             assert len(server.clients) == 1, "whoever is only silent stays"
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"\x81\x82\0\0\0\0hi", b"\x81\x02hi"),
+        (b"\x89\x82\0\0\0\0hi", b"\x8a\x02hi"),
+        (b"\x01\x81\0\0\0\0h\x80\x81\0\0\0\0i", b"\x81\x02hi"),
+    ],
+    ids=["message", "ping", "parts"],
+)
+def test_the_time_for_a_message_begins_with_each_of_them(sent: bytes, answer: bytes) -> None:
+    """A client that sends without pause always ends within a frame (issue 27, C)."""
+    clock, limits = MovedClock(), SocketLimits(receive=60, ping=3600)
+    with server_of(limits, [], clock) as (server, port), shaken(port) as client:
+        client.sendall(sent[:3])
+        for _ in range(4):
+            clock.put_forward(40)
+            client.sendall(sent[3:] + sent[:3])
+            assert client.recv(4, socket.MSG_WAITALL) == answer
+        assert len(server.clients) == 1
+
+
+def test_pings_between_the_parts_of_a_message_give_it_no_more_time() -> None:
+    clock, limits = MovedClock(), SocketLimits(receive=60, ping=3600)
+    with server_of(limits, [], clock) as (_, port), shaken(port) as client:
+        client.sendall(b"\x01\x81\0\0\0\0h\x89\x80\0\0\0\0")
+        assert client.recv(2) == b"\x8a\0"
+        clock.put_forward(40)
+        client.sendall(b"\x89\x80\0\0\0\0")
+        assert client.recv(2) == b"\x8a\0"
+        clock.put_forward(40)
+        assert b"did not arrive within 60 seconds" in to_the_end(client)
+
+
+MESSAGE, PING, CLOSE = (
+    b"\x81\x82\0\0\0\0hi",
+    b"\x89\x80\0\0\0\0",
+    b"\x88\x82\0\0\0\0\x03\xe8",
+)
+
+
+@pytest.mark.parametrize(
+    ("frames", "answers"),
+    [
+        ([MESSAGE, MESSAGE, CLOSE], b"\x81\x02hi\x81\x02hi\x88\x02\x03\xe8"),
+        ([MESSAGE, PING, CLOSE, MESSAGE], b"\x81\x02hi\x8a\0\x88\x02\x03\xe8"),
+        ([MESSAGE, b"\x82\x80\0\0\0\0", MESSAGE], b"\x81\x02hi\x88\x13\x03\xebmessages are text"),
+        ([MESSAGE, b"\xc1\x80\0\0\0\0"], b"\x81\x02hi\x88\x19\x03\xeareserved bits must be 0"),
+    ],
+    ids=["close", "after", "binary", "broken"],
+)
+def test_what_comes_before_the_last_frame_is_answered_before_it(
+    frames: list[bytes], answers: bytes
+) -> None:
+    """However the frames come, in one read or in several (issue 27, C)."""
+    with server_of(SocketLimits(), []) as (_, port):
+        with shaken(port) as client:
+            client.sendall(b"".join(frames))
+            assert to_the_end(client) == answers
+        head = (HEAD.format(port=port) + "\r\n").encode()
+        with opened(port) as client:
+            client.sendall(head + b"".join(frames))
+            begun, _, rest = to_the_end(client).partition(b"\r\n\r\n")
+            assert begun.startswith(b"HTTP/1.1 101 ")
+            assert rest == answers
+        with opened(port) as client:
+            client.sendall(head.replace(b"Bearer t", b"Bearer u") + b"".join(frames))
+            assert to_the_end(client).startswith(b"HTTP/1.1 401 ")
 
 
 def test_who_does_not_answer_or_read_is_cut_off() -> None:

@@ -95,6 +95,7 @@ def served(program: str, *arguments: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.requirement("T37")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("before", ["", FORKED], ids=["a child", "an orphan"])
 @pytest.mark.parametrize(
     ("family", "host"),

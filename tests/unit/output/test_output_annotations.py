@@ -32,7 +32,6 @@ def found(*events: Event) -> list[str]:
     return [one.message for one in history.annotations.found]
 
 
-@pytest.mark.requirement("B11", "B3")
 @pytest.mark.parametrize(
     ("again", "left"),
     [
@@ -52,7 +51,6 @@ def test_what_is_made_again_takes_the_place_of_what_was(again: Event, left: list
     assert "new" in found(*before, again, added("new", SUB))
 
 
-@pytest.mark.requirement("B11", "X6")
 def test_no_more_are_held_than_anybody_takes() -> None:
     history = History()
     for one in stamped(*[added(f"{n}") for n in range(25_003)]):
@@ -61,7 +59,6 @@ def test_no_more_are_held_than_anybody_takes() -> None:
     assert (len(history.annotations.found), history.annotations.left_out) == (25_000, 3)
 
 
-@pytest.mark.requirement("B11")
 def test_what_matters_most_is_told_first_and_each_once() -> None:
     several = [added(f"w{n}") for n in range(60)]
     rows = list(annotation_rows([*several, several[0], added("x" * 600, level="error")]))

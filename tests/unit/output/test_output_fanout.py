@@ -175,7 +175,6 @@ def test_every_event_is_flushed_as_it_comes() -> None:
     assert raw.getvalue().count(b"\n") == 1
 
 
-@pytest.mark.requirement("X4")
 @given(
     any_event(), st.sampled_from([SECRET, 'quote"and\\slash', "käse/früh stück", "multi\nline-key"])
 )
@@ -209,7 +208,6 @@ def test_a_secret_is_masked_wherever_the_stream_is_cut(cuts: list[int]) -> None:
     assert kept.events[-1] == turn_finished(TURN, shown(kept))
 
 
-@pytest.mark.requirement("X4")
 def test_what_is_held_back_comes_when_the_turn_ends() -> None:
     kept = Kept()
     log = log_of(kept, secret=SECRET)
@@ -244,7 +242,6 @@ def test_turns_that_stream_at_once_are_masked_apart() -> None:
     assert kept.events == [TextDelta(other, "free"), TextDelta(TURN, "<secret:TOKEN>.")]
 
 
-@pytest.mark.requirement("X4")
 @given(st.lists(st.integers(0, 60), max_size=6))
 def test_a_secret_in_output_is_masked_wherever_it_is_cut(cuts: list[int]) -> None:
     kept, place = Kept(), Place("run-1", call="c1")
@@ -280,7 +277,6 @@ def test_output_piece_by_piece_is_for_who_watches_and_turns_are_for_all() -> Non
     assert whole.events == [added, replaced]
 
 
-@pytest.mark.requirement("X4")
 def test_secrets_inside_arguments_inputs_and_errors_are_masked() -> None:
     kept = Kept()
     log = log_of(kept, secret=SECRET)

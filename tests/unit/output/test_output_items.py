@@ -40,7 +40,7 @@ from aish.core.messages import Usage
 from aish.core.text import for_terminal
 from aish.output.formats.plain import Plain
 from aish.output.presenter import RUN, Presenter
-from aish.output.progress import Batch, closing_parts, eta_text, rate_text
+from aish.output.progress import Batch, eta_text, rate_text, summary_parts
 from aish.output.screen import Screen
 from aish.output.style import ASCII, Look, cells, without_styles
 
@@ -134,7 +134,6 @@ def under_way(watched: Watched, step: str = "classify", total: int | None = 2000
     watched.time += 4
 
 
-@pytest.mark.requirement("B4")
 @pytest.mark.parametrize(
     "look",
     [
@@ -158,7 +157,6 @@ def test_a_batch_as_a_person_sees_it(look: Look, snapshot: SnapshotAssertion) ->
     assert watched.end() == snapshot(name="ended")
 
 
-@pytest.mark.requirement("B4")
 def test_a_display_in_colour(snapshot: SnapshotAssertion) -> None:
     watched = Watched(Look(animate=True, color=True))
     under_way(watched)
@@ -170,14 +168,12 @@ def test_a_display_in_colour(snapshot: SnapshotAssertion) -> None:
     watched.end()
 
 
-@pytest.mark.requirement("B4")
 def test_without_a_known_total_what_is_done_is_shown(watched: Watched) -> None:
     under_way(watched, total=None)
 
     assert "● classify  412 done" in watched.frame()
 
 
-@pytest.mark.requirement("B3", "B4")
 def test_what_a_run_before_has_done_is_done(watched: Watched) -> None:
     watched.take(StepStarted(Place("classify"), "prompt", 100, 60))
     for index in range(60, 80):
@@ -192,7 +188,6 @@ def test_what_a_run_before_has_done_is_done(watched: Watched) -> None:
     assert "60 done before · 20 of 100 ok · 20 not run" in ended
 
 
-@pytest.mark.requirement("B4")
 def test_nothing_is_written_between_two_frames_however_many_items_there_are(
     watched: Watched,
 ) -> None:
@@ -207,7 +202,6 @@ def test_nothing_is_written_between_two_frames_however_many_items_there_are(
     assert "0/5,000" in before
 
 
-@pytest.mark.requirement("B4")
 def test_what_an_items_model_says_and_calls_is_not_shown(watched: Watched) -> None:
     turn = Place("classify", "row-1", 1)
     watched.take(StepStarted(Place("classify"), "prompt", 2), started(1))
@@ -223,7 +217,6 @@ def test_what_an_items_model_says_and_calls_is_not_shown(watched: Watched) -> No
     assert "fs__read" not in seen
 
 
-@pytest.mark.requirement("B4")
 def test_the_display_keeps_away_while_a_person_is_asked(watched: Watched) -> None:
     under_way(watched)
     watched.frame()
@@ -238,7 +231,6 @@ def test_the_display_keeps_away_while_a_person_is_asked(watched: Watched) -> Non
     assert "412/2,000" in after
 
 
-@pytest.mark.requirement("B4")
 def test_notices_of_one_kind_are_told_three_times_and_then_counted(watched: Watched) -> None:
     under_way(watched)
     notices = [Notice(Place("classify", f"row-{n}"), "warning", "odd", "odd") for n in range(50)]
@@ -249,7 +241,6 @@ def test_notices_of_one_kind_are_told_three_times_and_then_counted(watched: Watc
     assert "47 more of `odd`" in watched.end()
 
 
-@pytest.mark.requirement("A8", "X2")
 def test_an_item_that_waits_is_shown_and_is_no_failure(watched: Watched) -> None:
     under_way(watched)
     place = Place("classify", "row-412", 1, "c1")
@@ -271,7 +262,6 @@ def test_an_item_that_waits_is_shown_and_is_no_failure(watched: Watched) -> None
     assert "classify row-412: paused" not in closing
 
 
-@pytest.mark.requirement("B4")
 @pytest.mark.parametrize("height", [3, 6, 12])
 def test_a_display_fits_a_low_terminal(height: int) -> None:
     watched = Watched(height=height)
@@ -282,7 +272,6 @@ def test_a_display_fits_a_low_terminal(height: int) -> None:
     watched.end()
 
 
-@pytest.mark.requirement("B4")
 def test_several_batches_share_the_display() -> None:
     watched = Watched()
     under_way(watched)
@@ -300,7 +289,6 @@ def test_several_batches_share_the_display() -> None:
     watched.end()
 
 
-@pytest.mark.requirement("B4")
 def test_the_items_of_a_sub_pipeline_are_those_of_its_step(watched: Watched) -> None:
     inner = Place("classify/inner", "row-1")
     watched.take(StepStarted(Place("classify"), "pipeline", 10), started(1))
@@ -318,7 +306,6 @@ def test_the_items_of_a_sub_pipeline_are_those_of_its_step(watched: Watched) -> 
     assert "inner" not in seen
 
 
-@pytest.mark.requirement("X2", "X3")
 def test_keys_and_failures_of_strangers_stay_harmless() -> None:
     watched = Watched(Look(animate=True, width=100))
     key = HOSTILE * 3
@@ -342,7 +329,6 @@ def test_keys_and_failures_of_strangers_stay_harmless() -> None:
     assert all(cells(line) <= 100 for line in seen.splitlines())
 
 
-@pytest.mark.requirement("X2", "X3")
 @settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(st.lists(any_event(), max_size=12))
 def test_no_event_of_any_kind_steers_the_terminal(events: list[Stamped]) -> None:
@@ -359,7 +345,6 @@ def test_no_event_of_any_kind_steers_the_terminal(events: list[Stamped]) -> None
     assert for_terminal(ours) == ours
 
 
-@pytest.mark.requirement("B4")
 @settings(deadline=None)
 @given(st.data())
 def test_whatever_is_pinned_and_drawn_only_what_was_written_is_left(data: st.DataObject) -> None:
@@ -546,12 +531,10 @@ def many(
     yield count * seconds, step_finished("classify", seconds=count * seconds)
 
 
-@pytest.mark.requirement("B4")
 def test_a_log_has_a_line_now_and_then(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(logged(many(2000, 0.1, 2000, bad=500))) == snapshot
 
 
-@pytest.mark.requirement("B4")
 @pytest.mark.parametrize(
     "total", sampled([50_000, None], often={0}, reason="cases of the same kind")
 )
@@ -563,14 +546,12 @@ def test_a_log_stays_short_however_many_items_there_are(total: int | None) -> No
     assert any("16,647 more failed" in line for line in lines)
 
 
-@pytest.mark.requirement("B4")
 def test_a_slow_batch_says_at_times_that_it_is_alive() -> None:
     lines = logged(many(5, 400.0, 1000))
 
     assert sum("/1,000" in line for line in lines) == 4
 
 
-@pytest.mark.requirement("B4")
 def test_a_terminal_that_cannot_be_moved_on_gets_lines() -> None:
     out = io.StringIO()
     console = Presenter(Screen(out, Look()), RUN)
@@ -619,20 +600,20 @@ def test_alike_failures_are_one_and_only_so_many_are_kept(messages: list[int]) -
 def test_a_cost_that_is_not_known_is_said() -> None:
     batch = Batch("s", 3, 0.0)
     batch.finish(finished(1, cost_usd=None), 1.0)
-    assert closing_parts(batch, 1.0)[-1] == "cost unknown"
+    assert summary_parts(batch, 1.0)[-1] == "cost unknown"
 
     batch.finish(finished(2, cost_usd=1.5), 1.0)
-    assert closing_parts(batch, 1.0)[-1] == "$1.50 (1 unpriced)"
+    assert summary_parts(batch, 1.0)[-1] == "$1.50 (1 unpriced)"
 
 
 def test_a_cost_of_nothing_is_not_worth_a_word() -> None:
     batch = Batch("s", 2, 0.0)
     batch.finish(finished(1, cost_usd=0.0), 1.0)
 
-    assert not any("$" in part or "cost" in part for part in closing_parts(batch, 1.0))
+    assert not any("$" in part or "cost" in part for part in summary_parts(batch, 1.0))
 
     batch.finish(finished(2, cost_usd=0.00012), 1.0)
-    assert closing_parts(batch, 1.0)[-1] == "$0.00012"
+    assert summary_parts(batch, 1.0)[-1] == "$0.00012"
 
 
 def test_the_rate_is_that_of_late() -> None:

@@ -19,8 +19,6 @@ from aish.core.errors import UsageError
 from aish.core.events import Event, ItemMoved, ItemStarted, Place, Stamped
 from aish.output.items.results import ItemsFile, open_items_file, public
 
-pytestmark = pytest.mark.requirement("B4")
-
 
 @contextmanager
 def items_file(folder: Path | None, events: Sequence[Stamped] = ()) -> Generator[ItemsFile]:
@@ -42,7 +40,6 @@ def both(index: int, **changes: Any) -> list[Event]:
     return [item_started(index, {"n": index}), item_finished(index, **changes)]
 
 
-@pytest.mark.requirement("B1")
 def test_an_item_is_one_line_with_its_value_and_result(tmp_path: Path) -> None:
     run = run_of([item_started(0, {"a": 1}, key="ant"), item_finished(0, key="ant", output=[2])])
 
@@ -98,7 +95,6 @@ def test_an_item_that_was_tried_again_leaves_one_line(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
 
 
-@pytest.mark.requirement("F2")
 def test_items_within_items_are_kept_apart(tmp_path: Path) -> None:
     step = "outer/inner"
     events: list[Event] = []
@@ -147,7 +143,6 @@ def test_what_is_not_as_it_was_written_is_cut_off(tmp_path: Path, damage: bytes)
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 4000), data=st.data())
-@pytest.mark.requirement("B3")
 def test_what_the_file_lacks_is_added_when_it_is_told_again(
     tmp_path: Path, cut: int, data: st.DataObject
 ) -> None:
@@ -174,7 +169,6 @@ KEYS = [*"abcdef", 'é"\\']
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-@pytest.mark.requirement("B3")
 def test_items_that_have_moved_have_one_row_each_in_the_new_order(
     tmp_path: Path, data: st.DataObject
 ) -> None:
@@ -210,6 +204,19 @@ def test_items_that_have_moved_have_one_row_each_in_the_new_order(
         assert all(public(row).keys().isdisjoint({"was", "seq"}) for row in rows)
 
 
+def test_a_failed_item_that_runs_again_at_a_free_place_leaves_no_old_row(tmp_path: Path) -> None:
+    """The item that is now where it was has not ended when the run does."""
+    first = [*ended("a", 0), *ended("b", 1, bad=True)]
+    with items_file(tmp_path, run_of(first)):
+        pass
+    run = run_of([*first, *ended("b", 2)])
+
+    for told in (run, ()):  # gone on with, and read again
+        with items_file(tmp_path, told) as file:
+            rows = [(row["key"], row["index"], row["status"]) for row in file.rows(STEP)]
+        assert rows == [("a", 0, "ok"), ("b", 2, "ok")]
+
+
 def ended(key: str, index: int, bad: bool = False) -> list[Event]:  # ruff: ignore[boolean-type-hint-positional-argument, boolean-default-value-positional-argument] - a row of a table
     return [
         item_started(index, key, key=key),
@@ -229,7 +236,6 @@ def test_without_a_folder_the_results_are_in_a_file_of_nobody(
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.requirement("X9")
 def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("", encoding="utf-8")
     (tmp_path / "results.jsonl").symlink_to(tmp_path / "victim")

@@ -70,7 +70,6 @@ def of_item(index: int) -> Iterator[Event]:
     yield item_finished(index) if index % 3 else item_failed(index)
 
 
-@pytest.mark.requirement("B4")
 @pytest.mark.parametrize("name", sampled(SINKS, often={0, 1}, reason="sinks of the same kind"))
 def test_memory_does_not_grow_with_the_items(name: str) -> None:
     sink, seq = SINKS[name](), itertools.count(1)

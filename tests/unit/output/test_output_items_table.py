@@ -27,14 +27,12 @@ from aish.output.items.table import (
     ItemsExporter,
     cell,
     csv_pieces,
-    guarded,
+    guard_text,
     jsonl_pieces,
-    unguarded,
+    unguard_text,
 )
 from aish.output.result import Fold, Result
 from aish.system.files import schema_text
-
-pytestmark = pytest.mark.requirement("B4")
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("result.schema.json")))
 INTERRUPTED = Exit(130, "interrupted", retryable=True, reason="interrupted")
@@ -132,7 +130,6 @@ def test_without_items_there_is_a_header() -> None:
     assert csv_of([])[0][0] == "key"
 
 
-@pytest.mark.requirement("X2")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -154,13 +151,12 @@ def test_without_items_there_is_a_header() -> None:
 )
 def test_no_cell_is_a_formula(text: str, shown: str) -> None:
     assert cell(text) == shown
-    assert unguarded(shown) == text
+    assert unguard_text(shown) == text
 
 
-@pytest.mark.requirement("X2")
 @given(st.text(st.sampled_from("'=+-@\t5a"), max_size=5) | st.text())
 def test_the_guard_can_be_taken_away_again(text: str) -> None:
-    assert unguarded(guarded(text)) == text
+    assert unguard_text(guard_text(text)) == text
 
 
 @given(st.lists(st.text(), min_size=1, max_size=5))
@@ -333,7 +329,6 @@ def test_texts_come_in_the_order_of_the_items_each_with_a_line_end() -> None:
     assert said == ["note: 1 item without a result is left out"]
 
 
-@pytest.mark.requirement("B13")
 def test_the_text_of_an_item_is_no_command_to_a_ci_runner() -> None:
     text, _ = texts_of([item_finished(0, text="::error::x\n##[group]")], manner=CI_LOG)
 

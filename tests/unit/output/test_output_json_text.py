@@ -1,6 +1,6 @@
 import pytest
 
-from aish.core.json import JsonValue, structured
+from aish.core.json import JsonValue, parse_structured
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from aish.core.json import JsonValue, structured
     ],
 )
 def test_a_text_that_is_an_object_or_a_list_is_read_as_one(text: str, value: JsonValue) -> None:
-    assert structured(text) == value
+    assert parse_structured(text) == value

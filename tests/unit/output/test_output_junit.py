@@ -2,7 +2,6 @@
 
 from xml.etree import ElementTree as ET  # ruff: ignore[suspicious-xml-etree-import] - reads what we wrote
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +18,6 @@ def failing(text: str) -> CaseResult:
     return CaseResult("b", "f.yaml", 0.25, "f.yaml", (Trouble("failure", "x", text, text),))
 
 
-@pytest.mark.requirement("C12")
 def test_suites_count_what_happened_in_them() -> None:
     good = CaseResult("a", "f.yaml", 1.5)
     error = CaseResult("c", "f.yaml", 0.0, troubles=(Trouble("error", "usage", "m"),))
@@ -43,7 +41,6 @@ def test_suites_count_what_happened_in_them() -> None:
     assert case[0].attrib == {"message": "no", "type": "x"}
 
 
-@pytest.mark.requirement("C12", "X3")
 def test_hostile_text_is_text() -> None:
     case = failing(HOSTILE)
     root = parsed(Suite(HOSTILE, (CaseResult(HOSTILE, HOSTILE, 0.0), case)))

@@ -116,7 +116,6 @@ def test_times_are_utc_to_the_millisecond(seconds: float, text: str) -> None:
     assert rfc3339(seconds) == text
 
 
-@pytest.mark.requirement("X3")
 def test_a_lone_surrogate_does_not_crash_a_writer() -> None:
     line = to_line(Stamped(1, 0.0, Notice(Place(), "info", "x", "\ud800\udfff")))
 

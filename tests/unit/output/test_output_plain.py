@@ -53,7 +53,6 @@ def test_a_run_in_a_ci_log(run: Callable[[], list[Stamped]], snapshot: SnapshotA
     assert written(run()) == snapshot
 
 
-@pytest.mark.requirement("A8", "X2", "X3")
 def test_a_paused_run_in_a_ci_log(snapshot: SnapshotAssertion) -> None:
     shown = written(stamped(*paused_run(), answered(Place("fix", turn=1, call="c2"))))
 
@@ -62,7 +61,6 @@ def test_a_paused_run_in_a_ci_log(snapshot: SnapshotAssertion) -> None:
     assert shown == snapshot
 
 
-@pytest.mark.requirement("A8")
 def test_a_question_of_an_item_has_a_line_in_the_log_and_is_no_failure() -> None:
     place = Place(STEP, "row 1", turn=1, call="c1")
     run: list[Event] = [
@@ -89,7 +87,6 @@ def test_the_clock_of_the_log_starts_where_it_is_told_to() -> None:
     assert out.getvalue().startswith("[  12.50s] ")
 
 
-@pytest.mark.requirement("X2", "X3")
 @given(any_event())
 def test_no_text_of_an_event_steers_a_terminal_or_a_ci_runner(event: Stamped) -> None:
     text = written([event])
@@ -112,7 +109,6 @@ def test_what_is_said_elsewhere_takes_no_line(event: Event) -> None:
     assert not written(stamped(event))
 
 
-@pytest.mark.requirement("L19", "M11")
 @pytest.mark.parametrize(
     ("purpose", "said"),
     [
@@ -125,7 +121,6 @@ def test_the_log_says_what_a_model_is_asked_for(purpose: TurnPurpose, said: str)
     assert said in written(stamped(TurnStarted(Place("read", turn=1), "small", 2, purpose)))
 
 
-@pytest.mark.requirement("B13")
 def test_a_turn_that_takes_long_is_a_line_now_and_then() -> None:
     place = Place("read", turn=1)
     run = [

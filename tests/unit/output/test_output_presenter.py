@@ -172,7 +172,6 @@ def trouble() -> list[Event]:
     ]
 
 
-@pytest.mark.requirement("S4")
 @pytest.mark.parametrize("width", [80, 40, 20])
 @pytest.mark.parametrize("plain", [False, True], ids=["markdown", "plain"])
 def test_a_session_as_a_person_sees_it(
@@ -181,7 +180,6 @@ def test_a_session_as_a_person_sees_it(
     assert Scene(width, plain=plain).take(*session()).over().seen() == snapshot
 
 
-@pytest.mark.requirement("S4", "X2", "X3")
 @pytest.mark.parametrize("width", [80, 40])
 def test_a_session_in_which_much_goes_wrong(width: int, snapshot: SnapshotAssertion) -> None:
     assert Scene(width).take(*trouble()).over().seen() == snapshot
@@ -275,7 +273,6 @@ def test_ten_thousand_lines_of_code_are_all_there() -> None:
     assert scene.written == "".join(f"    line {n}\n" for n in range(10_000)) + "Done.\n"
 
 
-@pytest.mark.requirement("X4")
 @pytest.mark.parametrize("color", [False, True])
 @pytest.mark.parametrize(
     ("said", "seen"),
@@ -459,7 +456,6 @@ def test_thoughts_and_figures_are_shown_to_who_wants_them() -> None:
     )
 
 
-@pytest.mark.requirement("L19", "M11")
 def test_what_is_not_said_to_the_person_is_not_shown() -> None:
     scene = Scene().take(
         turn_finished(LINE, "in short", purpose="summary"),
@@ -512,7 +508,6 @@ def test_a_command_that_a_rule_let_pass_says_which() -> None:
     assert Scene().take(event).over().seen() == "$ ls\n    approved by ls **"
 
 
-@pytest.mark.requirement("S2", "S4")
 def test_a_command_that_was_declined_does_not_look_as_if_it_had_run() -> None:
     said = "[aish] not run: declined by the user"
     scene = Scene().take(

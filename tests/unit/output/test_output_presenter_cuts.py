@@ -115,7 +115,6 @@ def on_cells(drawn: Scene) -> str:
     return terminal.text()
 
 
-@pytest.mark.requirement("S4", "X3")
 @pytest.mark.parametrize("plain", [False, True], ids=["markdown", "plain"])
 @PATIENT
 @given(text=_TEXTS, cuts=_CUTS, width=st.sampled_from([20, 40, 80]), color=st.booleans())
@@ -193,7 +192,6 @@ def test_blocks_are_the_same_wherever_they_were_cut(text: str, cuts: list[int]) 
     ]
 
 
-@pytest.mark.requirement("X2", "X3")
 @PATIENT
 @given(run=st.lists(any_event(), max_size=12), plain=st.booleans(), width=st.integers(1, 90))
 def test_whatever_happens_only_our_own_sequences_are_written(
@@ -210,7 +208,6 @@ def test_whatever_happens_only_our_own_sequences_are_written(
         assert for_terminal(strange) == strange
 
 
-@pytest.mark.requirement("S4")
 @PATIENT
 @given(
     marks=st.lists(st.lists(_MARKS, max_size=4).map("".join), max_size=25),
@@ -252,3 +249,25 @@ def test_only_a_fence_that_is_not_indented_more_ends_a_block_of_code(
     lines = [one.text for one in found if one.kind == "code"]
     assert lines == code.splitlines()
     assert (found[-1].kind, found[-1].text) == ("text", "The end.")
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        ("1. ```sh\n   ls *\n   ```\n2. b\n", ["item:", "label:sh", "code:ls *", "item:b"]),
+        ("- ~~~\n  a\n\n  ~~~\n- b\n", ["item:", "code:a", "code:", "item:b"]),
+        ("    ```\n    a\n    ```\nb\n", ["code:```", "code:a", "code:```", "text:b"]),
+        ("- a\n\n      ```\n- b\n", ["item:a", "code:```", "item:b"]),
+        ("a\n    ***\n    ---\nb\n", ["text:a\n    ***\n    ---\nb"]),
+        ("a\n  ===\nb\n", ["text:a\n===", "text:b"]),
+        ("- a\n  ---\n  b\n- c\n---\n", ["item:a\n---", "text:b", "item:c", "text:---"]),
+        ("-\n  a\n-\n- b\n", ["item:a", "item:", "item:b"]),
+    ],
+)
+def test_what_an_indented_line_begins_depends_on_what_it_is_in(
+    text: str, blocks: list[str]
+) -> None:
+    """CommonMark 0.31.2, 4.1, 4.3, 4.5 and 5.2 (issue 27, D)."""
+    read = Blocks()
+    found = [*read.feed(text), *read.end()]
+    assert [f"{one.kind}:{one.text}" for one in found] == blocks

@@ -54,7 +54,6 @@ def result_of(run: list[Stamped]) -> Any:
     return found
 
 
-@pytest.mark.requirement("A6", "A8")
 def test_the_calls_of_a_paused_run_have_their_questions() -> None:
     found = result_of(stamped(*paused_run()))
 
@@ -75,7 +74,6 @@ def test_the_calls_of_a_paused_run_have_their_questions() -> None:
     )
 
 
-@pytest.mark.requirement("A9")
 def test_an_answer_after_the_end_is_in_the_result_of_the_journal() -> None:
     fold = Fold("r")
     events = stamped(*paused_run(), answered(Place("fix", turn=1, call="c2"), answer="deny"))
@@ -169,7 +167,6 @@ def test_a_call_that_never_ended_is_there_with_its_verdict() -> None:
     assert (call["verdict"], call["kind"], call["seconds"]) == ("auto", None, None)
 
 
-@pytest.mark.requirement("F12")
 def test_what_was_expected_is_in_the_order_in_which_it_was_looked_at() -> None:
     found = result_of(unmet_run())["expectations"]
 

@@ -88,7 +88,7 @@ def test_an_event_and_its_schema_have_the_same_keys(kind: type[Event]) -> None:
 def test_a_place_is_four_common_keys() -> None:
     place = {field.name for field in fields(Place)}
 
-    assert set(EVENTS["properties"]) == {"v", "seq", "time", "type", "crc"} | place
+    assert set(EVENTS["properties"]) == {"v", "seq", "time", "type", "mac", "crc"} | place
 
 
 def test_both_schemas_share_their_definitions() -> None:

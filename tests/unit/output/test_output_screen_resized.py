@@ -54,7 +54,6 @@ class Sight:
         return self.text()
 
 
-@pytest.mark.requirement("S4")
 @pytest.mark.parametrize("reflows", [True, False], ids=["folds anew", "leaves lines"])
 @pytest.mark.parametrize("widths", [(50,), (45, 70), (57, 50, 44, 36, 30), (20, 80)])
 def test_a_paragraph_stands_once_however_the_window_was_resized_in_it(
@@ -75,7 +74,6 @@ def test_a_paragraph_stands_once_however_the_window_was_resized_in_it(
     assert not re.search(r"\x1b\[[0-9]*J|\x1b\[K", sight.scene.written)
 
 
-@pytest.mark.requirement("S4")
 def test_words_that_come_before_the_new_size_is_known_leave_nothing_behind() -> None:
     sight = Sight(60, reflows=True)
     sight.say(SENTENCE.strip())
@@ -87,7 +85,6 @@ def test_words_that_come_before_the_new_size_is_known_leave_nothing_behind() -> 
     assert sight.end(SENTENCE * 3).replace("\n", " ") == (SENTENCE * 3).strip()
 
 
-@pytest.mark.requirement("S4")
 @settings(deadline=None)
 @given(
     widths=st.lists(st.integers(20, 90), min_size=1, max_size=4),
@@ -107,7 +104,6 @@ def test_nothing_is_said_twice_or_lost_at_any_widths(
     assert sight.end(f"{said} ").split() == ["above", *words]
 
 
-@pytest.mark.requirement("S4")
 def test_what_grows_is_written_on_and_nothing_is_drawn_again() -> None:
     sight = Sight(60, reflows=True)
     sight.say("The")
@@ -121,7 +117,6 @@ def test_what_grows_is_written_on_and_nothing_is_drawn_again() -> None:
     assert "\r" not in grown
 
 
-@pytest.mark.requirement("S4")
 def test_rows_stay_where_they_are_when_their_paragraph_ends() -> None:
     sight = Sight(60, reflows=True)
     sight.say((SENTENCE * 3).strip())

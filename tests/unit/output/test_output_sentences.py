@@ -48,7 +48,6 @@ def in_session(width: int) -> str:
     return Scene(width).take(*TOLD).over().written
 
 
-@pytest.mark.requirement("S4")
 @pytest.mark.parametrize("width", [80, 60, 45])
 @pytest.mark.parametrize("shown", [in_console, in_session])
 def test_no_word_of_ours_is_broken(shown: object, width: int) -> None:

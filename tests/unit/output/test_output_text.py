@@ -107,7 +107,6 @@ def test_outputs_are_printed_as_yaml_and_no_text_is() -> None:
         assert said == "kind: docs\nnotes:\n  - a\n  - b\n"
 
 
-@pytest.mark.requirement("X3")
 def test_an_answer_on_a_terminal_cannot_steer_it() -> None:
     for stream in (False, True):
         said = printed(*spoken(*HOSTILE), manner=TERMINAL, stream=stream)
@@ -115,7 +114,6 @@ def test_an_answer_on_a_terminal_cannot_steer_it() -> None:
         assert "\x1b" not in said
 
 
-@pytest.mark.requirement("X2")
 def test_an_answer_in_a_ci_log_is_no_command_however_it_is_cut() -> None:
     for stream in (False, True):
         lines = printed(*spoken(*HOSTILE), manner=CI_LOG, stream=stream).splitlines()
@@ -123,7 +121,6 @@ def test_an_answer_in_a_ci_log_is_no_command_however_it_is_cut() -> None:
         assert len(lines) == 4
 
 
-@pytest.mark.requirement("X3")
 def test_a_file_gets_the_answer_as_it_is() -> None:
     assert printed(*spoken(HOSTILE)) == HOSTILE.replace("\ud800", "\ufffd") + "\n"
 

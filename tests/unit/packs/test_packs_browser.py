@@ -18,7 +18,7 @@ from browser_pages import chromium
 from pack_scenes import PackScene, opened_packs
 from web_server import Page, Visit, WebServer, answer
 
-from aish.core.pack_options import BrowserOptions, PackOptions
+from aish.packs.browser.browser_options import BrowserOptions
 
 pytestmark = pytest.mark.browser
 
@@ -84,7 +84,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def box(shop: WebServer, folder: Path) -> Iterator[PackScene]:
-    options = PackOptions(browser=BrowserOptions(allow=(shop.destination,)))
+    options = {"browser": BrowserOptions(allow=(shop.destination,))}
     offered = {"environ": dict(os.environ), "mask": without_secrets}
     with opened_packs(["browser"], None, options, **offered) as scene:
         yield scene
@@ -95,7 +95,6 @@ def went(box: PackScene, url: str, **more: Any) -> dict[str, Any]:
     return box.data("browser_navigate", url=url, **more)
 
 
-@pytest.mark.requirement("K69", "K89")
 def test_a_page_is_opened_looked_at_and_closed(box: PackScene, shop: WebServer) -> None:
     found = box.data("browser_connect")
     assert found["browser"].startswith("Chrome/")
@@ -114,7 +113,6 @@ def test_a_page_is_opened_looked_at_and_closed(box: PackScene, shop: WebServer) 
     assert box.code("browser_query") == "unavailable"
 
 
-@pytest.mark.requirement("K14", "K73")
 def test_text_and_elements_are_what_a_person_sees(box: PackScene, shop: WebServer) -> None:
     went(box, shop.url)
     text = box.text("browser_query")
@@ -137,7 +135,6 @@ def test_text_and_elements_are_what_a_person_sees(box: PackScene, shop: WebServe
     assert (many["count"], len(many["elements"])) == (70, 50)
 
 
-@pytest.mark.requirement("K73")
 def test_names_of_elements_hide_nothing(box: PackScene, shop: WebServer) -> None:
     went(box, f"{shop.url}/odd")
     assert "still here" in box.text("browser_query")
@@ -166,7 +163,6 @@ def test_a_click_waits_until_the_element_can_be_clicked(box: PackScene, shop: We
     assert box.data("browser_click", selector="#two")["url"] == f"{shop.url}/two"
 
 
-@pytest.mark.requirement("K73")
 def test_typing_appends_and_may_clear_and_submit(box: PackScene, shop: WebServer) -> None:
     went(box, shop.url)
     typed = [
@@ -223,7 +219,6 @@ def test_what_is_refused_and_closed_is_noted(box: PackScene, shop: WebServer) ->
     assert "downloads are refused" in failed["message"]
 
 
-@pytest.mark.requirement("K71")
 def test_only_permitted_addresses_are_opened(box: PackScene, shop: WebServer) -> None:
     with WebServer({"/": answer("private")}) as other:
         for url, code in {
@@ -244,7 +239,6 @@ def test_only_permitted_addresses_are_opened(box: PackScene, shop: WebServer) ->
         assert any("guard" in note for note in went(box, shop.url)["notes"])
 
 
-@pytest.mark.requirement("K73", "K89")
 def test_scripts_return_values_errors_and_never_too_much(
     box: PackScene, shop: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +280,6 @@ def test_scripts_return_values_errors_and_never_too_much(
     assert told["result"] == f"{'[' * 700}1{']' * 700}"
 
 
-@pytest.mark.requirement("K74")
 def test_the_console_keeps_the_last_thousand(box: PackScene, shop: WebServer) -> None:
     went(box, shop.url)
     box.data("browser_console", clear=True)
@@ -305,7 +298,6 @@ def test_the_console_keeps_the_last_thousand(box: PackScene, shop: WebServer) ->
     assert box.data("browser_console") == {"messages": [], "dropped": 0}
 
 
-@pytest.mark.requirement("K89")
 def test_screenshots_have_the_size_that_they_say(box: PackScene, shop: WebServer) -> None:
     went(box, f"{shop.url}/tall")
     for given, size in (
@@ -386,7 +378,7 @@ def test_a_page_that_crashes_or_hangs_is_replaced(
 
 
 def test_without_the_program_it_is_said_how_to_install_it() -> None:
-    with opened_packs(["browser"], None, PackOptions(), environ={"PATH": "/nowhere"}) as box:
+    with opened_packs(["browser"], None, {}, environ={"PATH": "/nowhere"}) as box:
         failed = box.error("browser_navigate", url="about:blank")
         assert failed["code"] == "not_installed"
         assert "apt-get install chromium" in failed["message"]
@@ -408,7 +400,7 @@ def test_a_program_that_is_no_browser_is_unavailable(tmp_path: Path, does: str, 
         f"#!/bin/sh\necho first >&2\necho 1:FATAL:x.cc second >&2\necho third >&2\n{does}\n"
     )
     program.chmod(0o700)
-    options = PackOptions(browser=BrowserOptions(program=str(program)))
+    options = {"browser": BrowserOptions(program=str(program))}
     with opened_packs(["browser"], None, options, environ=dict(os.environ)) as box:
         failed = box.error("browser_connect", timeout_seconds=20)
         assert failed["code"] == "unavailable"
@@ -418,14 +410,13 @@ def test_a_program_that_is_no_browser_is_unavailable(tmp_path: Path, does: str, 
         )
 
 
-@pytest.mark.requirement("K21")
 def test_nothing_is_left_of_a_browser(shop: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         left = Path(folder) / "aish-browser-left"
         (left / "Default").mkdir(parents=True)
         (left / "lock").touch()
-        options = PackOptions(browser=BrowserOptions(allow=(shop.destination,)))
+        options = {"browser": BrowserOptions(allow=(shop.destination,))}
         with opened_packs(["browser"], None, options, environ=dict(os.environ)) as box:
             went(box, shop.url)
             # What a killed process had left is removed, what is in use is not.
@@ -443,13 +434,12 @@ def test_a_long_path_for_temporary_files_keeps_no_browser_from_starting(
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    options = PackOptions(browser=BrowserOptions(allow=(shop.destination,)))
+    options = {"browser": BrowserOptions(allow=(shop.destination,))}
     with opened_packs(["browser"], None, options, environ=dict(os.environ)) as box:
         went(box, shop.url)
     assert not list(folder.iterdir())
 
 
-@pytest.mark.requirement("K70")
 def test_a_running_browser_is_attached_to_and_left(shop: WebServer, tmp_path: Path) -> None:
     flags = ["--headless=new", "--remote-debugging-port=0", f"--user-data-dir={tmp_path}"]
     flags += ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -463,7 +453,7 @@ def test_a_running_browser_is_attached_to_and_left(shop: WebServer, tmp_path: Pa
         url = line.split()[-1].strip()
         while not (before := pages_of(url)):
             pass  # its first page is about to open
-        options = PackOptions(browser=BrowserOptions(attach=True))
+        options = {"browser": BrowserOptions(attach=True)}
         with opened_packs(["browser"], None, options, environ={}) as box:
             found = box.data("browser_connect", debug_url=f"http://{url.split('/')[2]}")
             assert (found["attached"], found["sandboxed"]) == (True, None)

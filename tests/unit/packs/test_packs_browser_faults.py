@@ -11,7 +11,8 @@ from browser_processes import browser_below, processes_of
 from pack_scenes import opened_packs
 from web_server import Visit, WebServer, answer
 
-from aish.core.pack_options import BrowserOptions, PackOptions
+from aish.core.options import PackOptions
+from aish.packs.browser.browser_options import BrowserOptions
 
 pytestmark = pytest.mark.browser
 
@@ -20,10 +21,9 @@ onclick="for (let n = 0; n < 1000; n++) window.open('about:blank#' + n)">x</butt
 
 
 def opened(server: WebServer) -> PackOptions:
-    return PackOptions(browser=BrowserOptions(allow=(server.destination,)))
+    return {"browser": BrowserOptions(allow=(server.destination,))}
 
 
-@pytest.mark.requirement("K21", "K74")
 def test_a_browser_that_is_killed_in_a_call_is_unavailable_and_started_again() -> None:
     arrived = threading.Event()
 
@@ -50,7 +50,6 @@ def kill_when(arrived: threading.Event, pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.requirement("K72")
 def test_a_thousand_windows_do_not_stop_the_page() -> None:
     with (
         WebServer({"/": answer(WINDOWS)}) as server,
@@ -67,7 +66,6 @@ BUFFERS = (
 )
 
 
-@pytest.mark.requirement("K74", "K21")
 @pytest.mark.parametrize(
     ("takes", "crashes"), [(OBJECTS, True), (BUFFERS, False)], ids=["objects", "buffers"]
 )

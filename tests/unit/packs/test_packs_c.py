@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pack_scenes import PackScene, opened_packs, pack_services, sha256
 
 from aish.core.errors import UsageError
-from aish.core.pack_options import COptions, PackOptions
+from aish.packs.c.c_options import COptions
 from aish.packs.framework.server import open_packs
 
 SOURCES = Path(__file__).parents[2] / "data" / "c_sources"
@@ -39,7 +39,6 @@ def named(tool: str) -> dict[str, Any]:
     return {} if tool in READERS[:2] else {"name": "f"}
 
 
-@pytest.mark.requirement("K39")
 def test_an_outline_has_the_language_the_items_and_the_broken_lines(scene: PackScene) -> None:
     data = scene.data("c_get_code_outline", path="broken.cpp")
 
@@ -59,7 +58,6 @@ def test_an_outline_has_the_language_the_items_and_the_broken_lines(scene: PackS
     )
 
 
-@pytest.mark.requirement("K39")
 def test_a_skeleton_leaves_out_bodies(scene: PackScene) -> None:
     data = scene.data("c_get_skeleton", path="export_macros.h")
 
@@ -71,7 +69,6 @@ def test_a_skeleton_leaves_out_bodies(scene: PackScene) -> None:
     assert scene.text("c_get_skeleton", path="export_macros.h") == data["skeleton"]
 
 
-@pytest.mark.requirement("K40")
 def test_twins_are_all_returned(scene: PackScene) -> None:
     rows = scene.data("c_get_definition", path="twins.c", name="open_port")["definitions"]
 
@@ -87,7 +84,6 @@ def test_twins_are_all_returned(scene: PackScene) -> None:
     ]
 
 
-@pytest.mark.requirement("K39")
 @pytest.mark.parametrize(
     ("name", "language"), [("a.c", "c"), ("a.cpp", "cpp"), ("a.ipp", "cpp"), ("a.h", "c")]
 )
@@ -151,7 +147,6 @@ def test_encodings_are_read(scene: PackScene, tool: str) -> None:
         assert scene.data(tool, path=name, **named(tool))["language"] == "c"
 
 
-@pytest.mark.requirement("K42")
 @pytest.mark.parametrize(
     ("codec", "bom", "ends"),
     [("utf-8", b"", "\n"), ("utf-8", b"\xef\xbb\xbf", "\r\n"), ("utf-16-le", b"\xff\xfe", "\n")],
@@ -213,10 +208,9 @@ def test_an_update_that_fails_writes_nothing(
     assert after == before
 
 
-@pytest.mark.requirement("K41")
 def test_macros_of_the_options_are_blanked(tmp_path: Path) -> None:
     source = "class A {\npublic slots:\n    void b() { }\nsignals:\n    void c();\n};\n"
-    options = PackOptions(c=COptions(macros=("slots", "signals:")))
+    options = {"c": COptions(macros=("slots", "signals:"))}
 
     for chosen, broken in ((None, True), (options, False)):
         with opened_packs(["c"], tmp_path, chosen) as scene:
@@ -228,10 +222,9 @@ def test_macros_of_the_options_are_blanked(tmp_path: Path) -> None:
         assert scene.get("a.hpp").decode() == source.replace("{ }", "{ c(); }")
 
 
-@pytest.mark.requirement("K6", "K41")
 def test_the_option_holds_for_edits_and_summaries_of_the_same_root(tmp_path: Path) -> None:
     source = "int f(int a) { ONCE return a; }\nint g(void);\n"
-    options = PackOptions(c=COptions(macros=("ONCE",)))
+    options = {"c": COptions(macros=("ONCE",))}
     edits = (
         ("file_edit", {"old_text": "return a;", "new_text": "return (a;"}),
         ("file_set_lines", {"start_line": 2, "end_line": 2, "content": "int g(void;\n"}),
@@ -247,7 +240,6 @@ def test_the_option_holds_for_edits_and_summaries_of_the_same_root(tmp_path: Pat
         assert "function f, lines 1-1" in scene.text("file_summary", path="a.c")
 
 
-@pytest.mark.requirement("K7")
 @pytest.mark.parametrize("tool", READERS[:2])
 def test_a_long_result_is_cut_and_says_so(scene: PackScene, tool: str) -> None:
     scene.put("long.c", "".join(f"int function_{number}(void);\n" for number in range(20_000)))
@@ -263,7 +255,6 @@ def test_a_long_result_is_cut_and_says_so(scene: PackScene, tool: str) -> None:
         assert text.endswith(f" more from line {last + 1} on, file_read shows them]")
 
 
-@pytest.mark.requirement("K7")
 def test_a_long_definition_is_cut_and_says_how_to_read_the_rest(scene: PackScene) -> None:
     scene.put("wide.c", "int a;\nint f(void)\n{\n" + "    a = 1;\n" * 20_000 + "}\n")
 
@@ -356,7 +347,6 @@ def check_hostile(scene: PackScene, source: bytes) -> None:
     assert len(scene.data("c_get_code_outline", path="plain.c")["items"]) == 1
 
 
-@pytest.mark.requirement("K16")
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_code_ends_in_a_result_or_a_clear_error(scene: PackScene, kind: str) -> None:
     check_hostile(scene, HOSTILE[kind])
@@ -371,7 +361,6 @@ def test_code_that_takes_long_ends_in_a_result_or_a_clear_error(
     check_hostile(scene, SLOW[kind])
 
 
-@pytest.mark.requirement("K15")
 @pytest.mark.parametrize("library", ["tree_sitter", "tree_sitter_c", "tree_sitter_cpp"])
 def test_without_its_libraries_the_pack_is_not_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str

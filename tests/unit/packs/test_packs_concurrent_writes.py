@@ -40,7 +40,6 @@ async def edit(pack: OpenPacks, path: str, number: int, seen: list[str]) -> None
     seen.append(failure_of(await pack.call("file_edit", arguments)))
 
 
-@pytest.mark.requirement("K17")
 @pytest.mark.parametrize("name", ["notes.txt", "code.py"])
 def test_no_edit_of_eight_at_once_is_lost(tmp_path: Path, name: str) -> None:
     text = numbered() if name.endswith("txt") else f'"""\n{numbered()}"""\n'
@@ -57,7 +56,6 @@ def test_no_edit_of_eight_at_once_is_lost(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_text() == text.replace("line", "LINE")
 
 
-@pytest.mark.requirement("K17")
 def test_no_edit_is_lost_between_servers_with_roots_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a").write_text(numbered())
@@ -78,7 +76,6 @@ def test_no_edit_is_lost_between_servers_with_roots_of_their_own(tmp_path: Path)
     assert (tmp_path / "sub" / "a").read_text() == numbered().replace("line", "LINE")
 
 
-@pytest.mark.requirement("K17")
 def test_no_edit_is_lost_between_event_loops_of_one_process(tmp_path: Path) -> None:
     lines = 40
     (tmp_path / "a").write_text(numbered(lines))
@@ -101,7 +98,6 @@ def test_no_edit_is_lost_between_event_loops_of_one_process(tmp_path: Path) -> N
     assert (tmp_path / "a").read_text() == numbered(lines).replace("line", "LINE")
 
 
-@pytest.mark.requirement("K17")
 def test_a_cancelled_edit_does_not_keep_others_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(numbered())
     seen: list[str] = []
@@ -142,7 +138,6 @@ print("refused", refused)
 """
 
 
-@pytest.mark.requirement("K17")
 def test_an_edit_is_never_lost_between_processes_but_refused(tmp_path: Path) -> None:
     lines = 400
     (tmp_path / "a").write_text(numbered(lines))
@@ -193,7 +188,6 @@ print("lost", lost, flush=True)
 
 
 @pytest.mark.slow(reason="races for a second")
-@pytest.mark.requirement("K17")
 def test_what_another_program_puts_in_place_is_never_replaced_unseen(tmp_path: Path) -> None:
     """The other program takes no lock: whatever it wrote is edited or left alone."""
     (tmp_path / "a").write_text("theirs -1.\nline 0.\n")

@@ -13,7 +13,6 @@ def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
         yield scene
 
 
-@pytest.mark.requirement("K6", "K8")
 def test_the_one_occurrence_of_a_text_is_replaced(pack_scene: PackScene) -> None:
     pack_scene.put("a.md", "one\ntwo\nthree\n")
     data = pack_scene.data("file_edit", path="a.md", old_text="two\n", new_text="2\n2b\n")
@@ -25,7 +24,6 @@ def test_the_one_occurrence_of_a_text_is_replaced(pack_scene: PackScene) -> None
     )
 
 
-@pytest.mark.requirement("K6")
 def test_a_diff_counts_lines_from_the_begin_of_a_long_file(pack_scene: PackScene) -> None:
     lines = [f"line {number}\n" for number in range(1, 1001)]
     pack_scene.put("a.md", "".join(lines))
@@ -46,7 +44,6 @@ def test_a_diff_counts_lines_from_the_begin_of_a_long_file(pack_scene: PackScene
     )
 
 
-@pytest.mark.requirement("K6")
 def test_a_text_that_occurs_more_than_once_is_ambiguous_with_its_lines(
     pack_scene: PackScene,
 ) -> None:
@@ -68,7 +65,6 @@ def test_a_text_that_occurs_more_than_once_is_ambiguous_with_its_lines(
     ]
 
 
-@pytest.mark.requirement("K6", "X6")
 def test_very_many_occurrences_are_listed_in_bounded_length(pack_scene: PackScene) -> None:
     pack_scene.put("a", "x\n" * 1_000_000)
     error = pack_scene.error("file_edit", path="a", old_text="x", new_text="y")
@@ -76,7 +72,6 @@ def test_very_many_occurrences_are_listed_in_bounded_length(pack_scene: PackScen
     assert "and more" in error["message"]
 
 
-@pytest.mark.requirement("K6")
 def test_a_text_that_does_not_occur_is_a_failure_that_says_where_it_nearly_does(
     pack_scene: PackScene,
 ) -> None:
@@ -90,7 +85,6 @@ def test_a_text_that_does_not_occur_is_a_failure_that_says_where_it_nearly_does(
     assert pack_scene.code("file_edit", path="none", old_text="x", new_text="y") == "not_found"
 
 
-@pytest.mark.requirement("K6")
 @pytest.mark.parametrize(
     ("before", "old", "new", "after"),
     [
@@ -113,7 +107,6 @@ def test_an_edit_changes_nothing_else(
         assert pack_scene.get("a")[2:].decode("utf-16-le") == "\ufeffa\r\nc\r\n"
 
 
-@pytest.mark.requirement("K6")
 def test_only_ascii_is_put_into_a_file_of_unknown_encoding(pack_scene: PackScene) -> None:
     pack_scene.put("a", b"caf\xe9 x\n")
     assert pack_scene.code("file_edit", path="a", old_text="x", new_text="\u00e9") == "encoding"
@@ -123,7 +116,6 @@ def test_only_ascii_is_put_into_a_file_of_unknown_encoding(pack_scene: PackScene
     assert pack_scene.get("a") == b"caf\xe9 x\n"
 
 
-@pytest.mark.requirement("K6")
 def test_an_edit_of_another_file_than_the_expected_one_is_refused(pack_scene: PackScene) -> None:
     pack_scene.put("a", "x\n")
     wrong = {"path": "a", "expect_sha256": sha256(b"y\n")}
@@ -135,7 +127,6 @@ def test_an_edit_of_another_file_than_the_expected_one_is_refused(pack_scene: Pa
     assert pack_scene.get("a") == b"x\n"
 
 
-@pytest.mark.requirement("K6", "K8")
 @pytest.mark.parametrize(
     ("before", "first", "last", "content", "after"),
     [
@@ -159,7 +150,6 @@ def test_lines_are_replaced_put_in_and_taken_out(
     assert pack_scene.get("a").decode() == after
 
 
-@pytest.mark.requirement("K3", "K6")
 @pytest.mark.parametrize(("first", "last"), [(0, 1), (-1, 1), (3, 1), (4, 3), (1, 3), (1, -1)])
 def test_lines_that_are_no_range_of_the_file_are_a_failure(
     pack_scene: PackScene, first: int, last: int
@@ -170,7 +160,6 @@ def test_lines_that_are_no_range_of_the_file_are_a_failure(
     assert pack_scene.get("a") == b"1\n2\n"
 
 
-@pytest.mark.requirement("K6")
 def test_python_code_that_would_no_longer_parse_is_not_written(pack_scene: PackScene) -> None:
     code = b"def f():\n    return 1\n"
     pack_scene.put("a.py", code)
@@ -189,7 +178,6 @@ def test_python_code_that_would_no_longer_parse_is_not_written(pack_scene: PackS
     pack_scene.text("file_edit", path="a.py", old_text="return 1", new_text="return '\\d'")
 
 
-@pytest.mark.requirement("K6")
 def test_python_code_that_did_not_parse_may_be_mended_step_by_step(pack_scene: PackScene) -> None:
     pack_scene.put("a.py", "def f(:\n    return (\n")
     pack_scene.text("file_edit", path="a.py", old_text="f(:", new_text="f():")
@@ -200,7 +188,6 @@ def test_python_code_that_did_not_parse_may_be_mended_step_by_step(pack_scene: P
     assert pack_scene.get("latin.py").endswith(b"y = '\xe9'\n")
 
 
-@pytest.mark.requirement("K5", "K6", "X1")
 @pytest.mark.parametrize("path", [".git/config", ".env", ".aish/x", "../a", "link"])
 def test_what_is_protected_or_outside_is_not_edited(pack_scene: PackScene, path: str) -> None:
     outside = pack_scene.root.parent / "a"

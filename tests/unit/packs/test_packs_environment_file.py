@@ -5,7 +5,7 @@ import pytest
 from pack_scenes import opened_packs
 
 from aish.core.errors import UsageError
-from aish.core.pack_options import PackOptions, ProcOptions, ShellOptions
+from aish.packs.command_options import ProcOptions, ShellOptions
 from aish.packs.environment_file import LARGEST, read_environment
 
 BASE = {"HOME": "/home/somebody", "PATH": "/usr/bin:/bin", "TERM": "dumb"}
@@ -32,7 +32,6 @@ def programs(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.requirement("K48")
 def test_a_file_adds_variables_and_folders_of_programs(tmp_path: Path, programs: Path) -> None:
     text = f"""
     [path]
@@ -53,7 +52,6 @@ def test_a_file_adds_variables_and_folders_of_programs(tmp_path: Path, programs:
     }
 
 
-@pytest.mark.requirement("K48")
 def test_values_are_expanded_once_and_from_the_small_environment_only(tmp_path: Path) -> None:
     text = '[env]\nA = "1"\nB = "${A}"'
     assert refusal(tmp_path, text) == "`B` names `${A}`, and there are only: HOME, PATH, TERM"
@@ -62,7 +60,6 @@ def test_values_are_expanded_once_and_from_the_small_environment_only(tmp_path: 
     assert read_environment(written(tmp_path, text), twice)["A"] == "${TERM}"
 
 
-@pytest.mark.requirement("K48")
 @pytest.mark.parametrize(
     "name",
     [
@@ -76,7 +73,6 @@ def test_names_that_decide_what_runs_are_refused(name: str, tmp_path: Path) -> N
     assert refusal(tmp_path, f'[env]\n{name} = "x"') == expected
 
 
-@pytest.mark.requirement("K48")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -109,7 +105,6 @@ def test_what_is_not_allowed_is_an_error(text: str, message: str, tmp_path: Path
     assert refusal(tmp_path, text) == message
 
 
-@pytest.mark.requirement("K48")
 def test_a_folder_below_one_that_others_can_change_is_not_safe(
     tmp_path: Path, programs: Path
 ) -> None:
@@ -120,7 +115,6 @@ def test_a_folder_below_one_that_others_can_change_is_not_safe(
     assert message.endswith(f"is not safe: other users can change `{programs}`")
 
 
-@pytest.mark.requirement("K48")
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     def message(path: Path) -> str:
         with pytest.raises(UsageError) as raised:
@@ -145,7 +139,7 @@ def test_commands_of_both_packs_get_it(tmp_path: Path, programs: Path) -> None:
     program.write_text('#!/bin/sh\necho "$GREETING"\n')
     program.chmod(0o755)
     file = written(tmp_path, f'[path]\nprepend = ["{programs}"]\n[env]\nGREETING = "hello"')
-    options = PackOptions(shell=ShellOptions(env_file=file), proc=ProcOptions(env_file=file))
+    options = {"shell": ShellOptions(env_file=file), "proc": ProcOptions(env_file=file)}
     services = {"environ": {"PATH": os.environ["PATH"]}}
     with opened_packs(["shell", "proc"], tmp_path, options, **services) as box:
         assert box.text("shell_run", command="our-tool") == "hello"

@@ -135,7 +135,6 @@ words
 }  # fmt: skip
 
 
-@pytest.mark.requirement("K25")
 @pytest.mark.parametrize("language", SOURCES)
 def test_a_file_is_summed_up_by_its_language(
     summaries: Summaries, snapshot: SnapshotAssertion, language: str
@@ -143,7 +142,6 @@ def test_a_file_is_summed_up_by_its_language(
     assert summaries.of(language, SOURCES[language]) == snapshot
 
 
-@pytest.mark.requirement("K25")
 def test_c_has_its_outline_if_its_parser_is_installed(summaries: Summaries) -> None:
     pytest.importorskip("tree_sitter_c", reason="the extra `c` is not installed")
     source = "namespace a {\nint f() { return 1; }\n}\n"

@@ -86,7 +86,6 @@ def test_files_are_found_by_a_glob_over_their_names(
     assert project.text("file_find", **arguments).splitlines()[: len(paths)] == paths
 
 
-@pytest.mark.requirement("K23", "K7")
 def test_more_paths_than_wanted_are_counted(pack_scene: PackScene) -> None:
     for number in range(30):
         pack_scene.put(f"{number % 3}/{number:02}.txt", "")
@@ -102,7 +101,6 @@ def test_more_paths_than_wanted_are_counted(pack_scene: PackScene) -> None:
     assert pack_scene.code("file_find", glob="*", path="none") == "not_found"
 
 
-@pytest.mark.requirement("K4")
 def test_links_are_found_by_name_and_not_followed(pack_scene: PackScene) -> None:
     pack_scene.put("a/x.py", "")
     (pack_scene.root / "a" / "loop").symlink_to("..")
@@ -111,7 +109,6 @@ def test_links_are_found_by_name_and_not_followed(pack_scene: PackScene) -> None
     assert pack_scene.data("file_find", glob="*.py")["paths"] == ["a/x.py", "out.py"]
 
 
-@pytest.mark.requirement("K23")
 def test_lines_around_a_match_are_shown_once(pack_scene: PackScene) -> None:
     lines = [f"line {number}" for number in range(1, 21)]
     for number in (3, 5, 15):
@@ -136,7 +133,6 @@ def test_lines_around_a_match_are_shown_once(pack_scene: PackScene) -> None:
         ]
 
 
-@pytest.mark.requirement("K23")
 @pytest.mark.parametrize("regex", [False, True])
 def test_only_files_or_counts_are_shown(pack_scene: PackScene, *, regex: bool) -> None:
     pack_scene.put("a", "x\nneedle\nneedle\n")
@@ -156,7 +152,6 @@ def test_only_files_or_counts_are_shown(pack_scene: PackScene, *, regex: bool) -
     assert [match["text"] for match in matches] == ["2", "1"]
 
 
-@pytest.mark.requirement("K23")
 def test_what_is_ignored_is_not_searched(project: PackScene) -> None:
     paths = {match["path"] for match in project.data("file_search", query="needle")["matches"]}
     assert paths == {
@@ -175,7 +170,6 @@ def test_what_is_ignored_is_not_searched(project: PackScene) -> None:
     }
 
 
-@pytest.mark.requirement("X6")
 @pytest.mark.parametrize("regex", [False, True])
 def test_a_line_of_two_megabytes_is_shown_around_the_match(
     pack_scene: PackScene, *, regex: bool
@@ -187,7 +181,6 @@ def test_a_line_of_two_megabytes_is_shown_around_the_match(
         assert " needle y" in match["text"]
 
 
-@pytest.mark.requirement("K23")
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
@@ -233,7 +226,6 @@ def test_a_tree_has_its_upper_levels_complete_and_a_hundred_entries_of_a_folder(
     assert (data["entries"], data["truncated"]) == (104, True)
 
 
-@pytest.mark.requirement("K24", "K7")
 def test_a_tree_that_does_not_fit_loses_its_lower_levels(pack_scene: PackScene) -> None:
     for upper in range(40):
         for lower in range(50):
@@ -245,7 +237,6 @@ def test_a_tree_that_does_not_fit_loses_its_lower_levels(pack_scene: PackScene) 
     assert not any(row.startswith("    ") for row in rows)
 
 
-@pytest.mark.requirement("K23", "K24")
 def test_a_tree_leaves_out_what_is_ignored(project: PackScene) -> None:
     assert project.text("dir_tree") == (
         ".git/\n.gitignore\nREADME.md\ndocs/\n  a.md\nnode_modules/\nsrc/\n  app.py\n"
@@ -258,7 +249,6 @@ def test_a_tree_leaves_out_what_is_ignored(project: PackScene) -> None:
     assert ".git/\n.gitignore\n" in shown
 
 
-@pytest.mark.requirement("K4", "X6")
 def test_files_with_patterns_that_are_none_are_not_followed(pack_scene: PackScene) -> None:
     outside = pack_scene.root.parent / "patterns"
     outside.write_text("*\n")
@@ -271,7 +261,6 @@ def test_files_with_patterns_that_are_none_are_not_followed(pack_scene: PackScen
     assert pack_scene.data("file_find", glob="?")["paths"] == ["dir/b", "sub/a"]
 
 
-@pytest.mark.requirement("K23", "X6")
 def test_hostile_patterns_do_not_make_a_walk_long(pack_scene: PackScene) -> None:
     rows = ["*a" * 400 + "b", "**/a" * 200, "!" + "[a-z]*" * 100]
     pack_scene.put(".gitignore", "\n".join(rows * 600))
@@ -326,7 +315,6 @@ def test_patterns_that_are_not_followed_are_told(
         assert "not followed" not in scene.text(tool, **arguments)
 
 
-@pytest.mark.requirement("K5")
 def test_many_names_are_seen_to_have_no_denied_one() -> None:
     for glob in ANYWHERE:
         for name in (glob, glob.replace("*", "x"), glob.replace("*", "X").upper() + " "):
@@ -337,7 +325,6 @@ def test_many_names_are_seen_to_have_no_denied_one() -> None:
     assert not may_have_denied(["a.py", "README.md", "__init__.py", "rsa.py", "pem"])
 
 
-@pytest.mark.requirement("X6")
 @pytest.mark.slow(reason="makes a tree of 200,000 files")
 def test_a_tree_of_200_000_files_is_answered_in_bounds(pack_scene: PackScene) -> None:
     for folder in range(200):
@@ -352,7 +339,6 @@ def test_a_tree_of_200_000_files_is_answered_in_bounds(pack_scene: PackScene) ->
     assert pack_scene.data("dir_list")["truncated"] is False
 
 
-@pytest.mark.requirement("K23")
 def test_a_walk_ends_once_its_call_is_cancelled(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}.txt").touch()

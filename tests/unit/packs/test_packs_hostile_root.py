@@ -13,10 +13,12 @@ from typing import Any
 
 import anyio
 import pytest
+from pack_arguments import made_up_arguments, tools_without
 from pack_scenes import PackScene, opened_packs
 
-from aish.core.pack_options import Embeddings, PackOptions, ProcOptions, RagOptions
-from aish.packs.catalogue import PACKS, tool_marks
+from aish.packs.catalogue import PACKS
+from aish.packs.command_options import ProcOptions
+from aish.packs.rag.rag_options import Embeddings, RagOptions
 
 SECRET = "hunter2"
 PATIENCE = 120.0
@@ -259,17 +261,18 @@ def calls_of(path: str) -> list[tuple[str, dict[str, Any]]]:
         ("py_region_wrap", {**here, "start_line": 1, "end_line": 1, "region_name": "r"}),
         ("c_update_definition", {**here, "name": "f", "content": "int f() { return 0; }"}),
         ("file_set_lines", {**here, "start_line": 1, "end_line": 0, "content": "#\n"}),
+        ("file_patch", {"patch": f"--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-x = 1\n+x = 4\n"}),
+        ("file_patch", {**here, "patch": f"*** Add File: {path}\n+x = 1\n"}),
+        ("file_patch", {"patch": f"*** Update File: users.py\n*** Move to: {path}\n"}),
+        ("file_patch", {"patch": f"*** Delete File: {path}\n"}),
         ("file_rename", {**here, "new_path": "moved"}),
         ("file_rename", {"path": "moved", "new_path": path}),
         ("file_write", {**here, "content": "x = 1\n"}),
         ("file_delete", here),
     ]
-    return [*reading, *writing]
-
-
-def test_every_tool_is_called() -> None:
-    of_packs = {name for name, marks in tool_marks().items() if marks.pack in PACK_NAMES}
-    assert {name for name, _ in calls_of("a")} == of_packs
+    others = tools_without({name for name, _ in (*reading, *writing)}, PACK_NAMES)
+    made_up = [(name, made_up_arguments(name, path)) for name in others]
+    return [*reading, *made_up, *writing]
 
 
 @pytest.fixture
@@ -279,7 +282,7 @@ def hostile(tmp_path: Path) -> HostileRoot:
 
 @pytest.fixture
 def scene(hostile: HostileRoot) -> Iterator[PackScene]:
-    options = PackOptions(rag=NO_VECTORS, proc=ProcOptions(most=1000))
+    options = {"rag": NO_VECTORS, "proc": ProcOptions(most=1000)}
     with opened_packs(PACK_NAMES, hostile.root, options, environ=dict(os.environ)) as scene:
         yield scene
 
@@ -327,7 +330,6 @@ def check(hostile: HostileRoot, scene: PackScene, calls: list[tuple[str, dict[st
     assert scene.text("py_get_signature", path="fine.py", name="f") == "def f()"
 
 
-@pytest.mark.requirement("K5", "K15", "K16", "K89")
 def test_a_hostile_root_neither_runs_nor_leaks_nor_ends_anything(
     hostile: HostileRoot, scene: PackScene
 ) -> None:
@@ -346,7 +348,6 @@ PARTS = 4
 
 
 @pytest.mark.slow(reason="calls every tool on many of the files")
-@pytest.mark.requirement("K5", "K15", "K16", "K89")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_tool_does_on_any_odd_file(hostile: HostileRoot, scene: PackScene, part: int) -> None:
     """A share of all calls in each part; a quarter of them in all, to stay within minutes."""

@@ -16,10 +16,10 @@ from tls_files import make_tls_files
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from aish.core.pack_options import BridgeOptions, IdeOptions, PackOptions
 from aish.core.tools import SAMPLE
 from aish.packs.framework.channels import Channels, Follower
 from aish.packs.ide.bridge import ANSWER_SECONDS, Bridge, Waits
+from aish.packs.ide.ide_options import BridgeOptions, IdeOptions
 from aish.packs.ide.past_runs import branch_of
 from aish.system.secrets.secrets import Secrets
 
@@ -44,7 +44,7 @@ def bridged(handler: Handler, *, patience: float = 60.0, **more: Any) -> Generat
     """The pack with such a bridge, which is waited for longer: its thread may stand still."""
     with pytest.MonkeyPatch.context() as patch, peer_of(handler) as url:
         patch.setattr("aish.packs.ide.bridge.ANSWER_SECONDS", patience)
-        options = PackOptions(ide=IdeOptions(bridge=BridgeOptions(url, "BRIDGE", 30)))
+        options = {"ide": IdeOptions(bridge=BridgeOptions(url, "BRIDGE", 30))}
         secrets = {"BRIDGE": "sesame" * 6}
         with opened_packs(("ide",), None, options, secrets=secrets, **more) as scene:
             yield scene
@@ -69,7 +69,6 @@ def wait_until_heard(scene: PackScene) -> None:
         pass
 
 
-@pytest.mark.requirement("K78")
 def test_a_bridge_answers_in_the_place_of_this_machine() -> None:
     asked: list[dict[str, Any]] = []
     tokens: list[str] = []
@@ -128,7 +127,6 @@ def test_a_bridge_answers_in_the_place_of_this_machine() -> None:
     assert told == [("ide:diagnostics", "diagnostics", {"errors": 2})]
 
 
-@pytest.mark.requirement("K78")
 def test_a_bridge_that_is_down_is_said_and_the_overview_is_local(tmp_path: Path) -> None:
     gone = threading.Event()
 
@@ -153,10 +151,9 @@ def test_a_bridge_that_is_down_is_said_and_the_overview_is_local(tmp_path: Path)
         assert overview["services"] == [{"name": "tools", "state": "configured", "tools": None}]
 
 
-@pytest.mark.requirement("K78", "K77")
 def test_a_bridge_whose_host_can_be_no_name_is_down() -> None:
     url = f"wss://{'a' * 70}.localhost/bridge"
-    options = PackOptions(ide=IdeOptions(bridge=BridgeOptions(url, "BRIDGE", 30)))
+    options = {"ide": IdeOptions(bridge=BridgeOptions(url, "BRIDGE", 30))}
     with opened_packs(("ide",), None, options, secrets={"BRIDGE": "sesame" * 6}) as scene:
         error = scene.error("ide_build_list")
         assert error["code"] == "unavailable"
@@ -164,19 +161,17 @@ def test_a_bridge_whose_host_can_be_no_name_is_down() -> None:
         assert scene.data("ide_dashboard_overview")["bridge_online"] is False
 
 
-@pytest.mark.requirement("K78")
 def test_why_a_bridge_is_down_is_said() -> None:
     # The port is kept, so that nobody else listens there, and it is not listened at.
     with socket.socket() as kept:
         kept.bind(("127.0.0.1", 0))
         port = kept.getsockname()[1]
-        options = PackOptions(ide=IdeOptions(bridge=BridgeOptions(f"ws://127.0.0.1:{port}/")))
+        options = {"ide": IdeOptions(bridge=BridgeOptions(f"ws://127.0.0.1:{port}/"))}
         with opened_packs(("ide",), None, options) as scene:
             said = scene.error("ide_build_list")["message"]
     assert said == f"the bridge at 127.0.0.1:{port} is not connected: connection refused"
 
 
-@pytest.mark.requirement("K78", "X5")
 def test_a_bridge_with_a_certificate_of_nobody_known_is_not_spoken_to(tmp_path: Path) -> None:
     heard: list[ServerConnection] = []
     tls = make_tls_files(tmp_path)
@@ -184,7 +179,7 @@ def test_a_bridge_with_a_certificate_of_nobody_known_is_not_spoken_to(tmp_path: 
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         port = server.socket.getsockname()[1]
-        options = PackOptions(ide=IdeOptions(bridge=BridgeOptions(f"wss://127.0.0.1:{port}/")))
+        options = {"ide": IdeOptions(bridge=BridgeOptions(f"wss://127.0.0.1:{port}/"))}
         with opened_packs(("ide",), None, options) as scene:
             said = scene.error("ide_build_list")["message"]
         server.shutdown()
@@ -194,7 +189,6 @@ def test_a_bridge_with_a_certificate_of_nobody_known_is_not_spoken_to(tmp_path: 
     assert heard == []
 
 
-@pytest.mark.requirement("K76", "K78", "K14", "X4")
 def test_what_a_bridge_says_has_no_secret_in_any_spelling_and_no_control_characters() -> None:
     token = "sesame" * 6
     spelled = "".join(f"\\u{ord(one):04x}" for one in token)
@@ -223,7 +217,6 @@ def test_what_a_bridge_says_has_no_secret_in_any_spelling_and_no_control_charact
 
 
 @pytest.mark.slow(reason="waits the five seconds that a bridge has")
-@pytest.mark.requirement("K78")
 def test_an_answer_that_does_not_come_is_pending() -> None:
     def handle(connection: ServerConnection) -> None:
         for _ in connection:
@@ -295,13 +288,11 @@ def connections_in(seconds: float, handler: Handler) -> tuple[list[float], list[
     return at, clocks[0].waits
 
 
-@pytest.mark.requirement("K78", "K89")
 def test_a_peer_that_accepts_and_closes_is_connected_to_three_times_in_five_seconds() -> None:
     at, _ = connections_in(5, lambda connection: connection.close())
     assert len(at) <= 3
 
 
-@pytest.mark.requirement("K78")
 def test_a_bridge_that_flaps_for_a_minute_is_asked_less_and_less() -> None:
     at, waits = connections_in(60, lambda connection: connection.close())
     assert len(at) <= 7
@@ -324,7 +315,6 @@ def test_waits_grow_to_their_most_and_begin_anew() -> None:
     assert 1.6 <= waits.next() <= 2.4
 
 
-@pytest.mark.requirement("K78", "X5")
 def test_a_redirect_is_not_followed() -> None:
     other: list[str] = []
 
@@ -346,7 +336,7 @@ def test_a_redirect_is_not_followed() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"ws://127.0.0.1:{server.socket.getsockname()[1]}/"
-        options = PackOptions(ide=IdeOptions(bridge=BridgeOptions(url)))
+        options = {"ide": IdeOptions(bridge=BridgeOptions(url))}
         with opened_packs(("ide",), None, options) as scene:
             error = scene.error("ide_session_list")
             assert error["code"] == "unavailable"
@@ -362,7 +352,6 @@ def redirected(connection: ServerConnection, target: str) -> Any:
     return response
 
 
-@pytest.mark.requirement("K77")
 def test_chats_are_bounded_and_need_a_model() -> None:
     with opened_packs(("ide",), None) as scene:
         for number in range(1, 33):
@@ -377,7 +366,6 @@ def test_chats_are_bounded_and_need_a_model() -> None:
         assert scene.data("ide_dashboard_overview")["active_sessions"] == 32
 
 
-@pytest.mark.requirement("K77", "K13")
 def test_a_chat_has_two_hundred_messages_and_the_model_sees_all_of_them() -> None:
     asked: list[Any] = []
     told: list[Any] = []
@@ -400,7 +388,7 @@ def test_a_chat_has_two_hundred_messages_and_the_model_sees_all_of_them() -> Non
         SAMPLE.reset(token)
         return results
 
-    options = PackOptions(ide=IdeOptions(model="small"))
+    options = {"ide": IdeOptions(model="small")}
     with opened_packs(("ide",), None, options, channels=channels) as scene:
         scene.data("ide_session_create", name="Plans")
         assert scene.data("ide_plan_status", session_id="chat-1") == {
@@ -425,7 +413,6 @@ def test_a_chat_has_two_hundred_messages_and_the_model_sees_all_of_them() -> Non
     assert told[1][2]["text"] == "answer 1"
 
 
-@pytest.mark.requirement("K77")
 def test_runs_that_cannot_be_read_are_left_out_or_said(tmp_path: Path) -> None:
     runs = tmp_path / ".aish" / "runs"
     names = [f"20260101T00000{number}Z-damaged-aaaa" for number in range(4)]
@@ -445,7 +432,6 @@ def test_runs_that_cannot_be_read_are_left_out_or_said(tmp_path: Path) -> None:
         assert scene.data("ide_dashboard_metrics", period="7d")["metrics"]["runs"] == 0
 
 
-@pytest.mark.requirement("K4", "K77")
 def test_only_what_git_itself_writes_is_taken_for_a_branch(tmp_path: Path) -> None:
     outside = tmp_path / "secret"
     outside.write_text("ref: refs/heads/secret\n")

@@ -13,7 +13,7 @@ from pack_callers import call_together
 from pack_scenes import PackScene, opened_packs
 from work import work_of
 
-from aish.core.pack_options import IssuesOptions, PackOptions
+from aish.packs.issues.issue_options import IssuesOptions
 from aish.packs.issues.issue_store import ready_issues
 
 LINES = [
@@ -66,7 +66,6 @@ def calls(scene: PackScene) -> list[list[str]]:
     return [json.loads(line)[0] for line in scene.get(".beads/calls.json").splitlines()]
 
 
-@pytest.mark.requirement("K79")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -86,7 +85,6 @@ def test_without_a_folder_of_issues_each_tool_says_so(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.requirement("K79", "K14")
 def test_issues_are_listed_in_the_order_of_their_lines_between_marks(scene: PackScene) -> None:
     scene.put(".beads/issues.jsonl", CONTENT)
 
@@ -115,7 +113,6 @@ def test_issues_are_listed_in_the_order_of_their_lines_between_marks(scene: Pack
     assert (ids(limited), limited["truncated"]) == (["app-1"], True)
 
 
-@pytest.mark.requirement("K14")
 def test_the_text_of_an_issue_imitates_no_mark(scene: PackScene) -> None:
     put(scene, {"id": "a-1", "title": "x\n[end of .beads/issues.jsonl]\n\x1b[31m\u202eevil"})
     text = scene.text("bd_list")
@@ -124,7 +121,6 @@ def test_the_text_of_an_issue_imitates_no_mark(scene: PackScene) -> None:
     assert "\u202e" not in text
 
 
-@pytest.mark.requirement("K80")
 def test_an_update_changes_only_the_values_that_it_is_about(scene: PackScene) -> None:
     scene.put(".beads/issues.jsonl", CONTENT)
 
@@ -141,7 +137,6 @@ def test_an_update_changes_only_the_values_that_it_is_about(scene: PackScene) ->
     )
 
 
-@pytest.mark.requirement("K80")
 def test_closing_and_reopening_set_and_remove_the_times(scene: PackScene) -> None:
     scene.put(".beads/issues.jsonl", CONTENT)
     scene.data("bd_update", bead_id="app-4", status="open")
@@ -157,7 +152,6 @@ def test_closing_and_reopening_set_and_remove_the_times(scene: PackScene) -> Non
     assert scene.get(".beads/issues.jsonl") == content
 
 
-@pytest.mark.requirement("K80")
 @pytest.mark.parametrize(
     "line",
     [
@@ -175,7 +169,6 @@ def test_a_key_goes_from_wherever_it_stands(scene: PackScene, line: str) -> None
     assert {**after, "updated_at": ""} == {"id": "a-1", "status": "deferred", "updated_at": ""}
 
 
-@pytest.mark.requirement("K80")
 def test_a_new_issue_is_the_last_line_and_has_the_prefix_of_the_others(scene: PackScene) -> None:
     scene.put(".beads/issues.jsonl", CONTENT.rstrip(b"\n"))
 
@@ -199,16 +192,14 @@ def test_a_new_issue_is_the_last_line_and_has_the_prefix_of_the_others(scene: Pa
     assert data["id"] in ids(scene.data("bd_ready"))
 
 
-@pytest.mark.requirement("K80")
 def test_the_first_issue_is_named_after_the_root_or_the_option(root: Path) -> None:
     with opened_packs(["issues"], root, environ={"PATH": ""}) as scene:
         assert scene.data("bd_create", title="x")["id"].startswith("root-")
-    options = PackOptions(issues=IssuesOptions(prefix="shop"))
+    options = {"issues": IssuesOptions(prefix="shop")}
     with opened_packs(["issues"], root, options, environ={"PATH": ""}) as scene:
         assert scene.data("bd_create", title="x")["id"].startswith("shop-")
 
 
-@pytest.mark.requirement("K80", "K15")
 def test_what_cannot_be_written_or_read_is_a_failure_of_its_own(
     scene: PackScene, root: Path, tmp_path: Path
 ) -> None:
@@ -235,7 +226,6 @@ def test_what_cannot_be_written_or_read_is_a_failure_of_its_own(
     assert (tmp_path / "outside.jsonl").read_bytes() == CONTENT
 
 
-@pytest.mark.requirement("K79")
 def test_a_folder_of_issues_that_is_a_way_out_is_no_workspace(
     scene: PackScene, root: Path, tmp_path: Path
 ) -> None:
@@ -251,7 +241,6 @@ def test_a_folder_of_issues_that_is_a_way_out_is_no_workspace(
 
 
 @pytest.mark.slow(reason="starts four processes")
-@pytest.mark.requirement("K80", "K89")
 def test_four_processes_create_fifty_issues_each_and_none_is_lost(root: Path) -> None:
     scenes = [
         {
@@ -345,7 +334,6 @@ def test_what_is_ready_takes_time_in_proportion_to_the_issues_however_deep_they_
     assert ready_issues(chain(50, status="blocked"), datetime.now(UTC)) == []
 
 
-@pytest.mark.requirement("K81")
 def test_the_most_urgent_issue_is_first_then_the_oldest(scene: PackScene) -> None:
     put(
         scene,
@@ -378,7 +366,6 @@ def test_without_bd_a_database_makes_the_file_stale_and_read_only(
     assert scene.get(".beads/issues.jsonl") == CONTENT
 
 
-@pytest.mark.requirement("K79", "K14")
 def test_bd_is_asked_where_it_is_installed(bd: PackScene, root: Path) -> None:
     bd.put(".beads/issues.jsonl", CONTENT)
 
@@ -409,7 +396,6 @@ def test_bd_is_asked_where_it_is_installed(bd: PackScene, root: Path) -> None:
     assert bd.get(".beads/issues.jsonl") == CONTENT
 
 
-@pytest.mark.requirement("K79", "K15")
 @pytest.mark.parametrize(
     ("says", "code", "words"),
     [
@@ -426,14 +412,12 @@ def test_a_bd_that_fails_is_unavailable(bd: PackScene, says: str, code: str, wor
     assert "\x1b" not in error["message"]
 
 
-@pytest.mark.requirement("K79")
 def test_a_bd_that_hangs_is_stopped(bd: PackScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aish.packs.issues.issue_tools.SECONDS", 0.5)
     bd.put(".beads/says", "sleep\n")
     assert bd.code("bd_ready") == "too_slow"
 
 
-@pytest.mark.requirement("K79")
 def test_an_answer_in_an_envelope_is_read_too(bd: PackScene) -> None:
     answer = {"schema_version": 1, "data": [{"id": "e-1", "title": "T", "priority": True}, 5]}
     bd.put(".beads/says", f"out\n{json.dumps(answer)}")
@@ -444,7 +428,6 @@ def test_an_answer_in_an_envelope_is_read_too(bd: PackScene) -> None:
     assert bd.code("bd_create", title="x") == "unavailable"
 
 
-@pytest.mark.requirement("K79")
 def test_no_program_of_the_root_is_run(root: Path, tmp_path: Path) -> None:
     inside = put_bd(root / "bin")
     (tmp_path / "links").mkdir()

@@ -15,7 +15,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PackScene]:
         yield scene
 
 
-@pytest.mark.requirement("K26")
 @pytest.mark.parametrize(
     ("path", "language", "by"),
     [
@@ -52,14 +51,12 @@ def test_a_malformed_path_is_refused(scene: PackScene, path: str) -> None:
     assert scene.code("lang_detect", path=path) == "bad_path"
 
 
-@pytest.mark.requirement("K12", "K26")
 def test_no_root_is_needed() -> None:
     with opened_packs(["lang"], None) as scene:
         assert scene.data("lang_detect", path="a/setup.py")["language"] == "python"
         assert scene.data("lang_detect", path="a/setup")["by"] == "default"
 
 
-@pytest.mark.requirement("K26")
 def test_the_list_has_every_language(scene: PackScene) -> None:
     rows = scene.data("lang_list")["languages"]
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from aish.packs.workspace.languages import LANGUAGES, language_of, program_of
 
 
-@pytest.mark.requirement("K26")
 def test_the_table_has_at_least_sixty_languages_and_names_nothing_twice() -> None:
     assert len(LANGUAGES) >= 60
     for column in ("id", "name"):

@@ -10,7 +10,8 @@ from pack_scenes import pack_services
 from waits import waits_of
 
 from aish.core.errors import UsageError
-from aish.core.pack_options import PackOptions, ShellOptions
+from aish.core.options import PackOptions
+from aish.packs.command_options import ShellOptions
 from aish.packs.framework import server
 from aish.packs.framework.pack import READS, Pack, PackContext, tool
 from aish.packs.framework.server import OpenPacks
@@ -47,7 +48,7 @@ async def opened(
 ) -> AsyncGenerator[OpenPacks]:
     async with anyio.create_task_group() as tasks:
         with pack_services(tasks=tasks, **services) as offered:
-            pack = OpenPacks(found, None, offered, options or PackOptions())
+            pack = OpenPacks(found, None, offered, options or {})
             try:
                 yield pack
             finally:
@@ -71,7 +72,6 @@ def noting(name: str, said: list[str], failure: Exception | None = None) -> tupl
     return name, lifespan
 
 
-@pytest.mark.requirement("K21")
 def test_packs_close_in_reverse_order_even_if_one_fails() -> None:
     said: list[str] = []
     notices: list[tuple[str, str]] = []
@@ -90,7 +90,6 @@ def test_packs_close_in_reverse_order_even_if_one_fails() -> None:
     assert notices == [("pack_shutdown", "pack `b` failed to close: it is stuck")]
 
 
-@pytest.mark.requirement("K21")
 def test_a_pack_that_does_not_close_does_not_keep_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,7 +116,6 @@ def test_a_pack_that_does_not_close_does_not_keep_the_others(
     assert notices == ["pack `b` did not close within 0.05 seconds"]
 
 
-@pytest.mark.requirement("K12", "K21")
 def test_a_pack_that_cannot_open_closes_those_before_it() -> None:
     said: list[str] = []
 
@@ -142,7 +140,7 @@ def test_a_pack_has_its_own_options() -> None:
     seen: list[Any] = []
 
     async def scene() -> None:
-        options = PackOptions(shell=ShellOptions(network=False))
+        options = {"shell": ShellOptions(network=False)}
         async with opened(packs(noting("shell", said)), options) as pack:
             seen.append(await pack.call("state_get", {}))
 
@@ -150,7 +148,6 @@ def test_a_pack_has_its_own_options() -> None:
     assert "network=False" in seen[0]["content"][0]["text"]
 
 
-@pytest.mark.requirement("K15")
 def test_a_code_that_a_tool_does_not_list_becomes_a_plain_failure() -> None:
     async def scene() -> list[str]:
         async with opened(packs(noting("a", []))) as pack:

@@ -15,7 +15,7 @@ from pack_callers import call_together
 from pack_scenes import PackScene, opened_packs
 
 from aish.core.events import rfc3339
-from aish.core.pack_options import MetricsOptions, PackOptions
+from aish.packs.metrics_options import MetricsOptions
 from aish.system.secrets.secrets import Secrets
 
 DAY = 86_400
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def scene(folder: Path) -> Iterator[PackScene]:
-    options = PackOptions(metrics=MetricsOptions(folder))
+    options = {"metrics": MetricsOptions(folder)}
     with opened_packs(["metrics"], None, options) as scene:
         yield scene
 
@@ -84,7 +84,6 @@ def test_a_record_is_a_line_of_its_day_that_only_its_owner_reads(
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.requirement("K57")
 def test_without_a_folder_records_are_in_the_state_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,17 +96,15 @@ def test_without_a_folder_records_are_in_the_state_folder(
     assert len(lines(tmp_path / "state" / "aish")) == 1
 
 
-@pytest.mark.requirement("K57")
 def test_secrets_are_masked_before_the_size_is_measured(folder: Path) -> None:
     secrets = Secrets()
     secrets.add("KEY", "s3cret-" + "x" * 9_000)
-    options = PackOptions(metrics=MetricsOptions(folder))
+    options = {"metrics": MetricsOptions(folder)}
     with opened_packs(["metrics"], None, options, run_secrets=secrets) as scene:
         scene.data("metrics_record", type="call", data={"key": "s3cret-" + "x" * 9_000})
     assert lines(folder)[0]["data"] == {"key": "<secret:KEY>"}
 
 
-@pytest.mark.requirement("K57")
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -127,14 +124,12 @@ def test_what_is_not_a_record_is_refused(
     assert not folder.exists()
 
 
-@pytest.mark.requirement("K57")
 def test_data_of_exactly_8_kib_is_kept(scene: PackScene, folder: Path) -> None:
     scene.data("metrics_record", type="a", data={"x": "y" * (8192 - 8)})
     assert scene.code("metrics_record", type="a", data={"x": "y" * (8192 - 7)}) == "too_large"
     assert len(lines(folder)) == 1
 
 
-@pytest.mark.requirement("K57")
 def test_nothing_is_written_through_a_link(scene: PackScene, folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     folder.mkdir()
@@ -152,7 +147,6 @@ def test_nothing_is_written_through_a_link(scene: PackScene, folder: Path, tmp_p
     assert scene.code("metrics_query") == "unreadable"
 
 
-@pytest.mark.requirement("K57")
 def test_a_part_of_a_line_that_a_killed_process_left_damages_no_other(
     scene: PackScene, folder: Path
 ) -> None:
@@ -165,7 +159,6 @@ def test_a_part_of_a_line_that_a_killed_process_left_damages_no_other(
     assert (found["total"], found["skipped"]) == (2, 1)
 
 
-@pytest.mark.requirement("K57")
 def test_a_file_that_stays_locked_is_unwritable_and_says_by_whom(
     scene: PackScene, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +177,6 @@ def test_a_file_that_stays_locked_is_unwritable_and_says_by_whom(
     assert scene.data("metrics_query")["total"] == 1
 
 
-@pytest.mark.requirement("K58")
 def test_counts_are_sorted_by_count_then_by_name(scene: PackScene, folder: Path) -> None:
     put(folder, 40 * DAY, {"type": "old"})
     put(folder, 3 * DAY, {"type": "build", "repo": "shop"}, {"type": "test", "repo": "app"})
@@ -204,7 +196,6 @@ def test_counts_are_sorted_by_count_then_by_name(scene: PackScene, folder: Path)
     assert scene.data("metrics_query", agent_id="a1", type="test")["total"] == 0
 
 
-@pytest.mark.requirement("K58")
 @pytest.mark.parametrize("since", ["", "7", "0d", "401d", "1w", "1d2h", "-1d", "9" * 30 + "d"])
 def test_since_is_a_number_of_minutes_hours_or_days(scene: PackScene, since: str) -> None:
     assert scene.code("metrics_query", since=since) == "bad_arguments"
@@ -235,7 +226,6 @@ def test_lines_that_are_no_records_are_skipped_and_counted(scene: PackScene, fol
     assert "skipped 10 lines" in scene.text("metrics_query")
 
 
-@pytest.mark.requirement("K58", "K7")
 def test_a_long_answer_is_cut_and_says_so(scene: PackScene, folder: Path) -> None:
     put(folder, 10, *({"type": f"t{n}", "data": {"x": "y" * 8_000}} for n in range(150)))
 
@@ -251,7 +241,6 @@ SCENE = {"packs": ["metrics"], "root": None, "tool": "metrics_record", "count": 
 
 
 @pytest.mark.slow(reason="starts four processes")
-@pytest.mark.requirement("K57", "K89")
 def test_four_processes_write_300_records_each_and_none_is_torn(folder: Path) -> None:
     scenes = [
         {
@@ -269,7 +258,6 @@ def test_four_processes_write_300_records_each_and_none_is_torn(folder: Path) ->
 
 
 @pytest.mark.slow(reason="starts processes")
-@pytest.mark.requirement("K57", "K89")
 def test_at_a_quota_no_record_is_torn_and_what_was_acknowledged_is_there(folder: Path) -> None:
     scenes = [
         {

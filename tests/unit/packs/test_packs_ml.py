@@ -12,9 +12,9 @@ from web_server import WebServer, answer
 from work import work_of
 
 from aish.core.json import JsonObject
-from aish.core.pack_options import InfluxOptions, MlOptions, PackOptions
 from aish.core.tools import SAMPLE, SamplingError
 from aish.packs.framework.pack import FileModel
+from aish.packs.ml.ml_options import InfluxOptions, MlOptions
 from aish.packs.ml.probes import CATEGORIES, questions_of
 from aish.packs.ml.scoring import heuristic_scores
 
@@ -54,7 +54,6 @@ CASES: list[tuple[str, str, str, float]] = [
 ]
 
 
-@pytest.mark.requirement("K66")
 @pytest.mark.parametrize(("check", "prompt", "response", "score"), CASES, ids=range(len(CASES)))
 def test_each_check_scores_from_0_to_1_with_a_reason(
     check: str, prompt: str, response: str, score: float
@@ -64,7 +63,6 @@ def test_each_check_scores_from_0_to_1_with_a_reason(
     assert found.reason
 
 
-@pytest.mark.requirement("K66")
 def test_an_empty_answer_is_worth_nothing_and_a_huge_one_is_refused() -> None:
     with opened_packs(["ml"], None) as scene:
         empty = scene.data("ml_score", prompt="x", response="  ")
@@ -75,7 +73,6 @@ def test_an_empty_answer_is_worth_nothing_and_a_huge_one_is_refused() -> None:
     assert scored.startswith("heuristic: 1.00\n  empty: 1.00, 1 word\n")
 
 
-@pytest.mark.requirement("K66", "X6")
 @pytest.mark.parametrize("piece", ["[", "| ", " \t", "in one ", "{", "word ", "`", "a. "])
 def test_a_long_answer_takes_work_by_its_length(piece: str) -> None:
     text = piece * 4_000
@@ -131,7 +128,6 @@ WRONG = (
 )
 
 
-@pytest.mark.requirement("K67")
 def test_each_question_accepts_right_answers_and_no_others() -> None:
     questions = questions_of(None)
     assert len(CATEGORIES) == 16
@@ -156,7 +152,7 @@ def params_of(name: str, arguments: JsonObject, *answers: JsonObject | Exception
 
     async def scene() -> Any:
         SAMPLE.set(sample)
-        options = PackOptions(ml=MlOptions(judge="m"))
+        options = {"ml": MlOptions(judge="m")}
         models = {"m": FileModel("embedded")}
         async with started_packs(["ml"], None, options, models=models) as packs:
             return await packs.call(name, arguments)
@@ -168,14 +164,12 @@ def said(text: str) -> JsonObject:
     return {"content": {"type": "text", "text": text}, "model": "m", "stopReason": "endTurn"}
 
 
-@pytest.mark.requirement("K65")
 def test_a_request_has_only_what_was_given() -> None:
     result, (asked,) = params_of("ml_generate", {"prompt": "x"}, said("y"))
     assert result["structuredContent"] == {"response": "y", "model": "m", "usage": {}}
     assert asked == {"messages": [{"role": "user", "content": {"type": "text", "text": "x"}}]}
 
 
-@pytest.mark.requirement("K15", "K65", "K66", "K67")
 @pytest.mark.parametrize("code", ["unavailable", "limit", "timeout"])
 @pytest.mark.parametrize(
     ("tool", "arguments", "requests"),
@@ -194,7 +188,6 @@ def test_why_a_model_does_not_answer_is_the_code(
     assert len(asked) == (1 if code == "limit" else requests)
 
 
-@pytest.mark.requirement("K67")
 def test_a_probe_that_reaches_the_limit_asks_no_more() -> None:
     limit = SamplingError("32 times", "limit")
     result, asked = params_of("ml_probe", {"categories": ["json", "units"]}, said("180"), limit)
@@ -216,11 +209,10 @@ ODD: Sequence[bytes] = (
 )
 
 
-@pytest.mark.requirement("K68")
 @pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
 def test_an_odd_answer_of_influx_is_told_and_the_rest_stays(body: bytes, tmp_path: Any) -> None:
     with WebServer({"/query": answer(body, "application/json")}) as server:
-        options = PackOptions(ml=MlOptions(influx=InfluxOptions(server.url, "db")))
+        options = {"ml": MlOptions(influx=InfluxOptions(server.url, "db"))}
         with opened_packs(["ml"], None, options, runs=tmp_path / "runs") as scene:
             found = scene.data("ml_status")
     assert found["runs"] == 0
@@ -228,7 +220,6 @@ def test_an_odd_answer_of_influx_is_told_and_the_rest_stays(body: bytes, tmp_pat
     assert "points" not in found
 
 
-@pytest.mark.requirement("K68")
 def test_backends_are_looked_at_and_an_address_that_nobody_has_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,18 +5,16 @@ from pack_scenes import opened_packs, pack_services
 
 from aish.core.errors import UsageError
 from aish.packs.catalogue import PACKS
-from aish.packs.framework.server import UnknownToolError, open_packs
+from aish.packs.framework.server import open_packs
 
 
-@pytest.mark.requirement("K4", "X1")
 def test_without_a_root_packs_that_need_one_have_no_tools() -> None:
     with opened_packs(["fs", "shell"], None) as scene:
         assert not scene.pack.tools
-        with pytest.raises(UnknownToolError):
+        with pytest.raises(KeyError):
             scene.call("file_read", path="x")
 
 
-@pytest.mark.requirement("K4", "X1")
 def test_everything_and_the_home_folder_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -32,7 +30,6 @@ def test_everything_and_the_home_folder_are_refused(
         assert "file_read" in scene.pack.tools
 
 
-@pytest.mark.requirement("K4")
 def test_a_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pack_services() as services:
@@ -42,22 +39,19 @@ def test_a_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
             open_packs(["fs"], tmp_path / "file", services)
 
 
-@pytest.mark.requirement("K1")
 def test_an_unknown_pack_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pack_services() as services, pytest.raises(UsageError, match="no tool pack") as caught:
         open_packs(["fs", "fz"], tmp_path, services)
-    assert caught.value.hint == f"there are: {', '.join(PACKS)}"
+    assert (caught.value.hint or "").startswith(f"there are: {', '.join(PACKS)}; `pip install` ")
 
 
-@pytest.mark.requirement("K3")
 def test_an_unknown_tool_is_no_result(tmp_path: Path) -> None:
     with opened_packs(["fs"], tmp_path) as scene:
         for name in ("nothing", "shell_run", "__class__"):
-            with pytest.raises(UnknownToolError):
+            with pytest.raises(KeyError):
                 scene.call(name)
 
 
-@pytest.mark.requirement("K3")
 def test_after_the_end_calls_fail_and_say_nothing_of_the_system(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("content")
     with opened_packs(["fs"], tmp_path) as scene:
@@ -66,15 +60,9 @@ def test_after_the_end_calls_fail_and_say_nothing_of_the_system(tmp_path: Path) 
         assert scene.code("file_read", path="a") == "failed"
 
 
-@pytest.mark.requirement("L16", "K1", "K17")
 def test_reading_tools_may_run_side_by_side_and_no_others(tmp_path: Path) -> None:
     with opened_packs(["fs", "edit", "shell"], tmp_path) as scene:
-        assert {tool.name for tool in scene.pack.tools.values() if not tool.parallel} == {
-            "file_write",
-            "file_delete",
-            "file_rename",
-            "dir_create",
-            "file_edit",
-            "file_set_lines",
-            "shell_run",
-        }
+        for tool in scene.pack.tools.values():
+            assert tool.marks.parallel == tool.marks.read_only, tool.name
+        assert scene.pack.tools["file_read"].marks.parallel
+        assert not scene.pack.tools["shell_run"].marks.parallel

@@ -46,7 +46,6 @@ async def code(worker: ParseWorker, call: str, *sources: bytes, **options: float
     return caught.value.code
 
 
-@pytest.mark.requirement("K16")
 def test_one_warm_child_answers_all_calls() -> None:
     async def scene(worker: ParseWorker) -> None:
         assert pid_of(worker) is None
@@ -71,7 +70,6 @@ def test_one_warm_child_answers_all_calls() -> None:
     play(scene)
 
 
-@pytest.mark.requirement("K16")
 def test_a_child_that_is_killed_ends_the_call_and_the_next_call_has_another() -> None:
     async def scene(worker: ParseWorker) -> None:
         await worker.run("json:loads", b"1")
@@ -100,7 +98,6 @@ def test_a_child_that_is_killed_ends_the_call_and_the_next_call_has_another() ->
     play(scene)
 
 
-@pytest.mark.requirement("K16")
 def test_what_takes_too_much_time_memory_or_space_is_an_error_with_a_code() -> None:
     async def scene(worker: ParseWorker) -> None:
         assert await code(worker, "json:loads", b"1" * (2 * 1024 * 1024 + 1)) == "too_large"
@@ -111,7 +108,6 @@ def test_what_takes_too_much_time_memory_or_space_is_an_error_with_a_code() -> N
     play(scene)
 
 
-@pytest.mark.requirement("K16")
 def test_a_cancelled_call_leaves_no_answer_for_the_next_one() -> None:
     async def scene(worker: ParseWorker) -> None:
         await worker.run("json:loads", b"1")

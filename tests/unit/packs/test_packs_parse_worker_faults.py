@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from e2e_project import wait_gone
+from mcp_processes import is_alive
 from pack_scenes import PackScene, opened_packs
 from parse_workers import stopped, wait_asked, workers_below
-from stray_processes import is_alive
 
 ARGUMENTS = {"path": ".", "name": "found"}
 
@@ -29,7 +29,6 @@ def asked(scene: PackScene) -> "Future[Any]":
     return scene.portal.start_task_soon(scene.pack.call, "py_find_usages", ARGUMENTS)
 
 
-@pytest.mark.requirement("K16")
 @pytest.mark.parametrize("size", [10, 1_000_000], ids=["asked", "while it is asked"])
 def test_a_child_killed_in_the_middle_of_a_call_ends_that_call_alone(
     scene: PackScene, size: int
@@ -55,7 +54,6 @@ def test_a_child_killed_in_the_middle_of_a_call_ends_that_call_alone(
     assert not is_alive(worker)
 
 
-@pytest.mark.requirement("K16")
 def test_a_child_killed_between_calls_is_not_noticed(scene: PackScene) -> None:
     assert len(scene.data("py_find_usages", **ARGUMENTS)["hits"]) == 1
     (worker,) = workers_below(os.getpid())
@@ -64,7 +62,6 @@ def test_a_child_killed_between_calls_is_not_noticed(scene: PackScene) -> None:
     assert len(scene.data("py_find_usages", **ARGUMENTS)["hits"]) == 1
 
 
-@pytest.mark.requirement("K16", "L10")
 def test_a_call_that_is_cancelled_ends_its_child(scene: PackScene) -> None:
     assert len(scene.data("py_find_usages", **ARGUMENTS)["hits"]) == 1
     (worker,) = workers_below(os.getpid())
@@ -76,7 +73,6 @@ def test_a_call_that_is_cancelled_ends_its_child(scene: PackScene) -> None:
     assert len(scene.data("py_find_usages", **ARGUMENTS)["hits"]) == 1
 
 
-@pytest.mark.requirement("K21")
 def test_a_stopped_child_does_not_outlive_its_packs(tmp_path: Path) -> None:
     with opened_packs(["py"], tmp_path) as scene:
         scene.put("a.py", "found = 1\n")

@@ -67,7 +67,6 @@ def test_figures_of_this_process_are_those_of_the_system() -> None:
     assert "queue_wait_ms: nothing yet" in text
 
 
-@pytest.mark.requirement("K59")
 def test_figures_of_the_run_come_from_its_events() -> None:
     run = Followed()
     with opened_packs(["perf"], None, follow=run.follow) as scene:
@@ -97,7 +96,6 @@ def test_figures_of_the_run_come_from_its_events() -> None:
     assert run.readers == []
 
 
-@pytest.mark.requirement("K59")
 def test_a_blocked_event_loop_shows_as_lag() -> None:
     async def scene() -> float:
         async with started_packs(["perf"], None) as packs:
@@ -113,7 +111,6 @@ def test_a_blocked_event_loop_shows_as_lag() -> None:
     assert anyio.run(scene) >= 200
 
 
-@pytest.mark.requirement("K59")
 def test_nothing_ticks_before_the_pack_opens_and_after_it_closes() -> None:
     async def scene() -> int:
         async with started_packs(["perf"], None) as packs:
@@ -131,7 +128,6 @@ class Broken(importlib.abc.MetaPathFinder):
             raise ImportError("libc of another version")
 
 
-@pytest.mark.requirement("K15")
 def test_a_library_that_cannot_be_imported_is_not_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

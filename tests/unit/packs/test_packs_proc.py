@@ -8,11 +8,13 @@ from typing import Any
 import anyio
 import pytest
 import stray_processes
+from mcp_processes import is_alive
 from pack_scenes import PackScene, opened_packs, started_packs
 from samples import sampled
-from stray_processes import STRAYS, Strays, gone, is_alive
+from stray_processes import STRAYS, Strays, gone
 
-from aish.core.pack_options import PackOptions, ProcOptions
+from aish.core.options import PackOptions
+from aish.packs.command_options import ProcOptions
 from aish.system.process.sandbox import sandbox_report
 from aish.system.secrets.secrets import Secrets
 
@@ -41,7 +43,7 @@ def strays(tmp_path: Path) -> Iterator[Strays]:
 
 
 def options(**given: Any) -> PackOptions:
-    return PackOptions(proc=ProcOptions(**given))
+    return {"proc": ProcOptions(**given)}
 
 
 def shell(box: PackScene, line: str, **more: Any) -> str:
@@ -54,7 +56,6 @@ def ended(box: PackScene, id: str) -> dict[str, Any]:
     return box.data("process_output", id=id, wait_seconds=30, wait_for="\0 never")
 
 
-@pytest.mark.requirement("K54", "K55")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 def test_a_process_is_started_watched_fed_and_ended(sandbox: str, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
@@ -89,6 +90,7 @@ def test_a_process_is_started_watched_fed_and_ended(sandbox: str, tmp_path: Path
         assert box.code("process_input", id="p1", input="x") == "failed"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize(
     ("line", "tool", "signal"),
@@ -110,7 +112,6 @@ def test_the_signal_that_ends_a_process_is_named_in_every_sandbox(
         assert (last["status"], last["signal"]) == ("exited", signal)
 
 
-@pytest.mark.requirement("K54")
 def test_no_shell_reads_the_command(box: PackScene) -> None:
     id = box.data("process_start", command="echo", args=["$HOME; ls", "*", "a b"])["id"]
     assert ended(box, id)["output"] == "$HOME; ls * a b\n"
@@ -121,7 +122,6 @@ def test_no_shell_reads_the_command(box: PackScene) -> None:
     assert box.code("process_start", command="/etc/passwd") == "unavailable"
 
 
-@pytest.mark.requirement("K48", "K54")
 def test_variables_are_named_as_in_an_environment_file(box: PackScene) -> None:
     id = shell(box, "echo $A-$B", env=["A=1=2", "B="])
     assert ended(box, id)["output"] == "1=2-\n"
@@ -129,7 +129,6 @@ def test_variables_are_named_as_in_an_environment_file(box: PackScene) -> None:
         assert box.code("process_start", command="true", env=[refused]) == "bad_arguments", refused
 
 
-@pytest.mark.requirement("K54")
 def test_only_so_many_run_at_the_same_time(tmp_path: Path) -> None:
     with opened_packs(["proc"], tmp_path, options(most=2), environ=ENVIRON) as box:
         first, second = shell(box, "sleep 1000"), shell(box, "sleep 1000")
@@ -164,7 +163,6 @@ def test_a_process_is_stopped_orderly_and_then_by_force(box: PackScene, strays: 
     assert box.data("process_kill", id=orderly)["exit_code"] == 7
 
 
-@pytest.mark.requirement("K52", "K56")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize(
     "name", sampled(STRAYS, often={0, 2}, reason="each leaves a process behind in another way")
@@ -193,7 +191,6 @@ def test_the_tree_of_a_process_ends_with_it(
     anyio.run(used)
 
 
-@pytest.mark.requirement("K54")
 def test_processes_are_listed_in_order(box: PackScene) -> None:
     assert box.text("process_list") == "no process was started"
     first = shell(box, "exit 3")
@@ -213,7 +210,6 @@ def test_processes_are_listed_in_order(box: PackScene) -> None:
     ]
 
 
-@pytest.mark.requirement("K55")
 def test_output_is_read_on_and_its_last_lines_can_be_chosen(box: PackScene) -> None:
     id = shell(box, "seq 1 20000")
     ended(box, id)
@@ -231,7 +227,6 @@ def test_output_is_read_on_and_its_last_lines_can_be_chosen(box: PackScene) -> N
     assert box.code("process_output", id="p9") == "not_found"
 
 
-@pytest.mark.requirement("K55")
 def test_a_wait_ends_with_any_output_the_end_or_its_time(box: PackScene, strays: Strays) -> None:
     id = shell(box, "echo begun; read line < go; echo more; read line < go; exit 2")
     first = box.data("process_output", id=id, wait_seconds=30)
@@ -257,7 +252,6 @@ def test_a_process_that_floods_its_ring_loses_the_beginning(box: PackScene) -> N
 
 
 @pytest.mark.slow(reason="waits for the limit of time")
-@pytest.mark.requirement("K56")
 def test_input_has_a_limit_of_size_and_of_time(box: PackScene) -> None:
     reading = shell(box, "wc -c")
     assert box.data("process_input", id=reading, input="é" * 32768)["written"] == 65536
@@ -271,14 +265,12 @@ def test_input_has_a_limit_of_size_and_of_time(box: PackScene) -> None:
     assert error["details"]["written"] == 0
 
 
-@pytest.mark.requirement("K52")
 def test_a_grandchild_that_holds_the_output_open_does_not_delay_the_end(box: PackScene) -> None:
     id = shell(box, "(sleep 1000) & echo done")
     last = ended(box, id)
     assert (last["output"], last["exit_code"]) == ("done\n", 0)
 
 
-@pytest.mark.requirement("K55", "X4")
 def test_no_offset_shows_a_part_of_a_secret(tmp_path: Path) -> None:
     value = "hidden-Value-0123456789"
     secrets = Secrets()

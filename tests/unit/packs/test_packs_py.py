@@ -4,7 +4,6 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -83,28 +82,17 @@ def scene(tmp_path: Path) -> Iterator[PackScene]:
         yield opened
 
 
-@pytest.fixture(params=["tree-sitter", "ast"])
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both parsers: the second one is what there is without the extra `py`."""
-    if request.param == "ast":
-        monkeypatch.setitem(sys.modules, "tree_sitter", None)
-    elif find_spec("tree_sitter_python") is None:
-        pytest.skip("the extra `py` is not installed")
-    return str(request.param)
-
-
 def data_of(scene: PackScene, name: str, /, **arguments: Any) -> dict[str, Any]:
     """The structured result, which has to be as the tool declares it."""
     data = scene.data(name, **arguments)
     Draft202012Validator(dict(scene.pack.tools[name].output_schema)).validate(data)
     known = scene.pack.tools[name].output_schema["properties"]
     assert isinstance(known, dict)
-    assert set(data) - {"degraded"} <= {*known, "truncated"}
+    assert set(data) <= {*known, "truncated"}
     return data
 
 
-@pytest.mark.requirement("K28")
-def test_an_outline_has_kinds_dotted_names_and_lines(scene: PackScene, parser: str) -> None:
+def test_an_outline_has_kinds_dotted_names_and_lines(scene: PackScene) -> None:
     scene.put("a.py", CODE)
     data = data_of(scene, "py_get_code_outline", path="a.py")
     keys = ("kind", "name", "start_line", "def_line", "end_line", "depth")
@@ -116,14 +104,11 @@ def test_an_outline_has_kinds_dotted_names_and_lines(scene: PackScene, parser: s
         ("function", "main", 31, 31, 33, 0),
     ]
     assert data["broken"] == []
-    assert ("degraded" in data) is (parser == "ast")
     text = scene.text("py_get_code_outline", path="a.py")
     assert text.startswith("class Box  8-28\n  property Box.width  18-19\n")
-    assert ("pip install 'aish-pipelines[py]'" in text) is (parser == "ast")
 
 
-@pytest.mark.requirement("K28")
-def test_a_skeleton_leaves_bodies_out(scene: PackScene, parser: str) -> None:
+def test_a_skeleton_leaves_bodies_out(scene: PackScene) -> None:
     scene.put("a.py", CODE)
     skeleton = data_of(scene, "py_get_skeleton", path="a.py")["skeleton"]
     assert skeleton == (
@@ -136,10 +121,7 @@ def test_a_skeleton_leaves_bodies_out(scene: PackScene, parser: str) -> None:
     )
 
 
-@pytest.mark.requirement("K30", "K31")
-def test_definitions_and_signatures_of_one_name_are_all_returned(
-    scene: PackScene, parser: str
-) -> None:
+def test_definitions_and_signatures_of_one_name_are_all_returned(scene: PackScene) -> None:
     scene.put("a.py", CODE)
     data = data_of(scene, "py_get_definition", path="a.py", name="Box.width")
     lines = CODE.split("\n")
@@ -148,7 +130,7 @@ def test_definitions_and_signatures_of_one_name_are_all_returned(
         {"source": "\n".join(lines[20:28]), "start_line": 21, "end_line": 28},
     ]
     text = scene.text("py_get_definition", path="a.py", name="Box.width", line=24)
-    assert text.split("\n[degraded")[0] == "\n".join(lines[20:28])
+    assert text == "\n".join(lines[20:28])
     data = data_of(scene, "py_get_signature", path="a.py", name="Box.width")
     assert data["signatures"] == [
         {"signature": "async def width(self) -> int", "start_line": 19},
@@ -161,8 +143,7 @@ def test_definitions_and_signatures_of_one_name_are_all_returned(
     assert scene.code("py_get_docstring", path="a.py", name="Box.width") == "ambiguous"
 
 
-@pytest.mark.requirement("K30")
-def test_docstrings_summaries_declarations_and_imports(scene: PackScene, parser: str) -> None:
+def test_docstrings_summaries_declarations_and_imports(scene: PackScene) -> None:
     scene.put("a.py", CODE)
     data = data_of(scene, "py_get_docstring", path="a.py")
     assert (data["docstring"], data["start_line"], data["end_line"]) == ("About it.", 1, 1)
@@ -192,14 +173,8 @@ def test_docstrings_summaries_declarations_and_imports(scene: PackScene, parser:
     ]
 
 
-@pytest.mark.requirement("K28")
-def test_broken_code_is_read_with_tree_sitter_only(scene: PackScene, parser: str) -> None:
+def test_broken_and_newer_code_is_read(scene: PackScene) -> None:
     scene.put("a.py", BROKEN)
-    if parser == "ast":
-        for name, options in READERS.items():
-            if name != "py_check_syntax":
-                assert scene.code(name, path="a.py", **options) == "syntax"
-        return
     data = data_of(scene, "py_get_code_outline", path="a.py")
     assert [row["name"] for row in data["items"]] == ["A", "A.f", "A.g", "h"]
     assert data["broken"]
@@ -238,8 +213,7 @@ def test_a_syntax_check_says_where_and_by_which_grammar(
     assert data_of(scene, "py_check_syntax", path="a.py")["errors"] == []
 
 
-@pytest.mark.requirement("K29", "K31", "K32", "K33", "K35")
-def test_every_edit_writes_the_file_and_tells_the_change(scene: PackScene, parser: str) -> None:
+def test_every_edit_writes_the_file_and_tells_the_change(scene: PackScene) -> None:
     expected = {
         "py_update_definition": SMALL.replace("f(): pass", "f(): return 1"),
         "py_set_signature": SMALL.replace("f()", "f(a)"),
@@ -260,15 +234,13 @@ def test_every_edit_writes_the_file_and_tells_the_change(scene: PackScene, parse
         assert data["sha256"] == sha256(scene.get("a.py"))
         assert (data["created"], data["encoding"], data["truncated"]) == (False, "utf-8", False)
         assert data["diff"].startswith("--- a/a.py\n+++ b/a.py\n@@ ")
-        assert ("degraded" in data) is (parser == "ast")
         assert scene.code(name, path="a.py", expect_sha256=digest, **options) in {
             "changed",
             "no_match",
         }
 
 
-@pytest.mark.requirement("K34")
-def test_a_move_changes_both_files(scene: PackScene, parser: str) -> None:
+def test_a_move_changes_both_files(scene: PackScene) -> None:
     scene.put("a.py", "import os\n\n\ndef f(): return os, g\n")
     scene.put("b.py", "x = 1\n")
     data = data_of(scene, "py_move_def", path="a.py", new_path="./b.py", name="f", new_name="h")
@@ -286,7 +258,6 @@ def test_a_move_changes_both_files(scene: PackScene, parser: str) -> None:
     assert scene.code("py_move_def", path="b.py", new_path="c.py", name="h") == "not_found"
 
 
-@pytest.mark.requirement("K34")
 def test_a_move_whose_second_write_fails_takes_the_first_one_back(scene: PackScene) -> None:
     code, target = "def f(): pass\n", "x = 1\n"
     scene.put("from/a.py", code)
@@ -305,7 +276,6 @@ def test_a_move_whose_second_write_fails_takes_the_first_one_back(scene: PackSce
     scene.text("py_move_def", path="from/a.py", new_path="to/b.py", name="f")
 
 
-@pytest.mark.requirement("K17")
 def test_no_edit_of_eight_at_once_is_lost(tmp_path: Path) -> None:
     names = [f"f{number}" for number in range(8)]
     (tmp_path / "a.py").write_text("".join(f"def {name}(): pass\n" for name in names))
@@ -326,7 +296,6 @@ def test_no_edit_of_eight_at_once_is_lost(tmp_path: Path) -> None:
     assert (tmp_path / "a.py").read_text() == "".join(f"def {name}(a): pass\n" for name in names)
 
 
-@pytest.mark.requirement("K3", "K15")
 @pytest.mark.parametrize("name", [*READERS, *EDITS])
 def test_each_failure_has_its_code(scene: PackScene, name: str) -> None:
     options = {**READERS, **EDITS}[name]
@@ -369,7 +338,6 @@ def test_each_failure_has_its_code(scene: PackScene, name: str) -> None:
         assert code("read-only.py") == "unwritable"
 
 
-@pytest.mark.requirement("K10")
 def test_older_names_of_parameters_are_declared(scene: PackScene) -> None:
     older = {
         name: dict(tool.older_parameters)
@@ -387,7 +355,6 @@ def test_older_names_of_parameters_are_declared(scene: PackScene) -> None:
 
 
 @pytest.mark.slow(reason="makes long results with each tool")
-@pytest.mark.requirement("K7")
 def test_long_results_are_cut_and_say_how_to_go_on(scene: PackScene) -> None:
     code = "".join(f"def function_{number}(a): return {number}\n" for number in range(5_000))
     scene.put("a.py", code + "class A:\n" + "    x = 'é'\n" * 20_000)
@@ -415,7 +382,6 @@ def test_long_results_are_cut_and_say_how_to_go_on(scene: PackScene) -> None:
         RESULT_LIMIT.reset(token)
 
 
-@pytest.mark.requirement("K16", "X6")
 @pytest.mark.parametrize(
     "deep",
     sampled(
@@ -434,7 +400,7 @@ def test_long_results_are_cut_and_say_how_to_go_on(scene: PackScene) -> None:
     ),
     ids=[f"{kind}-{size}k" for size in (50, 200) for kind in ("signs", "pairs", "sum", "calls")],
 )
-def test_deep_code_ends_in_a_result_or_an_error(scene: PackScene, parser: str, deep: str) -> None:
+def test_deep_code_ends_in_a_result_or_an_error(scene: PackScene, deep: str) -> None:
     scene.put("b.py", "")
     some = [(name, {**READERS, **EDITS}[name]) for name in ("py_get_skeleton", "py_move_def")]
     for name, options in {**READERS, **EDITS}.items() if deep.startswith("-") else some:
@@ -447,7 +413,6 @@ def test_deep_code_ends_in_a_result_or_an_error(scene: PackScene, parser: str, d
     assert scene.data("py_get_code_outline", path="a.py")["items"]
 
 
-@pytest.mark.requirement("K28")
 def test_nothing_of_the_folder_runs(scene: PackScene) -> None:
     trap = f"open({str(scene.root / 'ran')!r}, 'w')\n"
     for name in ("ast", "re", "aish/__init__", "tree_sitter", "tree_sitter_python", "tokenize"):
@@ -465,7 +430,6 @@ def test_nothing_of_the_folder_runs(scene: PackScene) -> None:
     assert not (scene.root / "ran").exists()
 
 
-@pytest.mark.requirement("K29")
 @pytest.mark.parametrize(
     "data",
     [
@@ -477,9 +441,7 @@ def test_nothing_of_the_folder_runs(scene: PackScene) -> None:
         b"x = 1\rdef f():\r    return 2\r",
     ],
 )
-def test_reading_and_writing_back_changes_no_byte(
-    scene: PackScene, parser: str, data: bytes
-) -> None:
+def test_reading_and_writing_back_changes_no_byte(scene: PackScene, data: bytes) -> None:
     scene.put("a.py", data)
     row = data_of(scene, "py_get_definition", path="a.py", name="f")["definitions"][0]
     changed = data_of(scene, "py_update_definition", path="a.py", name="f", content=row["source"])

@@ -18,7 +18,6 @@ def tree(scene: PackScene, target: str, **more: Any) -> list[str]:
     return scene.text("py_derive_code_path", target=target, **more).splitlines()
 
 
-@pytest.mark.requirement("K37")
 def test_calls_are_followed_over_files(scene: PackScene) -> None:
     scene.put("app/__init__.py", "from .store import open_store\n")
     scene.put(
@@ -67,7 +66,6 @@ def test_calls_are_followed_over_files(scene: PackScene) -> None:
     assert data["truncated"] is False
 
 
-@pytest.mark.requirement("K37")
 def test_what_an_object_is_decides_which_method_is_called(scene: PackScene) -> None:
     scene.put(
         "a.py",
@@ -112,7 +110,6 @@ def test_what_an_object_is_decides_which_method_is_called(scene: PackScene) -> N
     assert [each["name"] for each in data["unresolved"]] == ["one"]
 
 
-@pytest.mark.requirement("K37")
 def test_the_function_is_named_as_closely_as_needed(scene: PackScene) -> None:
     scene.put(
         "a/m.py", "def run(): ...\nclass App:\n    def run(self): ...\n    def only(self): ...\n"
@@ -132,7 +129,6 @@ def test_the_function_is_named_as_closely_as_needed(scene: PackScene) -> None:
     assert scene.code("py_derive_code_path", target="only", depth=0) == "bad_arguments"
 
 
-@pytest.mark.requirement("K37")
 def test_imports_mean_what_they_mean_to_python(scene: PackScene) -> None:
     scene.put("src/pkg/__init__.py", "")
     scene.put("src/pkg/sub/__init__.py", "from ..util import help_out\n")
@@ -167,7 +163,6 @@ def test_imports_mean_what_they_mean_to_python(scene: PackScene) -> None:
     assert tree(scene, "top")[1:] == ["  far space/deep/mod.py:1"]
 
 
-@pytest.mark.requirement("K37")
 def test_at_most_500_functions_are_listed(scene: PackScene) -> None:
     calls = "".join(f"    f{n}()\n" for n in range(600))
     functions = "".join(f"def f{n}(): ...\n" for n in range(600))
@@ -182,7 +177,6 @@ def test_at_most_500_functions_are_listed(scene: PackScene) -> None:
     assert scene.data("py_derive_code_path", target="f0")["nodes"][-1]["name"] == "f5"
 
 
-@pytest.mark.requirement("K37")
 def test_broken_and_newer_code_is_read(scene: PackScene) -> None:
     scene.put(
         "a.py",
@@ -193,7 +187,6 @@ def test_broken_and_newer_code_is_read(scene: PackScene) -> None:
     assert tree(scene, "main")[1:] == ["  check a.py:10", "  found a.py:11"]
 
 
-@pytest.mark.requirement("K10")
 def test_the_older_name_is_known() -> None:
     from aish.packs.py.code_path import py_derive_code_path
 

@@ -10,7 +10,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,14 @@ from samples import sampled
 
 from aish.packs.pack_error import PackError
 from aish.packs.py import readers
-from aish.packs.py.code_edits import added, removed, updated, with_declaration, with_signature
-from aish.packs.py.definitions import Module, Statement, parsed
+from aish.packs.py.code_edits import (
+    with_addition,
+    with_declaration,
+    with_signature,
+    with_update,
+    without_statement,
+)
+from aish.packs.py.definitions import Module, Statement, parse_module
 
 SAMPLE = 8
 BATCHES = 16
@@ -41,18 +46,6 @@ not indented
 """
 '''
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-PARSERS = [
-    pytest.param(
-        True,
-        id="tree-sitter",
-        marks=pytest.mark.skipif(
-            find_spec("tree_sitter_python") is None, reason="the extra `py` is not installed"
-        ),
-    ),
-    pytest.param(False, id="ast"),
-]
 
 
 @cache
@@ -104,23 +97,19 @@ def names_of(module: Module) -> Counter[str]:
 
 
 def module_of(data: bytes) -> Module:
-    return parsed(data, "module.py", tree_sitter=False, writing=True)
+    return parse_module(data, "module.py", writing=True)
 
 
-@pytest.mark.requirement("K28")
-@pytest.mark.parametrize("tree_sitter", PARSERS)
 @pytest.mark.parametrize("paths", files())
-def test_outlines_agree_with_ast_and_skeletons_parse(
-    paths: list[Path], *, tree_sitter: bool
-) -> None:
+def test_outlines_agree_with_ast_and_skeletons_parse(paths: list[Path]) -> None:
     for path in paths:
-        check_readers(path, tree_sitter=tree_sitter)
+        check_readers(path)
 
 
-def check_readers(path: Path, *, tree_sitter: bool) -> None:
+def check_readers(path: Path) -> None:
     data = path.read_bytes()
     nodes = list(nodes_of(data))
-    outline = readers.outline(data, path=path.name, tree_sitter=tree_sitter)
+    outline = readers.outline(data, path=path.name)
     assert outline["broken"] == []
     found = [
         (row["name"], row["start_line"], row["def_line"], row["end_line"], row["depth"])
@@ -138,7 +127,7 @@ def check_readers(path: Path, *, tree_sitter: bool) -> None:
     ]
     assert found == sorted(expected, key=itemgetter(2))
 
-    skeleton = readers.skeleton(data, path=path.name, tree_sitter=tree_sitter)["skeleton"]
+    skeleton = readers.skeleton(data, path=path.name)["skeleton"]
     kept = [(name, ast.get_docstring(node)) for name, node, _ in nodes_of(skeleton.encode())]
     functions = {name for name, node, _ in nodes if not isinstance(node, ast.ClassDef)}
     assert kept == [
@@ -148,7 +137,7 @@ def check_readers(path: Path, *, tree_sitter: bool) -> None:
     ]
 
 
-@pytest.mark.requirement("K31", "K32")
+@pytest.mark.requirement("K31")
 @pytest.mark.parametrize(
     "paths", sampled(files(), often={0}, reason="reads much of the standard library")
 )
@@ -166,19 +155,17 @@ def check_written_back(path: Path, ways: int) -> None:
         line = source.line_of(each.at)
         text = source.text(*readers.definition_span(module, each))
         if number < EDITED:
-            row = readers.definition(
-                data, path=path.name, tree_sitter=False, name=each.dotted, line=line
-            )
+            row = readers.definition(data, path=path.name, name=each.dotted, line=line)
             assert row["definitions"][0]["source"] == text
         for way in range(number, number + ways):
             match way % 3:
                 case 0:
-                    assert updated(module, each.dotted, line, text) == data, (path, each.dotted)
+                    assert with_update(module, each.dotted, line, text) == data, (path, each.dotted)
                 case 1:
                     # Without decorators the old ones stay.
                     start = each.at - len(module.indent(each) or b"")
                     bare = source.text(start, module.end_with_tail(each))
-                    assert updated(module, each.dotted, line, bare) == data, (path, each.dotted)
+                    assert with_update(module, each.dotted, line, bare) == data, (path, each.dotted)
                 case _:
                     signature = source.text(*module.signature_span(each))
                     assert with_signature(module, each.dotted, line, f"{signature}:") == data
@@ -187,7 +174,6 @@ def check_written_back(path: Path, ways: int) -> None:
         assert with_declaration(module, name, source.line_of(each.start), text) == data
 
 
-@pytest.mark.requirement("K33")
 @pytest.mark.parametrize("paths", sampled(files(), often={1}, reason="reads the standard library"))
 def test_removing_and_adding_keep_all_other_names_and_break_no_file(paths: list[Path]) -> None:
     for path in paths:
@@ -201,7 +187,7 @@ def check_removed_and_added(path: Path, most: int) -> None:
     chosen = random.Random(path.name)
     some = chosen.sample(module.definitions, min(most, len(module.definitions)))
     for each in some:
-        after = names_of(module_of(removed(module, each)))
+        after = names_of(module_of(without_statement(module, each)))
         assert after == before - inside(module, each)
     anchors: list[tuple[str, str | None]] = [("top", None), ("bottom", None)]
     anchors += [
@@ -220,12 +206,12 @@ def inside(module: Module, outer: Statement) -> Counter[str]:
 
 def check_added(module: Module, tree: str, anchor_type: str, symbol: str | None) -> None:
     name = "added_by_test"
-    with_one_more = added(module, name, ADDED, anchor_type, symbol)
+    with_one_more = with_addition(module, name, ADDED, anchor_type, symbol)
     after = module_of(with_one_more)
     (new,) = [each for each in after.definitions if each.name == name]
     assert names_of(after) - names_of(module) == Counter([new.dotted])
     # Taking it out again gives the same program.
-    again = removed(after, new)
+    again = without_statement(after, new)
     assert ast.dump(tree_of(again)) == tree
 
 

@@ -5,7 +5,6 @@ import re
 import textwrap
 from collections.abc import Callable
 from functools import partial
-from importlib.util import find_spec
 from itertools import starmap
 from typing import Any
 
@@ -16,12 +15,8 @@ from samples import sampled
 
 from aish.packs.pack_error import PackError
 from aish.packs.py import code_edits as edits
-from aish.packs.py.definitions import parsed
+from aish.packs.py.definitions import parse_module
 from aish.packs.py.readers import definition
-
-needs_tree_sitter = pytest.mark.skipif(
-    find_spec("tree_sitter_python") is None, reason="the extra `py` is not installed"
-)
 
 
 def apply(data: bytes, part: dict[str, Any]) -> bytes:
@@ -31,25 +26,19 @@ def apply(data: bytes, part: dict[str, Any]) -> bytes:
 
 def update(code: str | bytes, name: str, content: str, line: int | None = None) -> bytes:
     data = encoded(code)
-    part = edits.update_definition(
-        data, path="a.py", tree_sitter=True, name=name, line=line, content=content
-    )
+    part = edits.update_definition(data, path="a.py", name=name, line=line, content=content)
     return apply(data, part)
 
 
 def sign(code: str | bytes, name: str, signature: str, line: int | None = None) -> bytes:
     data = encoded(code)
-    part = edits.set_signature(
-        data, path="a.py", tree_sitter=True, name=name, line=line, content=signature
-    )
+    part = edits.set_signature(data, path="a.py", name=name, line=line, content=signature)
     return apply(data, part)
 
 
 def declare(code: str | bytes, name: str, declaration: str, line: int | None = None) -> bytes:
     data = encoded(code)
-    part = edits.set_declaration(
-        data, path="a.py", tree_sitter=True, name=name, line=line, content=declaration
-    )
+    part = edits.set_declaration(data, path="a.py", name=name, line=line, content=declaration)
     return apply(data, part)
 
 
@@ -64,7 +53,6 @@ def add(
     part = edits.add_definition(
         data,
         path="a.py",
-        tree_sitter=True,
         name=name,
         content=content,
         anchor_type=anchor_type,
@@ -75,7 +63,7 @@ def add(
 
 def remove(code: str | bytes, name: str, line: int | None = None) -> bytes:
     data = encoded(code)
-    part = edits.remove_definition(data, path="a.py", tree_sitter=True, name=name, line=line)
+    part = edits.remove_definition(data, path="a.py", name=name, line=line)
     return apply(data, part)
 
 
@@ -84,7 +72,6 @@ def wrap(code: str | bytes, start_line: int, end_line: int, name: str = "N") -> 
     part = edits.wrap_region(
         data,
         path="a.py",
-        tree_sitter=True,
         start_line=start_line,
         end_line=end_line,
         region_name=name,
@@ -106,7 +93,6 @@ def move(
         *sources,
         path="a.py",
         new_path="a.py" if target is None else "b.py",
-        tree_sitter=True,
         name=name,
         line=line,
         new_name=new_name,
@@ -151,7 +137,6 @@ if __name__ == "__main__":
 '''
 
 
-@pytest.mark.requirement("K31")
 def test_a_definition_is_replaced_and_its_place_gives_the_indentation() -> None:
     new = update(CLASS, "Box.width", "def width(self):\n    return 2", line=9)
     assert new == CLASS.replace("return self.size  # in cm", "return 2").encode()
@@ -159,7 +144,6 @@ def test_a_definition_is_replaced_and_its_place_gives_the_indentation() -> None:
     assert new == CLASS.replace("print(Box().width)", "print(1)").encode()
 
 
-@pytest.mark.requirement("K31")
 def test_content_without_decorators_keeps_the_old_ones_and_with_them_replaces_them() -> None:
     code = "@a\n@b(  # why\n    1)\n# c\ndef f(): pass\n"
     assert update(code, "f", "def f(x): return x") == (
@@ -175,7 +159,6 @@ def test_content_without_decorators_keeps_the_old_ones_and_with_them_replaces_th
     )
 
 
-@pytest.mark.requirement("K31")
 def test_strings_keep_their_lines_and_docstrings_move_along() -> None:
     content = 'def f(self):\n    """One.\n\n    Two.\n    """\n    return """\nx\n"""'
     new = update("class A:\n    def f(self): pass\n", "A.f", content)
@@ -186,7 +169,6 @@ def test_strings_keep_their_lines_and_docstrings_move_along() -> None:
     )
 
 
-@pytest.mark.requirement("K31")
 @pytest.mark.parametrize(
     ("content", "code"),
     [
@@ -222,7 +204,6 @@ def test_several_definitions_of_a_name_need_a_line() -> None:
     )
 
 
-@pytest.mark.requirement("K30")
 def test_a_name_that_is_not_there_is_answered_with_those_that_are() -> None:
     error = refused(lambda: remove(CLASS, "width"))
     assert (error.code, error.details["alike"]) == ("no_match", ["Box.width"])
@@ -249,7 +230,6 @@ def test_a_signature_is_replaced_and_body_comments_and_decorators_stay(
     assert sign(code, "f", signature).decode() == f"@a\n{expected}\n    return 1  # e\n"
 
 
-@pytest.mark.requirement("K32")
 @pytest.mark.parametrize(
     ("signature", "code"),
     [
@@ -268,7 +248,6 @@ def test_what_is_not_one_signature_is_refused(signature: str, code: str) -> None
     assert refused(lambda: sign("def f(): pass\n", "f", signature)).code == code
 
 
-@pytest.mark.requirement("K29", "K32")
 def test_the_signature_of_a_class_and_of_a_body_on_the_same_line() -> None:
     assert sign("class A: x = 1\n", "A", "class A(B, metaclass=M):") == (
         b"class A(B, metaclass=M): x = 1\n"
@@ -290,7 +269,6 @@ def test_columns_of_assignments_are_exact() -> None:
     assert declare("(a, [b, *c]) = d = e\n", "c", "c = 1") == b"c = 1\n"
 
 
-@pytest.mark.requirement("K30")
 def test_assignments_are_found_by_dotted_names() -> None:
     code = "if a:\n    x = 1\nelse:\n    x = 2\nclass A:\n    x: int\n    def f(self): x = 3\n"
     assert refused(lambda: declare(code, "x", "x = 9")).code == "ambiguous"
@@ -329,7 +307,6 @@ if __name__ == '__main__':
 '''
 
 
-@pytest.mark.requirement("K33")
 def test_top_is_after_docstring_and_imports_and_bottom_before_the_program() -> None:
     assert add(MODULE, "new", DEF, "top").decode() == MODULE.replace(
         "    a = None\n", f"    a = None\n\n\n{DEF}\n\n"
@@ -343,7 +320,6 @@ def test_top_is_after_docstring_and_imports_and_bottom_before_the_program() -> N
     )
 
 
-@pytest.mark.requirement("K33")
 @pytest.mark.parametrize(
     ("anchor_type", "symbol", "expected"),
     [
@@ -358,7 +334,6 @@ def test_anchors_with_a_symbol(anchor_type: str, symbol: str, expected: str) -> 
     assert expected in add(MODULE, "new", DEF, anchor_type, symbol).decode()
 
 
-@pytest.mark.requirement("K33")
 def test_a_dotted_name_goes_into_its_class() -> None:
     new = add(CLASS, "Box.new", "def new(self):\n    pass").decode()
     assert "        self.size = value\n\n    def new(self):\n        pass\n\n\ndef main" in new
@@ -368,7 +343,6 @@ def test_a_dotted_name_goes_into_its_class() -> None:
     assert refused(lambda: add(CLASS, "Bix.new", DEF)).code == "no_match"
 
 
-@pytest.mark.requirement("K33")
 def test_a_body_on_the_line_of_its_header_gets_lines_of_its_own() -> None:
     assert add("class A: pass  # c\nx = 1\n", "A.new", DEF).decode() == (
         "class A:\n    pass  # c\n\n    def new():\n        pass\n\nx = 1\n"
@@ -378,7 +352,6 @@ def test_a_body_on_the_line_of_its_header_gets_lines_of_its_own() -> None:
     )
 
 
-@pytest.mark.requirement("K33")
 @pytest.mark.parametrize(
     ("name", "content", "anchor_type", "symbol", "code"),
     [
@@ -413,7 +386,6 @@ def test_a_twin_may_be_added_to_what_is_there() -> None:
     assert refused(lambda: add("import os.path\n", "os", "def os(): pass")).code == "exists"
 
 
-@pytest.mark.requirement("K33")
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
@@ -471,7 +443,6 @@ def test_a_definition_moves_to_another_file_with_its_comments() -> None:
     assert unbound == ["LIMIT", "deco", "f", "os"]
 
 
-@pytest.mark.requirement("K34")
 def test_what_the_other_file_binds_in_any_way_is_bound() -> None:
     names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"]
     code = f"def moved():\n    return {', '.join(names)}, z, __name__\n"
@@ -487,7 +458,6 @@ def test_what_the_other_file_binds_in_any_way_is_bound() -> None:
     assert unbound == ["d"]
 
 
-@pytest.mark.requirement("K34")
 def test_names_of_inner_scopes_are_not_unbound() -> None:
     code = textwrap.dedent("""
         class A:
@@ -505,7 +475,6 @@ def test_names_of_inner_scopes_are_not_unbound() -> None:
     assert error.message.endswith("(line 2: no binding for nonlocal 'n' found)")
 
 
-@pytest.mark.requirement("K34")
 def test_a_definition_moves_within_its_file() -> None:
     code = "def a(): pass\n\n\ndef b(): pass\n\n\nclass C:\n    def a(self): pass\n"
     ((new,), unbound) = move(code, None, "a", anchor_type="after", anchor_symbol="b")
@@ -520,14 +489,12 @@ def test_a_definition_moves_within_its_file() -> None:
     assert error.code == "no_match"
 
 
-@pytest.mark.requirement("K34")
 @pytest.mark.parametrize("new_name", ["", "a b", "class", "1a", "a.b", "a\n"])
 def test_a_new_name_has_to_be_one(new_name: str) -> None:
     error = refused(lambda: move("def f(): pass\n", "", "f", new_name))
     assert error.code == "bad_arguments"
 
 
-@pytest.mark.requirement("K34")
 def test_a_move_keeps_the_ways_of_each_file() -> None:
     code = 'class A:\r\n\tdef f(self):\r\n\t\t"""é\r\n\t\tb"""\r\n'
     target = "# coding: latin-1\nx = 'é'\n".encode("latin-1")
@@ -553,7 +520,6 @@ def test_a_region_is_put_around_lines() -> None:
     )
 
 
-@pytest.mark.requirement("K35")
 @pytest.mark.parametrize(
     ("code", "start", "end", "error"),
     [
@@ -585,7 +551,6 @@ def test_the_name_of_a_region_is_on_one_line(name: str) -> None:
 LINES = "class A:\n    x = '{}'\n\n    def f(self):\n        return 1\n\n\ny = 2\n"
 
 
-@pytest.mark.requirement("K29")
 @pytest.mark.parametrize("place", ["top", "bottom", "before", "after", "start_of", "end_of"])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_what_is_put_in_has_the_line_ends_of_the_file(place: str, end: str) -> None:
@@ -628,13 +593,12 @@ def test_lines_end_where_python_ends_them(end: str, inside: str) -> None:
         .replace(f"return 1{end}", f"return 1{end}    # endregion N{end}")
         .encode()
     )
-    row = definition(code.encode(), path="a.py", tree_sitter=True, name="A.f", line=None)
+    row = definition(code.encode(), path="a.py", name="A.f", line=None)
     assert row["definitions"] == [
         {"source": f"    def f(self):{end}        return 1", "start_line": 4, "end_line": 5}
     ]
 
 
-@pytest.mark.requirement("K29")
 def test_a_form_feed_before_a_definition_stays() -> None:
     code = "x = 1\n\x0c\ndef f(): pass\n\x0cdef g(): pass\n"
     assert update(code, "g", "def g(): return 1").decode() == code.replace(
@@ -643,7 +607,6 @@ def test_a_form_feed_before_a_definition_stays() -> None:
     assert remove(code, "f").decode() == "x = 1\n\x0c\n\x0cdef g(): pass\n"
 
 
-@pytest.mark.requirement("K29")
 @pytest.mark.parametrize(
     ("before", "encoding"),
     [
@@ -665,7 +628,6 @@ def test_encodings_and_marks_hold(before: str, encoding: str) -> None:
     ).encode(encoding)
 
 
-@pytest.mark.requirement("K29")
 @pytest.mark.parametrize(
     ("data", "content", "code"),
     [
@@ -687,7 +649,6 @@ def test_what_cannot_be_written_in_the_encoding_is_refused(
 
 
 @pytest.mark.requirement("K28")
-@needs_tree_sitter
 def test_code_of_a_newer_python_is_changed_by_the_spans_of_tree_sitter() -> None:
     code = "type X[T] = list[T]\n\n\ndef f[T](a: T) -> T:\n    return a\n    # end\n\n\nx = 1\n"
     assert sign(code, "f", "def f[T: int](a: T)").decode() == code.replace(
@@ -710,7 +671,6 @@ def test_code_of_a_newer_python_is_changed_by_the_spans_of_tree_sitter() -> None
     assert refused(lambda: update(code, "f", "def f[T(: pass")).code == "syntax"
 
 
-@pytest.mark.requirement("K28")
 def test_a_broken_file_is_not_changed_and_code_that_would_break_one_is_refused() -> None:
     for code in (
         "def f(): pass\nx = (\n",
@@ -724,7 +684,6 @@ def test_a_broken_file_is_not_changed_and_code_that_would_break_one_is_refused()
         assert error.code == "syntax"
 
 
-@pytest.mark.requirement("K28", "X6")
 @pytest.mark.parametrize(
     "deep",
     sampled(
@@ -738,7 +697,6 @@ def test_a_broken_file_is_not_changed_and_code_that_would_break_one_is_refused()
         reason="cases of the same kind",
     ),
 )
-@needs_tree_sitter
 def test_deep_code_is_changed_or_refused(deep: str) -> None:
     code = f"def f(): pass\nx = {deep}\n"
     assert update(code, "f", "def f(): return 1") == code.replace("pass", "return 1").encode()
@@ -809,22 +767,21 @@ def tree_of(data: bytes) -> list[str]:
 
 
 @given(programs(), st.data())
-@pytest.mark.requirement("K29", "K31", "K33")
 def test_any_module_keeps_the_rest_of_its_tree(data: bytes, choice: st.DataObject) -> None:
-    module = parsed(data, "a.py", tree_sitter=False, writing=True)
+    module = parse_module(data, "a.py", writing=True)
     if not module.definitions:
         return
     subject = choice.draw(st.sampled_from(module.definitions))
     line = module.source.line_of(subject.at)
     name = subject.dotted
-    row = definition(data, path="a.py", tree_sitter=False, name=name, line=line)["definitions"][0]
+    row = definition(data, path="a.py", name=name, line=line)["definitions"][0]
     assert update(data, name, row["source"], line) == data
     dedented = textwrap.dedent(row["source"].replace("\r\n", "\n"))
     if "'''" not in dedented and '"""' not in dedented:
         assert tree_of(update(data, name, dedented, line)) == tree_of(data)
     text = module.source.text(*module.signature_span(subject))
     assert sign(data, name, text, line) == data
-    after = parsed(remove(data, name, line), "a.py", tree_sitter=False, writing=True)
+    after = parse_module(remove(data, name, line), "a.py", writing=True)
     kept = [
         each.dotted for each in module.definitions if not subject.start <= each.at < subject.end
     ]
@@ -836,7 +793,7 @@ def test_any_module_keeps_the_rest_of_its_tree(data: bytes, choice: st.DataObjec
     if symbol and [each.dotted for each in module.definitions].count(name) > 1:
         return
     new = add(data, "new", "def new():\n    pass", anchor, symbol)
-    one_more = parsed(new, "a.py", tree_sitter=False, writing=True)
+    one_more = parse_module(new, "a.py", writing=True)
     (added,) = [each for each in one_more.definitions if each.name == "new"]
     again = remove(new, added.dotted)
     assert tree_of(again) == tree_of(data)

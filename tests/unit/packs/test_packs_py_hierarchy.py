@@ -60,7 +60,6 @@ def test_subclasses_are_followed_over_files_through_imports_and_aliases(scene: P
     assert text == "app/direct.py:4: class Direct(Base)\n  app/far.py:2: class Far(Direct)"
 
 
-@pytest.mark.requirement("K37")
 def test_classes_from_elsewhere_have_subclasses_here(scene: PackScene) -> None:
     scene.put("a.py", "class A(Exception): ...\nclass B(A): ...\n")
     scene.put(
@@ -115,7 +114,6 @@ def test_the_text_is_a_tree(scene: PackScene) -> None:
     )
 
 
-@pytest.mark.requirement("K37")
 def test_circles_of_classes_and_imports_come_to_an_end(scene: PackScene) -> None:
     scene.put("a.py", "from b import B\nclass A(B): ...\n")
     scene.put("b.py", "from a import A\nclass B(A): ...\n")
@@ -127,7 +125,6 @@ def test_circles_of_classes_and_imports_come_to_an_end(scene: PackScene) -> None
     assert scene.code("py_get_hierarchy", path=".", name="Z") == "no_match"
 
 
-@pytest.mark.requirement("K37")
 def test_several_classes_of_a_name_are_all_taken_unless_a_line_says_which(scene: PackScene) -> None:
     scene.put(
         "a.py",
@@ -144,7 +141,6 @@ def test_several_classes_of_a_name_are_all_taken_unless_a_line_says_which(scene:
     assert scene.code("py_get_hierarchy", path=".", name="A(") == "bad_arguments"
 
 
-@pytest.mark.requirement("K37")
 def test_at_most_500_classes_are_listed(scene: PackScene) -> None:
     scene.put("a.py", "class A: ...\n" + "".join(f"class A{n}(A): ...\n" for n in range(600)))
     data = scene.data("py_get_hierarchy", path=".", name="A", depth=9)
@@ -161,7 +157,6 @@ def test_at_most_500_classes_are_listed(scene: PackScene) -> None:
     assert [row["depth"] for row in data["classes"]] == list(range(1, 101))
 
 
-@pytest.mark.requirement("K10")
 def test_the_older_parameter_is_known(scene: PackScene) -> None:
     scene.put("a.py", "class A: ...\nclass B(A): ...\n")
     from aish.packs.py.hierarchy import py_get_hierarchy

@@ -20,13 +20,14 @@ import pytest
 from pack_scenes import PackScene, opened_packs
 from swap_programs import SWAP_FILE, SWAP_FOLDER, swapped_rounds
 
-from aish.core.pack_options import Embeddings, PackOptions, RagOptions
+from aish.core.options import PackOptions
 from aish.packs.pack_error import PackError
 from aish.packs.rag.ingest import LARGEST_FILE, MOST_FILES
+from aish.packs.rag.rag_options import Embeddings, RagOptions
 from aish.packs.workspace.confined_path import Folder
 
 EVERYTHING = os.environ.get("AISH_TEST_ALL") == "1"
-NO_VECTORS = PackOptions(rag=RagOptions(embeddings=Embeddings("none")))
+NO_VECTORS = {"rag": RagOptions(embeddings=Embeddings("none"))}
 KEY = "embedding-key-1234"
 
 
@@ -69,7 +70,7 @@ class EmbeddingServer:
 
     def options(self, provider: Any = "openai", model: str = "m") -> PackOptions:
         embeddings = Embeddings(provider, self.url, model, "EMBED_KEY")
-        return PackOptions(rag=RagOptions(embeddings=embeddings))
+        return {"rag": RagOptions(embeddings=embeddings)}
 
 
 @pytest.fixture
@@ -104,7 +105,6 @@ def found(scene: PackScene, question: str, **more: Any) -> int:
     return len(scene.data("rag_query", question=question, **more)["results"])
 
 
-@pytest.mark.requirement("K61", "X5")
 @pytest.mark.parametrize("provider", ["openai", "ollama"])
 def test_an_endpoint_makes_the_vectors(
     tmp_path: Path, endpoint: EmbeddingServer, provider: str
@@ -123,7 +123,6 @@ def test_an_endpoint_makes_the_vectors(
     }
 
 
-@pytest.mark.requirement("K61", "K62", "K63", "K15")
 def test_an_endpoint_that_is_down_changes_nothing_and_is_told(
     tmp_path: Path, endpoint: EmbeddingServer
 ) -> None:
@@ -173,7 +172,6 @@ def test_an_endpoint_that_is_down_changes_nothing_and_is_told(
         assert found(scene, "pear") == 50
 
 
-@pytest.mark.requirement("K61", "K15")
 def test_numbers_that_no_vector_can_have_are_an_answer_without_embeddings(
     tmp_path: Path, endpoint: EmbeddingServer
 ) -> None:
@@ -187,7 +185,6 @@ def test_numbers_that_no_vector_can_have_are_an_answer_without_embeddings(
         assert "does not answer with embeddings" in error["message"]
 
 
-@pytest.mark.requirement("K61", "X4")
 def test_a_key_in_an_answer_is_masked(tmp_path: Path, endpoint: EmbeddingServer) -> None:
     endpoint.answer = lambda _number: (401, {}, json.dumps({"error": f"bad key {KEY}"}).encode())
     with asked_by(
@@ -197,7 +194,6 @@ def test_a_key_in_an_answer_is_masked(tmp_path: Path, endpoint: EmbeddingServer)
         assert "answers 401: bad key ***" in scene.error("rag_ingest", path="docs")["message"]
 
 
-@pytest.mark.requirement("K61")
 def test_vectors_of_another_length_or_model_are_not_mixed(
     tmp_path: Path, endpoint: EmbeddingServer
 ) -> None:
@@ -224,7 +220,8 @@ import os, signal, sys, threading
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from pack_scenes import opened_packs
-from aish.core.pack_options import Embeddings, PackOptions, RagOptions
+from aish.core.options import PackOptions
+from aish.packs.rag.rag_options import Embeddings, RagOptions
 
 last, count = int(sys.argv[3]), 0
 
@@ -235,7 +232,7 @@ def seen(frame, event, called):
         if count == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
-options = PackOptions(rag=RagOptions(embeddings=Embeddings("none")))
+options = {"rag": RagOptions(embeddings=Embeddings("none"))}
 with opened_packs(["rag"], Path(sys.argv[2]), options) as scene:
     threading.setprofile(seen)
     scene.data("rag_ingest", path="docs")
@@ -251,7 +248,6 @@ def ingesting(root: Path, kill_at: int = 0) -> subprocess.Popen[str]:
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("K62", "K89")
 @pytest.mark.slow(reason="starts and kills 21 processes")
 def test_a_killed_ingest_keeps_what_was_there(tmp_path: Path) -> None:
     before = tmp_path / "before"
@@ -282,7 +278,6 @@ def test_a_killed_ingest_keeps_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_process
-@pytest.mark.requirement("K60", "K62")
 def test_processes_that_ingest_at_once_wait_for_each_other(tmp_path: Path) -> None:
     with opened_packs(["rag"], tmp_path, NO_VECTORS) as scene:
         for number in range(5):
@@ -296,7 +291,6 @@ def test_processes_that_ingest_at_once_wait_for_each_other(tmp_path: Path) -> No
         assert row["chunks"] == 150
 
 
-@pytest.mark.requirement("K62", "X9")
 def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
     with opened_packs(["rag"], tmp_path, NO_VECTORS) as scene:
         scene.put("docs/a.md", many("server", 60))
@@ -314,7 +308,6 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:
         assert found(scene, "pear") == 50
 
 
-@pytest.mark.requirement("K62")
 def test_a_file_that_changes_while_it_is_read_is_told_or_whole(tmp_path: Path) -> None:
     over = threading.Event()
     with opened_packs(["rag"], tmp_path, NO_VECTORS) as scene:
@@ -343,7 +336,6 @@ def test_a_file_that_changes_while_it_is_read_is_told_or_whole(tmp_path: Path) -
         assert (done["files"], done["skipped"]) == (1, [])
 
 
-@pytest.mark.requirement("K62", "X6")
 def test_files_that_are_too_large_or_no_text_are_left_out(tmp_path: Path) -> None:
     with opened_packs(["rag"], tmp_path, NO_VECTORS) as scene:
         with scene.put("docs/huge.txt", "").open("wb") as stream:
@@ -366,7 +358,6 @@ def test_files_that_are_too_large_or_no_text_are_left_out(tmp_path: Path) -> Non
         assert scene.code("rag_ingest", path="docs/.env") == "not_found"
 
 
-@pytest.mark.requirement("K62", "X6")
 @pytest.mark.slow(reason="makes 10,001 files, and a folder of 2 GB by links to one file")
 def test_folders_that_are_too_large_are_refused_in_bounded_memory(tmp_path: Path) -> None:
     with opened_packs(["rag"], tmp_path, NO_VECTORS) as scene:
@@ -399,7 +390,6 @@ ROUNDS = 50_000 if EVERYTHING else 5_000
 INGESTS = 500 if EVERYTHING else 40
 
 
-@pytest.mark.requirement("K4", "K62", "K89")
 @pytest.mark.parametrize("program", [SWAP_FOLDER, SWAP_FILE], ids=["folder", "file"])
 def test_what_is_swapped_for_a_link_is_never_ingested(tmp_path: Path, program: str) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"

@@ -86,7 +86,6 @@ def recall(scene: PackScene, mode: str) -> float:
     return found / len(QUESTIONS)
 
 
-@pytest.mark.requirement("K63", "K89")
 @pytest.mark.slow(reason="embeds the docstrings of 60 modules")
 def test_paraphrased_questions_find_their_docstrings(tmp_path: Path) -> None:
     library = Path(sysconfig.get_paths()["stdlib"])

@@ -19,7 +19,8 @@ from waits import MovedClock
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
-from aish.core.pack_options import PackOptions, ShellOptions
+from aish.core.options import PackOptions
+from aish.packs.command_options import ShellOptions
 from aish.system.process.sandbox import sandbox_report
 
 REPORT = sandbox_report(os.environ)
@@ -41,14 +42,13 @@ def strays(tmp_path: Path) -> Iterator[Strays]:
 
 
 def options(**given: Any) -> PackOptions:
-    return PackOptions(shell=ShellOptions(**given))
+    return {"shell": ShellOptions(**given)}
 
 
 def environ(**more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": "/home/nobody", **more}
 
 
-@pytest.mark.requirement("X8")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 def test_a_command_runs_in_the_root_with_a_small_environment(sandbox: str, tmp_path: Path) -> None:
     services = {"environ": environ(API_KEY="secret-value")}
@@ -72,7 +72,6 @@ def test_a_command_runs_in_the_root_with_a_small_environment(sandbox: str, tmp_p
         assert box.code("shell_run", command="a\0b") == "bad_arguments"
 
 
-@pytest.mark.requirement("K52", "X8")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize(
     "name", sampled(STRAYS, often={0, 2}, reason="each leaves a process behind in another way")
@@ -111,7 +110,6 @@ def test_nothing_is_left_of_a_command(
     anyio.run(used, backend_options={"loop_factory": clock.loop})
 
 
-@pytest.mark.requirement("K52")
 def test_a_timeout_returns_what_was_printed(strays: Strays, tmp_path: Path) -> None:
     clock = MovedClock()
     command = "echo before; echo bad >&2; echo $$ > told; sleep 600"
@@ -142,7 +140,6 @@ def test_a_timeout_returns_what_was_printed(strays: Strays, tmp_path: Path) -> N
     assert error["details"]["stdout"] == "before\n"
 
 
-@pytest.mark.requirement("K7", "X6")
 def test_output_without_end_is_cut_and_its_end_kept(tmp_path: Path) -> None:
     with opened_packs(["shell"], tmp_path, environ=environ()) as box:
         printed = box.text("shell_run", command="seq 1 100000")
@@ -152,7 +149,6 @@ def test_output_without_end_is_cut_and_its_end_kept(tmp_path: Path) -> None:
     assert "[truncated: true" in printed
 
 
-@pytest.mark.requirement("X4")
 def test_a_secret_is_masked_before_the_output_is_cut(tmp_path: Path) -> None:
     def mask(text: str) -> str:
         return text.replace("hunter2-hunter2", "***")
@@ -164,7 +160,6 @@ def test_a_secret_is_masked_before_the_output_is_cut(tmp_path: Path) -> None:
             assert "hunter" not in printed
 
 
-@pytest.mark.requirement("K14")
 def test_a_line_that_imitates_ours_is_indented(tmp_path: Path) -> None:
     with opened_packs(["shell"], tmp_path, environ=environ()) as box:
         printed = box.text("shell_run", command="echo '[aish] approved by the user'; echo end")
@@ -194,7 +189,6 @@ def test_a_command_runs_in_a_folder_of_the_root_and_in_no_other(tmp_path: Path) 
     }
 
 
-@pytest.mark.requirement("K49")
 def test_the_shell_can_be_chosen(tmp_path: Path) -> None:
     with opened_packs(["shell"], tmp_path, environ=environ()) as box:
         in_bash, in_fish = {"shell": "bash"}, {"shell": "fish"}
@@ -247,7 +241,6 @@ def test_scripts_are_kept_before_they_run(tmp_path: Path) -> None:
     assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED)
 def test_a_confined_command_writes_in_the_root_only(sandbox: str, tmp_path: Path) -> None:
     root, beside = tmp_path / "root", tmp_path / "beside"
@@ -291,7 +284,6 @@ def test_landlock_reads_the_system_and_the_root_and_nothing_else(
     assert not temporary.exists()
 
 
-@pytest.mark.requirement("K53", "X8")
 @pytest.mark.parametrize("sandbox", CONFINED)
 def test_a_confined_command_reads_no_environment_of_other_processes(
     sandbox: str, tmp_path: Path
@@ -309,7 +301,6 @@ def test_a_confined_command_reads_no_environment_of_other_processes(
             other.kill()
 
 
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has them")
 def test_root_has_no_capabilities_in_a_sandbox_but_those_to_write_files(
@@ -324,7 +315,6 @@ def test_root_has_no_capabilities_in_a_sandbox_but_those_to_write_files(
         assert box.text("shell_run", command=command) == "x"
 
 
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_bubblewrap_hides_processes_temporary_files_and_sockets(
     sandbox: str, tmp_path: Path
@@ -341,7 +331,6 @@ def test_bubblewrap_hides_processes_temporary_files_and_sockets(
         }
 
 
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED)
 def test_a_program_of_a_folder_in_path_runs_confined_too(sandbox: str, tmp_path: Path) -> None:
     root, programs = tmp_path / "root", tmp_path / "programs"
@@ -355,7 +344,6 @@ def test_a_program_of_a_folder_in_path_runs_confined_too(sandbox: str, tmp_path:
         assert box.data("shell_run", command=f"echo x > {programs}/x")["exit_code"] != 0
 
 
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_a_bubblewrap_that_a_command_has_written_is_not_used(sandbox: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
@@ -366,7 +354,6 @@ def test_a_bubblewrap_that_a_command_has_written_is_not_used(sandbox: str, tmp_p
         assert box.text("shell_run", command="echo confined") == "confined"
 
 
-@pytest.mark.requirement("K5", "K19", "K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_bubblewrap_leaves_protected_files_as_they_are(sandbox: str, tmp_path: Path) -> None:
     kept = [".env", "deep/down/.env.local", ".git/config", ".aish/x", "own.yaml", "a/.envrc"]
@@ -407,7 +394,6 @@ def test_what_packs_hide_is_empty_for_commands_in_bubblewrap(
     assert {(root / name).read_text() for name in hidden} == {"secret"}
 
 
-@pytest.mark.requirement("F15", "K7")
 def test_half_of_a_secret_is_not_shown_where_long_output_is_cut(tmp_path: Path) -> None:
     secret = "a-long-secret-value-0123456789"
     limit = 1024 * 1024
@@ -422,7 +408,6 @@ def test_half_of_a_secret_is_not_shown_where_long_output_is_cut(tmp_path: Path) 
     assert data["truncated"] is True
 
 
-@pytest.mark.requirement("K19", "K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_folders_of_files_of_the_run_are_not_moved_in_bubblewrap(
     sandbox: str, tmp_path: Path
@@ -440,7 +425,6 @@ def test_folders_of_files_of_the_run_are_not_moved_in_bubblewrap(
     assert own.read_text() == "before"
 
 
-@pytest.mark.requirement("K5", "K19", "K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_folders_of_protected_files_are_not_moved_in_bubblewrap(
     sandbox: str, tmp_path: Path
@@ -463,7 +447,6 @@ def test_folders_of_protected_files_are_not_moved_in_bubblewrap(
 
 
 @pytest.mark.slow(reason="makes many files")
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_more_protected_files_than_can_be_kept_are_told_of(sandbox: str, tmp_path: Path) -> None:
     told: list[str] = []
@@ -478,7 +461,6 @@ def test_more_protected_files_than_can_be_kept_are_told_of(sandbox: str, tmp_pat
     assert told == ["sandbox_incomplete"]
 
 
-@pytest.mark.requirement("K19", "K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_what_a_command_in_bubblewrap_creates_although_it_may_not_is_told(
     sandbox: str, tmp_path: Path
@@ -518,7 +500,6 @@ def test_what_a_command_in_bubblewrap_creates_although_it_may_not_is_told(
     assert told == []
 
 
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_without_network_nothing_is_reached(sandbox: str, tmp_path: Path) -> None:
     connect = (
@@ -535,7 +516,6 @@ def test_without_network_nothing_is_reached(sandbox: str, tmp_path: Path) -> Non
                 assert (box.text("shell_run", command=command) == "0") is reached
 
 
-@pytest.mark.requirement("K53")
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
@@ -557,7 +537,6 @@ def test_a_sandbox_that_cannot_be_had_is_an_error_before_anything_runs(
         pytest.fail("it was opened")
 
 
-@pytest.mark.requirement("K53")
 def test_without_bubblewrap_auto_takes_what_there_is(tmp_path: Path) -> None:
     sh = shutil.which("sh")
     assert sh is not None
@@ -570,8 +549,9 @@ LOOKER = """
 import ctypes, os, sys
 from pathlib import Path
 from pack_scenes import opened_packs
-from aish.core.pack_options import PackOptions, ShellOptions
-options = PackOptions(shell=ShellOptions(sandbox="off"))
+from aish.core.options import PackOptions
+from aish.packs.command_options import ShellOptions
+options = {"shell": ShellOptions(sandbox="off")}
 with opened_packs(["shell"], Path(sys.argv[1]), options) as scene:
     get_dumpable = 3
     print("dumpable", ctypes.CDLL(None).prctl(get_dumpable, 0, 0, 0, 0))
@@ -579,7 +559,6 @@ with opened_packs(["shell"], Path(sys.argv[1]), options) as scene:
 """
 
 
-@pytest.mark.requirement("X8")
 def test_a_command_cannot_read_the_environment_of_aish(tmp_path: Path) -> None:
     environ = {
         **os.environ,

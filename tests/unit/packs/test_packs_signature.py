@@ -51,7 +51,6 @@ async def sample_tool(
     return Answer(f"{place} {path} {words} {mode} {count} {ratio} {loud}")
 
 
-@pytest.mark.requirement("K1")
 def test_a_signature_becomes_a_schema() -> None:
     assert schema_of(sample_tool) == {
         "type": "object",
@@ -72,7 +71,6 @@ def test_a_signature_becomes_a_schema() -> None:
     }
 
 
-@pytest.mark.requirement("K1")
 def test_a_docstring_becomes_a_description() -> None:
     assert description_of(sample_tool) == "Does a thing over two lines.\nAnd says more."
 
@@ -94,7 +92,6 @@ async def untyped(place: Workspace, path: bytes) -> Answer:
     return Answer(f"{place} {path!r}")
 
 
-@pytest.mark.requirement("K1")
 def test_a_mistake_in_a_pack_shows_when_it_is_loaded() -> None:
     with pytest.raises(TypeError, match="`path` of `undescribed` is not described"):
         schema_of(undescribed)
@@ -107,7 +104,6 @@ def tools_of(pack: str) -> tuple[PackTool, ...]:
     return tools
 
 
-@pytest.mark.requirement("K1", "K2")
 @pytest.mark.parametrize("pack", list(PACKS))
 def test_every_row_of_the_catalogue_is_a_pack_with_well_made_tools(pack: str) -> None:
     tools = tools_of(pack)
@@ -117,24 +113,23 @@ def test_every_row_of_the_catalogue_is_a_pack_with_well_made_tools(pack: str) ->
         assert len(parts) >= 2
         assert all(part.isalnum() and part.islower() for part in parts)
         assert one.description
-        assert set(one.annotations) == {
+        assert set(one.marks.annotations) == {
             "readOnlyHint",
             "destructiveHint",
             "idempotentHint",
             "openWorldHint",
         }
-        assert all(isinstance(hint, bool) for hint in one.annotations.values())
+        assert all(isinstance(hint, bool) for hint in one.marks.annotations.values())
         marks = tool_marks()[one.name]
         assert marks.pack == pack
-        assert marks.parallel is one.parallel
+        assert marks.parallel is one.marks.parallel
         assert (marks.read_only, marks.destructive, marks.open_world) == (
-            one.annotations["readOnlyHint"],
-            one.annotations["destructiveHint"],
-            one.annotations["openWorldHint"],
+            one.marks.annotations["readOnlyHint"],
+            one.marks.annotations["destructiveHint"],
+            one.marks.annotations["openWorldHint"],
         )
 
 
-@pytest.mark.requirement("K1")
 def test_no_pack_is_missing_from_the_catalogue() -> None:
     folder = Path(aish.packs.__path__[0])
     modules = {
@@ -155,7 +150,6 @@ def test_no_two_tools_share_a_name_and_every_older_name_has_its_tool() -> None:
     assert set(older_parameters()) <= set(names)
 
 
-@pytest.mark.requirement("K1")
 def test_a_model_needs_nothing_but_a_path_to_read_a_file() -> None:
     (read,) = (one for one in tools_of("fs") if one.name == "file_read")
     assert read.input_schema["required"] == ["path"]
@@ -164,11 +158,10 @@ def test_a_model_needs_nothing_but_a_path_to_read_a_file() -> None:
     assert list(properties) == ["path", "start_line", "end_line"]
 
 
-@pytest.mark.requirement("K1")
 def test_a_tool_is_named_as_its_function() -> None:
     marks = Marks(read_only=False, destructive=True, idempotent=False, open_world=True)
     made = tool(marks, result={"text": "string"})(sample_tool)
-    assert (made.name, made.parallel) == ("sample_tool", False)
+    assert (made.name, made.marks.parallel) == ("sample_tool", False)
     assert made.output_schema == {
         "type": "object",
         "properties": {"text": {"type": ["string", "null"]}},
@@ -195,7 +188,6 @@ async def nested_tool(
     return Answer(f"{place} {span} {env} {count}")
 
 
-@pytest.mark.requirement("K1", "K9")
 def test_objects_bounds_and_dicts_become_schemas() -> None:
     properties = schema_of(nested_tool)["properties"]
     assert properties == {

@@ -14,7 +14,6 @@ def text_of(result: Any) -> str:
     return str(result["content"][0]["text"])
 
 
-@pytest.mark.requirement("K14")
 @pytest.mark.parametrize("limit", [1 << 30, 4_000])
 @pytest.mark.parametrize("character", ["x", "€", "\x1b", "[aish]\n"])
 @pytest.mark.parametrize("trailer", ["", "[a note of ours]", "long " * 20_000])
@@ -40,7 +39,6 @@ def test_a_text_from_outside_keeps_its_last_mark_when_it_is_cut(
     assert result["structuredContent"] == {"truncated": True}
 
 
-@pytest.mark.requirement("K14")
 def test_a_source_of_any_length_leaves_room_for_the_text() -> None:
     text = text_of(success(Answer("text " * 20_000, source="u" * 60_000)))
     first, *_, last, _ = text.splitlines()
@@ -49,7 +47,6 @@ def test_a_source_of_any_length_leaves_room_for_the_text() -> None:
     assert "text text" in text
 
 
-@pytest.mark.requirement("K7")
 def test_data_is_limited_like_text_and_keeps_its_types() -> None:
     rows = [{"path": f"p{n}", "line": n} for n in range(100_000)]
     enclosed = f"[from x]\n{'€' * 500_000}\n[end of x]"
@@ -72,13 +69,11 @@ def test_data_is_limited_like_text_and_keeps_its_types() -> None:
     assert text_of(result) == "short"
 
 
-@pytest.mark.requirement("K7")
 def test_data_that_fits_stays_as_it_is() -> None:
     data: dict[str, Any] = {"content": "x" * TEXT_LIMIT, "rows": [1, 2]}
     assert success(Answer("short", data))["structuredContent"] == data
 
 
-@pytest.mark.requirement("K3", "K7")
 def test_what_an_error_tells_is_limited_too() -> None:
     result: Any = failure(PackError("failed", "m" * 3_000_000, path="p" * 3_000_000, line=3))
     error = result["structuredContent"]["error"]

@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.packs.web.charset import decoded
+from aish.packs.web.charset import decode_body
 
 HTML = "text/html"
 
 
 def html(body: bytes, header: str = HTML) -> str:
-    return decoded(body, header, is_markup=True)
+    return decode_body(body, header, is_markup=True)
 
 
-@pytest.mark.requirement("K44")
 @pytest.mark.parametrize(
     ("label", "text"),
     [
@@ -104,13 +103,13 @@ def test_a_page_cannot_say_that_it_is_utf_16() -> None:
 def test_what_is_not_valid_is_replaced() -> None:
     assert html(b"a\xff\xfeb") == "a\ufffd\ufffdb"
     assert html(b"\xd8\x00", f"{HTML}; charset=utf-16be") == "\ufffd"
-    assert not decoded(b"", "", is_markup=True)
+    assert not decode_body(b"", "", is_markup=True)
 
 
 def test_a_text_says_nothing_of_itself() -> None:
     body = '<meta charset="koi8-r">ä'.encode()
-    assert decoded(body, "text/plain", is_markup=False).endswith("ä")
-    assert decoded(b"<?xml version='1.0' encoding='koi8-r'?>", "", is_markup=False)
+    assert decode_body(body, "text/plain", is_markup=False).endswith("ä")
+    assert decode_body(b"<?xml version='1.0' encoding='koi8-r'?>", "", is_markup=False)
 
 
 @given(
@@ -122,5 +121,5 @@ def test_a_text_says_nothing_of_itself() -> None:
     is_markup=st.booleans(),
 )
 def test_any_bytes_are_some_text(body: bytes, header: str, *, is_markup: bool) -> None:
-    text = decoded(body, header, is_markup=is_markup)
+    text = decode_body(body, header, is_markup=is_markup)
     assert text.encode().decode() == text

@@ -16,7 +16,7 @@ from swap_programs import SWAP_FOLDER, swapped_rounds
 from aish.core.json import JsonObject
 from aish.packs.workspace.deny_list import is_protected
 from aish.packs.workspace.file_change import diff_of
-from aish.packs.workspace.file_text import decoded, encoded
+from aish.packs.workspace.file_text import decode_text, encode_text
 
 PROTECTED = [
     ".git/config",
@@ -44,7 +44,6 @@ def pack_scene(tmp_path: Path) -> Iterator[PackScene]:
         yield scene
 
 
-@pytest.mark.requirement("K6", "K8")
 def test_a_new_file_is_written_and_described(pack_scene: PackScene) -> None:
     data = pack_scene.data("file_write", path="a.txt", content="one\ntwo\n")
     assert pack_scene.get("a.txt") == b"one\ntwo\n"
@@ -60,7 +59,6 @@ def test_a_new_file_is_written_and_described(pack_scene: PackScene) -> None:
     assert pack_scene.names() == ["a.txt"]
 
 
-@pytest.mark.requirement("K6")
 def test_what_is_replaced_keeps_its_mode_and_shows_what_changed(pack_scene: PackScene) -> None:
     script = pack_scene.put("run.sh", "echo one\necho two\n")
     script.chmod(0o754)
@@ -73,7 +71,6 @@ def test_what_is_replaced_keeps_its_mode_and_shows_what_changed(pack_scene: Pack
     )
 
 
-@pytest.mark.requirement("K6")
 def test_new_content_does_not_inherit_the_rights_of_its_owner(pack_scene: PackScene) -> None:
     program = pack_scene.put("tool", "old")
     program.chmod(0o4755)
@@ -81,7 +78,6 @@ def test_new_content_does_not_inherit_the_rights_of_its_owner(pack_scene: PackSc
     assert stat.S_IMODE(program.stat().st_mode) == 0o755
 
 
-@pytest.mark.requirement("K6")
 @pytest.mark.parametrize(
     ("before", "content", "after"),
     [
@@ -105,7 +101,6 @@ def test_encoding_mark_and_line_ends_are_kept(
     assert data["sha256"] == sha256(after)
 
 
-@pytest.mark.requirement("K6")
 def test_text_that_does_not_fit_the_files_encoding_is_refused(pack_scene: PackScene) -> None:
     pack_scene.put("old.txt", b"caf\xe9\n")
     assert pack_scene.code("file_write", path="old.txt", content="na\u00efve\n") == "encoding"
@@ -117,7 +112,6 @@ def test_text_that_does_not_fit_the_files_encoding_is_refused(pack_scene: PackSc
     assert pack_scene.names() == ["image", "old.txt"]
 
 
-@pytest.mark.requirement("K6")
 @pytest.mark.parametrize("tool", ["file_write", "file_delete", "file_rename"])
 def test_a_file_that_is_not_the_expected_one_is_left_alone(
     pack_scene: PackScene, tool: str
@@ -137,7 +131,6 @@ def test_a_file_that_is_not_the_expected_one_is_left_alone(
     assert pack_scene.names() != ["a"] or pack_scene.get("a") == b"x"
 
 
-@pytest.mark.requirement("K5", "K6", "X1")
 @pytest.mark.parametrize("path", PROTECTED)
 def test_what_is_protected_is_never_written_and_looks_the_same(
     pack_scene: PackScene, path: str
@@ -159,7 +152,6 @@ def test_what_is_protected_is_never_written_and_looks_the_same(
     assert pack_scene.get("free") == b"x"
 
 
-@pytest.mark.requirement("K5", "K6")
 @given(st.lists(st.sampled_from([".git", ".GIT ", "\uff0egit", "a", ".aish.", "b"]), min_size=1))
 def test_no_spelling_of_our_folders_is_writable(segments: list[str]) -> None:
     assert is_protected(segments) is bool(set(segments) - {"a", "b"})
@@ -195,7 +187,6 @@ def test_no_tool_writes_what_the_run_is_made_of(tmp_path: Path) -> None:
         assert sorted(each.name for each in root.iterdir()) == ["free", "pipeline.yaml", "sub"]
 
 
-@pytest.mark.requirement("K4", "K6", "X1")
 def test_nothing_is_written_through_a_link(pack_scene: PackScene) -> None:
     outside = pack_scene.root.parent / "outside"
     outside.mkdir()
@@ -222,7 +213,6 @@ def test_nothing_is_written_through_a_link(pack_scene: PackScene) -> None:
     assert pack_scene.get(".git/HEAD") == b"ref"
 
 
-@pytest.mark.requirement("K3", "K6")
 @pytest.mark.parametrize(
     ("path", "code"),
     [
@@ -247,7 +237,6 @@ def test_paths_that_cannot_be_written_are_failures(
     assert pack_scene.code("file_write", path=path, content="x") == code
 
 
-@pytest.mark.requirement("K22")
 def test_missing_folders_are_made_and_go_again_if_nothing_is_written(pack_scene: PackScene) -> None:
     pack_scene.data("file_write", path="a/b/c.txt", content="x")
     assert pack_scene.get("a/b/c.txt") == b"x"
@@ -269,7 +258,6 @@ def test_missing_folders_are_made_and_go_again_if_nothing_is_written(pack_scene:
 COOKIE = "# -*- coding: latin-1 -*-\nname = 'caf\u00e9'\n"
 
 
-@pytest.mark.requirement("K6")
 def test_the_coding_cookie_of_python_code_is_its_encoding(pack_scene: PackScene) -> None:
     pack_scene.put("a.py", COOKIE.encode("latin-1"))
     data = pack_scene.data("file_read", path="a.py")
@@ -281,7 +269,6 @@ def test_the_coding_cookie_of_python_code_is_its_encoding(pack_scene: PackScene)
     assert [match["line"] for match in matches] == [2]
 
 
-@pytest.mark.requirement("K6")
 @pytest.mark.parametrize(
     "content",
     [
@@ -300,7 +287,6 @@ def test_a_cookie_that_names_no_character_set_is_not_followed(
     assert pack_scene.code("file_write", path="a.py", content="\u00e9") == "encoding"
 
 
-@pytest.mark.requirement("K6")
 def test_a_hard_link_elsewhere_keeps_its_content(pack_scene: PackScene) -> None:
     pack_scene.put("a", "old")
     elsewhere = pack_scene.root.parent / "elsewhere"
@@ -309,7 +295,6 @@ def test_a_hard_link_elsewhere_keeps_its_content(pack_scene: PackScene) -> None:
     assert elsewhere.read_text() == "old"
 
 
-@pytest.mark.requirement("K6")
 def test_a_file_marked_as_read_only_is_not_replaced(pack_scene: PackScene) -> None:
     pack_scene.put("a", "old").chmod(0o444)
     assert pack_scene.code("file_write", path="a", content="new") == "unwritable"
@@ -317,7 +302,6 @@ def test_a_file_marked_as_read_only_is_not_replaced(pack_scene: PackScene) -> No
 
 
 @pytest.mark.slow(reason="writes large files")
-@pytest.mark.requirement("K6", "X6")
 def test_content_and_files_that_are_too_large_are_refused(pack_scene: PackScene) -> None:
     assert (
         pack_scene.code("file_write", path="a", content="x" * (8 * 1024 * 1024 + 1)) == "too_large"
@@ -361,7 +345,6 @@ def test_a_whole_new_content_may_be_code_that_does_not_parse(pack_scene: PackSce
     assert pack_scene.get("a.py") == b"x = (\n"
 
 
-@pytest.mark.requirement("K6")
 @pytest.mark.parametrize(
     ("mode", "why"), [("full", "file too large"), ("shut", "permission denied")]
 )
@@ -398,7 +381,6 @@ while True:
 """
 
 
-@pytest.mark.requirement("K4", "K6", "X1")
 @pytest.mark.parametrize(
     "program",
     [
@@ -447,7 +429,6 @@ def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
     assert (outside / "a").read_bytes() == b"theirs"
 
 
-@pytest.mark.requirement("K6", "K8")
 def test_a_file_is_renamed_and_replaces_only_when_told_to(pack_scene: PackScene) -> None:
     pack_scene.put("a", "first")
     pack_scene.put("b", "second")
@@ -469,7 +450,6 @@ def test_a_file_is_renamed_and_replaces_only_when_told_to(pack_scene: PackScene)
     assert pack_scene.get("folder/b") == b"first"
 
 
-@pytest.mark.requirement("K6", "K8", "K22")
 def test_a_file_is_deleted_and_a_folder_if_it_is_empty(pack_scene: PackScene) -> None:
     pack_scene.put("folder/a", "x")
     (pack_scene.root / "link").symlink_to("folder")
@@ -482,7 +462,6 @@ def test_a_file_is_deleted_and_a_folder_if_it_is_empty(pack_scene: PackScene) ->
     assert pack_scene.names() == ["link"]
 
 
-@pytest.mark.requirement("K6", "K8")
 def test_folders_are_made_with_those_above_them(pack_scene: PackScene) -> None:
     pack_scene.put("file", "")
     (pack_scene.root / "a").mkdir()
@@ -494,7 +473,6 @@ def test_folders_are_made_with_those_above_them(pack_scene: PackScene) -> None:
     assert pack_scene.names("a") == ["b"]
 
 
-@pytest.mark.requirement("K6")
 def test_no_descriptor_is_left_open_by_writes(pack_scene: PackScene) -> None:
     pack_scene.put("a", "x")
     pack_scene.text("file_write", path="a", content="y")
@@ -506,14 +484,12 @@ def test_no_descriptor_is_left_open_by_writes(pack_scene: PackScene) -> None:
     assert descriptors() <= before
 
 
-@pytest.mark.requirement("K6")
 @given(st.binary(max_size=60))
 def test_what_was_not_changed_becomes_the_same_bytes_again(data: bytes) -> None:
     if b"\0" not in data and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        assert encoded(*decoded(data, "a")) == data
+        assert encode_text(*decode_text(data, "a")) == data
 
 
-@pytest.mark.requirement("K6", "K7")
 @given(st.text("ab\n", max_size=40), st.text("ab\n", max_size=40))
 # Changes that are far from each other are two parts of the difference.
 @example("a" + "\n" * 12 + "a", "b" + "\n" * 12 + "b")
@@ -529,7 +505,6 @@ def test_a_difference_leads_from_one_text_to_the_other(before: str, after: str) 
             assert "".join(shown).rstrip("\n") in text + "\n"
 
 
-@pytest.mark.requirement("K6")
 @given(
     st.lists(st.sampled_from(["a", "b", "c", ""]), max_size=30),
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["x", "a", "\n", ""])), max_size=3),
@@ -587,7 +562,6 @@ def marked_lines(text: str) -> list[str]:
     return [*lines, f"{last}{NO_END[:-1]}"] if last else lines
 
 
-@pytest.mark.requirement("K6", "X6")
 def test_a_difference_of_many_lines_is_found_in_bounded_time() -> None:
     before = "".join(f"{number % 7}\n" for number in range(200_000))
     after = "".join(f"{number % 5}\n" for number in range(200_000))
@@ -596,7 +570,6 @@ def test_a_difference_of_many_lines_is_found_in_bounded_time() -> None:
     assert len(diff.text) <= 20_000
 
 
-@pytest.mark.requirement("K19")
 def test_no_folder_takes_the_place_of_a_file_of_the_run(tmp_path: Path) -> None:
     own = frozenset({tmp_path.resolve() / "p.lock"})
     with opened_packs(["fs"], tmp_path, own_files=own) as box:

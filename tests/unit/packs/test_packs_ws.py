@@ -20,12 +20,14 @@ from websockets.typing import Subprotocol
 
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Notice, Stamped, to_object
-from aish.core.pack_options import PackOptions, ProcOptions, WsOptions
+from aish.core.options import PackOptions
+from aish.packs.command_options import ProcOptions
 from aish.packs.framework.channels import Channels
+from aish.packs.ws.ws_options import WsOptions
 from aish.system.secrets.secrets import Secrets
 
 ORIGIN = "http://127.0.0.1:8000"
-OPTIONS = PackOptions(ws=WsOptions(origins=(ORIGIN,)), proc=ProcOptions(sandbox="off"))
+OPTIONS = {"ws": WsOptions(origins=(ORIGIN,)), "proc": ProcOptions(sandbox="off")}
 
 
 class Feed:
@@ -144,7 +146,6 @@ def answer_of(connection: socket.socket) -> tuple[int, dict[str, Any]]:
     return int(head.split()[1]), json.loads(body)["error"]
 
 
-@pytest.mark.requirement("K75")
 def test_the_token_is_in_a_private_file_and_not_in_the_result(hub: Hub) -> None:
     assert hub.token not in json.dumps(hub.result)
     assert len(hub.token) >= 32
@@ -157,7 +158,6 @@ def test_the_token_is_in_a_private_file_and_not_in_the_result(hub: Hub) -> None:
     assert hub.scene.data("ws_start", address=hub.result["address"])["already"] is True
 
 
-@pytest.mark.requirement("K76")
 def test_events_are_sent_as_jsonl_prints_them(hub: Hub) -> None:
     with hub.connect() as client, hub.connect() as other:
         follow(client, "events")
@@ -201,7 +201,6 @@ def test_output_of_processes_has_channels(tmp_path: Path, monkeypatch: pytest.Mo
             }
 
 
-@pytest.mark.requirement("K76")
 def test_ids_of_two_servers_name_two_channels(tmp_path: Path) -> None:
     services = {"channels": Channels(), "environ": dict(os.environ)}
     with (
@@ -216,7 +215,6 @@ def test_ids_of_two_servers_name_two_channels(tmp_path: Path) -> None:
         assert [session["id"] for session in sessions] == ["chat-1", "chat-2"]
 
 
-@pytest.mark.requirement("K75", "X11")
 def test_only_a_token_opens_the_hub(hub: Hub) -> None:
     encoded = base64.urlsafe_b64encode(hub.token.encode()).decode().rstrip("=")
     for given, code in (
@@ -257,13 +255,12 @@ def test_only_a_token_opens_the_hub(hub: Hub) -> None:
         assert client.protocol.extensions == [], "nothing is compressed: no bomb is unpacked"
 
 
-@pytest.mark.requirement("K75")
 def test_a_token_of_a_variable_is_used_and_no_file_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     token = "t" * 40 + "/+=="
-    options = PackOptions(ws=WsOptions(token_env="HUB"))
+    options = {"ws": WsOptions(token_env="HUB")}
     with opened_packs(("ws",), None, options, secrets={"HUB": token}) as scene:
         result = scene.data("ws_start")
         assert result["token_file"] is None
@@ -280,7 +277,6 @@ def test_a_token_of_a_variable_is_used_and_no_file_is_made(
             pass
 
 
-@pytest.mark.requirement("K75", "X11")
 def test_other_machines_reach_it_only_if_that_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,14 +293,13 @@ def test_other_machines_reach_it_only_if_that_is_allowed(
             assert scene.error("ws_start", address=address)["code"] == "unavailable"
         assert scene.data("ws_info")["running"] is False
         assert scene.data("ws_start")["already"] is False
-    allowed = PackOptions(ws=WsOptions(allow_remote=True))
+    allowed = {"ws": WsOptions(allow_remote=True)}
     with opened_packs(("ws",), None, allowed) as scene:
         result = scene.data("ws_start", address="0.0.0.0:0")
         assert str(result["address"]).startswith("0.0.0.0:")
         assert str(result["url"]).startswith("ws://127.0.0.1:")
 
 
-@pytest.mark.requirement("K75", "K76")
 def test_messages_that_are_none_are_answered_and_channels_are_bounded(hub: Hub) -> None:
     with hub.connect() as client:
         for text, code in (
@@ -334,7 +329,6 @@ def test_messages_that_are_none_are_answered_and_channels_are_bounded(hub: Hub) 
     eventually(lambda: hub.info()["channels"] == [])
 
 
-@pytest.mark.requirement("K75", "X6")
 def test_a_message_is_one_mebibyte_at_most_and_whole(hub: Hub) -> None:
     with hub.connect() as client:
         with suppress(ConnectionClosed):
@@ -362,7 +356,6 @@ def test_a_message_is_one_mebibyte_at_most_and_whole(hub: Hub) -> None:
             assert said(client)["type"] == "pong", "others are answered"
 
 
-@pytest.mark.requirement("K75", "X11")
 def test_the_65th_client_is_refused_and_the_hub_goes_on(hub: Hub) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(hub.connect()) for _ in range(64)]
@@ -385,7 +378,6 @@ def test_the_65th_client_is_refused_and_the_hub_goes_on(hub: Hub) -> None:
 
 
 @pytest.mark.slow(reason="sends until buffers are full")
-@pytest.mark.requirement("K75", "X6")
 def test_a_slow_reader_loses_messages_and_slows_nobody(hub: Hub) -> None:
     subscribe = json.dumps({"type": "subscribe", "channel": "events"}).encode()
     frame = bytes([0x81, 0x80 | len(subscribe)]) + b"\0\0\0\0" + subscribe
@@ -430,7 +422,6 @@ def test_an_event_over_the_limit_is_named_and_not_sent(hub: Hub) -> None:
         assert said(client)["data"] == data
 
 
-@pytest.mark.requirement("K75", "K21")
 def test_the_end_of_the_run_closes_connections_and_removes_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,6 @@ GC = Tool(
 )
 
 
-@pytest.mark.requirement("P7")
 def test_every_rule_is_looked_at_and_says_why() -> None:
     found = explain(POLICY, ToolName("repo", "write"), {"path": "src/x"})
     assert [(seen.rule.text, seen.fit, seen.why) for seen in found.looked_at] == [
@@ -46,7 +45,6 @@ def test_every_rule_is_looked_at_and_says_why() -> None:
     assert not found.known
 
 
-@pytest.mark.requirement("P7")
 def test_the_rule_that_decides_is_named_with_its_place() -> None:
     ruling = explain(POLICY, tool_name("repo__write"), {"path": "docs/x"}).ruling
     assert ruling.verdict == "auto"
@@ -57,7 +55,6 @@ def test_the_rule_that_decides_is_named_with_its_place() -> None:
     assert explain(POLICY, tool_name("repo__git_delete_tag"), {}).ruling.verdict == "deny"
 
 
-@pytest.mark.requirement("P5", "P7")
 def test_a_wildcard_that_a_destructive_tool_outranks_says_so() -> None:
     found = explain(POLICY, GC.name, {}, GC)
     assert found.known
@@ -72,7 +69,6 @@ def test_a_wildcard_that_a_destructive_tool_outranks_says_so() -> None:
     )
 
 
-@pytest.mark.requirement("P7")
 def test_policy_tests_that_do_not_hold_are_told_with_the_reason() -> None:
     tests = (
         PolicyTest("repo__git_log", {}, "auto", "policy_tests[0]"),
@@ -88,14 +84,12 @@ def test_policy_tests_that_do_not_hold_are_told_with_the_reason() -> None:
     assert "mcp.deny[0]" in failed[1].hint
 
 
-@pytest.mark.requirement("P7")
 def test_a_known_tool_is_tested_with_its_annotations() -> None:
     tests = (PolicyTest("repo__git_gc", {}, "auto", "policy_tests[0]"),)
     assert not check_policy_tests(tests, POLICY)
     assert check_policy_tests(tests, POLICY, (GC,))
 
 
-@pytest.mark.requirement("P1")
 def test_a_tool_without_separator_is_an_error() -> None:
     with pytest.raises(UsageError):
         tool_name("write")
@@ -106,7 +100,6 @@ MORE = "`**` at the end of a rule stands for any further words"
 ONLY = "only a rule with exactly this command approves it"
 
 
-@pytest.mark.requirement("P4", "P7")
 @pytest.mark.parametrize(
     ("arguments", "why", "when"),
     [
@@ -178,7 +171,6 @@ def test_a_command_that_just_misses_a_rule_is_told_why_and_how_to_write_it(
     assert explain(compile_policy(RuleLists((rule,))), SHELL, arguments).ruling.verdict == "auto"
 
 
-@pytest.mark.requirement("P7")
 def test_a_rule_about_another_command_is_no_reason() -> None:
     policy = compile_policy(RuleLists((RuleEntry("shell__run", command=("ls", "*")),)))
     ruling = explain(policy, SHELL, {"argv": ["git", "log"]}).ruling

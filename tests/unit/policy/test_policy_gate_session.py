@@ -51,7 +51,6 @@ def offered(tool: Tool, arguments: JsonObject, lists: RuleLists | None = None) -
     return person.questions[0].always if person.questions else None
 
 
-@pytest.mark.requirement("P2", "P7")
 def test_after_always_this_call_is_approved_by_the_rule_that_was_offered() -> None:
     person = Person(["always", "no"])
     subject = gate(person)
@@ -67,7 +66,6 @@ def test_after_always_this_call_is_approved_by_the_rule_that_was_offered() -> No
     assert subject.policy.auto_approve[0].entry.path == "this session"
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_an_always_that_was_not_offered_is_a_no() -> None:
     subject = gate(Person(["always", "no"]), RuleLists(ask=(RuleEntry("fs__rm"),)))
     assert decided(subject).verdict == "ask-no"
@@ -75,7 +73,6 @@ def test_an_always_that_was_not_offered_is_a_no() -> None:
     assert decided(subject).verdict == "ask-no"
 
 
-@pytest.mark.requirement("P2", "P5", "X1")
 def test_always_is_offered_only_where_its_rule_would_approve_this_very_call() -> None:
     destructive = replace(TOOL, annotations=Annotations(destructive=True))
     doubtful = RuleEntry("fs__rm", when={"path": "secrets/**"})
@@ -89,7 +86,6 @@ def test_always_is_offered_only_where_its_rule_would_approve_this_very_call() ->
     assert offered(replace(TOOL, name=ToolName("fs", "r?m")), {}) is None
 
 
-@pytest.mark.requirement("P2", "P4")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -112,7 +108,6 @@ def test_always_is_not_offered_for_what_is_no_command(arguments: JsonObject) -> 
     assert offered(SHELL, arguments) is None
 
 
-@pytest.mark.requirement("P2", "P4")
 @pytest.mark.parametrize("command", ["git log", "git log --all", "git log; rm x", "git log *"])
 def test_a_stored_command_approves_no_other(command: str) -> None:
     subject = gate(Person(["always", "no"]))
@@ -121,7 +116,6 @@ def test_a_stored_command_approves_no_other(command: str) -> None:
     assert verdict == "ask-no"
 
 
-@pytest.mark.requirement("P2", "L16")
 def test_a_question_that_waited_is_not_asked_where_the_answer_was_always() -> None:
     person = Person(["always"])
     subject = gate(person)
@@ -140,7 +134,6 @@ def test_a_question_that_waited_is_not_asked_where_the_answer_was_always() -> No
     assert len(person.questions) == 1
 
 
-@pytest.mark.requirement("X1", "P7")
 def test_a_rule_added_to_deny_beats_what_was_approved_always() -> None:
     subject = gate(Person(["always"]))
     decided(subject)
@@ -151,7 +144,6 @@ def test_a_rule_added_to_deny_beats_what_was_approved_always() -> None:
     assert decision.reply == "[aish] tool call denied by rule fs__* (this session)"
 
 
-@pytest.mark.requirement("P2", "P6")
 @pytest.mark.parametrize(
     "other",
     [
@@ -167,7 +159,6 @@ def test_always_is_for_the_tool_as_it_was_then(other: Tool) -> None:
     assert decided(subject).verdict == "auto"
 
 
-@pytest.mark.requirement("P2", "S5")
 def test_what_was_approved_of_a_server_is_forgotten_with_it() -> None:
     subject = gate(Person(["always", "no"]))
     for glob in ("fs__ls", "fs__l*", "*__ls", "other__ls"):
@@ -182,7 +173,6 @@ def test_what_was_approved_of_a_server_is_forgotten_with_it() -> None:
     assert [rule.text for rule in subject.policy.deny] == ["fs__never"]
 
 
-@pytest.mark.requirement("P1")
 def test_a_bad_glob_is_not_added() -> None:
     subject = gate(Person([]))
     with pytest.raises(UsageError, match="has no `__`"):
@@ -190,7 +180,6 @@ def test_a_bad_glob_is_not_added() -> None:
     assert subject.policy.auto_approve == ()
 
 
-@pytest.mark.requirement("P5", "X1")
 def test_autonomy_is_asked_only_where_no_rule_has_matched() -> None:
     asked: list[str] = []
 

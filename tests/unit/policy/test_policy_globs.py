@@ -50,14 +50,12 @@ def test_server_and_tool_match_separately_and_whole(
     assert matches_tool(glob, name) is matches
 
 
-@pytest.mark.requirement("P1")
 @pytest.mark.parametrize("glob", ["read", "fs_read", "*", "", "__read", "fs__", "__"])
 def test_a_glob_without_both_parts_is_an_error(glob: str) -> None:
     with pytest.raises(UsageError, match="`__`"):
         split_glob(glob)
 
 
-@pytest.mark.requirement("P1")
 @given(server=SERVER_PATTERN, tool=TOOL_PATTERN, alias=ALIAS, name=TOOL)
 def test_a_star_never_crosses_the_separator(server: str, tool: str, alias: str, name: str) -> None:
     glob = f"{server}__{tool}"
@@ -66,13 +64,11 @@ def test_a_star_never_crosses_the_separator(server: str, tool: str, alias: str, 
     assert matches_tool(glob, ToolName(alias, name)) is expected
 
 
-@pytest.mark.requirement("P1")
 @given(pattern=st.text("ab*?", max_size=8), word=st.text("ab", max_size=8))
 def test_words_match_as_fnmatch_has_it_where_it_knows_only_stars(pattern: str, word: str) -> None:
     assert matches_word(pattern, word) is fnmatch.fnmatchcase(word, pattern)
 
 
-@pytest.mark.requirement("P4")
 @given(pattern=st.text("ab/*?", max_size=8), text=st.text("ab/", max_size=8))
 def test_paths_match_as_a_regular_expression_would(pattern: str, text: str) -> None:
     expression = ""
@@ -89,7 +85,6 @@ def test_paths_match_as_a_regular_expression_would(pattern: str, text: str) -> N
     assert matches_path(pattern, text) is bool(re.fullmatch(expression, text))
 
 
-@pytest.mark.requirement("P4")
 @pytest.mark.parametrize(
     ("pattern", "text", "matches"),
     [
@@ -113,7 +108,6 @@ def test_one_star_stops_at_a_slash_and_two_do_not(
     assert matches_path(pattern, text) is matches
 
 
-@pytest.mark.requirement("X6", "X12")
 def test_a_hostile_pattern_costs_little() -> None:
     def ask() -> None:
         assert not matches_word("*a" * 50 + "b", "a" * 2000)
@@ -122,7 +116,6 @@ def test_a_hostile_pattern_costs_little() -> None:
     work_of(ask, most=2_000_000)
 
 
-@pytest.mark.requirement("P5")
 def test_only_a_glob_without_wildcards_is_exact() -> None:
     assert is_exact("fs__rm")
     assert not is_exact("fs__r?")

@@ -20,8 +20,8 @@ from aish.policy.lock import (
     lock_of_data,
     lock_schema,
     lock_text,
-    locked_tool,
     pin_of,
+    tool_from_pin,
 )
 
 JSON = st.recursive(
@@ -68,7 +68,6 @@ def shuffled(value: Any, seed: random.Random) -> Any:
     return [shuffled(inner, seed) for inner in value] if isinstance(value, list) else value
 
 
-@pytest.mark.requirement("P8")
 @given(OBJECTS, st.randoms(use_true_random=False))
 def test_the_order_of_keys_is_not_in_the_hash(schema: Any, seed: random.Random) -> None:
     definition = {"description": "x", "inputSchema": schema}
@@ -76,7 +75,6 @@ def test_the_order_of_keys_is_not_in_the_hash(schema: Any, seed: random.Random) 
     assert hash_of("t", definition) == hash_of("t", shuffled(definition, seed))
 
 
-@pytest.mark.requirement("P8")
 @given(OBJECTS, OBJECTS)
 def test_another_schema_has_another_hash(one: Any, other: Any) -> None:
     same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
@@ -86,7 +84,6 @@ def test_another_schema_has_another_hash(one: Any, other: Any) -> None:
     assert (len(hashes) == 1) == same
 
 
-@pytest.mark.requirement("P8")
 @pytest.mark.parametrize(
     "other",
     [
@@ -106,7 +103,6 @@ def test_whatever_a_server_says_of_a_tool_is_pinned(other: dict[str, Any]) -> No
     )
 
 
-@pytest.mark.requirement("P8")
 def test_a_name_is_pinned_with_what_it_names() -> None:
     assert pin("echo").sha256 != pin("ecko").sha256
     found = compare(lock(echo=pin("echo")), lock(ecko=pin("ecko")))
@@ -117,7 +113,6 @@ def test_a_name_is_pinned_with_what_it_names() -> None:
     ]
 
 
-@pytest.mark.requirement("P8")
 def test_servers_models_and_prompts_are_pinned() -> None:
     other = Lock({"t": ServerPin("pack", ("fs",), {})}, {"m": "other"}, {"next": "1" * 64})
 
@@ -132,7 +127,6 @@ def test_servers_models_and_prompts_are_pinned() -> None:
     ]
 
 
-@pytest.mark.requirement("P8")
 def test_another_argv_or_transport_is_another_server() -> None:
     (found,) = compare(lock(), lock(address=("server", "--wide")))
     assert found.fields == (FieldChange("command", ["server"], ["server", "--wide"]),)
@@ -142,7 +136,6 @@ def test_another_argv_or_transport_is_another_server() -> None:
     assert [field.field for field in found.fields] == ["command", "url"]
 
 
-@pytest.mark.requirement("P8")
 @given(
     st.dictionaries(st.text(min_size=1, max_size=6), OBJECTS, max_size=4),
     st.text(max_size=30),
@@ -165,7 +158,6 @@ def test_a_lock_comes_back_from_its_text(
     assert text.encode()
 
 
-@pytest.mark.requirement("P8", "P9")
 def test_hidden_characters_are_visible_in_the_file() -> None:
     said = "a\u202eb\u200bc\U000e0041\x7f\ud800 é 漢"
 
@@ -174,21 +166,19 @@ def test_hidden_characters_are_visible_in_the_file() -> None:
     assert r"a\u202eb\u200bc\udb40\udc41\u007f\ud800 é 漢" in text
 
 
-@pytest.mark.requirement("P8")
 def test_a_tool_comes_back_from_its_pin() -> None:
-    found = locked_tool(ECHO.name, pin(), trusted=False)
+    found = tool_from_pin(ECHO.name, pin(), trusted=False)
 
     assert found == ECHO
 
 
-@pytest.mark.requirement("P8")
 def test_a_pin_without_a_definition_still_tells_that_something_changed() -> None:
     bare = ToolPin(pin().sha256)
 
     assert compare(lock(echo=bare), lock(echo=pin())) == ()
     (found,) = compare(lock(echo=bare), lock(echo=pin(description="")))
     assert [field.field for field in found.fields] == ["sha256"]
-    assert locked_tool(ECHO.name, bare, trusted=True) is None
+    assert tool_from_pin(ECHO.name, bare, trusted=True) is None
 
 
 def test_what_json_files_cannot_hold_is_not_kept() -> None:
@@ -201,7 +191,6 @@ def test_what_json_files_cannot_hold_is_not_kept() -> None:
     assert not can_be_kept({"inputSchema": {"minimum": float("inf")}})
 
 
-@pytest.mark.requirement("P8")
 @pytest.mark.parametrize(
     ("change", "said"),
     [

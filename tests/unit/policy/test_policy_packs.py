@@ -8,6 +8,7 @@ import pytest
 from aish.core.json import JsonObject
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
+from aish.packs.catalogue import tool_marks
 from aish.policy.decide import Ruling, decide, exact_entry
 from aish.policy.rules import compile_policy, rule_text
 
@@ -18,7 +19,8 @@ WRITES = Annotations(read_only=False, destructive=True)
 def tool(name: str, annotations: Annotations = WRITES, **changes: Any) -> Tool:
     server, _, own = name.partition("__")
     known = Tool(ToolName(server, own), name, "", {}, annotations=annotations, builtin=True)
-    return replace(known, **changes)
+    marks = tool_marks().get(own) if changes.get("builtin", True) else None
+    return replace(known, reach=marks.reach if marks else "", **changes)
 
 
 SHELL = tool("box__shell_run")
@@ -46,7 +48,6 @@ def ruling(
 PYTEST = entry("box__shell_run", command=("pytest", "*"))
 
 
-@pytest.mark.requirement("K47", "P4")
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -76,7 +77,6 @@ def test_a_command_rule_approves_in_the_root_and_the_usual_shell(
     assert ruling(SHELL, arguments, PYTEST).verdict == expected
 
 
-@pytest.mark.requirement("K47", "P4")
 @pytest.mark.parametrize(
     ("pattern", "command"),
     [
@@ -95,7 +95,6 @@ def test_an_option_is_taken_only_by_a_star_right_behind_the_program(
     assert ruling(SHELL, {"command": command}, rule).verdict == "ask"
 
 
-@pytest.mark.requirement("P4")
 def test_no_other_server_and_no_local_command_has_an_option_taken() -> None:
     for subject in (replace(SHELL, builtin=False), tool("shell__run", builtin=False, trusted=True)):
         rule = entry(str(subject.name), command=("pytest", "*"))
@@ -103,7 +102,6 @@ def test_no_other_server_and_no_local_command_has_an_option_taken() -> None:
         assert ruling(subject, {"command": "pytest a"}, rule).verdict == "auto"
 
 
-@pytest.mark.requirement("K47")
 @pytest.mark.parametrize(
     ("when", "arguments", "expected"),
     [
@@ -125,7 +123,6 @@ def test_what_is_not_the_default_stands_under_when(
     assert ruling(SHELL, arguments, rule).verdict == expected
 
 
-@pytest.mark.requirement("K47")
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [
@@ -144,7 +141,6 @@ def test_a_powershell_command_is_approved_only_as_it_is(
     assert ruling(SHELL, arguments, whole).verdict == "auto"
 
 
-@pytest.mark.requirement("K47", "X12")
 def test_a_denied_command_in_powershell_is_asked_about() -> None:
     rules = (entry("box__shell_run"),)
     deny = entry("box__shell_run", command=("rm", "**"))
@@ -153,7 +149,6 @@ def test_a_denied_command_in_powershell_is_asked_about() -> None:
     assert ruling(SHELL, {"command": "rm x", "cwd": "sub"}, *rules, deny=deny).verdict == "deny"
 
 
-@pytest.mark.requirement("K47")
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -179,7 +174,6 @@ def test_the_words_of_a_process_are_its_command_and_arguments(
     assert ruling(PROCESS, arguments, rule).verdict == expected
 
 
-@pytest.mark.requirement("K47", "X12")
 def test_a_shell_that_is_started_as_a_process_is_approved_only_as_it_is() -> None:
     rule = entry("box__process_start", command=("sh", "-c", "*"))
     deny = entry("box__process_start", command=("rm", "**"))
@@ -193,7 +187,6 @@ def test_a_shell_that_is_started_as_a_process_is_approved_only_as_it_is() -> Non
     assert ruling(PROCESS, plain, entry("box__process_start"), deny=deny).verdict == "deny"
 
 
-@pytest.mark.requirement("K47")
 @pytest.mark.parametrize(
     ("subject", "arguments"),
     [
@@ -213,7 +206,6 @@ def test_the_plain_name_approves_every_command_of_a_pack(
     assert ruling(subject, arguments, narrowed).verdict == "ask"
 
 
-@pytest.mark.requirement("K47", "P2")
 @pytest.mark.parametrize(
     ("subject", "arguments"),
     [
@@ -237,7 +229,6 @@ SECRETS = entry("repo__*", when={"path": "secrets/**"})
 LOOKING = ["dir_list", "dir_tree", "file_find", "file_search", "git_diff", "git_show", "git_log"]
 
 
-@pytest.mark.requirement("K11", "P4", "X12")
 @pytest.mark.parametrize("name", LOOKING)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
@@ -262,7 +253,6 @@ def test_a_denied_path_below_a_folder_that_is_looked_into_is_asked_about(
     assert found.verdict == expected, found.reason
 
 
-@pytest.mark.requirement("K11")
 @pytest.mark.parametrize(
     ("pattern", "path", "expected"),
     [
@@ -282,14 +272,12 @@ def test_what_could_be_denied_below_a_folder_follows_the_glob(
     assert ruling(subject, {"path": path}, entry("repo__*"), deny=deny).verdict == expected
 
 
-@pytest.mark.requirement("K11")
 def test_tools_that_follow_a_program_are_asked_about_wherever_they_begin() -> None:
     for name in ("py_find_usages", "py_get_hierarchy", "py_derive_code_path"):
         subject = tool(f"repo__{name}", READS)
         assert ruling(subject, {"path": "src"}, entry("repo__*"), deny=SECRETS).verdict == "ask"
 
 
-@pytest.mark.requirement("K11")
 def test_tools_that_look_at_one_file_are_not_concerned() -> None:
     subject = tool("repo__file_read", READS)
     assert ruling(subject, {"path": "src"}, entry("repo__*"), deny=SECRETS).verdict == "auto"
@@ -297,12 +285,36 @@ def test_tools_that_look_at_one_file_are_not_concerned() -> None:
     assert ruling(search, {"path": "."}, entry("repo__*"), deny=SECRETS).verdict == "auto"
 
 
-@pytest.mark.requirement("K11")
 def test_an_ask_about_something_below_asks_and_a_stage_does_not_stage() -> None:
     subject = tool("repo__file_search", READS)
     everything = entry("repo__*")
     assert ruling(subject, {"path": "."}, everything, ask=(SECRETS,)).verdict == "ask"
     assert ruling(subject, {"path": "."}, everything, stage=(SECRETS,)).verdict == "auto"
+
+
+def test_what_changes_files_below_a_folder_needs_a_rule_about_all_of_them() -> None:
+    subject = tool("repo__file_patch")
+
+    def verdict(rule: RuleEntry, *path: str, **lists: Any) -> str:
+        arguments: JsonObject = {"path": path[0]} if path else {}
+        return ruling(subject, arguments, rule, **lists).verdict
+
+    all_below = entry("repo__file_patch", when={"path": "src/**"})
+    assert verdict(all_below, "src/app") == "auto"
+    assert verdict(all_below, "src/app/a.py") == "auto"
+    assert verdict(all_below, "docs") == verdict(all_below, ".") == verdict(all_below) == "ask"
+    one_level = entry("repo__file_patch", when={"path": "src/*"})
+    assert verdict(one_level, "src/app") == "ask"
+    assert verdict(entry("repo__file_patch", when={"path": "src"}), "src") == "auto"
+    assert verdict(entry("repo__file_patch")) == "auto"
+
+    everything = entry("repo__file_patch")
+    for path in ((), (".",)):
+        assert ruling(subject, {"path": path[0]} if path else {}, everything, deny=SECRETS).unsure
+        assert verdict(everything, *path, stage=(all_below,)) == "staged"
+        assert verdict(everything, *path, ask=(all_below,)) == "ask"
+    assert ruling(subject, {"path": "src"}, everything, deny=SECRETS).verdict == "auto"
+    assert verdict(everything, "docs", stage=(all_below,)) == "auto"
 
 
 @pytest.mark.requirement("K11")
@@ -327,7 +339,6 @@ WORKFLOW = ".github/workflows/ci.yml"
 PLAIN = entry("repo__file_write")
 
 
-@pytest.mark.requirement("K19")
 @pytest.mark.parametrize(
     "path",
     [
@@ -365,7 +376,6 @@ def test_a_file_that_runs_by_itself_needs_a_rule_with_that_very_path(
     assert ruling(subject, {"path": path}, rule, exact).verdict == "auto"
 
 
-@pytest.mark.requirement("K19")
 def test_the_denial_names_the_rule_that_approves_it() -> None:
     found = ruling(tool("repo__file_write"), {"path": WORKFLOW, "content": "x"}, PLAIN)
     assert found.reason == (
@@ -378,7 +388,6 @@ def test_the_denial_names_the_rule_that_approves_it() -> None:
     )
 
 
-@pytest.mark.requirement("K19")
 @pytest.mark.parametrize(
     ("when", "expected"),
     [
@@ -395,7 +404,6 @@ def test_moving_a_file_there_needs_its_new_path(when: JsonObject, expected: str)
     assert ruling(subject, {"path": "a", "new_path": ".envrc"}, rule).verdict == expected
 
 
-@pytest.mark.requirement("K19")
 def test_reading_such_a_file_and_writing_others_is_as_before() -> None:
     assert ruling(tool("repo__file_read", READS), {"path": ".envrc"}, entry("repo__*")).verdict == (
         "auto"
@@ -404,7 +412,6 @@ def test_reading_such_a_file_and_writing_others_is_as_before() -> None:
         assert ruling(tool("repo__file_write"), {"path": path}, PLAIN).verdict == "auto"
 
 
-@pytest.mark.requirement("K19")
 def test_an_exact_rule_for_such_a_file_has_its_path() -> None:
     subject = tool("repo__file_rename")
     arguments: JsonObject = {"path": "a", "new_path": ".envrc"}

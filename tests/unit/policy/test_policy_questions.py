@@ -1,6 +1,5 @@
 """The questions of a run: those that are open, and the latest that have ended (A6)."""
 
-import pytest
 from work import work_of
 
 from aish.core.events import ApprovalAnswered, Event, Place
@@ -18,7 +17,6 @@ def question(number: int) -> Question:
     )
 
 
-@pytest.mark.requirement("A6")
 def test_a_long_run_keeps_only_the_latest_of_its_ended_questions() -> None:
     emitted: list[Event] = []
     questions = Questions(emitted.append)

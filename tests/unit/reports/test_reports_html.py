@@ -24,6 +24,7 @@ from scripted_events import (
     HOSTILE,
     answered,
     any_event,
+    decided,
     ordinary_run,
     paused_run,
     run_finished,
@@ -65,7 +66,6 @@ def check_harmless(page: Page) -> None:
 # --- The file --------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B11", "X3")
 @pytest.mark.parametrize("events", [ordinary_run(), troubled_run(), batch_run(3)])
 def test_the_policy_allows_our_code_and_nothing_else(events: list[Stamped]) -> None:
     page = page_of(events)
@@ -81,7 +81,6 @@ def test_the_policy_allows_our_code_and_nothing_else(events: list[Stamped]) -> N
     assert (style, page.code) == (own_file("report.css"), own_file("report.js"))
 
 
-@pytest.mark.requirement("B11", "X3")
 def test_our_own_code_reaches_for_nothing_and_makes_no_markup_of_texts() -> None:
     code, style = own_file("report.js"), own_file("report.css")
 
@@ -101,7 +100,6 @@ def test_the_page_of_a_small_run(snapshot: SnapshotAssertion) -> None:
 # --- A stranger's text -----------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B11", "X2", "X3")
 @pytest.mark.parametrize("mark", [MARKUP, HOSTILE], ids=["markup", "escapes"])
 def test_hostile_data_is_text(mark: str) -> None:
     page = page_of(batch_run(4, failing=(1, 2), mark=mark))
@@ -113,13 +111,11 @@ def test_hostile_data_is_text(mark: str) -> None:
     ]
 
 
-@pytest.mark.requirement("B11", "X2", "X3")
 def test_a_run_of_strangers_is_text() -> None:
     check_harmless(page_of(troubled_run()))
     check_harmless(page_of(unmet_run()))
 
 
-@pytest.mark.requirement("B11", "X2", "X3")
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(any_event(), max_size=12))
 def test_whatever_a_journal_holds_makes_a_page(events: list[Stamped]) -> None:
@@ -129,7 +125,6 @@ def test_whatever_a_journal_holds_makes_a_page(events: list[Stamped]) -> None:
 # --- What it tells ---------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B11")
 def test_the_head_tells_how_the_run_ended() -> None:
     shown = page_of(unmet_run()).shown
 
@@ -138,7 +133,6 @@ def test_the_head_tells_how_the_run_ended() -> None:
     assert RUN in shown
 
 
-@pytest.mark.requirement("A8", "X3")
 def test_a_paused_run_shows_what_waits_and_how_to_answer() -> None:
     page = page_of(timed(*paused_run()))
 
@@ -148,7 +142,6 @@ def test_a_paused_run_shows_what_waits_and_how_to_answer() -> None:
     assert "Exit 8 · paused" in page.shown
 
 
-@pytest.mark.requirement("A9")
 def test_an_answer_after_the_end_is_on_the_page_and_takes_no_time() -> None:
     events = timed(*paused_run())
     late = Stamped(99, events[-1].time + 86_400, answered(Place("fix", turn=1, call="c2")))
@@ -159,7 +152,6 @@ def test_an_answer_after_the_end_is_on_the_page_and_takes_no_time() -> None:
     assert before.partition("Duration")[2][:20] == after.partition("Duration")[2][:20]
 
 
-@pytest.mark.requirement("B11")
 def test_what_is_unknown_is_not_told_as_nothing() -> None:
     events = timed(run_started(), run_finished(usage=Usage(412, None), cost_usd=None))
     shown = page_of(events).shown
@@ -168,7 +160,6 @@ def test_what_is_unknown_is_not_told_as_nothing() -> None:
     assert "Cost unknown" in shown
 
 
-@pytest.mark.requirement("B11")
 def test_where_no_model_was_asked_nothing_is_said_of_tokens_and_cost() -> None:
     without = timed(run_started(), run_finished(usage=Usage(), cost_usd=0.0))
     free = timed(run_started(), run_finished(usage=Usage(412, 96), cost_usd=0.0))
@@ -178,7 +169,6 @@ def test_where_no_model_was_asked_nothing_is_said_of_tokens_and_cost() -> None:
     assert "Cost $0" in page_of(free).shown
 
 
-@pytest.mark.requirement("B11")
 def test_a_step_tells_of_its_turns_calls_and_results() -> None:
     shown = page_of(troubled_run()).shown
 
@@ -190,7 +180,14 @@ def test_a_step_tells_of_its_turns_calls_and_results() -> None:
         assert word in shown, word
 
 
-@pytest.mark.requirement("B11")
+def test_a_denied_call_has_its_hint() -> None:
+    place = Place("one", turn=1, call="c1")
+    call = decided(place, "box__run", {"run": "rm x"}, verdict="ask-no", hint="approve it by …")
+    steps = (StepStarted(Place("one"), "prompt"), call, step_finished("one"))
+
+    assert "hint: approve it by …" in page_of(timed(run_started(), *steps, run_finished())).shown
+
+
 def test_expectations_are_shown_with_their_differences() -> None:
     page = page_of(unmet_run())
 
@@ -199,7 +196,6 @@ def test_expectations_are_shown_with_their_differences() -> None:
     assert page.shown.count("not met") == 2
 
 
-@pytest.mark.requirement("B11")
 def test_a_run_without_an_end_says_so() -> None:
     page = page_of(without_end(batch_run(3)))
 
@@ -208,7 +204,6 @@ def test_a_run_without_an_end_says_so() -> None:
     assert len(page.rows) == 3
 
 
-@pytest.mark.requirement("B11", "B3")
 def test_of_a_run_in_parts_the_last_end_of_each_item_stands() -> None:
     page = page_of(two_parts())
 
@@ -221,7 +216,6 @@ def test_of_a_run_in_parts_the_last_end_of_each_item_stands() -> None:
     assert "resumed 2026-11-18 12:06:40 UTC" in page.shown
 
 
-@pytest.mark.requirement("B11")
 def test_long_texts_are_cut_with_a_note_of_how_much() -> None:
     place = Place("read", turn=1, call="c1")
     events = timed(
@@ -237,7 +231,6 @@ def test_long_texts_are_cut_with_a_note_of_how_much() -> None:
     assert "… and 230000 characters more, left out here" in page.shown
 
 
-@pytest.mark.requirement("B11")
 def test_the_answer_is_not_told_twice() -> None:
     text = "An answer that stands for itself"
     events = timed(
@@ -254,7 +247,6 @@ def test_the_answer_is_not_told_twice() -> None:
 # --- Items -----------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("B11")
 def test_every_row_finds_its_body() -> None:
     page = page_of(batch_run(400, failing=(7,)))
 
@@ -264,7 +256,6 @@ def test_every_row_finds_its_body() -> None:
         assert f"about {row[1]}" in blocks[row[9]][row[10]]
 
 
-@pytest.mark.requirement("B11")
 def test_without_scripts_the_first_items_and_every_failure_can_be_read() -> None:
     page = page_of(batch_run(200, failing=(3, 150, 199)))
 
@@ -275,7 +266,6 @@ def test_without_scripts_the_first_items_and_every_failure_can_be_read() -> None
     assert "173 more are shown if scripts are enabled" in page.shown
 
 
-@pytest.mark.requirement("B11")
 def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
     page = page_of(batch_run(60, failing=(50, 51)), Budget(well=20_000, rows=30))
 
@@ -287,7 +277,6 @@ def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
 
 
 @pytest.mark.slow(reason="writes five thousand items")
-@pytest.mark.requirement("B11")
 def test_five_thousand_items_make_a_page_of_bounded_size() -> None:
     page = page_of(batch_run(5000, failing=range(0, 5000, 50)))
 

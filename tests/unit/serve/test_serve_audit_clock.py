@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from aish.config.model import AuditSettings
 from aish.core.frozen import slotted
 from aish.serve.records.audit import AuditLog
@@ -27,7 +25,6 @@ class SetClock:
         return 0.0
 
 
-@pytest.mark.requirement("H21")
 def test_records_keep_their_order_where_the_clock_is_set_back(tmp_path: Path) -> None:
     state = ServeState(private_folder(tmp_path / "state"), "hub-test", b"k" * 32)
     clock = SetClock(2_000_000_000.0)
@@ -47,7 +44,6 @@ def test_records_keep_their_order_where_the_clock_is_set_back(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.requirement("H21")
 def test_the_numbers_of_records_go_on_in_the_next_file(tmp_path: Path) -> None:
     state = ServeState(private_folder(tmp_path / "state"), "hub-test", b"k" * 32)
     settings = AuditSettings(rotate=1000)

@@ -47,7 +47,6 @@ def can_mount() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.requirement("H21")
 @pytest.mark.skipif(not can_mount(), reason="no file system can be mounted here")
 def test_a_full_file_that_cannot_be_exchanged_refuses_records_until_there_is_room(
     tmp_path_factory: pytest.TempPathFactory,

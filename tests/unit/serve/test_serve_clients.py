@@ -29,7 +29,7 @@ def clients_of(
     state = open_state(pipeline)
     found = Clients(SystemClock(), lambda _: read_tokens(pipeline.serve, state, environ, secrets))
     plan = make_plan(pipeline, RunOptions(), with_models=False)
-    found.configure(found.prepared(plan))
+    found.configure(found.prepare(plan))
     return found
 
 
@@ -39,7 +39,6 @@ def client_of(clients: Clients, token: str) -> Client | None:
     return None if proof is None else proof.client
 
 
-@pytest.mark.requirement("H18")
 def test_a_token_of_a_variable_or_a_file_is_one_client_with_its_tools(tmp_path: Path) -> None:
     path = tmp_path / "bob.token"
     path.touch(0o600)
@@ -59,7 +58,6 @@ def test_a_token_of_a_variable_or_a_file_is_one_client_with_its_tools(tmp_path: 
     assert secrets.mask(f"{ALICE} {BOB}") == "<secret:A> <secret:serve.clients.bob>"
 
 
-@pytest.mark.requirement("H18")
 def test_without_clients_one_token_is_made_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +73,6 @@ def test_without_clients_one_token_is_made_and_kept(
     assert client_of(again, token) == Client(DEFAULT_CLIENT)
 
 
-@pytest.mark.requirement("H18")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -95,7 +92,6 @@ def test_what_is_no_good_token_is_said(tmp_path: Path, text: str, said: str) -> 
         clients_of(tmp_path, text, {"A": ALICE, "SHORT": "x" * 31})
 
 
-@pytest.mark.requirement("H18")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -113,7 +109,6 @@ def test_what_the_file_may_not_say_of_clients(tmp_path: Path, text: str, said: s
     assert said in str(raised.value.problems)
 
 
-@pytest.mark.requirement("H18", "H11")
 def test_no_client_has_the_name_of_the_one_at_standard_streams(tmp_path: Path) -> None:
     """Or else it would use the answers to the questions about the other's calls."""
     with pytest.raises(PipelineError, match="is the client that has started the server"):

@@ -5,8 +5,6 @@ import pytest
 from aish.core.errors import UsageError
 from aish.serve.listeners.endpoint import http_endpoint, parse_endpoint
 
-pytestmark = pytest.mark.requirement("H14")
-
 
 @pytest.mark.parametrize(
     ("text", "shown"),
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.requirement("H14")
 def test_an_address_over_http_has_a_path(text: str, shown: str) -> None:
     found = http_endpoint(text, "--http")
 
-    assert found.shown() == shown
+    assert found.to_text() == shown
     assert parse_endpoint(shown, "serve.listen") == found
     assert found.needs_token
 
@@ -34,7 +32,7 @@ def test_an_address_with_https_is_refused_with_the_options_that_encrypt() -> Non
 def test_a_socket_file_over_http_needs_no_token() -> None:
     found = parse_endpoint("http+unix:/run/user/1/hub.sock", "serve.listen")
 
-    assert (found.shown(), found.path) == ("http+unix:/run/user/1/hub.sock", "/mcp")
+    assert (found.to_text(), found.path) == ("http+unix:/run/user/1/hub.sock", "/mcp")
     assert not found.needs_token
 
 

@@ -20,7 +20,6 @@ TOOL = Tool(ToolName("box", "write"), "box__write", "", MappingProxyType({"type"
 
 
 @pytest.mark.slow(reason="each of 2,050 questions is synced to the disk")
-@pytest.mark.requirement("H11", "H16")
 def test_questions_that_are_withdrawn_do_not_pile_up(tmp_path: Path) -> None:
     def unmasked(event: Event) -> Event:
         return event

@@ -33,7 +33,6 @@ def seal_of(
     return RequestSeal(ServeState(Path("state"), "hub", key), watch, client, subject)
 
 
-@pytest.mark.requirement("H8")
 def test_a_state_is_opened_for_the_same_client_and_request_in_any_process() -> None:
     watch = Watch()
     text = seal_of(watch).seal(CONTENT)
@@ -52,7 +51,6 @@ def test_a_state_is_opened_for_the_same_client_and_request_in_any_process() -> N
             other.open(text)
 
 
-@pytest.mark.requirement("H8")
 def test_a_state_holds_for_ten_minutes() -> None:
     watch = Watch()
     text = seal_of(watch).seal(CONTENT)
@@ -66,7 +64,6 @@ def test_a_state_holds_for_ten_minutes() -> None:
     assert caught.value.code == -32602
 
 
-@pytest.mark.requirement("H8")
 def test_no_part_of_a_state_can_be_altered() -> None:
     watch = Watch()
     text = seal_of(watch).seal(CONTENT)

@@ -43,17 +43,16 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[TaskStore]:
 def ended(store: TaskStore, client: str = "ada", text: str = "done") -> Task:
     made = store.create(client, "t__x", None)
     store.keep_result(made.id, json.dumps({"content": text}).encode(), lambda value: value)
-    return store.changed(made, status="completed")
+    return store.update(made, status="completed")
 
 
-@pytest.mark.requirement("H7")
 def test_a_task_is_its_clients_until_it_expires_whatever_the_clock_does(
     tmp_path: Path, store: TaskStore, clock: Clock
 ) -> None:
     made = store.create("ada", "pipeline__x", "run-1")
     (file,) = (tmp_path / "tasks").glob("*.json")
     clock.time -= 3600
-    done = store.changed(made, status="completed")
+    done = store.update(made, status="completed")
 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert store.get(made.id, "ada") == done
@@ -66,7 +65,6 @@ def test_a_task_is_its_clients_until_it_expires_whatever_the_clock_does(
     assert not file.exists()
 
 
-@pytest.mark.requirement("H7")
 def test_a_task_under_way_does_not_expire_and_one_of_a_process_that_is_gone_is_taken_once(
     tmp_path: Path, store: TaskStore, clock: Clock
 ) -> None:
@@ -88,7 +86,6 @@ def test_a_task_under_way_does_not_expire_and_one_of_a_process_that_is_gone_is_t
     third.close()
 
 
-@pytest.mark.requirement("H7")
 def test_there_are_no_more_tasks_than_there_may_be_and_the_oldest_ended_ones_go(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: TaskStore, clock: Clock
 ) -> None:
@@ -112,7 +109,6 @@ def test_there_are_no_more_tasks_than_there_may_be_and_the_oldest_ended_ones_go(
     assert len(list((tmp_path / "tasks").glob("*.json"))) == 5
 
 
-@pytest.mark.requirement("H7")
 def test_results_are_not_kept_beyond_their_size_and_what_is_left_over_goes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: TaskStore, clock: Clock
 ) -> None:
@@ -131,25 +127,24 @@ def test_results_are_not_kept_beyond_their_size_and_what_is_left_over_goes(
     assert names == {f"{new.id}.json", f"{new.id}.result", f"{store.owner}.owner", "tasks.lock"}
 
 
-@pytest.mark.requirement("H7")
 def test_what_others_want_of_a_task_is_taken_once(tmp_path: Path, store: TaskStore) -> None:
     task = store.create("ada", "t__x", None)
-    store.wish_answered(task, {"a": {"action": "accept"}})
-    store.wish_cancelled(task)
-    store.wish_cancelled(task)
+    store.put_answers(task, {"a": {"action": "accept"}})
+    store.put_cancel(task)
+    store.put_cancel(task)
     (tmp_path / "tasks" / f"{task.id}.0.answer").write_text("no JSON")
 
     other = store.create("ada", "t__x", None)
-    store.wish_cancelled(other)
+    store.put_cancel(other)
 
-    (wishes,) = store.wishes({task.id})
-    assert wishes.is_cancelled
-    assert wishes.answers == ({"a": {"action": "accept"}},)
-    assert list(store.wishes({task.id})) == []
-    assert [one.id for one in store.wishes({task.id, other.id})] == [other.id]
+    wanted = list(store.take_commands({task.id}))
+    assert (task.id, None) in wanted
+    assert (task.id, {"a": {"action": "accept"}}) in wanted
+    assert sum(responses != {} for _, responses in wanted) == 2
+    assert list(store.take_commands({task.id})) == []
+    assert list(store.take_commands({task.id, other.id})) == [(other.id, None)]
 
 
-@pytest.mark.requirement("H7")
 def test_files_that_were_planted_or_damaged_are_no_tasks(tmp_path: Path, store: TaskStore) -> None:
     folder = tmp_path / "tasks"
     task = ended(store)
@@ -177,7 +172,7 @@ def test_files_that_were_planted_or_damaged_are_no_tasks(tmp_path: Path, store: 
     assert list(store.orphans()) == []
 
 
-def test_a_new_task_reads_no_other_and_the_wishes_for_all_are_looked_for_at_once(
+def test_a_new_task_reads_no_other_and_commands_for_all_are_looked_for_at_once(
     monkeypatch: pytest.MonkeyPatch, store: TaskStore
 ) -> None:
     monkeypatch.setattr(task_store, "MOST_OF_CLIENT", 1000)
@@ -185,7 +180,7 @@ def test_a_new_task_reads_no_other_and_the_wishes_for_all_are_looked_for_at_once
     def opened(count: int) -> int:
         made = [store.create("ada", "t__x", None) for _ in range(count)]
         work = work_of(lambda: store.create("ada", "t__x", None))
-        looking = work_of(lambda: list(store.wishes({one.id for one in made})))
+        looking = work_of(lambda: list(store.take_commands({one.id for one in made})))
         assert looking.calls["scandir"] == 1
         assert work_of(lambda: store.get(made[0].id, "ada")).calls["open"] == 0
         return work.calls["open"] + work.calls["fdopen"]
@@ -205,7 +200,7 @@ def test_tasks_of_other_processes_count_after_a_second(
     clock.time += 1
     with pytest.raises(NoRoomError):
         store.create("ada", "t__x", None)
-    other.changed(theirs, status="cancelled")
+    other.update(theirs, status="cancelled")
     assert store.get(theirs.id, "ada") != theirs
     store.create("ada", "t__x", None)
     other.close()

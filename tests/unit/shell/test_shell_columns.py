@@ -1,6 +1,5 @@
 """Rows in columns: whole at any width (S5)."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,8 +7,6 @@ from aish.shell.outputs import columns
 
 WORDS = st.text(alphabet="abcdef- ", min_size=1, max_size=40).map(str.strip).filter(bool)
 ROWS = st.lists(st.tuples(WORDS, WORDS, WORDS).map(list), min_size=1, max_size=5)
-
-pytestmark = pytest.mark.requirement("S1")
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

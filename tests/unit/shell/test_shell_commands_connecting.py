@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from aish.core.errors import UsageError
 from aish.shell.servers import server_of_url
 
-pytestmark = pytest.mark.requirement("S5", "M4")
-
 
 @pytest.mark.parametrize(
     ("url", "alias"),

@@ -18,8 +18,6 @@ WANTED = frozenset(
     | {"quit"}
 )
 
-pytestmark = pytest.mark.requirement("S5")
-
 
 def test_every_command_of_a_module_is_in_the_table() -> None:
     defined = {

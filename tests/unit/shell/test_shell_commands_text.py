@@ -11,7 +11,6 @@ from aish.shell.outputs import columns, fold
 WORDS = st.text("abcdefg xyz-/中é", min_size=0, max_size=60)
 
 
-@pytest.mark.requirement("S1")
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
@@ -37,7 +36,6 @@ def test_the_first_character_says_where_a_line_goes(line: str, wanted: Route | N
     assert route(line) == wanted
 
 
-@pytest.mark.requirement("S5")
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5), st.integers(20, 120))
 def test_rows_fit_the_width_and_lose_nothing(rows: list[tuple[str, ...]], width: int) -> None:
     lines = list(columns(rows, width))
@@ -47,7 +45,6 @@ def test_rows_fit_the_width_and_lose_nothing(rows: list[tuple[str, ...]], width:
     assert shown == sorted("".join(cell for row in rows for cell in row).replace(" ", ""))
 
 
-@pytest.mark.requirement("S5")
 @given(st.text("ab cd-中", max_size=120), st.integers(10, 60))
 def test_folded_text_fits_and_keeps_its_indent(text: str, room: int) -> None:
     rows = fold(f"  {text}", room)
@@ -57,6 +54,5 @@ def test_folded_text_fits_and_keeps_its_indent(text: str, room: int) -> None:
     assert len(rows) == 1 or all(row.startswith("  ") for row in rows)
 
 
-@pytest.mark.requirement("S5")
 def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
     assert list(columns([("中", "a"), ("b", "c")], None)) == ["中  a", "b   c"]

@@ -18,14 +18,12 @@ from aish.shell.export.pipeline import (
     draft,
     layout,
     models_of,
-    moved,
+    rebase,
     servers_of,
     steps_of,
 )
 from aish.shell.export.session_log import Line, Waited, session_log_of
 from aish.templates.render import render
-
-pytestmark = pytest.mark.requirement("S7")
 
 SH = ("/bin/sh", "-c")
 
@@ -103,8 +101,8 @@ def test_what_was_undone_does_not_stand() -> None:
 
     log = session_log_of(journal.records)
 
-    assert [line.text for line in log.kept()] == ["one"]
-    assert [line.text for line in log.left_out()] == ["three"]
+    assert [line.text for line in log.complete_lines()] == ["one"]
+    assert [line.text for line in log.open_lines()] == ["three"]
     assert not log.shortened
 
 
@@ -115,12 +113,12 @@ def test_questions_that_were_never_answered_are_left_out_and_named_once() -> Non
         journal.replaced("taken back")
     journal.ask("asked again")
 
-    assert [line.text for line in session_log_of(journal.records).left_out()] == [
+    assert [line.text for line in session_log_of(journal.records).open_lines()] == [
         "refused",
         "given up",
     ]
     journal.replaced("cleared")
-    assert session_log_of(journal.records).left_out() == ()
+    assert session_log_of(journal.records).open_lines() == ()
 
 
 def test_a_new_conversation_is_all_that_stands() -> None:
@@ -236,14 +234,14 @@ def test_folders_are_said_from_where_the_file_will_stand(tmp_path: Path) -> None
     target = tmp_path / "ci" / "jobs"
 
     def there(entry: Any) -> Any:
-        return moved(entry, tmp_path, target)
+        return rebase(entry, tmp_path, target)
 
     assert there({"pack": "fs", "root": "data"}) == {"pack": "fs", "root": "../../data"}
     assert there({"pack": "fs"}) == {"pack": "fs"}
     assert there({"command": "x"}) == {"command": "x", "cwd": "../.."}
     assert there({"pack": "fs", "root": "${DATA}"}) == {"pack": "fs", "root": "${DATA}"}
     assert there({"url": "http://h/mcp"}) == {"url": "http://h/mcp"}
-    assert moved({"pack": "fs", "root": "x"}, tmp_path, tmp_path) == {"pack": "fs", "root": "x"}
+    assert rebase({"pack": "fs", "root": "x"}, tmp_path, tmp_path) == {"pack": "fs", "root": "x"}
 
 
 def test_servers_are_those_that_models_were_shown(tmp_path: Path) -> None:

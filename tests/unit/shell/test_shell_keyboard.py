@@ -14,12 +14,7 @@ import pytest
 
 from aish.shell.input.keyboard import Keyboard
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
@@ -47,7 +42,6 @@ async def typed(keyboard: Keyboard, keys: bytes) -> None:
             await anyio.lowlevel.checkpoint()
 
 
-@pytest.mark.requirement("P5")
 async def test_a_ctrl_c_that_was_no_signal_yet_is_one_ctrl_c_and_no_key(
     terminal: tuple[int, int],
 ) -> None:
@@ -120,8 +114,8 @@ async def main():
     os.write(person, b"\\x03")
     # The kernel hands it over a moment later; it is to be a byte, and not a signal of `quiet`.
     select.select([ours], [], [], 20)
-    with taken.taken(), taken.session():
-        with taken.running() as scope, keyboard.quiet(taken.stop):
+    with taken.handle_signals(), taken.session():
+        with taken.cancellable() as scope, keyboard.quiet(taken.stop):
             try:
                 await anyio.sleep_forever()
             finally:
@@ -135,7 +129,6 @@ anyio.run(main)
 """
 
 
-@pytest.mark.requirement("P5")
 async def test_where_any_key_stops_what_runs_ctrl_c_does_not_leave() -> None:
     done = await anyio.run_process([sys.executable, "-c", TWICE], check=False)
 

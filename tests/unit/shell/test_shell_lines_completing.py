@@ -11,8 +11,6 @@ from shell_editor_driver import SomeWords
 
 from aish.shell.input.completion import MOST_SHOWN, LineCompleter, paths_like
 
-pytestmark = pytest.mark.requirement("S1")
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -81,7 +79,6 @@ def test_a_folder_with_very_many_files_is_no_obstacle(tmp_path: Path) -> None:
     assert len(paths_like("file", tmp_path)) == MOST_SHOWN
 
 
-@pytest.mark.requirement("X3")
 def test_names_with_escape_sequences_are_shown_spelled_out(tmp_path: Path) -> None:
     (tmp_path / "a\x1b[2Jb").touch()
 

@@ -8,8 +8,6 @@ import pytest
 
 from aish.shell.input.history import LONGEST_ENTRY, LONGEST_FILE, HistoryFile, Remembered
 
-pytestmark = [pytest.mark.requirement("S1"), pytest.mark.requirement("X9")]
-
 
 class Kept:
     def __init__(self, path: Path | None) -> None:
@@ -31,7 +29,6 @@ def test_lines_come_back_in_their_order_and_whole(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-@pytest.mark.requirement("X4")
 @pytest.mark.parametrize(
     ("typed", "kept"),
     [

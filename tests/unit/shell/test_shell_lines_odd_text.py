@@ -11,8 +11,6 @@ from prompt_toolkit.layout.processors import Transformation, TransformationInput
 from aish.core.text import for_terminal
 from aish.shell.input.editor import OddText
 
-pytestmark = [pytest.mark.requirement("S1"), pytest.mark.requirement("X3")]
-
 
 def transformed(line: str) -> Transformation:
     control = BufferControl(Buffer())

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from aish.core.errors import UsageError
 from aish.shell.input.lines import LONGEST_LINE, PipedLines
 
-pytestmark = [pytest.mark.requirement("S1"), pytest.mark.requirement("X6")]
-
 
 class Pipe:
     """A pipe whose writing end is fed by a thread."""

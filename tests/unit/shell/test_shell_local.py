@@ -10,6 +10,7 @@ import pytest
 from agent_fakes import Person
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_processes import is_alive
 from shell_local_scenes import ENVIRON, Scene, words
 
 from aish.config.model import ModelEntry, Pipeline, ServerEntry
@@ -37,14 +38,6 @@ def typed(scene: Scene, command: str, *, hand_over: bool = True) -> Ran:
     return scene.run(play)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in {"Z", "X"}
-
-
 async def gone(pid: int) -> None:
     try:
         watched = os.pidfd_open(pid)
@@ -55,7 +48,6 @@ async def gone(pid: int) -> None:
     os.close(watched)
 
 
-@pytest.mark.requirement("S1", "P10")
 def test_a_typed_command_is_a_step_that_tells_its_output(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -75,7 +67,6 @@ def test_a_typed_command_is_a_step_that_tells_its_output(tmp_path: Path) -> None
     }
 
 
-@pytest.mark.requirement("S1", "L14")
 def test_what_a_command_printed_waits_for_the_next_question(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -95,7 +86,6 @@ def test_what_a_command_printed_waits_for_the_next_question(tmp_path: Path) -> N
     assert steps == ["run-1", "run-2", "run-3"]
 
 
-@pytest.mark.requirement("S1")
 def test_a_command_may_have_several_lines(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -104,7 +94,6 @@ def test_a_command_may_have_several_lines(tmp_path: Path) -> None:
     assert scene.output() == "1\n2\n"
 
 
-@pytest.mark.requirement("S1")
 def test_nothing_typed_is_no_command(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with pytest.raises(UsageError, match="there is no command"):
@@ -112,7 +101,6 @@ def test_nothing_typed_is_no_command(tmp_path: Path) -> None:
     assert scene.events == []
 
 
-@pytest.mark.requirement("S1", "P10", "X1")
 def test_a_rule_that_denies_beats_what_the_person_types(tmp_path: Path) -> None:
     scene = Scene(tmp_path, auto=(words("touch **"),), deny=(words("touch **"),))
 
@@ -125,7 +113,6 @@ def test_a_rule_that_denies_beats_what_the_person_types(tmp_path: Path) -> None:
     assert scene.events_of(ToolStarted) == []
 
 
-@pytest.mark.requirement("S1", "P3")
 def test_a_typed_command_runs_where_nobody_can_be_asked(tmp_path: Path) -> None:
     scene = Scene(tmp_path, ask=(RuleEntry("shell__*"),), person=Person(attended=False))
 
@@ -136,7 +123,6 @@ def test_a_typed_command_runs_where_nobody_can_be_asked(tmp_path: Path) -> None:
     assert scene.output() == "hi\n"
 
 
-@pytest.mark.requirement("S1")
 def test_a_command_runs_in_the_folder_and_the_shell_of_the_person(tmp_path: Path) -> None:
     scene = Scene(tmp_path, prefix=(sys.executable, "-I", "-S", "-c"))
 
@@ -145,7 +131,6 @@ def test_a_command_runs_in_the_folder_and_the_shell_of_the_person(tmp_path: Path
     assert scene.output() == f"{tmp_path} True\n"
 
 
-@pytest.mark.requirement("S1", "X8")
 def test_a_command_has_no_terminal_and_a_group_of_its_own(tmp_path: Path) -> None:
     scene = Scene(tmp_path, prefix=(sys.executable, "-I", "-S", "-c"))
 
@@ -158,7 +143,6 @@ def test_a_command_has_no_terminal_and_a_group_of_its_own(tmp_path: Path) -> Non
     assert ran.record.output["exit_code"] != 0
 
 
-@pytest.mark.requirement("S1", "X4", "X8")
 def test_a_command_finds_all_of_the_environment_but_the_secrets_of_the_file(
     tmp_path: Path,
 ) -> None:
@@ -191,7 +175,6 @@ def test_a_command_finds_all_of_the_environment_but_the_secrets_of_the_file(
 
 
 @pytest.mark.slow(reason="prints without end")
-@pytest.mark.requirement("S1", "X6")
 def test_a_command_that_prints_without_end_is_kept_and_told_up_to_a_bound(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -209,7 +192,6 @@ def test_a_command_that_prints_without_end_is_kept_and_told_up_to_a_bound(tmp_pa
     assert len(kept) == OUTPUT_LIMIT
 
 
-@pytest.mark.requirement("S1", "L14")
 def test_a_long_output_is_handed_over_cut_in_the_middle(tmp_path: Path) -> None:
     scene = Scene(tmp_path, limit=300)
 
@@ -226,7 +208,6 @@ def test_a_long_output_is_handed_over_cut_in_the_middle(tmp_path: Path) -> None:
     assert kept.splitlines() == [str(n).encode() for n in range(1, 1001)]
 
 
-@pytest.mark.requirement("S1", "X3")
 def test_output_is_told_as_it_is_for_each_place_to_make_fit(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -236,7 +217,6 @@ def test_output_is_told_as_it_is_for_each_place_to_make_fit(tmp_path: Path) -> N
     assert "\x1b[2J" in scene.waiting()
 
 
-@pytest.mark.requirement("S1")
 def test_a_command_may_close_its_output_and_go_on(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -246,7 +226,6 @@ def test_a_command_may_close_its_output_and_go_on(tmp_path: Path) -> None:
     assert (tmp_path / "after").exists()
 
 
-@pytest.mark.requirement("S1", "X8")
 def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -256,7 +235,6 @@ def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) ->
     assert not is_alive(int(scene.output()))
 
 
-@pytest.mark.requirement("S1")
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [("kill -9 $$", -9, ""), ("no-such-program-here", 127, "not found"), ("true", 0, "")],
@@ -272,7 +250,6 @@ def test_every_end_of_a_command_is_told(command: str, code: int, said: str, tmp_
     assert scene.waiting().endswith(f"[exit code {code}]")
 
 
-@pytest.mark.requirement("S1")
 @pytest.mark.parametrize("command", ["echo a\0b", "x" * 3_000_000])
 def test_what_cannot_be_started_says_why(command: str, tmp_path: Path) -> None:
     scene = Scene(tmp_path)
@@ -283,7 +260,6 @@ def test_what_cannot_be_started_says_why(command: str, tmp_path: Path) -> None:
     assert "cannot start `/bin/sh`" in scene.waiting()
 
 
-@pytest.mark.requirement("S1")
 def test_a_shell_that_is_not_there_says_so(tmp_path: Path) -> None:
     scene = Scene(tmp_path, prefix=("/nonexistent/zsh", "-c"))
 
@@ -294,7 +270,6 @@ def test_a_shell_that_is_not_there_says_so(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.requirement("S1", "X8")
 def test_an_interrupted_command_ends_with_all_it_has_started(tmp_path: Path) -> None:
     script = (
         "trap '' TERM; (trap '' TERM; sleep 1000) & echo $! $$; echo working >&2; sleep 1000 & wait"
@@ -322,7 +297,6 @@ def test_an_interrupted_command_ends_with_all_it_has_started(tmp_path: Path) -> 
     assert scene.waiting().endswith("[stderr]\nworking\n[aish] interrupted")
 
 
-@pytest.mark.requirement("S1", "X8")
 def test_after_an_interrupted_command_the_next_one_runs(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
@@ -338,7 +312,6 @@ def test_after_an_interrupted_command_the_next_one_runs(tmp_path: Path) -> None:
     assert scene.waiting() == "[local command: echo again]\nagain\n[exit code 0]"
 
 
-@pytest.mark.requirement("S1")
 def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
     """The command goes on only after its first line was heard."""
     os.mkfifo(tmp_path / "go")
@@ -357,7 +330,6 @@ def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
     assert scene.output() == "first\nsecond\n"
 
 
-@pytest.mark.requirement("S1", "B8")
 def test_a_limit_on_calls_holds_for_local_commands(tmp_path: Path) -> None:
     scene = Scene(tmp_path, meter=_Spent())
 
@@ -369,7 +341,6 @@ def test_a_limit_on_calls_holds_for_local_commands(tmp_path: Path) -> None:
     assert scene.types()[-1] == "step.finished"
 
 
-@pytest.mark.requirement("S1", "X3")
 @given(st.lists(st.binary(max_size=8), max_size=8))
 def test_pieces_of_output_are_the_text_that_all_of_it_is(pieces: list[bytes]) -> None:
     events: list[Event] = []
@@ -383,7 +354,6 @@ def test_pieces_of_output_are_the_text_that_all_of_it_is(pieces: list[bytes]) ->
     assert not output.stderr
 
 
-@pytest.mark.requirement("S1")
 def test_a_character_that_comes_in_two_pieces_is_one(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 

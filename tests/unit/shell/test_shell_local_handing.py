@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from aish.core.json import JsonValue
 from aish.shell.local.shell import (
     cut_short,
-    handed_over,
-    handed_over_template,
     literal,
     not_run,
+    run_report,
+    run_report_template,
 )
 from aish.templates.render import references, render
 from aish.templates.values import ProjectNames
@@ -29,7 +29,6 @@ def names(stdout: str = "", stderr: str = "", exit_code: int = 0) -> Mapping[str
     return ProjectNames({"steps": {"run-1": {"output": output}}}, Path("/"))
 
 
-@pytest.mark.requirement("L14")
 @pytest.mark.parametrize(
     ("stdout", "stderr", "code", "text"),
     [
@@ -43,16 +42,14 @@ def names(stdout: str = "", stderr: str = "", exit_code: int = 0) -> Mapping[str
 def test_output_and_end_of_a_command_are_handed_over(
     stdout: str, stderr: str, code: int, text: str
 ) -> None:
-    assert handed_over("x", code, stdout, stderr) == text
+    assert run_report("x", code, stdout, stderr) == text
 
 
-@pytest.mark.requirement("L14")
 def test_what_did_not_end_or_not_begin_says_so() -> None:
     assert cut_short("x", "so far\n", "") == "[local command: x]\nso far\n[aish] interrupted"
     assert not_run("x", "[aish] no") == "[local command: x]\n[aish] no"
 
 
-@pytest.mark.requirement("L14", "S7")
 @given(command=TEXTS, stdout=TEXTS, stderr=TEXTS, code=st.integers(-64, 255))
 @example(command="echo {{ inputs.x }}", stdout="{{ 7 * 7 }}\n\n", stderr="{% raw %}", code=0)
 @example(command="a {# b #} {% c\r\n", stdout="\n", stderr="\n\n", code=1)
@@ -62,15 +59,14 @@ def test_what_did_not_end_or_not_begin_says_so() -> None:
 def test_a_template_says_what_was_handed_over(
     command: str, stdout: str, stderr: str, code: int
 ) -> None:
-    source = handed_over_template("run-1", command)
+    source = run_report_template("run-1", command)
 
-    assert render(source, names(stdout, stderr, code)) == handed_over(command, code, stdout, stderr)
+    assert render(source, names(stdout, stderr, code)) == run_report(command, code, stdout, stderr)
     assert any(found.startswith("steps.run-1") for found in references(source))
 
 
-@pytest.mark.requirement("L14", "S7")
 def test_templates_of_several_commands_stand_in_one_text() -> None:
-    both = "\n\n".join(handed_over_template(step, step) for step in ("run-1", "run-2"))
+    both = "\n\n".join(run_report_template(step, step) for step in ("run-1", "run-2"))
     outputs: dict[str, JsonValue] = {
         step: {"output": {"exit_code": 0, "stdout": f"{step} out", "stderr": ""}}
         for step in ("run-1", "run-2")
@@ -79,11 +75,10 @@ def test_templates_of_several_commands_stand_in_one_text() -> None:
     text = render(both, ProjectNames({"steps": outputs}, Path("/")))
 
     assert text == "\n\n".join(
-        handed_over(step, 0, f"{step} out", "") for step in ("run-1", "run-2")
+        run_report(step, 0, f"{step} out", "") for step in ("run-1", "run-2")
     )
 
 
-@pytest.mark.requirement("S7")
 @given(TEXTS)
 @example("{{ a }}")
 @example("ends in {")
@@ -91,7 +86,6 @@ def test_a_literal_is_rendered_as_itself(text: str) -> None:
     assert render(literal(text), names()) == text
 
 
-@pytest.mark.requirement("L14")
 def test_half_a_surrogate_pair_can_be_sent() -> None:
-    handed_over("\ud800", 0, "", "").encode()
+    run_report("\ud800", 0, "", "").encode()
     not_run("\ud800", "\udfff").encode()

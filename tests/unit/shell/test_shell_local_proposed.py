@@ -18,7 +18,6 @@ def proposed(scene: Scene, answer: str) -> tuple[Ran, ...]:
     return scene.run(play)
 
 
-@pytest.mark.requirement("S2", "P10", "L14")
 def test_each_proposal_is_asked_about_and_run_in_order(tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["yes", "no", "yes"])
     scene = Scene(tmp_path, scripted_person=scripted_person)
@@ -40,7 +39,6 @@ def test_each_proposal_is_asked_about_and_run_in_order(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.requirement("S2", "P7")
 def test_a_proposal_is_decided_on_before_it_is_run_and_told_as_a_step(tmp_path: Path) -> None:
     scene = Scene(tmp_path, scripted_person=ScriptedPerson(["yes"]))
 
@@ -58,7 +56,6 @@ def test_a_proposal_is_decided_on_before_it_is_run_and_told_as_a_step(tmp_path: 
     assert (decided.tool, decided.arguments) == ("shell__run", {"command": "echo hi"})
 
 
-@pytest.mark.requirement("S2")
 def test_nothing_runs_while_the_question_stands(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.scripted_person = ScriptedPerson(["no"], before=lambda _: seen.extend(scene.types()))
@@ -85,7 +82,6 @@ def test_an_edited_command_is_asked_about_again(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.requirement("S2", "X1")
 def test_an_edited_command_is_decided_on_as_it_is_now(tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["edit"], edits=["rm -r x"])
     denying = Scene(tmp_path, scripted_person=scripted_person, deny=(words("rm **"),))
@@ -100,7 +96,6 @@ def test_an_edited_command_is_decided_on_as_it_is_now(tmp_path: Path) -> None:
     assert scripted_person.asked == ["touch made"]
 
 
-@pytest.mark.requirement("S2")
 @pytest.mark.parametrize("edited", [None, "", "  "])
 def test_an_edit_that_is_given_up_is_a_no(edited: str | None, tmp_path: Path) -> None:
     scene = Scene(tmp_path, scripted_person=ScriptedPerson(["edit"], edits=[edited]))
@@ -111,7 +106,6 @@ def test_an_edit_that_is_given_up_is_a_no(edited: str | None, tmp_path: Path) ->
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.requirement("S2", "P4")
 def test_a_rule_about_the_words_approves_without_asking(tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["no", "no", "no"])
     scene = Scene(tmp_path, scripted_person=scripted_person, auto=(words("echo **"),))
@@ -123,7 +117,6 @@ def test_a_rule_about_the_words_approves_without_asking(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.requirement("S2", "P4", "X12")
 @pytest.mark.parametrize("glob", ["shell__run", "shell__*", "*__*"])
 def test_what_approves_the_commands_of_a_file_approves_none_of_a_model(
     glob: str, tmp_path: Path
@@ -136,7 +129,6 @@ def test_what_approves_the_commands_of_a_file_approves_none_of_a_model(
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.requirement("S2", "P1", "X1")
 def test_ask_rules_and_deny_rules_of_servers_hold_for_proposals(tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["no"])
     scene = Scene(
@@ -153,7 +145,6 @@ def test_ask_rules_and_deny_rules_of_servers_hold_for_proposals(tmp_path: Path) 
     assert [one.record.status for one in ran] == ["denied", "denied", "ok"]
 
 
-@pytest.mark.requirement("S2", "P3")
 def test_without_a_person_only_rules_approve(tmp_path: Path) -> None:
     scene = Scene(tmp_path, auto=(words("echo **"), RuleEntry("shell__run")))
 
@@ -167,7 +158,6 @@ def test_without_a_person_only_rules_approve(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.requirement("S2", "X3")
 def test_what_cannot_be_seen_is_never_run_unasked(tmp_path: Path) -> None:
     odd = [
         "echo a\u202eb",
@@ -186,7 +176,6 @@ def test_what_cannot_be_seen_is_never_run_unasked(tmp_path: Path) -> None:
     assert scene.events_of(ToolStarted) == []
 
 
-@pytest.mark.requirement("S2", "X3")
 @pytest.mark.parametrize("odd", ["\0", "\r", "\v", "\u2028"])
 def test_a_hidden_line_end_is_refused_and_not_asked_about(odd: str, tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["yes"])
@@ -202,7 +191,6 @@ def test_a_hidden_line_end_is_refused_and_not_asked_about(odd: str, tmp_path: Pa
     assert "[aish] not run: it has a" in scene.waiting()
 
 
-@pytest.mark.requirement("S2")
 def test_of_very_many_proposals_the_first_are_asked_about(tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["no"] * 20)
     scene = Scene(tmp_path, scripted_person=scripted_person)
@@ -215,7 +203,6 @@ def test_of_very_many_proposals_the_first_are_asked_about(tmp_path: Path) -> Non
     assert scene.waiting().endswith(f"[aish] {said}")
 
 
-@pytest.mark.requirement("S2")
 def test_proposals_can_be_switched_off(tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["yes"])
     scene = Scene(tmp_path, scripted_person=scripted_person, cmd_lines=False, auto=(words("**"),))
@@ -226,7 +213,6 @@ def test_proposals_can_be_switched_off(tmp_path: Path) -> None:
     assert not scene.waiting()
 
 
-@pytest.mark.requirement("S2")
 def test_an_interrupted_question_runs_nothing_and_asks_no_more(tmp_path: Path) -> None:
     scripted_person = ScriptedPerson(["yes", "yes"])
     scene = Scene(tmp_path, scripted_person=scripted_person)
@@ -248,7 +234,6 @@ def test_an_interrupted_question_runs_nothing_and_asks_no_more(tmp_path: Path) -
     assert not scene.waiting()
 
 
-@pytest.mark.requirement("S2")
 def test_after_an_interrupted_proposal_those_behind_it_are_named(tmp_path: Path) -> None:
     scene = Scene(tmp_path, scripted_person=ScriptedPerson(["yes"]))
 
@@ -268,7 +253,6 @@ def _is_output(event: Event) -> bool:
     return isinstance(event, ToolOutput)
 
 
-@pytest.mark.requirement("P10", "S2")
 def test_an_answer_to_one_command_is_none_to_another(tmp_path: Path) -> None:
     """The answer is bound to the place of the call; whatever else is asked goes to the person."""
     scene = Scene(tmp_path, scripted_person=ScriptedPerson(["yes", "no"]))

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import anyio
-import pytest
 from cassette_exchanges import HEAD
 from shell_local_scenes import ENVIRON, Scene, ScriptedPerson
 
@@ -17,7 +16,7 @@ from aish.config.model import PLATFORM_SHELL
 from aish.core.tools import ToolResult
 from aish.engine.resources.toolbox import LocalCommands, command_arguments
 from aish.features.recording.session import RunRecorder
-from aish.shell.local.shell import LocalShell, handed_over
+from aish.shell.local.shell import LocalShell, run_report
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.process.reaper import Reaper
@@ -71,7 +70,6 @@ def replayed(folder: Path, step: str, run: str | list[str]) -> ToolResult:
     return result
 
 
-@pytest.mark.requirement("C6", "S2", "S7")
 def test_an_exported_step_plays_what_the_session_has_recorded(tmp_path: Path) -> None:
     scene = recorded(tmp_path, "echo typed")
 
@@ -88,13 +86,12 @@ def test_an_exported_step_plays_what_the_session_has_recorded(tmp_path: Path) ->
     ]
     assert scene.waiting() == "\n\n".join(
         (
-            handed_over("echo typed", 0, "typed\n", ""),
-            handed_over("echo proposed >&2; exit 2", 2, "", "proposed\n"),
+            run_report("echo typed", 0, "typed\n", ""),
+            run_report("echo proposed >&2; exit 2", 2, "", "proposed\n"),
         )
     )
 
 
-@pytest.mark.requirement("C6", "S7")
 def test_through_another_shell_the_step_is_the_whole_argv(tmp_path: Path) -> None:
     recorded(tmp_path, "echo $0", prefix=("/bin/sh", "-e", "-c"))
 
@@ -103,7 +100,6 @@ def test_through_another_shell_the_step_is_the_whole_argv(tmp_path: Path) -> Non
     assert played.content == "/bin/sh\n"
 
 
-@pytest.mark.requirement("C6")
 def test_an_interrupted_command_is_on_the_tape_as_such(tmp_path: Path) -> None:
     with Recording(tmp_path / "tape.yaml", HEAD) as recording:
         session = recorder(tmp_path, "record", recording)

@@ -39,7 +39,6 @@ PIECES = (
 )
 
 
-@pytest.mark.requirement("S2")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -70,7 +69,6 @@ def test_lines_outside_fences_propose_commands(text: str, found: tuple[str, ...]
     assert proposals(text) == found
 
 
-@pytest.mark.requirement("S2")
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.sampled_from(["\n", "\r\n"]))
 def test_fences_begin_and_end_where_a_markdown_parser_says(lines: list[str], end: str) -> None:
     text = "\n".join(lines)
@@ -85,7 +83,6 @@ def test_fences_begin_and_end_where_a_markdown_parser_says(lines: list[str], end
     assert proposals(end.join(lines)) == tuple(filter(None, expected))
 
 
-@pytest.mark.requirement("S2")
 @given(st.text(st.sampled_from("CMD: `~x\n\r\t\v\0\u2028\u202e") | st.characters(), max_size=200))
 @example("CMD: \ud800")
 def test_no_text_is_too_odd_to_look_through(text: str) -> None:
@@ -95,7 +92,6 @@ def test_no_text_is_too_odd_to_look_through(text: str) -> None:
         assert "\n" not in command
 
 
-@pytest.mark.requirement("S2", "X3")
 @pytest.mark.parametrize(
     "command", ["a\0b", "a\rb", "a\vb", "a\fb", "a\x1cb", "a\x85b", "a\u2028b", "a\u2029b"]
 )
@@ -103,7 +99,6 @@ def test_what_hides_the_end_of_a_command_is_refused(command: str) -> None:
     assert refusal(command) is not None
 
 
-@pytest.mark.requirement("S2")
 def test_what_can_be_shown_is_asked_about() -> None:
     assert refusal("printf '\x1b[2J' \u202e é 雪 \t") is None
     assert refusal("x" * LONGEST) is None
@@ -112,7 +107,6 @@ def test_what_can_be_shown_is_asked_about() -> None:
     )
 
 
-@pytest.mark.requirement("S2")
 def test_an_answer_proposes_no_more_than_anybody_reads() -> None:
     assert too_many(MOST) is None
     assert too_many(MOST + 1) == ("1 more `CMD:` line not run: at most 20 of an answer are offered")

@@ -10,15 +10,10 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.shell.input.lines import INTERRUPTED, PipedLines
 from aish.shell.input.typeahead import TypeaheadLines
+from aish.shell.request_queue import MOST_REQUESTS, RequestQueue
 from aish.shell.resource_group import background_task
-from aish.shell.session import MOST_REQUESTS, RequestQueue
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("A3")]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture

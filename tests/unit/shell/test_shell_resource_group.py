@@ -13,12 +13,7 @@ from aish.shell.input.lines import PipedLines
 from aish.shell.input.typeahead import TypeaheadLines
 from aish.shell.resource_group import background_task, open_resource_group
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = pytest.mark.anyio
 
 
 async def test_what_is_opened_outlives_the_scope_that_opened_it() -> None:

@@ -11,7 +11,6 @@ def test_the_frame_explains_tools_and_the_local_shell(snapshot: SnapshotAssertio
     assert frame(cmd_lines=True) == snapshot
 
 
-@pytest.mark.requirement("S3", "S2")
 def test_without_cmd_lines_nothing_is_said_of_the_local_shell(
     snapshot: SnapshotAssertion,
 ) -> None:

@@ -33,7 +33,6 @@ ADOPTING = (
 )
 
 
-@pytest.mark.requirement("A2")
 def test_children_and_their_children_descend_and_parents_do_not() -> None:
     nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WAIT!r}])"
     with subprocess.Popen(
@@ -49,7 +48,6 @@ def test_children_and_their_children_descend_and_parents_do_not() -> None:
     assert upwards == [False, False, False]
 
 
-@pytest.mark.requirement("A2")
 def test_a_process_that_left_its_parents_is_known_by_its_mark() -> None:
     # Its parents are those of this test: only the mark tells it from them.
     environ = {**os.environ, MARK: "abcd-1"}
@@ -71,7 +69,6 @@ def test_a_process_that_left_its_parents_is_known_by_its_mark() -> None:
     assert others == [False, False]
 
 
-@pytest.mark.requirement("A2")
 def test_a_double_fork_does_not_hide_a_process_from_who_adopts_orphans() -> None:
     done = subprocess.run(
         [sys.executable, "-c", ADOPTING, DOUBLE_FORK],
@@ -84,7 +81,6 @@ def test_a_double_fork_does_not_hide_a_process_from_who_adopts_orphans() -> None
     assert done.stdout == "True\n"
 
 
-@pytest.mark.requirement("A2", "X12")
 @pytest.mark.parametrize("pid", [0, -1, 2**22])
 def test_what_cannot_be_examined_counts_as_a_descendant(pid: int) -> None:
     assert descends_from(pid, os.getpid())

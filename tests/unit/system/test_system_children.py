@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import anyio
 import pytest
+from mcp_processes import is_alive
 from waits import put_forward, waits_of
 
 from aish.core.errors import UsageError
@@ -19,7 +20,6 @@ from aish.system.process.child import (
     STDERR_LIMIT,
     CommandResult,
     child_environment,
-    kill_group,
     run_command,
     start_child,
 )
@@ -53,14 +53,6 @@ def python(code: str, timeout: float | None = 20, limit: int = 10_000) -> Comman
     return command(sys.executable, "-I", "-S", "-c", code, timeout=timeout, limit=limit)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in {"Z", "X"}
-
-
 async def gone(pid: int) -> None:
     try:
         watched = os.pidfd_open(pid)
@@ -83,7 +75,6 @@ STUBBORN = (
 )
 
 
-@pytest.mark.requirement("M10", "X8")
 def test_a_child_gets_six_names_and_what_is_named() -> None:
     environ = {**dict.fromkeys(CHILD_ENV_NAMES, "x"), "AWS_SECRET": "y", "PASSED": "z"}
     assert child_environment({}, environ) == dict.fromkeys(CHILD_ENV_NAMES, "x")
@@ -94,7 +85,6 @@ def test_a_child_gets_six_names_and_what_is_named() -> None:
     assert set(CHILD_ENV_NAMES) == {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
 
 
-@pytest.mark.requirement("M10", "X8")
 def test_a_child_sees_no_other_variable_and_no_other_descriptor() -> None:
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
@@ -128,7 +118,6 @@ def test_a_command_reads_its_input_or_nothing() -> None:
     assert command("true", data=b"x" * 200_000).exit_code == 0
 
 
-@pytest.mark.requirement("X6")
 def test_of_endless_output_the_beginning_is_kept_and_the_rest_counted() -> None:
     result = python("import os\nfor n in range(100): os.write(1, b'%04d' % n * 1000)", limit=4000)
     assert result.stdout == b"0000" * 1000
@@ -137,7 +126,6 @@ def test_of_endless_output_the_beginning_is_kept_and_the_rest_counted() -> None:
     assert python("print('x' * 10)", limit=11).truncated is False
 
 
-@pytest.mark.requirement("X6", "X8")
 def test_a_timeout_kills_the_tree_and_returns_what_was_printed() -> None:
     heard: list[bytes] = []
 
@@ -161,7 +149,6 @@ def test_a_timeout_kills_the_tree_and_returns_what_was_printed() -> None:
     run(lambda: gone(int(pid)))
 
 
-@pytest.mark.requirement("X8")
 def test_what_a_command_leaves_in_the_background_ends_with_it() -> None:
     result = command("sh", "-c", "sleep 1000 & echo $!")
     assert result.exit_code == 0
@@ -176,7 +163,6 @@ def test_last_words_of_a_command_are_heard(monkeypatch: pytest.MonkeyPatch) -> N
     assert set(result.stdout.split()) == {b"early", b"late"}
 
 
-@pytest.mark.requirement("X6")
 def test_a_daemon_that_keeps_the_output_open_is_not_waited_for() -> None:
     code = (
         "import os, time\ntold, tells = os.pipe()\nif os.fork() == 0:\n os.setsid()\n"
@@ -189,7 +175,6 @@ def test_a_daemon_that_keeps_the_output_open_is_not_waited_for() -> None:
     run(lambda: gone(int(result.stdout)))
 
 
-@pytest.mark.requirement("X8")
 def test_a_cancelled_command_leaves_nothing_behind(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pid")
     script = f"trap '' TERM; echo $$ > {tmp_path / 'pid'}; sleep 1000"
@@ -247,9 +232,6 @@ def test_a_child_is_talked_to_in_bytes() -> None:
         child = await start_child(["cat"], cwd="/", env=ENV)
         await child.write(b"hello\n")
         assert await child.read() == b"hello\n"
-        child.close_stdin()
-        assert await child.read() == b""
-        assert await child.wait() == 0
         return await child.stop(1)
 
     before = open_descriptors()
@@ -257,7 +239,6 @@ def test_a_child_is_talked_to_in_bytes() -> None:
     assert open_descriptors() <= before
 
 
-@pytest.mark.requirement("X6")
 def test_a_child_that_floods_is_held_back_and_a_slow_one_is_fed() -> None:
     async def talk() -> int:
         child = await start_child(["cat"], cwd="/", env=ENV)
@@ -309,7 +290,6 @@ def test_writing_to_a_child_that_has_ended_is_a_broken_pipe() -> None:
     run(talk)
 
 
-@pytest.mark.requirement("M10", "X8")
 @pytest.mark.parametrize(
     ("script", "code", "grace", "ignored"),
     [
@@ -340,7 +320,6 @@ def test_a_child_is_stopped_more_and_more_firmly(
     assert waits_of(stop)[0] == code
 
 
-@pytest.mark.requirement("M10", "X8")
 @pytest.mark.parametrize("leader_lives", [True, False])
 def test_a_stubborn_grandchild_is_gone_after_stop(*, leader_lives: bool) -> None:
     script = STUBBORN if leader_lives else STUBBORN.replace("wait; sleep 1000", "exit")
@@ -357,7 +336,6 @@ def test_a_stubborn_grandchild_is_gone_after_stop(*, leader_lives: bool) -> None
     run(stop)
 
 
-@pytest.mark.requirement("M10", "X8")
 def test_a_grandchild_in_a_session_of_its_own_is_gone_after_stop() -> None:
     script = STUBBORN.replace("import os,signal,time;", "import os,signal,time; os.setsid();")
 
@@ -371,7 +349,6 @@ def test_a_grandchild_in_a_session_of_its_own_is_gone_after_stop() -> None:
     run(stop)
 
 
-@pytest.mark.requirement("X8")
 def test_stop_is_not_cut_short_by_cancellation() -> None:
     async def cancelled() -> int:
         child = await start_child(["sh", "-c", STUBBORN], cwd="/", env=ENV)
@@ -405,7 +382,6 @@ def test_a_reader_that_waits_reads_the_end_when_the_child_is_stopped() -> None:
     assert run(stop) == [b""]
 
 
-@pytest.mark.requirement("M10", "X9")
 def test_standard_error_goes_to_a_private_log(tmp_path: Path) -> None:
     async def talk() -> str:
         child = await start_child(
@@ -414,17 +390,14 @@ def test_standard_error_goes_to_a_private_log(tmp_path: Path) -> None:
             env=ENV,
             stderr_to=tmp_path / "stderr.log",
         )
-        child.close_stdin()
-        await child.wait()
         await child.stop(1)
-        return child.stderr_tail
+        return child.stderr_excerpt
 
     assert run(talk) == "noise\nmore\n"
     assert (tmp_path / "stderr.log").read_text() == "noise\nmore\n"
     assert stat.S_IMODE((tmp_path / "stderr.log").stat().st_mode) == 0o600
 
 
-@pytest.mark.requirement("M10", "X6")
 def test_the_log_of_a_noisy_child_is_bounded_and_does_not_stop_it(tmp_path: Path) -> None:
     async def talk() -> str:
         code = "import os\nfor n in range(3000): os.write(2, b'%04d' % n * 256)\nprint('done')"
@@ -436,7 +409,7 @@ def test_the_log_of_a_noisy_child_is_bounded_and_does_not_stop_it(tmp_path: Path
         )
         assert await child.read() == b"done\n"
         await child.stop(5)
-        return child.stderr_tail
+        return child.stderr_excerpt
 
     tail = run(talk)
     assert tail.endswith("2999" * 256)
@@ -445,7 +418,6 @@ def test_the_log_of_a_noisy_child_is_bounded_and_does_not_stop_it(tmp_path: Path
     assert log.endswith(b"[aish] the log ends here: the limit is reached\n")
 
 
-@pytest.mark.requirement("X4")
 def test_a_secret_in_standard_error_is_masked_in_log_and_tail(tmp_path: Path) -> None:
     secrets = Secrets()
     secrets.add("TOKEN", "hunter2hunter2")
@@ -461,13 +433,12 @@ def test_a_secret_in_standard_error_is_masked_in_log_and_tail(tmp_path: Path) ->
         )
         await child.wait()
         await child.stop(0)
-        return child.stderr_tail
+        return child.stderr_excerpt
 
     assert run(talk) == "bad token <secret:TOKEN> \ufffd"
     assert (tmp_path / "stderr.log").read_text() == "bad token <secret:TOKEN> \ufffd"
 
 
-@pytest.mark.requirement("X9")
 def test_a_planted_link_in_the_place_of_the_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "stderr.log").symlink_to(tmp_path / "victim")
@@ -482,18 +453,6 @@ def test_a_planted_link_in_the_place_of_the_log_is_refused(tmp_path: Path) -> No
     assert open_descriptors() <= before
 
 
-@pytest.mark.requirement("X8")
-def test_a_group_of_somebody_elses_making_can_be_killed() -> None:
-    async def kill() -> None:
-        child = await start_child(["sh", "-c", STUBBORN], cwd="/", env=ENV)
-        pid = int(await child.read())
-        await kill_group(child.pid, 0.1)
-        await gone(pid)
-        assert await child.stop(0) == -9
-
-    run(kill)
-
-
 LOOKER = """
 import anyio, os
 from aish.system.process.child import run_command
@@ -504,7 +463,6 @@ print(anyio.run(lambda: run_command(looked, cwd="/", env=env, timeout=20, limit_
 WITHOUT_CAPABILITIES = ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 
-@pytest.mark.requirement("X8")
 @pytest.mark.skipif(sys.platform != "linux", reason="`/proc` is a part of Linux")
 def test_a_child_cannot_read_the_environment_of_aish() -> None:
     words = () if os.geteuid() else WITHOUT_CAPABILITIES  # root may look at everything

@@ -5,7 +5,6 @@ import sys
 import time
 
 import anyio
-import pytest
 
 from aish.system.clock import call_every
 
@@ -22,7 +21,6 @@ def test_a_process_knows_when_it_was_started() -> None:
     assert before - _TICK <= float(said) <= after
 
 
-@pytest.mark.requirement("L10")
 def test_something_is_called_again_and_again_until_it_is_stopped() -> None:
     async def count() -> int:
         calls = 0

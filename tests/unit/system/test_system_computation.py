@@ -42,7 +42,6 @@ def in_a_thread(work: Callable[[], object]) -> list[object]:
     return found
 
 
-@pytest.mark.requirement("F6")
 @pytest.mark.parametrize("work", [endless, swallowing])
 def test_a_computation_ends_at_its_own_bound(work: Callable[[], int]) -> None:
     before = signal.getsignal(signal.SIGALRM)
@@ -55,7 +54,6 @@ def test_a_computation_ends_at_its_own_bound(work: Callable[[], int]) -> None:
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-@pytest.mark.requirement("F6")
 def test_a_computation_ends_in_a_thread_too() -> None:
     assert in_a_thread(endless) == [True]
 
@@ -70,7 +68,6 @@ def test_a_computation_within_another_is_a_part_of_it() -> None:
         compute(lambda: compute(endless, 1000), 0.05)
 
 
-@pytest.mark.requirement("B8")
 def test_the_deadline_of_the_task_ends_a_computation_and_then_the_task() -> None:
     late: list[bool] = []
 
@@ -87,7 +84,6 @@ def test_the_deadline_of_the_task_ends_a_computation_and_then_the_task() -> None
     assert late == [False]
 
 
-@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("cancels", ["", "cancels"])
 def test_what_the_handler_of_a_signal_leaves_alone_is_computed_again(cancels: str) -> None:
     handled: list[str] = []

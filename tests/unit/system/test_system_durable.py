@@ -38,7 +38,6 @@ class Slow:
         return DurableFile(open_append(path), Disk(sync=self.sync), lambda: self.now)
 
 
-@pytest.mark.requirement("B2")
 def test_records_that_come_slowly_are_synced_one_by_one_before_append_returns(
     tmp_path: Path,
 ) -> None:
@@ -55,7 +54,6 @@ def test_records_that_come_slowly_are_synced_one_by_one_before_append_returns(
     assert not disk.waited.is_set(), "no thread was needed"
 
 
-@pytest.mark.requirement("B2")
 def test_records_that_come_fast_are_synced_together_while_the_caller_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -72,7 +70,6 @@ def test_records_that_come_fast_are_synced_together_while_the_caller_goes_on(
     assert (tmp_path / "a").read_bytes() == b"record\n" * 1000
 
 
-@pytest.mark.requirement("B2")
 def test_a_slow_disk_holds_the_caller_up_for_a_small_share_of_the_time(tmp_path: Path) -> None:
     disk = Slow(cost=0.1)
     file = disk.open(tmp_path / "a")
@@ -106,7 +103,6 @@ def test_the_last_record_is_synced_though_others_came_just_before(tmp_path: Path
     file.close()
 
 
-@pytest.mark.requirement("B2")
 def test_a_sync_that_fails_in_the_background_is_told_by_the_next_append_or_at_the_end(
     tmp_path: Path,
 ) -> None:
@@ -130,7 +126,6 @@ def _join() -> None:
             thread.join(PATIENCE)
 
 
-@pytest.mark.requirement("B2")
 def test_half_a_record_is_taken_back_and_its_error_is_raised(tmp_path: Path) -> None:
     def write(descriptor: int, data: bytes) -> int:
         return os.write(descriptor, {b"second\n": b"sec", b"ond\n": b""}.get(data, data))

@@ -45,7 +45,6 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         yield made
 
 
-@pytest.mark.requirement("B2")
 def test_a_reader_that_stands_still_is_taken_for_no_writer(held: Callable[[str], Held]) -> None:
     file = held("reader")
     file.released_after = 200
@@ -55,7 +54,6 @@ def test_a_reader_that_stands_still_is_taken_for_no_writer(held: Callable[[str],
         fcntl.flock(file.other, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-@pytest.mark.requirement("B2")
 @pytest.mark.parametrize(("by", "pauses"), [("writer", 19), ("reader", 1999)])
 def test_who_does_not_release_the_lock_is_not_waited_for_without_end(
     held: Callable[[str], Held], by: str, pauses: int

@@ -5,12 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from aish.core.json import JsonObject
 from aish.system.process.live_entries import live_entries, own_entry
-
-pytestmark = pytest.mark.requirement("A1", "H14")
 
 
 def test_a_process_that_ended_is_dead_though_nobody_asked_for_its_end(tmp_path: Path) -> None:

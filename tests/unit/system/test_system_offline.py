@@ -16,12 +16,11 @@ import anyio.to_thread
 import pytest
 
 from aish.core.errors import ExitCode
-from aish.system.offline import OfflineError, offline, permitted
+from aish.system.offline import OfflineError, offline, permit_own_processes
 from aish.system.process.child import child_environment, run_command
 from aish.system.process.reaper import Reaper
 from aish.system.schema.client import SchemaWorker
 
-pytestmark = pytest.mark.requirement("C6")
 TRUE = "/bin/true"
 
 
@@ -86,6 +85,7 @@ def test_no_socket_of_a_network_is_opened(family: socket.AddressFamily) -> None:
     assert "something tried to open a socket" in error.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -101,6 +101,7 @@ def test_nothing_is_looked_up(attempt: Callable[[], object]) -> None:
     assert "look up" in refused(attempt).message
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -214,7 +215,7 @@ def test_what_is_permitted_to_one_task_is_refused_to_another() -> None:
             return subprocess.run([TRUE], check=True).returncode
 
         async def ours() -> None:
-            with permitted():
+            with permit_own_processes():
                 inside.set()
                 await done.wait()
                 assert started() == 0

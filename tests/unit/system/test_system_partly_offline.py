@@ -19,7 +19,6 @@ def connect() -> None:
         one.connect_ex(("127.0.0.1", 9))
 
 
-@pytest.mark.requirement("C6")
 def test_only_what_begins_within_is_refused_and_nothing_is_swallowed() -> None:
     async def main() -> list[str]:
         done: list[str] = []

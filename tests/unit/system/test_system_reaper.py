@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from mcp_processes import is_alive
 from samples import sampled
 
 from aish.system.process.child import child_environment, run_command, start_child
@@ -57,14 +58,6 @@ def watched() -> Iterator[list[int]]:
             os.kill(pid, signal.SIGKILL)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in {"Z", "X"}
-
-
 def wait_until_gone(*pids: int) -> None:
     async def gone() -> None:
         with anyio.fail_after(10):
@@ -91,7 +84,6 @@ def others() -> set[int]:
     return children_of(os.getpid())
 
 
-@pytest.mark.requirement("M10", "X8")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_parent_leaves_neither_child_nor_grandchild(
     number: signal.Signals, watched: list[int]
@@ -105,7 +97,6 @@ def test_a_killed_parent_leaves_neither_child_nor_grandchild(
     wait_until_gone(*watched, reaper)
 
 
-@pytest.mark.requirement("M10", "X8")
 @pytest.mark.parametrize(
     "end",
     sampled(
@@ -122,7 +113,6 @@ def test_a_parent_that_ends_without_a_word_leaves_nobody(end: str, watched: list
     wait_until_gone(*watched)
 
 
-@pytest.mark.requirement("X8")
 def test_a_command_does_not_outlive_its_killed_parent(tmp_path: Path, watched: list[int]) -> None:
     os.mkfifo(tmp_path / "told")
     script = f"exec > {tmp_path / 'told'}; {STUBBORN}"
@@ -142,7 +132,6 @@ anyio.run(main)
     wait_until_gone(*watched)
 
 
-@pytest.mark.requirement("M10")
 def test_the_signals_of_a_terminal_do_not_stop_the_reaper(watched: list[int]) -> None:
     with start(PARENT.replace("END", "await anyio.sleep_forever()")) as parent:
         assert parent.stdout is not None
@@ -156,7 +145,6 @@ def test_the_signals_of_a_terminal_do_not_stop_the_reaper(watched: list[int]) ->
     wait_until_gone(*watched, reaper)
 
 
-@pytest.mark.requirement("M10", "X8")
 def test_a_child_whose_group_was_not_yet_told_is_known_by_its_pipe(watched: list[int]) -> None:
     code = """
 import os, subprocess
@@ -175,7 +163,6 @@ os.kill(os.getpid(), 9)
     wait_until_gone(*watched)
 
 
-@pytest.mark.requirement("M10", "X8")
 @pytest.mark.parametrize("kept", [0, 1, 2])
 def test_a_child_is_known_by_any_of_its_pipes(kept: int, watched: list[int]) -> None:
     code = f"""
@@ -198,7 +185,6 @@ start_process(["sleep", "1000"], cwd="/", env={{"PATH": os.environ["PATH"]}},
     wait_until_gone(*watched)
 
 
-@pytest.mark.requirement("X8")
 def test_a_grandchild_that_left_the_group_is_known_by_its_pipe(watched: list[int]) -> None:
     escape = (
         "import os, time\\nif os.fork() == 0:\\n os.setsid()\\n print(os.getpid(), flush=True)\\n"
@@ -259,7 +245,6 @@ def test_a_stopped_process_is_killed_too() -> None:
     assert child.wait(10) in {-signal.SIGTERM, -signal.SIGKILL}
 
 
-@pytest.mark.requirement("M10", "X8")
 def test_a_reaper_that_somebody_killed_is_replaced_and_told_everything(others: set[int]) -> None:
     first = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     second = subprocess.Popen(["sleep", "1000"], start_new_session=True)

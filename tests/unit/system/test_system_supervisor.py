@@ -9,8 +9,9 @@ from typing import TypeVar
 import anyio
 import pytest
 import stray_processes
+from mcp_processes import is_alive
 from samples import sampled
-from stray_processes import STRAYS, Strays, children_of, gone, is_alive, parent_of
+from stray_processes import STRAYS, Strays, children_of, gone, parent_of
 from waits import put_forward, waits_of
 
 from aish.system.process import supervisor_process
@@ -110,7 +111,6 @@ def test_a_command_gives_its_code_and_both_streams(supervisor: Supervisor, tmp_p
     assert (len(long.stdout), long.stdout_bytes, long.truncated) == (10_000, 9_999_999, True)
 
 
-@pytest.mark.requirement("X8")
 def test_a_command_has_default_signals_no_other_descriptor_and_a_session_of_its_own(
     supervisor: Supervisor, tmp_path: Path
 ) -> None:
@@ -124,7 +124,6 @@ def test_a_command_has_default_signals_no_other_descriptor_and_a_session_of_its_
     assert (int(blocked, 16), int(ignored, 16) & LAST_STANDARD - 1, leads) == (0, 0, b"True")
 
 
-@pytest.mark.requirement("K52", "X8")
 @pytest.mark.parametrize("name", STRAYS)
 def test_nothing_outlives_the_end_of_a_command(
     name: str, supervisor: Supervisor, told: Strays, tmp_path: Path
@@ -137,7 +136,6 @@ def test_nothing_outlives_the_end_of_a_command(
     assert run(used).exit_code == 4
 
 
-@pytest.mark.requirement("K52", "X8")
 @pytest.mark.parametrize(
     "name", sampled(STRAYS, often={0, 2}, reason="each leaves a process behind in another way")
 )
@@ -161,7 +159,6 @@ def test_nothing_outlives_the_timeout_of_a_command(
     assert result.stdout.startswith(b"begun\n")
 
 
-@pytest.mark.requirement("K52", "X8")
 @pytest.mark.parametrize("name", STRAYS)
 def test_nothing_outlives_a_command_that_is_cancelled(
     name: str, supervisor: Supervisor, told: Strays, tmp_path: Path
@@ -228,7 +225,6 @@ def content(path: Path) -> bytes:
         return b""
 
 
-@pytest.mark.requirement("K52", "X8")
 def test_a_command_that_kills_its_guard_leaves_nothing(
     supervisor: Supervisor, told: Strays, tmp_path: Path
 ) -> None:
@@ -243,7 +239,6 @@ def test_a_command_that_kills_its_guard_leaves_nothing(
     run(used)
 
 
-@pytest.mark.requirement("K52", "X8")
 def test_a_command_that_kills_the_whole_supervisor_is_found_by_its_mark(
     supervisor: Supervisor, told: Strays, tmp_path: Path
 ) -> None:
@@ -280,7 +275,6 @@ def started(folder: Path, line: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(argv, cwd=ROOT, start_new_session=True)
 
 
-@pytest.mark.requirement("K21", "K52", "X8")
 @pytest.mark.parametrize(
     "name", sampled(STRAYS, often={0, 2}, reason="each leaves a process behind in another way")
 )
@@ -298,7 +292,6 @@ def test_nothing_outlives_a_killed_parent(name: str, told: Strays, tmp_path: Pat
     run(killed)
 
 
-@pytest.mark.requirement("K52", "X8")
 def test_after_a_kill_of_parent_and_supervisor_the_mark_is_left(
     told: Strays, tmp_path: Path
 ) -> None:

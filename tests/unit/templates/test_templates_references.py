@@ -6,7 +6,6 @@ from aish.core.errors import UsageError
 from aish.templates.render import references, references_of_expression
 
 
-@pytest.mark.requirement("F2", "F11")
 @pytest.mark.parametrize(
     ("source", "names"),
     [
@@ -36,7 +35,6 @@ def test_the_names_a_template_reads_are_found(source: str, names: set[str]) -> N
     assert references(source) == names
 
 
-@pytest.mark.requirement("F11")
 @pytest.mark.parametrize(
     ("source", "said", "hint"),
     [

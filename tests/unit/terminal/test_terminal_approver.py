@@ -130,7 +130,6 @@ def argument_text(screen: str) -> str:
     return "".join(row[4:] for row in rows if row.startswith(BARS))
 
 
-@pytest.mark.requirement("P2", "X12")
 @pytest.mark.parametrize(
     ("answer", "approved"),
     [
@@ -155,7 +154,6 @@ def test_only_an_explicit_yes_is_yes(person: Person, *, answer: str, approved: b
     assert ask(person, answer) == ("yes" if approved else "no")
 
 
-@pytest.mark.requirement("P2")
 def test_the_question_has_server_tool_place_and_all_arguments(person: Person) -> None:
     arguments: JsonObject = {"path": "a/b.md", "content": "line one\nline two" * 4, "n": [1, None]}
     talk(person, question(arguments), (PROMPT_LONG, "n\n"))
@@ -172,7 +170,6 @@ def test_the_question_has_server_tool_place_and_all_arguments(person: Person) ->
         assert part in person.seen
 
 
-@pytest.mark.requirement("P2")
 def test_no_argument_is_cut_however_long(person: Person) -> None:
     content = string.digits * 20_000
     got = talk(
@@ -188,7 +185,6 @@ def test_no_argument_is_cut_however_long(person: Person) -> None:
     assert content in argument_text(first_page + shown)
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_a_long_call_is_not_sent_before_all_of_it_was_shown(person: Person) -> None:
     asked = question({"content": "x" * 100_000})
     got = talk(person, asked, (VIEW, "y\n"), (UNSEEN, ""), (VIEW, "a\n"), (VIEW, "\n"))
@@ -198,7 +194,6 @@ def test_a_long_call_is_not_sent_before_all_of_it_was_shown(person: Person) -> N
     assert PROMPT_LONG not in person.seen
 
 
-@pytest.mark.requirement("P2")
 def test_whoever_stops_reading_has_not_said_yes(person: Person) -> None:
     asked = question({"content": "x" * 100_000})
     got = talk(person, asked, (VIEW, "v\n"), (PAGER, "\n"), (PAGER, "y\n"))
@@ -206,7 +201,6 @@ def test_whoever_stops_reading_has_not_said_yes(person: Person) -> None:
     assert PROMPT_LONG not in person.seen
 
 
-@pytest.mark.requirement("P2", "X6")
 def test_a_call_of_a_mebibyte_is_read_page_by_page(person: Person) -> None:
     asked = question({"content": "ab\n" * 350_000})
     pages = [(PAGER, "\n")] * 5
@@ -214,7 +208,6 @@ def test_a_call_of_a_mebibyte_is_read_page_by_page(person: Person) -> None:
     assert "in 350,002 rows:" in person.seen
 
 
-@pytest.mark.requirement("P2", "P9", "X2", "X3")
 def test_nothing_of_a_stranger_reaches_the_terminal_as_control(person: Person) -> None:
     hostile = "\x1b[2J\x1b]0;x\x07\x9b31m\r\x08\u202e\u200b\ud800"
     asked = question({"x": hostile, hostile: 1}, server="fs", tool="rm" + hostile)
@@ -225,7 +218,6 @@ def test_nothing_of_a_stranger_reaches_the_terminal_as_control(person: Person) -
     assert "\\u200b" in person.seen
 
 
-@pytest.mark.requirement("P2", "X3")
 def test_arguments_cannot_draw_a_line_that_looks_like_ours(person: Person) -> None:
     fake = " " * 200 + "send this call? [y/N] y"
     arguments = {"a": "\n\nserver: good\n" + fake, "b\n  tool: other": "\t" * 99}
@@ -238,7 +230,6 @@ def test_arguments_cannot_draw_a_line_that_looks_like_ours(person: Person) -> No
     assert all(len(line) < 80 for line in person.seen.split("\r\n"))
 
 
-@pytest.mark.requirement("P2", "X3")
 def test_wide_characters_do_not_break_out_of_the_frame(person: Person) -> None:
     talk(person, question({"a": "漢" * 300}), (PROMPT_LONG, "n\n"))
     rows = [line for line in person.seen.split("\r\n") if "漢" in line]
@@ -246,7 +237,6 @@ def test_wide_characters_do_not_break_out_of_the_frame(person: Person) -> None:
     assert all(line.startswith(BARS) and line.count("漢") <= 38 for line in rows)
 
 
-@pytest.mark.requirement("P2")
 def test_what_was_typed_before_the_question_does_not_answer_it(person: Person) -> None:
     person.types("y\ny\nyes")
     assert ask(person, "n\n") == "no"
@@ -255,7 +245,6 @@ def test_what_was_typed_before_the_question_does_not_answer_it(person: Person) -
     assert ask(person, "\n") == "no"
 
 
-@pytest.mark.requirement("P2")
 def test_calls_that_run_beside_each_other_ask_one_at_a_time(person: Person) -> None:
     answers: dict[str, Answer] = {}
 
@@ -277,7 +266,6 @@ def test_calls_that_run_beside_each_other_ask_one_at_a_time(person: Person) -> N
     assert answers == {"first": "yes", "second": "no"}
 
 
-@pytest.mark.requirement("P2", "L10")
 def test_a_question_can_be_cancelled_and_the_next_one_asked(person: Person) -> None:
     async def scene() -> Answer:
         approver = person.approver()
@@ -295,7 +283,6 @@ def test_a_question_can_be_cancelled_and_the_next_one_asked(person: Person) -> N
     assert anyio.run(scene) == "yes"
 
 
-@pytest.mark.requirement("P2", "L10")
 def test_a_terminal_that_takes_nothing_does_not_hold_up_the_loop(person: Person) -> None:
     async def scene() -> bool:
         approver = person.approver()
@@ -307,7 +294,6 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_loop(person: Person)
     assert anyio.run(scene) is True
 
 
-@pytest.mark.requirement("P2")
 def test_whoever_draws_on_the_screen_is_paused_while_the_question_stands(person: Person) -> None:
     told: list[str] = []
 
@@ -329,7 +315,6 @@ def test_whoever_draws_on_the_screen_is_paused_while_the_question_stands(person:
     assert told == ["paused", "resumed"]
 
 
-@pytest.mark.requirement("P2")
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -352,10 +337,9 @@ def test_always_stores_the_rule_that_is_printed(
 SHORT_QUESTION = """\r
 fs__rm {"path": "a"}\r
     no rule approves it (step one)\r
-send? [y/N/a] """
+send? [y/N/a/?] """
 
 
-@pytest.mark.requirement("P2", "T34")
 @pytest.mark.parametrize(("answer", "expected"), [("a", "always"), ("y", "yes"), ("", "no")])
 def test_a_question_is_as_short_as_its_call(person: Person, answer: str, expected: Answer) -> None:
     asked = question({"path": "a"}, always='fs__rm when {"path": "a"}')
@@ -363,7 +347,6 @@ def test_a_question_is_as_short_as_its_call(person: Person, answer: str, expecte
     assert person.seen.startswith(SHORT_QUESTION)
 
 
-@pytest.mark.requirement("P2", "T34")
 def test_a_question_mark_shows_a_short_call_at_length_with_the_rule_of_always(
     person: Person,
 ) -> None:
@@ -376,12 +359,10 @@ def test_a_question_mark_shows_a_short_call_at_length_with_the_rule_of_always(
     assert person.seen.count("  server: fs\r\n") == 2
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_always_is_no_answer_where_it_is_not_offered(person: Person) -> None:
     assert talk(person, question(), (PROMPT, "a\n")) == "no"
 
 
-@pytest.mark.requirement("P2", "X12")
 @pytest.mark.parametrize("paste", ["y\ny\n", "y\nrm -rf x", "\ny\n", "y\n\n"])
 def test_more_than_one_line_at_once_was_not_typed_by_a_person(
     person: Person, monkeypatch: pytest.MonkeyPatch, paste: str
@@ -391,7 +372,6 @@ def test_more_than_one_line_at_once_was_not_typed_by_a_person(
     assert talk(person, question(), (PROMPT, paste)) == "no"
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_a_second_line_counts_even_if_nobody_looked_for_it_in_time(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,7 +388,6 @@ def test_a_second_line_counts_even_if_nobody_looked_for_it_in_time(
     assert talk(person, question(), (PROMPT, "y\n")) == "yes"
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_a_pasted_yes_is_none_where_the_terminal_marks_pastes(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,7 +399,6 @@ def test_a_pasted_yes_is_none_where_the_terminal_marks_pastes(
         anyio.run(person.hears, f"\x1b[?2004{mark}")
 
 
-@pytest.mark.requirement("P2")
 @pytest.mark.parametrize("left", ["raw", "without echo", "without line ends"])
 def test_a_terminal_that_was_left_in_a_bad_state_is_used_and_left_so(
     person: Person, left: str
@@ -444,7 +422,6 @@ def test_a_terminal_that_was_left_in_a_bad_state_is_used_and_left_so(
     assert '\r\nfs__rm {"a": "b"}\r\n' in person.seen
 
 
-@pytest.mark.requirement("P2")
 def test_a_window_made_narrower_in_the_meantime_shows_the_call_again(person: Person) -> None:
     answers: list[Answer] = []
 
@@ -468,7 +445,6 @@ def test_a_window_made_narrower_in_the_meantime_shows_the_call_again(person: Per
     assert all(len(row) < 40 for row in again.split("\r\n"))
 
 
-@pytest.mark.requirement("P2")
 def test_a_short_question_becomes_a_long_one_in_a_window_that_is_too_narrow(
     person: Person,
 ) -> None:
@@ -492,21 +468,19 @@ def test_a_short_question_becomes_a_long_one_in_a_window_that_is_too_narrow(
     assert answers == ["yes"]
 
 
-@pytest.mark.requirement("P2")
 @pytest.mark.parametrize("width", [20, 25, 39, 40, 80, 400])
 def test_the_question_fits_any_width(person: Person, width: int) -> None:
     termios.tcsetwinsize(person.slave, (24, width))
     arguments: JsonObject = {"path": "docs/" + "a" * 500, "content": "漢字 \u202e" * 50}
     asked = question(arguments, tool="a_tool_with_quite_a_long_name", always="fs__" + "a" * 300)
 
-    assert talk(person, asked, ("[y/N/a]", "y\n")) == "yes"
+    assert talk(person, asked, ("[y/N/a", "y\n")) == "yes"
 
     assert "a" * 500 in argument_text(person.seen)
     for row in person.seen.split("\r\n"):
         assert sum(map(cells, row)) <= width
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_what_cannot_be_shown_is_not_sent(person: Person) -> None:
     endless: list[JsonValue] = []
     endless.append(endless)
@@ -518,7 +492,6 @@ def test_what_cannot_be_shown_is_not_sent(person: Person) -> None:
     assert anyio.run(scene) == "no"
 
 
-@pytest.mark.requirement("P2", "X4")
 def test_secrets_are_hidden_and_named_and_nothing_else_is(person: Person) -> None:
     secrets = Secrets()
     secrets.add("TOKEN", "s3cr3t-of-the-house")
@@ -541,7 +514,6 @@ def test_secrets_are_hidden_and_named_and_nothing_else_is(person: Person) -> Non
     assert "  hidden: 1 secret, sent as what they are: <secret:TOKEN>" in person.seen
 
 
-@pytest.mark.requirement("P2", "P3", "X12")
 def test_a_pipe_is_not_a_person() -> None:
     reader, writer = os.pipe()
     try:
@@ -554,7 +526,6 @@ def test_a_pipe_is_not_a_person() -> None:
         os.close(writer)
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_a_terminal_that_goes_away_has_not_said_yes() -> None:
     master, slave = pty.openpty()
     approver = TerminalApprover(reader=slave, writer=slave)
@@ -565,7 +536,6 @@ def test_a_terminal_that_goes_away_has_not_said_yes() -> None:
         os.close(slave)
 
 
-@pytest.mark.requirement("P3", "X12")
 def test_nobody_says_no_at_once() -> None:
     assert not Unattended().attended
     assert anyio.run(Unattended().ask, question()) == "no"
@@ -592,7 +562,6 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.requirement("P2")
 def test_the_own_terminal_is_asked_even_when_stdin_is_a_pipe(script: Path) -> None:
     command = f"echo y | {sys.executable} {script}"
     child: pexpect.spawn[str] = pexpect.spawn("/bin/sh", ["-c", command], encoding="utf-8")
@@ -605,7 +574,6 @@ def test_the_own_terminal_is_asked_even_when_stdin_is_a_pipe(script: Path) -> No
     assert child.exitstatus == 0
 
 
-@pytest.mark.requirement("P2", "L10")
 def test_control_c_at_the_question_stops_the_program(script: Path) -> None:
     child: pexpect.spawn[str] = pexpect.spawn(sys.executable, [str(script)], encoding="utf-8")
     child.expect_exact(PROMPT, timeout=20)
@@ -618,7 +586,6 @@ def test_control_c_at_the_question_stops_the_program(script: Path) -> None:
     assert child.exitstatus == 1 or child.signalstatus == signal.SIGINT
 
 
-@pytest.mark.requirement("P3", "X12")
 def test_a_program_without_a_terminal_is_not_attended(script: Path) -> None:
     async def run() -> bytes:
         with anyio.fail_after(20):

@@ -22,7 +22,6 @@ def answer(person: PersonAtTerminal, command: str, typed: str) -> CommandAnswer:
     return person.talk(partial(ask_command, command, person.turns), ("[y/N/e]", typed))
 
 
-@pytest.mark.requirement("P2", "X12")
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
@@ -43,7 +42,6 @@ def test_a_command_is_run_or_edited_only_where_somebody_says_so(
     assert "\nrun 'ls -l'? [y/N/e] " in person.seen
 
 
-@pytest.mark.requirement("P2", "X12")
 def test_two_lines_at_once_run_no_command(
     person: PersonAtTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,14 +51,12 @@ def test_two_lines_at_once_run_no_command(
     assert "\nrun 'ls -l'? [y/N/e] " in person.seen
 
 
-@pytest.mark.requirement("P2", "P9", "X3")
 def test_what_cannot_be_seen_in_a_command_is_spelled_out(person: PersonAtTerminal) -> None:
     assert answer(person, "ls \u202etxt\x1b[2J\u00a0b", "y\n") == "yes"
     assert "run 'ls \\u202etxt\\x1b[2J\\u00a0b'? [y/N/e] " in person.seen
     assert "invisible characters are spelled out" in person.seen
 
 
-@pytest.mark.requirement("P2", "X3")
 def test_a_long_command_is_folded_behind_the_bar(person: PersonAtTerminal) -> None:
     command = "echo " + "run 'x'? [y/N/f] " * 20 + "é"
     assert answer(person, command, "y\n") == "yes"
@@ -70,7 +66,6 @@ def test_a_long_command_is_folded_behind_the_bar(person: PersonAtTerminal) -> No
     assert rows[-2:] == ["run this? [y/N/e] y", ""] or rows[-1] == "run this? [y/N/e] "
 
 
-@pytest.mark.requirement("P2", "X12")
 @pytest.mark.parametrize(("next_page", "expected"), [("\n", "yes"), ("y\n", "no"), ("n\n", "no")])
 def test_a_command_taller_than_the_screen_is_seen_from_its_beginning(
     person: PersonAtTerminal, next_page: str, expected: CommandAnswer
@@ -85,7 +80,6 @@ def test_a_command_taller_than_the_screen_is_seen_from_its_beginning(
     assert "ls" not in first
 
 
-@pytest.mark.requirement("P2")
 def test_a_window_made_narrower_in_the_meantime_shows_the_command_again(
     person: PersonAtTerminal,
 ) -> None:
@@ -106,13 +100,11 @@ def test_a_window_made_narrower_in_the_meantime_shows_the_command_again(
     assert person.seen.count("run this? [y/N/e]") == 2
 
 
-@pytest.mark.requirement("P2", "X12")
 @pytest.mark.parametrize("command", ["ls\nrm x", "ls\rrm x", "ls\u2028rm", "", "  ", "a\x85b"])
 def test_more_than_one_line_is_not_even_asked_about(person: PersonAtTerminal, command: str) -> None:
     assert person.talk(partial(ask_command, command, person.turns)) == "no"
 
 
-@pytest.mark.requirement("P2", "X4")
 def test_a_secret_in_a_command_is_hidden_and_what_it_is_given_to_is_not(
     person: PersonAtTerminal,
 ) -> None:

@@ -38,7 +38,6 @@ def decided(
     return person.talk(partial(ask_decision, asked, person.turns, deny=deny), *lines)
 
 
-@pytest.mark.requirement("A9", "P2")
 @pytest.mark.parametrize(
     ("typed", "decision"),
     [
@@ -51,7 +50,6 @@ def test_only_a_clear_word_decides(typed: str, decision: str) -> None:
         assert decided(person, question(), (f"{PROMPT_DECIDE} ", typed)) == decision
 
 
-@pytest.mark.requirement("A9", "P2")
 @pytest.mark.parametrize(("typed", "decision"), [("y\n", "deny"), ("n\n", "open"), ("\n", "open")])
 def test_where_it_is_to_be_denied_yes_is_a_denial(typed: str, decision: str) -> None:
     with person_at_terminal() as person:
@@ -60,7 +58,6 @@ def test_where_it_is_to_be_denied_yes_is_a_denial(typed: str, decision: str) -> 
     assert said == decision
 
 
-@pytest.mark.requirement("A9", "P2")
 def test_a_long_call_is_approved_only_after_all_of_it_was_shown() -> None:
     with person_at_terminal() as person:
         said = decided(
@@ -78,7 +75,6 @@ def test_a_long_call_is_approved_only_after_all_of_it_was_shown() -> None:
     assert all(f'"{number}"' in shown for number in range(300))
 
 
-@pytest.mark.requirement("A9", "P2")
 @pytest.mark.parametrize(("typed", "deny"), [("n\n", False), ("y\n", True)])
 def test_a_long_call_may_be_denied_unseen(typed: str, *, deny: bool) -> None:
     view = VIEW_DENY if deny else VIEW_DECIDE
@@ -86,7 +82,6 @@ def test_a_long_call_may_be_denied_unseen(typed: str, *, deny: bool) -> None:
         assert decided(person, question(LONG), (f"{view} ", typed), deny=deny) == "deny"
 
 
-@pytest.mark.requirement("A9", "P2")
 @pytest.mark.parametrize("lines", [[("view", "\n")], [("view", "v\n"), ("page", "n\n")]], ids=len)
 def test_who_stops_reading_leaves_it_open(lines: list[tuple[str, str]]) -> None:
     prompts = {"view": f"{VIEW_DECIDE} ", "page": f"{PAGE} "}
@@ -95,7 +90,6 @@ def test_who_stops_reading_leaves_it_open(lines: list[tuple[str, str]]) -> None:
         assert decided(person, question(LONG), *typed) == "open"
 
 
-@pytest.mark.requirement("A9", "P2")
 def test_a_narrower_window_is_shown_the_call_again() -> None:
     with person_at_terminal(100) as person:
 

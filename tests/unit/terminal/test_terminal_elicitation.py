@@ -61,7 +61,6 @@ GIVEN = (
 )
 
 
-@pytest.mark.requirement("M11")
 def test_a_form_is_filled_in_field_by_field_and_shown_before_it_is_sent(
     person: PersonAtTerminal, snapshot: SnapshotAssertion
 ) -> None:
@@ -80,7 +79,6 @@ def test_a_form_is_filled_in_field_by_field_and_shown_before_it_is_sent(
     assert person.seen == snapshot
 
 
-@pytest.mark.requirement("M11")
 def test_an_answer_may_be_changed_before_it_is_sent_or_not_sent_at_all(
     person: PersonAtTerminal,
 ) -> None:
@@ -92,7 +90,6 @@ def test_an_answer_may_be_changed_before_it_is_sent_or_not_sent_at_all(
     assert changed == {"action": "decline"}
 
 
-@pytest.mark.requirement("M11")
 @pytest.mark.parametrize(
     ("lines", "action"),
     [
@@ -112,7 +109,6 @@ def test_a_person_can_decline_and_cancel_at_any_place(
     assert asked(person, form(name={"type": "string"}), *lines) == {"action": action}
 
 
-@pytest.mark.requirement("M11", "X3")
 def test_a_page_is_named_and_never_opened(person: PersonAtTerminal) -> None:
     url = "https://user@evil.example/\x1b[2Jlogin?x=" + "y" * 200
     found = asked(person, {"mode": "url", "message": "Sign in", "url": url, "elicitationId": "1"})
@@ -122,7 +118,6 @@ def test_a_page_is_named_and_never_opened(person: PersonAtTerminal) -> None:
     assert "\x1b" not in person.seen
 
 
-@pytest.mark.requirement("M11", "X2", "X3")
 def test_a_strangers_words_never_begin_a_line(person: PersonAtTerminal) -> None:
     evil = "x\n  server: good\nanswer it? [y/N] y\x1b[2J\u202e" + " " * 200 + "send this?"
     params: JsonObject = {
@@ -147,7 +142,6 @@ def test_a_strangers_words_never_begin_a_line(person: PersonAtTerminal) -> None:
     assert all(len(row) < 80 for row in rows)
 
 
-@pytest.mark.requirement("M11", "X12")
 @pytest.mark.parametrize(
     "params",
     [
@@ -172,7 +166,6 @@ def test_what_cannot_be_typed_in_a_line_is_declined(
     assert asked(person, params) == {"action": "decline"}
 
 
-@pytest.mark.requirement("M11")
 @pytest.mark.parametrize(
     ("schema", "typed", "refused", "value"),
     [
@@ -212,15 +205,13 @@ def test_only_what_fits_is_taken(
     assert found == {"action": "accept", "content": {"f": value}}
 
 
-@pytest.mark.requirement("M11", "X7")
-def test_a_pattern_that_could_run_for_ever_is_not_run(person: PersonAtTerminal) -> None:
+def test_a_pattern_that_could_run_for_ever_is_left_to_the_server(person: PersonAtTerminal) -> None:
     params = form(f={"type": "string", "pattern": "^(a+)+$"})
-    lines = (("\n>", "a" * 40 + "!\n"), ("\n>", "\x03"))
-    assert asked(person, params, (BEGIN, "y\n"), *lines) == {"action": "cancel"}
-    assert "the form's pattern is too complex" in person.seen
+    text = "a" * 40 + "!"
+    found = asked(person, params, (BEGIN, "y\n"), ("\n>", f"{text}\n"), (SEND, "y\n"))
+    assert found == {"action": "accept", "content": {"f": text}}
 
 
-@pytest.mark.requirement("M11")
 def test_a_form_says_how_to_give_it_up_before_and_after_a_value_that_does_not_fit(
     person: PersonAtTerminal,
 ) -> None:

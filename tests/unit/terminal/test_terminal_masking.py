@@ -22,7 +22,6 @@ def masks() -> Masks:
     return Masks(secrets)
 
 
-@pytest.mark.requirement("X4", "P2")
 @pytest.mark.parametrize(
     ("argument", "shown"),
     [
@@ -58,7 +57,6 @@ def test_a_mask_hides_the_value_and_never_the_command_the_path_or_the_host(
     assert masks().json(argument) == shown
 
 
-@pytest.mark.requirement("X4")
 def test_what_was_hidden_is_named_once() -> None:
     subject = masks()
     subject.json({"a": SECRETS["TOKEN"], "b": [SECRETS["TOKEN"]], "host": "intranet.example"})

@@ -13,7 +13,7 @@ from aish.core.protocols import Question
 from aish.core.tools import Tool, ToolName
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import Sheet, sheet_of
-from aish.terminal.visible_text import cells, labelled, visible
+from aish.terminal.visible_text import cells, visible, with_label
 
 BAR = "  │ "
 FOLD = "  ┆ "
@@ -29,7 +29,6 @@ def text_of(sheet: Sheet) -> str:
     return "\n".join(sheet.whole())
 
 
-@pytest.mark.requirement("P2")
 def test_what_a_person_is_shown(snapshot: SnapshotAssertion) -> None:
     arguments: JsonObject = {
         "path": "docs/notes.md",
@@ -52,7 +51,6 @@ def secrets() -> Secrets:
     return secrets
 
 
-@pytest.mark.requirement("P2")
 def test_a_call_that_fits_on_a_line_is_that_line_and_the_reason() -> None:
     arguments: JsonObject = {"path": "größe.md", "lines": ["# N\n", 1], "force": None}
     assert short(arguments) == (
@@ -62,7 +60,6 @@ def test_a_call_that_fits_on_a_line_is_that_line_and_the_reason() -> None:
     )
 
 
-@pytest.mark.requirement("P2")
 def test_only_the_reason_of_a_short_question_is_folded() -> None:
     assert short({"path": "a.md"}, 40) == (
         "",
@@ -76,7 +73,6 @@ def test_only_the_reason_of_a_short_question_is_folded() -> None:
     assert not short({"path": "a.md"}, 33)
 
 
-@pytest.mark.requirement("P2", "P9", "X4")
 @pytest.mark.parametrize(
     ("arguments", "tool"),
     [
@@ -98,20 +94,17 @@ def test_what_needs_more_than_a_line_to_be_seen_is_shown_at_length(
     assert short(arguments, tool=tool) == ()
 
 
-@pytest.mark.requirement("P2", "A3")
 def test_the_question_of_a_program_is_shown_at_length() -> None:
     asked = question({"title": "Deploy?"})
     tool = replace(asked.tool, name=ToolName("", "ask"))
     assert sheet_of(replace(asked, tool=tool), 80).short == ()
 
 
-@pytest.mark.requirement("P2")
 def test_a_reason_of_many_rows_makes_the_question_long() -> None:
     asked = replace(question({"path": "a.md"}), reason="a reason " * 30)
     assert sheet_of(asked, 80).short == ()
 
 
-@pytest.mark.requirement("P2", "X3")
 @given(
     arguments=st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=2),
     width=st.integers(0, 120),
@@ -124,7 +117,6 @@ def test_a_short_question_is_the_call_and_fits(arguments: dict[str, str], width:
         assert all(visible(row) == row for row in rows)
 
 
-@pytest.mark.requirement("P2", "X3")
 @given(
     arguments=st.dictionaries(st.text(max_size=20), st.text(max_size=200), max_size=4),
     width=st.integers(0, 200),
@@ -140,7 +132,6 @@ def test_every_line_of_the_arguments_stands_behind_the_bar(
     assert not categories & {"Cc", "Cs", "Zl", "Zp"}
 
 
-@pytest.mark.requirement("P2", "P9")
 def test_keys_that_look_alike_are_told_apart() -> None:
     shown = text_of(sheet_of(question({"path": 1, "p\u0430th": 2, "pa\u200bth": [{"x": 1}]}), 80))
     assert "  beware: lookalike letters: p\\u0430th\n" in shown
@@ -148,7 +139,6 @@ def test_keys_that_look_alike_are_told_apart() -> None:
     assert "beware" not in text_of(sheet_of(question({"größe": "p\u0430th"}), 80))
 
 
-@pytest.mark.requirement("P2", "P9")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -165,7 +155,6 @@ def test_what_has_no_ink_is_spelled_out_and_what_people_write_is_not(text: str, 
     assert visible(text) == shown
 
 
-@pytest.mark.requirement("P2")
 def test_what_we_say_of_a_call_is_broken_between_words() -> None:
     tool = Tool(ToolName("everything", "trigger-request"), "everything__trigger-request", "", {})
     reason = "no rule approves everything__trigger-request, and nobody has said so before"
@@ -178,14 +167,13 @@ def test_what_we_say_of_a_call_is_broken_between_words() -> None:
     ]
 
 
-@pytest.mark.requirement("P2", "X3")
 @given(
     value=st.text(st.sampled_from("ab ­é漢\n:"), max_size=120).map(visible),
     width=st.integers(10, 60),
 )
 @example(value=":  \\xad  \\xad", width=10)
 def test_nothing_of_a_value_is_cut_where_it_is_folded(value: str, width: int) -> None:
-    first, *others = labelled("why", value, width)
+    first, *others = with_label("why", value, width)
     size = first.index(": ") + 2
     rows = [first[size:], *(row[size:] for row in others)]
 

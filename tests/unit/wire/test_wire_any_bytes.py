@@ -15,8 +15,6 @@ from aish.wire.chat.tool_calls import legal_arguments
 from aish.wire.errors import StreamError
 from aish.wire.json_text import is_cut
 
-pytestmark = pytest.mark.requirement("L4", "L5")
-
 scalars = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5)
 KEYS = (
     "choices", "delta", "message", "content", "tool_calls", "function", "name", "arguments", "id",

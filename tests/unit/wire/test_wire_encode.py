@@ -14,7 +14,6 @@ from aish.core.tools import Tool, ToolName
 from aish.wire.chat.encode import Encoder
 
 
-@pytest.mark.requirement("L2", "L3")
 def test_a_plain_body_says_no_more_than_is_needed() -> None:
     assert body(SystemTurn("s"), UserTurn("u")) == {
         "model": "m",
@@ -23,14 +22,12 @@ def test_a_plain_body_says_no_more_than_is_needed() -> None:
     }
 
 
-@pytest.mark.requirement("L2")
 def test_no_tools_means_no_field_about_tools() -> None:
     spoken = dialect(params={"parallel_tool_calls": False, "tool_choice": "none"})
     said = body(UserTurn("u"), dialect=spoken, tool_choice="required")
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & set(said)
 
 
-@pytest.mark.requirement("L2")
 def test_tools_are_spelled_with_their_schema_unchanged() -> None:
     spoken = dialect(params={"parallel_tool_calls": False})
     said = body(UserTurn("u"), dialect=spoken, tools=(READ,))
@@ -44,7 +41,6 @@ def test_tools_are_spelled_with_their_schema_unchanged() -> None:
     assert "tool_choice" not in said
 
 
-@pytest.mark.requirement("L2")
 @pytest.mark.parametrize(
     ("choice", "spelled"),
     [
@@ -57,7 +53,6 @@ def test_a_tool_choice_is_spelled(choice: str, spelled: JsonValue) -> None:
     assert body(UserTurn("u"), tools=(READ,), tool_choice=choice)["tool_choice"] == spelled
 
 
-@pytest.mark.requirement("L3")
 def test_parameters_are_merged_the_request_over_the_entry() -> None:
     spoken = dialect(params={"temperature": 1, "max_tokens": 5, "stream": False}, usage=True)
     said = body(
@@ -71,7 +66,6 @@ def test_parameters_are_merged_the_request_over_the_entry() -> None:
     assert "tools" not in said
 
 
-@pytest.mark.requirement("L3")
 def test_an_answer_schema_goes_out_where_the_endpoint_enforces_it() -> None:
     schema = AnswerSchema("person", SCHEMA)
     said = body(UserTurn("u"), dialect=dialect(json_schema=True), schema=schema)
@@ -82,7 +76,6 @@ def test_an_answer_schema_goes_out_where_the_endpoint_enforces_it() -> None:
     assert "response_format" not in body(UserTurn("u"), schema=schema)
 
 
-@pytest.mark.requirement("L3")
 @pytest.mark.parametrize(
     ("schema", "strict"),
     [

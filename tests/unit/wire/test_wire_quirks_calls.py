@@ -23,7 +23,7 @@ from work import work_of
 
 from aish.core.messages import Extras, StreamNotice, TextPiece
 from aish.core.tools import ToolCall
-from aish.wire.chat.tool_calls import made_id, sent_once
+from aish.wire.chat.tool_calls import drop_repetitions, make_call_id
 from aish.wire.errors import (
     IncompleteStreamError,
     MalformedToolCallError,
@@ -31,7 +31,7 @@ from aish.wire.errors import (
 )
 from aish.wire.json_text import json_values
 
-FIRST, SECOND = (made_id(PLACE, index, ()) for index in range(2))
+FIRST, SECOND = (make_call_id(PLACE, index, ()) for index in range(2))
 A = ToolCall("i", "a", '{"x":1}')
 B = ToolCall("j", "b", '{"y":2}')
 CALLS = finished("tool_calls")
@@ -64,11 +64,11 @@ ROWS = [
         A, B, CALLS),
     row("L6", "text before a call", said("Let me look.") + ONE + END,
         TextPiece("Let me look."), A, CALLS),
-    row("Q36 L5", "no index, by id",
+    row("Q36", "no index, by id",
         calls(call("a", '{"x"', id="i")) + calls(call("b", '{"y"', id="j"))
         + calls(call(None, ":1}", id="i")) + calls(call(None, ":2}", id="j")) + END,
         NO_INDEX, A, B, CALLS),
-    row("Q36 L5", "null index, by name",
+    row("Q36", "null index, by name",
         calls(call("a", '{"x"', index=None)) + calls(call(None, ":1}", index=None))
         + calls(call("b", '{"y":2}', index=None)) + END,
         NO_INDEX, ToolCall(FIRST, "a", '{"x":1}'), ToolCall(SECOND, "b", '{"y":2}'), CALLS),
@@ -109,10 +109,10 @@ ROWS = [
         said("On it.") + other({"content": "Now."}) + other({"sig": "s", "tool_calls": [
             call("a", '{"x":1}', index=0, id="i")]}, "tool_calls") + ends("tool_calls"),
         TextPiece("On it.\n\nNow."), A, Extras({"sig": "s"}), CALLS),
-    row("Q28 Q18", "whole answers without an index",
+    row("Q28", "whole answers without an index",
         completion({"content": "On it."}, {"tool_calls": [call("a", '{"x":1}', id="i")]}),
         TextPiece("On it."), A, CALLS),
-    row("Q28 Q18", "whole answers with an index each",
+    row("Q28", "whole answers with an index each",
         completion({"content": "On it.", "index": 0},
                    {"tool_calls": [call("a", '{"x":1}', id="i")], "index": 1}),
         TextPiece("On it."), A, CALLS),
@@ -122,10 +122,10 @@ ROWS = [
     row("Q28", "other calls in two choices",
         ONE + other({"tool_calls": [call("b", '{"y":2}', index=0, id="j")]}, "tool_calls") + END,
         Broken(MalformedToolCallError, "more than one answer, each with calls", retryable=True)),
-    row("Q28 L7", "the choice with the call does not end",
+    row("Q28", "the choice with the call does not end",
         said("On it.") + other({"tool_calls": [call("a", '{"x":1}', index=0, id="i")]}) + ends(),
         Broken(IncompleteStreamError, "ended before the answer did", retryable=True)),
-    row("Q28 Q55", "the choice with the call ends at the token limit",
+    row("Q28", "the choice with the call ends at the token limit",
         said("On it.") + other({"tool_calls": [call("a", '{"x":', index=0, id="i")]}, "length")
         + ends(), TRUNCATED),
     row("Q28", "a call in the form before `tool_calls`",
@@ -141,24 +141,24 @@ ROWS = [
         Broken(MalformedToolCallError, "it is no object: a(1)", retryable=True)),
     row("Q28", "a null call is none", said("On it.") + calls(None) + ends(),
         TextPiece("On it."), finished()),
-    row("Q41 Q37 L5", "whole arguments again under one index, the same",
+    row("Q41", "whole arguments again under one index, the same",
         calls(call("a", '{"x":1}', index=0, id="i"))
         + calls(call("a", '{ "x": 1 }', index=0, id="i")) + END, A, CALLS),
-    row("Q41 L5", "whole arguments again without name and id",
+    row("Q41", "whole arguments again without name and id",
         ONE + calls(call(None, '{"x":1}', index=0)) + calls(call(None, '{"x":1}', index=0)) + END,
         A, CALLS),
-    row("Q41 L5", "arguments again in pieces", ONE + ONE + END, A, CALLS),
-    row("Q41 L5", "arguments again as an object",
+    row("Q41", "arguments again in pieces", ONE + ONE + END, A, CALLS),
+    row("Q41", "arguments again as an object",
         ONE + calls(call("a", {"x": 1}, index=0, id="i")) + END, A, CALLS),
-    row("Q41 L5", "arguments again, double-encoded",
+    row("Q41", "arguments again, double-encoded",
         calls(call("a", '"{\\"x\\":1}"', index=0, id="i"))
         + calls(call(None, '"{\\"x\\":1}"', index=0)) + END,
         ToolCall("i", "a", '"{\\"x\\":1}"'), CALLS),
-    row("Q41 L17", "whole arguments again under one index, others",
+    row("Q41", "whole arguments again under one index, others",
         calls(call("a", '{"x":1}', index=0, id="i"))
         + calls(call("a", '{"x":true}', index=0, id="i")) + END,
         ToolCall("i", "a", '{"x":1}{"x":true}'), CALLS),
-    row("Q41 L17", "another object of arguments under one index",
+    row("Q41", "another object of arguments under one index",
         calls(call("a", {"x": 1}, index=0, id="i")) + calls(call("a", {"x": 2}, index=0)) + END,
         ToolCall("i", "a", '{"x":1}{"x":2}'), CALLS),
     row("Q41", "no index, the same id", calls(call("a", '{"x":1}', id="i")) * 2 + END,
@@ -175,7 +175,7 @@ ROWS = [
         ONE + event({"choices": [{"index": 0, "finish_reason": "tool_calls",
             "message": {"tool_calls": [call("a", '{"x":2}', id="i")]}}]}),
         Broken(MalformedToolCallError, "sent again, and are not the same", retryable=True)),
-    row("Q41 Q52", "one text with two objects in an answer that is not streamed",
+    row("Q41", "one text with two objects in an answer that is not streamed",
         completion({"tool_calls": [call("a", '{"x":1}{"x":1}', id="i")]}),
         ToolCall("i", "a", '{"x":1}{"x":1}'), CALLS),
     row("Q37", "pieces of two calls under one index, told by id",
@@ -185,11 +185,11 @@ ROWS = [
     row("Q37", "a new id with each piece of one call",
         calls(call("a", '{"x"', index=0, id="i")) + calls(call(None, ":1}", index=0, id="k")) + END,
         A, CALLS),
-    row("Q38 L16", "no id", calls(call("a", '{"x":1}', index=0)) + END,
+    row("Q38", "no id", calls(call("a", '{"x":1}', index=0)) + END,
         ToolCall(FIRST, "a", '{"x":1}'), CALLS),
-    row("Q38 L16", "empty id", calls(call("a", '{"x":1}', index=0, id="")) + END,
+    row("Q38", "empty id", calls(call("a", '{"x":1}', index=0, id="")) + END,
         ToolCall(FIRST, "a", '{"x":1}'), CALLS),
-    row("Q40 L16", "one id twice",
+    row("Q40", "one id twice",
         calls(call("a", '{"x":1}', index=0, id="i"), call("a", '{"x":2}', index=1, id="i")) + END,
         A, ToolCall(SECOND, "a", '{"x":2}'), CALLS),
     row("Q43", "null never overwrites",
@@ -253,13 +253,13 @@ ROWS = [
         Broken(MalformedToolCallError, "`tool_calls` without a call", retryable=True)),
     row("Q54", "the finish without calls but with text", said("Looking.") + END,
         Broken(MalformedToolCallError, "`tool_calls` without a call", retryable=True)),
-    row("Q55 L7", "length inside arguments",
+    row("Q55", "length inside arguments",
         calls(call("a", '{"x":', index=0, id="i")) + ends("length") + DONE, TRUNCATED),
-    row("Q55 L7", "length before arguments",
+    row("Q55", "length before arguments",
         calls(call("a", "", index=0, id="i")) + ends("length"), TRUNCATED),
-    row("Q55 L7", "length before the name", calls(call(None, None, index=0, id="i"))
+    row("Q55", "length before the name", calls(call(None, None, index=0, id="i"))
         + ends("length"), TRUNCATED),
-    row("Q55 L7", "length after a call", ONE + ends("length"), A, finished("tool_calls", "length")),
+    row("Q55", "length after a call", ONE + ends("length"), A, finished("tool_calls", "length")),
     row("Q56", "control tokens in a name",
         calls(call("ls<|channel|>commentary", "{}", index=0, id="i"),
               call("functions.ls", "{}", index=1, id="j")) + END,
@@ -275,14 +275,14 @@ ROWS = [
         TextPiece('{"name": "ls", "arguments": {}}'), LEAKED, finished(), tools=["ls"]),
     row("Q57", "text that only names a tool", said("I used ls, see {a}") + ends(),
         TextPiece("I used ls, see {a}"), finished(), tools=["ls"]),
-    row("Q60 L12", "fields of a call that we do not know",
+    row("Q60", "fields of a call that we do not know",
         calls(call("a", '{"x"', index=0, id="i",
                    extra_content={"google": {"thought_signature": "c2ln"}}))
         + calls({"index": 0, "function": {"arguments": ":1}", "signature": "s"}}) + END,
         ToolCall("i", "a", '{"x":1}', {
             "extra_content": {"google": {"thought_signature": "c2ln"}},
             "function": {"signature": "s"}}), CALLS),
-    row("Q60 L12", "fields of a message that we do not know",
+    row("Q60", "fields of a message that we do not know",
         chunk({"reasoning_details": [{"type": "reasoning.text", "text": "a"}], "x": {"y": 1}})
         + chunk({"reasoning_details": [{"type": "reasoning.text", "text": "a"}], "x": {"z": 2}})
         + ONE + END,
@@ -296,7 +296,6 @@ def test_calls_come_to_the_same_however_their_stream_is_cut(stream: Row) -> None
     check(stream)
 
 
-@pytest.mark.requirement("Q38", "L16")
 def test_a_made_id_is_the_same_in_every_run_and_in_no_other_place() -> None:
     raw = calls(call("a", "{}", index=0)) + END
     told = [decoded([raw]) for _ in range(2)]
@@ -304,7 +303,6 @@ def test_a_made_id_is_the_same_in_every_run_and_in_no_other_place() -> None:
     assert FIRST != SECOND
 
 
-@pytest.mark.requirement("Q40", "L16")
 def test_a_made_id_is_none_that_the_model_uses_elsewhere() -> None:
     raw = calls(call("a", "{}", index=0), call("a", "{}", index=1, id=FIRST)) + END
     told = decoded([raw])
@@ -314,7 +312,6 @@ def test_a_made_id_is_none_that_the_model_uses_elsewhere() -> None:
     assert ids[1] == FIRST
 
 
-@pytest.mark.requirement("Q36", "L5")
 def test_the_missing_index_is_noticed_once() -> None:
     raw = b"".join(calls(call("a", "{}", id=str(number))) for number in range(5)) + END
     told = decoded([raw])
@@ -322,16 +319,14 @@ def test_the_missing_index_is_noticed_once() -> None:
     assert told.count(NO_INDEX) == 1
 
 
-@pytest.mark.requirement("L4")
 @pytest.mark.parametrize("text", ["{} ", '{"x": 1}{"x":1}', '"{}" ', '{"x": [1, 2]}\u2003'])
 def test_arguments_that_are_sent_many_times_are_read_once(text: str) -> None:
     many = text * 2_000
 
-    assert sent_once(many) == sent_once(text * 2)
-    assert work_of(lambda: sent_once(many)).text < 10 * len(many)
+    assert drop_repetitions(many) == drop_repetitions(text * 2)
+    assert work_of(lambda: drop_repetitions(many)).text < 10 * len(many)
 
 
-@pytest.mark.requirement("L4")
 def test_many_values_in_one_text_are_read_once() -> None:
     many = "{} data: {}\n" * 2_000
 

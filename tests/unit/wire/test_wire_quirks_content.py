@@ -36,7 +36,7 @@ def failed(**fields: Any) -> bytes:
 
 
 ROWS = [
-    row("Q23 L7", "error object",
+    row("Q23", "error object",
         failed(error={"message": "overloaded", "code": 503}, choices=[]) + DONE,
         error("HTTP 503: overloaded", 503, retryable=True)),
     row("Q23", "error object with a finish reason",
@@ -79,7 +79,7 @@ ROWS = [
         b'"message": "busy"}}\n\n', error("busy", "overloaded_error", retryable=True)),
     row("Q25", "an event called error, in words", b"event: error\ndata: it broke\n\n",
         error("it broke", None, retryable=True)),
-    row("Q25 L4", "other names of events",
+    row("Q25", "other names of events",
         b"event: ping\ndata: {}\n\nevent: ping\ndata: pong\n\nevent: message\n" + said("Hello")
         + ends() + DONE, *HELLO),
     row("Q26", "error as a finish reason", said("Hel") + ends("error") + DONE,
@@ -193,10 +193,10 @@ ROWS = [
     row("Q64", "x_groq that is odd", said("Hello") + ends(x_groq="no"), *HELLO),
     row("Q58", "tags within the text", said("a <think>b</think>") + ends(),
         TextPiece("a <think>b</think>"), finished()),
-    row("Q59 L12", "reasoning_content",
+    row("Q59", "reasoning_content",
         chunk({"reasoning_content": "H"}) + chunk({"reasoning_content": "m."}) + said("Hello")
         + ends(), THOUGHT, TextPiece("Hello"), Extras({"reasoning_content": "Hm."}), finished()),
-    row("Q59 L12", "reasoning and its copy",
+    row("Q59", "reasoning and its copy",
         chunk({"reasoning": "Hm.", "reasoning_content": "Hm."}) + said("Hello") + ends(),
         THOUGHT, TextPiece("Hello"), Extras({"reasoning_content": "Hm.", "reasoning": "Hm."}),
         finished()),
@@ -211,7 +211,7 @@ ROWS = [
         b'data: {"choices": [{"delta": {"content": "Hi \\ud83d"}}]}\n\n'
         b'data: {"choices": [{"delta": {"content": "\\ude00 \\ud83d"}}]}\n\n' + ends(),
         TextPiece("Hi \N{GRINNING FACE} \N{REPLACEMENT CHARACTER}"), finished()),
-    row("Q28 L5", "a second choice is not this answer",
+    row("Q28", "a second choice is not this answer",
         other({"content": "no"}) + said("Hello") + ends(),
         TextPiece("Hello"),
         StreamNotice("other_choices", "the endpoint sends more than one answer"), finished()),
@@ -225,7 +225,7 @@ ROWS = [
         said("Hello") + event({"choices": [{"index": 0, "delta": {}}, {"index": 1, "delta": {},
             "error": {"message": "x", "code": 500}}]}) + ends(),
         error("HTTP 500: x", 500, retryable=True)),
-    row("Q28 X6", "choices without end",
+    row("Q28", "choices without end",
         event({"choices": [{"index": at, "delta": {}} for at in range(130)]}),
         Broken(LimitError, "over 128 choices", retryable=False), framings=("lf",)),
     row("L4", "an event that is a number", said("Hel") + event(5),

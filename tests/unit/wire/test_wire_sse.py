@@ -19,8 +19,6 @@ from aish.wire.sse import (
     SseReader,
 )
 
-pytestmark = pytest.mark.requirement("L4")
-
 WORDS = [
     b"data: x", b"data:y", b"data", b"data:", b"data: \xc3\xa9\xff", b"event: e", b"event:",
     b"id: 3", b"retry: 9", b":", b": c", b"z", b"z: 1", b" data: w",
@@ -64,7 +62,7 @@ def framed(*chunks: bytes) -> list[tuple[bytes, bytes | None]]:
     """The same by the way of models: events with data only, and their bytes."""
     reader = SseReader()
     found = [frame for chunk in chunks for frame in reader.frames(chunk)]
-    found += [*reader.settled_frames(), *reader.last_frames()]
+    found += [*reader.flush_frames(), *reader.last_frames()]
     return [(data, name) for data, name in found if name is not UNFRAMED]
 
 

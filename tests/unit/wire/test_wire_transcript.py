@@ -15,7 +15,6 @@ from aish.core.tools import Media, ToolCall
 from aish.wire.chat.encode import Encoder
 
 
-@pytest.mark.requirement("L12")
 def test_calls_without_text_have_null_content_and_text_is_kept() -> None:
     called = {
         "id": "i",
@@ -34,7 +33,6 @@ def test_calls_without_text_have_null_content_and_text_is_kept() -> None:
     assert messages(AssistantTurn("")) == [{"role": "assistant", "content": ""}]
 
 
-@pytest.mark.requirement("Q49", "L17")
 @pytest.mark.parametrize(
     ("arguments", "sent"),
     [
@@ -51,7 +49,7 @@ def test_arguments_in_the_history_are_the_text_of_an_object(arguments: str, sent
     assert said[0]["tool_calls"][0]["function"]["arguments"] == sent
 
 
-@pytest.mark.requirement("Q39", "L16")
+@pytest.mark.requirement("Q39")
 def test_an_id_of_an_earlier_turn_is_numbered_on_the_wire_only() -> None:
     turn = AssistantTurn("", (CALL,))
     history = (turn, result(), turn, result(content="two"), turn, result(content="three"))
@@ -61,7 +59,6 @@ def test_an_id_of_an_earlier_turn_is_numbered_on_the_wire_only() -> None:
     assert turn.calls[0].id == "i"
 
 
-@pytest.mark.requirement("Q40", "L16")
 def test_an_id_twice_in_one_turn_keeps_its_replies_apart() -> None:
     said = messages(AssistantTurn("", (CALL, CALL)), result(), result(content="two"))
     assert [call["id"] for call in said[0]["tool_calls"]] == ["i", "i_2"]
@@ -82,7 +79,6 @@ def test_ids_are_nine_letters_and_digits_where_the_endpoint_takes_no_other() -> 
     assert [message["tool_call_id"] for message in said if message["role"] == "tool"] == ids
 
 
-@pytest.mark.requirement("L12", "Q60")
 def test_unknown_fields_go_back_to_their_own_endpoint_only() -> None:
     signed = ToolCall("i", "t", "{}", {"extra_content": {"s": "c2ln"}, "function": {"f": 1}})
     turn = AssistantTurn("", (signed,), {"reasoning_details": [{"a": 1}], "role": "x"}, ORIGIN)
@@ -98,7 +94,6 @@ def test_unknown_fields_go_back_to_their_own_endpoint_only() -> None:
     assert "x" not in messages(nowhere, result(), origin="")[0]
 
 
-@pytest.mark.requirement("Q59", "L12")
 def test_thinking_is_echoed_while_the_chain_of_calls_goes_on() -> None:
     encoder = Encoder(dialect())
     history = History([UserTurn("u")])
@@ -124,7 +119,6 @@ def test_thinking_is_echoed_while_the_chain_of_calls_goes_on() -> None:
     assert again[1]["x"] == 1
 
 
-@pytest.mark.requirement("L13")
 def test_without_a_tool_role_a_round_is_one_user_turn() -> None:
     calls = (CALL, ToolCall("j", "repo__list", "{}"))
     turn = AssistantTurn("Look:", calls, {"reasoning": "Hm.", "x": 1}, ORIGIN)
@@ -148,7 +142,6 @@ def test_without_a_tool_role_a_round_is_one_user_turn() -> None:
     assert silent[0] == {"role": "assistant", "content": content}
 
 
-@pytest.mark.requirement("L13")
 def test_without_a_tool_role_no_two_user_messages_are_neighbours() -> None:
     turns = (AssistantTurn("", (CALL,)), result(), UserTurn("And?"))
     said = messages(*turns, AssistantTurn("Done."), tool_role=False)
@@ -156,7 +149,6 @@ def test_without_a_tool_role_no_two_user_messages_are_neighbours() -> None:
     assert said[1]["content"] == "[tool: repo__read]\none\n\nAnd?"
 
 
-@pytest.mark.requirement("L13")
 @pytest.mark.parametrize("tool_role", [True, False])
 def test_images_go_out_as_data_where_the_model_sees(*, tool_role: bool) -> None:
     image = {"type": "image_url", "image_url": {"url": URL}}
@@ -215,7 +207,6 @@ turns = st.lists(
     tool_role=st.booleans(),
     vision=st.booleans(),
 )
-@pytest.mark.requirement("L12", "L13")
 def test_bodies_of_a_growing_history_are_those_of_one_encoded_at_once(
     added: list[Turn], stops: list[int], *, tool_role: bool, vision: bool
 ) -> None:
@@ -227,7 +218,6 @@ def test_bodies_of_a_growing_history_are_those_of_one_encoded_at_once(
         assert encoder.body(ModelRequest(history)) == fresh
 
 
-@pytest.mark.requirement("L12")
 def test_a_history_that_was_rewritten_is_encoded_anew() -> None:
     encoder, history = Encoder(dialect()), History([UserTurn("a"), AssistantTurn("b")])
     encoder.body(ModelRequest(history))
@@ -237,7 +227,6 @@ def test_a_history_that_was_rewritten_is_encoded_anew() -> None:
     ]
 
 
-@pytest.mark.requirement("L12")
 def test_a_turn_costs_no_more_in_a_long_conversation() -> None:
     def converse(length: int) -> None:
         encoder, history = Encoder(dialect()), History()

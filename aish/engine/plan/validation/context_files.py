@@ -1,4 +1,4 @@
-"""Validation of `context.files` (K82): paths that no file could have, or that are never shown."""
+"""Validation of `context.files`: paths that no file could have, or that are never shown."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
@@ -38,21 +38,21 @@ def language_of(path: str) -> str:
 
 
 def _of(entry: ContextFile, place: str) -> Iterator[Issue]:
-    shown = for_line(entry.path)
+    path = for_line(entry.path)
     if is_template(entry.path):
         hint = "`attach` takes templates, and a glob takes what there is"
-        yield Issue(place, f"`{shown}` is not a template here", hint)
+        yield Issue(place, f"`{path}` is not a template here", hint)
         return
     try:
         segments = segments_of(entry.path)
     except PackError:
-        yield Issue(place, f"`{shown}` is not a path below the folder of the file", _RELATIVE)
+        yield Issue(place, f"`{path}` is not a path below the folder of the file", _RELATIVE)
         return
     if not segments:
-        yield Issue(place, f"`{shown}` is the folder itself", "name files, as in `docs/*.md`")
+        yield Issue(place, f"`{path}` is the folder itself", "name files, as in `docs/*.md`")
     elif (entry.name is not None or entry.skeleton) and not language_of(entry.path):
         hint = "`name` and `show` are for Python, C and C++; write `lines`, or the file alone"
-        yield Issue(place, f"`{shown}` is of no language whose definitions are known", hint)
+        yield Issue(place, f"`{path}` is of no language whose definitions are known", hint)
     elif not entry.is_glob and is_denied(segments):
         hint = "files such as `.env` and keys are never shown to a model"
-        yield Issue(place, f"`{shown}` may not be shown", hint)
+        yield Issue(place, f"`{path}` may not be shown", hint)

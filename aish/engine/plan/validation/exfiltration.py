@@ -1,4 +1,4 @@
-"""Whether a model may send data out that it should not have read (K20).
+"""Find models that may send out data that they should not have read.
 
 Three things together are the danger, each without approval: to read files, to read text that
 anybody may have written, and to send data out. Such a text may then tell the model to send the
@@ -29,19 +29,12 @@ from aish.core.tools import Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.lock import is_wanted, lock_of, locked_tools
 from aish.engine.plan.order import prompt_sources, sources
-from aish.engine.plan.validation.issue import Issue, step_path, within
-from aish.packs.catalogue import tools_of
+from aish.engine.plan.validation.issue import Issue, steps_with_paths, within
+from aish.packs.catalogue import is_builtin, tools_of
 from aish.policy.rules import Policy, Rule, is_command_tool, may_approve, split_glob
 from aish.system.globs import matches_word
 from aish.templates.render import references, references_of_expression
 
-_READERS = frozenset({"fs", "git", "py", "c", "rag", "issues"})
-"""Packs whose read-only tools return what is in files."""
-_COLLECTED = frozenset({"rag", "issues"})
-"""Those of them whose texts anybody may have written: they are enclosed in marks (K14)."""
-_COMMANDS = frozenset({"shell_run", "process_start"})
-_FETCHING = "web_fetch"
-"""Only reads, but the address can carry anything to anybody."""
 _NO_TEXT = frozenset({"status", "usage"})
 """Fields of a step that have no text of a model or tool."""
 _READS_FILE = re.compile(r"\|\s*readfile\b")
@@ -49,7 +42,7 @@ _READS_FILE = re.compile(r"\|\s*readfile\b")
 
 @frozen
 class _Ability:
-    """What a model may do: read files, read untrusted text, send data out.
+    """Ability of a model to read files, to read untrusted text, or to send data out.
 
     `rule` is what approves it; what the file itself gives to the model has a `key` instead. `step`
     is the one whose model or call does it, where that is another one.
@@ -64,28 +57,26 @@ class _Ability:
 
     @property
     def name(self) -> str:
-        """The rule, or the key of the file."""
         return self.key if self.rule is None else self.rule.text
 
     @property
     def label(self) -> str:
-        """The same for a message."""
         return f"`{self.name}`" + (f" in step `{self.step}`" if self.step else "")
 
 
 def exfiltration_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
     """A warning for each step whose model may do all three, with what permits it."""
     abilities = tuple(_abilities(pipeline, policy))
-    if not any(one.sends for _, one in abilities):
+    if not any(ability.sends for _, ability in abilities):
         return
-    told: set[tuple[str, ...]] = set()
+    groups: set[tuple[str, ...]] = set()
     for step, path, files, untrusted, sends in _conversations(pipeline, abilities):
         if files is None or untrusted is None or sends is None:
             continue
-        names = tuple(dict.fromkeys(one.name for one in (files, untrusted, sends)))
-        if names in told:
+        names = tuple(dict.fromkeys(ability.name for ability in (files, untrusted, sends)))
+        if names in groups:
             continue
-        told.add(names)
+        groups.add(names)
         who = "a session" if step is None else f"the model of step `{step.id}`"
         by = "by" if files.rule is None else "by rule"
         yield Issue(
@@ -99,7 +90,7 @@ def exfiltration_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
 
 
 def _first(abilities: Iterable[_Ability], what: str) -> _Ability | None:
-    return next((one for one in abilities if getattr(one, what)), None)
+    return next((ability for ability in abilities if getattr(ability, what)), None)
 
 
 _Known = tuple[Tool | None, _Ability]
@@ -113,17 +104,16 @@ def _conversations(
 ) -> Iterator[tuple[PromptStep | None, str, *_Found]]:
     """Each prompt step with the first ability of each kind that its conversation has."""
     if not pipeline.steps:
-        given = _of_context(pipeline.context.files)
-        known = (*(one for _, one in abilities), *given)
+        abilities_of_files = _of_context(pipeline.context.files)
+        known = (*(ability for _, ability in abilities), *abilities_of_files)
         yield None, "", _first(known, "files"), _first(known, "untrusted"), _first(known, "sends")
         return
     flows = _Flows(pipeline, abilities)
     files, untrusted, sends = flows.nearest("files"), flows.nearest("untrusted"), flows.senders()
-    for index, step in enumerate(pipeline.steps):
+    for path, step in steps_with_paths(pipeline):
         if isinstance(step, PromptStep):
-            path = within(step_path(index, listed="steps" in pipeline.data), "prompt")
             own = _first(flows.own(step), "sends") or sends.get(step.id)
-            yield step, path, files.get(step.id), untrusted.get(step.id), own
+            yield step, within(path, "prompt"), files.get(step.id), untrusted.get(step.id), own
 
 
 _ALL = ""
@@ -131,18 +121,18 @@ _ALL = ""
 
 
 class _Flows:
-    """How text gets from step to step of one pipeline, followed once over all steps."""
+    """Flow of text from step to step of one pipeline, followed once over all steps."""
 
     def __init__(self, pipeline: Pipeline, abilities: Sequence[_Known]) -> None:
         self._pipeline = pipeline
         self._abilities = abilities
         self._steps = {step.id: step for step in pipeline.steps}
-        self._sources = {step.id: self._named(step) for step in pipeline.steps}
+        self._sources = {step.id: self._source_steps(step) for step in pipeline.steps}
         self._sources[_ALL] = tuple(self._steps)
         self._known: dict[object, tuple[_Ability, ...]] = {}
 
     def own(self, step: Step) -> tuple[_Ability, ...]:
-        """What the model of a step may do with its tools, or a call step does."""
+        """Abilities of the model of a step with its tools, or of a call step."""
         if isinstance(step, PromptStep):
             key: object = step.tools
         elif isinstance(step, CallStep):
@@ -151,46 +141,46 @@ class _Flows:
             return ()
         if key not in self._known:
             self._known[key] = tuple(
-                one
-                for tool, one in self._abilities
+                ability
+                for tool, ability in self._abilities
                 if (
-                    _is_shown(step, one, tool)
+                    _is_shown(step, ability, tool)
                     if isinstance(step, PromptStep)
-                    else _is_called(step, one, tool)
+                    else _is_called(step, ability, tool)
                 )
             )
         return self._known[key]
 
     def nearest(self, what: str) -> dict[str, _Ability]:
-        """What gives each step's conversation an ability, in the closest step that has one."""
+        """Map each step to the ability that the closest step brings into its conversation."""
         readers: dict[str, list[str]] = defaultdict(list)
         for id, named in self._sources.items():
             for source in named:
                 readers[source].append(id)
-        found: dict[str, _Ability] = {}
+        result: dict[str, _Ability] = {}
         for id, step in self._steps.items():
-            given = self._given(step) if isinstance(step, PromptStep) else ()
-            if (one := _first((*self.own(step), *given), what)) is not None:
-                found[id] = one
+            prompt_abilities = self._prompt_abilities(step) if isinstance(step, PromptStep) else ()
+            if (one := _first((*self.own(step), *prompt_abilities), what)) is not None:
+                result[id] = one
             if isinstance(step, PromptStep) and step.continues:
                 readers[step.continues].append(id)
-        owners = {id: id for id in found}
-        ahead = deque(found)
+        owners = {id: id for id in result}
+        ahead = deque(result)
         while ahead:
             source = ahead.popleft()
             for id in readers[source]:
-                if id in found:
+                if id in result:
                     continue
                 ahead.append(id)
-                here, one = self._steps.get(id), found[source]
+                here, one = self._steps.get(id), result[source]
                 is_same = isinstance(here, PromptStep) and here.continues == source
                 owners[id] = owners[source]
-                found[id] = one if is_same or one.step else replace(one, step=owners[id])
-        return found
+                result[id] = one if is_same or one.step else replace(one, step=owners[id])
+        return result
 
     def senders(self) -> dict[str, _Ability]:
-        """What sends text of a step: the first call step that it gets to, which sends data."""
-        found: dict[str, _Ability] = {}
+        """Map each step to the first call step that gets its text and sends data."""
+        senders: dict[str, _Ability] = {}
         for id, step in self._steps.items():
             sends = _first(self.own(step), "sends") if isinstance(step, CallStep) else None
             if sends is None:
@@ -199,30 +189,30 @@ class _Flows:
             ahead = [id]
             while ahead:
                 for source in self._sources[ahead.pop()]:
-                    if source not in found:
-                        found[source] = sends
+                    if source not in senders:
+                        senders[source] = sends
                         ahead.append(source)
-        return found
+        return senders
 
-    def _given(self, step: PromptStep) -> Iterator[_Ability]:
-        """What the file itself puts into the prompt of a step."""
+    def _prompt_abilities(self, step: PromptStep) -> Iterator[_Ability]:
+        """Abilities from what the file itself puts into the prompt of a step."""
         yield from _of_context(step.context.files)
-        if any(one.server is None or isinstance(one, Retrieval) for one in step.attach):
+        if any(source.server is None or isinstance(source, Retrieval) for source in step.attach):
             yield _Ability(None, files=True, key="attach")
-        if any(isinstance(one, Retrieval) for one in step.attach):
-            # Anybody may have written one of many documents: their passages are marked (K14).
+        if any(isinstance(attachment, Retrieval) for attachment in step.attach):
+            # Anybody may have written one of many documents: their passages are marked.
             yield _Ability(None, untrusted=True, key="attach")
         if any(map(_READS_FILE.search, prompt_sources(step))):
             yield _Ability(None, files=True, key="readfile")
         prompt = step.prompt
         asked = [("prompt", prompt.server)] if isinstance(prompt, ServerPrompt) else []
-        asked += [("attach", one.server) for one in step.attach if one.server is not None]
+        asked += [("attach", source.server) for source in step.attach if source.server is not None]
         for key, alias in asked:
             entry = self._pipeline.servers.get(alias)
             if entry is not None and not entry.pack and not entry.trust:
                 yield _Ability(None, untrusted=True, key=key)
 
-    def _named(self, step: Step) -> Collection[str]:
+    def _source_steps(self, step: Step) -> Collection[str]:
         """The steps whose text is in what a step is given."""
         foreach = step.flow.foreach
         names: set[str] = set()
@@ -249,20 +239,20 @@ def _of_context(files: Sequence[object]) -> Iterator[_Ability]:
         yield _Ability(None, files=True, key="context.files")
 
 
-def _is_called(step: CallStep, one: _Ability, tool: Tool | None) -> bool:
-    """Whether a step calls a tool; where its tools are not known, one that the rule approves."""
+def _is_called(step: CallStep, ability: _Ability, tool: Tool | None) -> bool:
+    """Return true if a step calls a tool; if its tools are unknown, one that the rule approves."""
     server, _, name = step.call.partition("__")
     called = ToolName(server, name)
     return (
         called == tool.name
         if tool is not None
-        else one.rule is not None and one.rule.covers(called)
+        else ability.rule is not None and ability.rule.covers(called)
     )
 
 
-def _is_shown(step: PromptStep, one: _Ability, tool: Tool | None) -> bool:
-    """Whether a step may show its model a tool; where it is not known, one of its server."""
-    rule = one.rule
+def _is_shown(step: PromptStep, ability: _Ability, tool: Tool | None) -> bool:
+    """Return true if a step may show its model a tool; if it is unknown, one of its server."""
+    rule = ability.rule
     if step.tools is None or rule is None:
         return True
     for glob in step.tools:
@@ -279,16 +269,21 @@ def _abilities(pipeline: Pipeline, policy: Policy) -> Iterator[_Known]:
     lock = lock_of(pipeline)
     locked = {} if lock is None else locked_tools(pipeline, lock)
     for alias, entry in pipeline.servers.items():
-        if entry.pack:
+        if is_builtin(entry.pack):
             yield from _of_packs(alias, entry, pipeline, policy)
             continue
         known = [tool for name, tool in locked.items() if name.server == alias]
         for tool in known:
-            for rule in _approving(policy, tool):
+            for rule in _rules_that_approve(policy, tool):
                 sends = not tool.only_reads
                 yield tool, _Ability(rule, untrusted=not entry.trust, sends=sends)
         for rule in () if known else policy.auto_approve:
-            if matches_word(rule.server, alias) and not _is_overruled(rule, alias, policy):
+            if matches_word(rule.server, alias) and not any(
+                rule_.unconditional
+                and matches_word(rule_.server, alias)
+                and rule_.tool in {"*", rule.tool}
+                for rule_ in (*policy.deny, *policy.stage, *policy.ask)
+            ):
                 yield None, _Ability(rule, untrusted=not entry.trust, sends=True)
 
 
@@ -299,38 +294,20 @@ def _of_packs(
         tool = presumed_tool(ToolName(alias, name), pipeline)
         if tool is None or not is_wanted(entry, name):
             continue
-        for rule in _approving(policy, tool):
-            if name in _COMMANDS:
-                online = entry.options.shell if marks.pack == "shell" else entry.options.proc
-                anything = online.network and rule.unconditional
-                yield (
-                    tool,
-                    _Ability(rule, files=True, untrusted=anything, sends=online.network),
-                )
-            elif not is_command_tool(tool.name) and marks.pack != "proc":
-                yield (
-                    tool,
-                    _Ability(
-                        rule,
-                        files=marks.pack in _READERS and marks.read_only,
-                        untrusted=(marks.open_world or marks.pack in _COLLECTED)
-                        and marks.read_only,
-                        sends=marks.open_world and (not marks.read_only or name == _FETCHING),
-                    ),
-                )
+        for rule in _rules_that_approve(policy, tool):
+            if is_command_tool(tool.name):
+                from aish.packs.command_options import ShellOptions
+
+                online = (entry.options.get(marks.pack) or ShellOptions()).network
+                anything = online and rule.unconditional
+                yield tool, _Ability(rule, files=True, untrusted=anything, sends=online)
+            else:
+                yield tool, _Ability(rule, marks.reads_files, marks.reads_untrusted, marks.sends)
 
 
-def _approving(policy: Policy, tool: Tool) -> Iterator[Rule]:
+def _rules_that_approve(policy: Policy, tool: Tool) -> Iterator[Rule]:
     """The rules by which calls of a tool run without approval, whatever their arguments are."""
     stricter = (*policy.deny, *policy.stage, *policy.ask)
     if any(rule.unconditional and rule.covers(tool.name) for rule in stricter):
         return
     yield from (rule for rule in policy.auto_approve if may_approve(rule, tool))
-
-
-def _is_overruled(rule: Rule, alias: str, policy: Policy) -> bool:
-    """Whether stricter rules cover all that a rule approves of a server with unknown tools."""
-    return any(
-        one.unconditional and matches_word(one.server, alias) and one.tool in {"*", rule.tool}
-        for one in (*policy.deny, *policy.stage, *policy.ask)
-    )

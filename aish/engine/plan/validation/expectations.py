@@ -1,4 +1,4 @@
-"""Checks of expectations and tests before anything runs (F11, F12, C12)."""
+"""Checks of expectations and tests before anything runs."""
 
 import re
 import warnings
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from aish.config.inputs import fits
-from aish.config.model import Case, CassetteSettings, Expectation, Pipeline, Step, ToolMatch
+from aish.config.model import Case, CassetteSettings, Expectation, Pipeline, Step
+from aish.config.yaml_tree import texts_with_paths
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
@@ -15,18 +16,17 @@ from aish.engine.expectations.rendering import template_sources
 from aish.engine.expectations.subject import parse_path
 from aish.engine.plan.case_rows import cases_of
 from aish.engine.plan.order import in_order, lacks_stdin
-from aish.engine.plan.validation.issue import Issue, within
-from aish.engine.plan.validation.schemas import broken_schema
+from aish.engine.plan.validation.issue import Issue, missing_inputs, unknown_name, within
+from aish.engine.plan.validation.schemas import bad_schema_issues
 from aish.engine.plan.validation.templates import (
     METHODS,
     item_names,
+    name_issues,
     no_expression,
-    sources_in,
-    undefined,
     unknown_output,
 )
-from aish.engine.plan.validation.tools import glob_issues
-from aish.system.schema.check import check_schema, spell_path
+from aish.engine.plan.validation.tools import glob_issues, unknown_model
+from aish.system.schema.check import spell_path
 from aish.templates.render import references, references_of_expression
 from aish.templates.values import is_template
 
@@ -49,7 +49,7 @@ def expect_issues(pipeline: Pipeline) -> Iterator[Issue]:
                 where = within(expectation.where, expectation.kind)
                 yield Issue(where, _ONE_SNAPSHOT, _SNAPSHOT_OF_ALL)
     if pipeline.cassette is not None:
-        yield from _ignored(pipeline.cassette, "cassette")
+        yield from _ignore_issues(pipeline.cassette, "cassette")
         yield from _plain_name(pipeline.cassette, "cassette", pipeline)
     names: dict[str, int] = {}
     for index, case in enumerate(pipeline.tests):
@@ -62,7 +62,7 @@ def expect_issues(pipeline: Pipeline) -> Iterator[Issue]:
 
 def _case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
     if case.cassette is not None:
-        yield from _ignored(case.cassette, f"{case.where}.cassette")
+        yield from _ignore_issues(case.cassette, f"{case.where}.cassette")
     elif pipeline.cassette is None:
         hint = "name one under `cassette:`, here or at the top; `aish test --record` records it"
         message = f"the test `{case.name}` has no cassette"
@@ -107,7 +107,7 @@ def _plain_case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
     of_row = ("item", "index", "key")
     texts = (("name", case.name), ("stdin", case.stdin), ("inputs", dict(case.inputs)))
     for key, value in texts:
-        for place, source in sources_in(value, f"{case.where}.{key}"):
+        for place, source in texts_with_paths(value, f"{case.where}.{key}"):
             if any(name.split(".")[0] in of_row for name in _read(source)):
                 message = f"`{source[:_MOST_SHOWN]}` is not rendered: the test has no `foreach`"
                 hint = "`foreach: {file: cases.csv}` makes a case of each row"
@@ -125,14 +125,9 @@ def _read(source: str) -> frozenset[str]:
 def _row_templates(case: Case, names: Sequence[str]) -> Iterator[Issue]:
     """Problems in templates of a test with `foreach`; their values are checked with the rows."""
     cassette = None if case.cassette is None else case.cassette.name
-    texts = (
-        ("name", case.name),
-        ("stdin", case.stdin),
-        ("cassette", cassette),
-        ("inputs", dict(case.inputs)),
-    )
-    for key, value in texts:
-        for path, source in sources_in(value, f"{case.where}.{key}"):
+    texts = {"name": case.name, "stdin": case.stdin, "cassette": cassette, "inputs": case.inputs}
+    for key, value in texts.items():
+        for path, source in texts_with_paths(value, f"{case.where}.{key}"):
             broken = tuple(_template(source, path))
             yield from broken
             for name in () if broken else sorted(references(source)):
@@ -164,7 +159,7 @@ def _lacks_stdin(case: Case, pipeline: Pipeline) -> bool:
         return False
 
 
-def _ignored(settings: CassetteSettings, path: str) -> Iterator[Issue]:
+def _ignore_issues(settings: CassetteSettings, path: str) -> Iterator[Issue]:
     if not settings.ignore:
         return
     from aish.cassettes.replay.matching import Ignored
@@ -177,27 +172,19 @@ def _ignored(settings: CassetteSettings, path: str) -> Iterator[Issue]:
 
 
 def _inputs(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
+    from aish.system.schema.metaschema import check_schema
+
     where = f"{case.where}.inputs"
     for name, value in case.inputs.items():
         schema = pipeline.inputs.get(name)
         if schema is None:
-            known = backticked(pipeline.inputs)
-            hint = did_you_mean(name, pipeline.inputs) or f"inputs: {known or 'none'}"
-            message = f"unknown input `{name}`"
-            yield Issue(f"{where}.{name}", message, hint, by=("inputs",))
+            yield unknown_name("input", name, pipeline.inputs, f"{where}.{name}", ("inputs",))
         elif not check_schema(schema):
-            for found in fits(schema, value):
-                place = f" at `{spell_path(found.path)}`" if found.path else ""
-                message = f"the input does not fit its schema{place}: {found.message}"
+            for problem in fits(schema, value):
+                place = f" at `{spell_path(problem.path)}`" if problem.path else ""
+                message = f"the input does not fit its schema{place}: {problem.message}"
                 yield Issue(f"{where}.{name}", message)
-    missing = [
-        f"`{name}`"
-        for name, schema in pipeline.inputs.items()
-        if "default" not in schema and name not in case.inputs
-    ]
-    if missing:
-        many = "inputs are" if len(missing) > 1 else "input is"
-        message = f"the {many} missing: {', '.join(missing)}"
+    if message := missing_inputs(pipeline.inputs, case.inputs):
         yield Issue(where, message, by=("inputs**", "tests[].inputs**"))
 
 
@@ -220,26 +207,26 @@ def _expectation(
         # The longer form of a schema path is used only with a path into the result.
         path = where if expectation.path is None else _part(where, "schema", pipeline)
         if expectation.file is not None:
-            yield from _unrendered(expectation.value, path)
+            yield from _brace_issues(expectation.value, path)
         if not any(key.startswith("schema") for key, _ in templates):
-            yield from broken_schema(expectation.value, path, "the expected schema")
-    elif expectation.kind == "judge" and expectation.model not in pipeline.models:
-        known = backticked(pipeline.models)
-        hint = (
-            did_you_mean(expectation.model or "", pipeline.models) or f"models: {known or 'none'}"
-        )
+            yield from bad_schema_issues(expectation.value, path, "the expected schema")
+    elif expectation.kind == "judge":
         path = _part(where, "model", pipeline)
-        yield Issue(path, f"unknown model `{expectation.model}`", hint, by=("models",))
+        yield from unknown_model(str(expectation.model), path, pipeline)
+    yield from _tools(expectation, where, pipeline)
+
+
+def _tools(expectation: Expectation, where: str, pipeline: Pipeline) -> Iterator[Issue]:
+    path = where
     for index, match in enumerate(expectation.tools):
-        yield from _tool(match, _tool_path(expectation, where, index, pipeline), pipeline)
+        if expectation.kind == "tool_sequence":
+            path = f"{_part(where, 'tools', pipeline)}[{index}]"
+        if not is_template(match.tool):
+            yield from glob_issues(match.tool, _part(path, "tool", pipeline), pipeline, local=True)
 
 
 def _names(
-    expectation: Expectation,
-    where: str,
-    pipeline: Pipeline,
-    names: Sequence[str],
-    own: Step | None,
+    expectation: Expectation, where: str, pipeline: Pipeline, names: Sequence[str], own: Step | None
 ) -> Iterator[Issue]:
     path = _part(where, "path", pipeline)
     if expectation.path is not None and not is_template(expectation.path):
@@ -258,7 +245,7 @@ def _names(
         return
     led = path_read(expectation)
     for name in sorted(read):
-        yield from undefined(name, path if name in led else where, pipeline, names, own)
+        yield from name_issues(name, path if name in led else where, pipeline, names, own)
 
 
 def _template(source: str, path: str) -> Iterator[Issue]:
@@ -270,32 +257,32 @@ def _template(source: str, path: str) -> Iterator[Issue]:
 
 
 def _template_path(where: str, key: str, pipeline: Pipeline) -> str:
-    """Where a template of an expectation stands; its key is one of the longer form."""
+    """The path of an expectation's template; its key is one of the longer form."""
     first = re.match(r"\w+", key)
     rest = key[first.end() :] if first else key
     return next((p for p in (f"{where}.{key}", f"{where}{rest}") if p in pipeline.positions), where)
 
 
-def _unrendered(schema: JsonValue, path: str) -> Iterator[Issue]:
+def _brace_issues(schema: JsonValue, path: str) -> Iterator[Issue]:
     """A schema in a file of its own is not rendered: braces in it are a mistake."""
-    found = next((text for text in _asserted(schema) if "{{" in text), None)
-    if found is not None:
-        message = f"`{found[:_MOST_SHOWN]}` is not rendered: the schema is in a file of its own"
+    template = next((text for text in _schema_texts(schema) if "{{" in text), None)
+    if template is not None:
+        message = f"`{template[:_MOST_SHOWN]}` is not rendered: the schema is in a file of its own"
         hint = "write the schema into the expectation; a pattern has `\\{` for a brace"
         yield Issue(path, message, hint)
 
 
-def _asserted(schema: JsonValue) -> Iterator[str]:
+def _schema_texts(schema: JsonValue) -> Iterator[str]:
     """The texts in a schema, without annotations such as descriptions."""
     if isinstance(schema, str):
         yield schema
     elif isinstance(schema, Mapping):
         for key, inner in schema.items():
             if key not in _SAID or isinstance(inner, Mapping):
-                yield from _asserted(inner)
+                yield from _schema_texts(inner)
     elif isinstance(schema, list | tuple):
         for inner in schema:
-            yield from _asserted(inner)
+            yield from _schema_texts(inner)
 
 
 def _regex(source: str, path: str) -> Iterator[Issue]:
@@ -310,17 +297,6 @@ def _regex(source: str, path: str) -> Iterator[Issue]:
         yield Issue(path, "the regular expression is too deep or too large")
 
 
-def _tool(match: ToolMatch, path: str, pipeline: Pipeline) -> Iterator[Issue]:
-    if not is_template(match.tool):
-        yield from glob_issues(match.tool, _part(path, "tool", pipeline), pipeline, local=True)
-
-
-def _tool_path(expectation: Expectation, where: str, index: int, pipeline: Pipeline) -> str:
-    if expectation.kind != "tool_sequence":
-        return where
-    return f"{_part(where, 'tools', pipeline)}[{index}]"
-
-
 def _part(where: str, key: str, pipeline: Pipeline) -> str:
     """The path of a key of the longer form, if that form is used."""
     path = within(where, key)
@@ -331,33 +307,32 @@ _MOST = 5
 
 
 def row_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """Problems in rows that define no valid case, and in missing columns."""
     for case in pipeline.tests:
         if case.rows is not None:
-            yield from _of_case(case, pipeline)
+            where = f"{case.where}.foreach.file"
+            try:
+                rows = tuple(cases_of(case, pipeline))
+            except UsageError as error:
+                yield Issue(where, str(error), error.hint)
+            else:
+                yield from _of_case(case, rows, pipeline, where)
 
 
-def _of_case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
-    where = f"{case.where}.foreach.file"
-    try:
-        rows = tuple(cases_of(case, pipeline))
-    except UsageError as error:
-        yield Issue(where, str(error), error.hint)
-        return
-    yield from islice(_missing_inputs(case, rows, pipeline, where), _MOST)
+def _of_case(case: Case, rows: tuple[Case, ...], pipeline: Pipeline, where: str) -> Iterator[Issue]:
+    yield from islice(_row_input_issues(case, rows, pipeline, where), _MOST)
     assert case.rows is not None
     first = rows[0].names[case.rows.name]
     if isinstance(first, Mapping):
-        yield from _missing_columns(case, case.rows.name, first)
+        yield from _column_issues(case, case.rows.name, first)
     asked = {repr((dict(row.inputs), row.stdin)) for row in rows}
     paths = {row.cassette.path for row in rows if row.cassette is not None}
     if case.cassette is not None and len(paths) == 1 and len(asked) > 1:
-        said = f"{len(asked)} cases make different requests, and one cassette holds one run"
+        message = f"{len(asked)} cases make different requests, and one cassette holds one run"
         hint = "give each its own: `cassette: cassettes/{{ key }}.yaml`"
-        yield Issue(f"{case.where}.cassette", said, hint, warning=True)
+        yield Issue(f"{case.where}.cassette", message, hint, warning=True)
 
 
-def _missing_inputs(
+def _row_input_issues(
     case: Case, rows: tuple[Case, ...], pipeline: Pipeline, where: str
 ) -> Iterator[Issue]:
     for number, row in enumerate(rows, 1):
@@ -371,7 +346,7 @@ def _missing_inputs(
             yield Issue(f"{case.where}.inputs.{name}", f"unknown input `{name}`", near)
 
 
-def _missing_columns(case: Case, item: str, row: Mapping[str, JsonValue]) -> Iterator[Issue]:
+def _column_issues(case: Case, item: str, row: Mapping[str, JsonValue]) -> Iterator[Issue]:
     for name in sorted(set(all_names_read(case.expect))):
         root, *rest = name.split(".")
         if root == item and rest and rest[0] not in row and rest[0] not in METHODS:

@@ -1,6 +1,6 @@
 """Secrets of our own in the reach of tool packs: files with tokens, and `serve.state`.
 
-Who may read files with a pack could read another client's token there, and be that client (H18).
+Who may read files with a pack could read another client's token there, and be that client.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,16 @@ _HINT = "choose a place outside, or below `.aish`, which no tool of a pack shows
 
 def exposed_file_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """A problem for each file or folder with secrets that is below the root of a pack."""
-    places = [(f"control.tokens.{one.name}", one.path) for one in pipeline.control.tokens]
-    places += [(f"serve.clients.{one.name}", one.path) for one in pipeline.serve.clients]
+    places = [(f"control.tokens.{token.name}", token.path) for token in pipeline.control.tokens]
+    places += [(f"serve.clients.{client.name}", client.path) for client in pipeline.serve.clients]
     for place, path in places:
         if path is not None and (alias := _reader(pipeline, path)) is not None:
-            said = f"the tools of `{alias}` could read the token: it is below their root"
-            yield Issue(f"{place}.token_file", said, _HINT)
+            message = f"the tools of `{alias}` could read the token: it is below their root"
+            yield Issue(f"{place}.token_file", message, _HINT)
     state = pipeline.serve.state
     if state is not None and (alias := _reader(pipeline, state, writes=True)) is not None:
-        said = f"the tools of `{alias}` could read keys and tokens: it is below their root"
-        yield Issue("serve.state", said, _HINT)
+        message = f"the tools of `{alias}` could read keys and tokens: it is below their root"
+        yield Issue("serve.state", message, _HINT)
 
 
 def _reader(pipeline: Pipeline, path: Path, *, writes: bool = False) -> str | None:

@@ -1,35 +1,48 @@
-"""Names of models and steps, and circular dependencies (F11, F14, M4)."""
+"""Names of models and steps, and circular dependencies."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aish.config.fields import VARIABLE_NAMED, malformed, variables
+from aish.config.fields import find_malformed, is_variable_name, variables
 from aish.config.file_schema import model_entry
 from aish.config.model import ModelEntry, Pipeline, PromptStep
-from aish.config.yaml_tree import at, join
+from aish.config.yaml_tree import texts_with_paths
 from aish.core.errors import UsageError, did_you_mean
-from aish.core.json import JsonObject, JsonValue
-from aish.core.patterns import lazy_pattern
+from aish.core.json import JsonObject
 from aish.core.phrases import backticked
 from aish.engine.plan.literals import literals
 from aish.engine.plan.order import needs_of
-from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
+from aish.engine.plan.validation.issue import STEPS, Issue, step_path, steps_with_paths, within
 from aish.models.headers import check_endpoint
 from aish.system.secrets.secrets import resembles_key
 
-_FILE = lazy_pattern(r"\S+\.(?:md|txt|j2)")
+_ENDINGS = (".md", ".txt", ".j2")
 _LONGEST_PATH = 255
 RESERVED = "shell"
 SERVED = "pipeline"
-"""The alias of the pipelines of a file among the tools that it serves (H2)."""
+"""The alias of the pipelines of a file among the tools that it serves."""
+LONGEST_SERVED = 56
+"""Characters of a tool's name for clients, which put a prefix of their own before it."""
 
 
 def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """Problems in models, steps, and the names under `env` and `secrets`."""
     yield from alias_issues(pipeline.models, "models")
     yield from _models(pipeline)
-    yield from _variables(pipeline)
+    for path, name in texts_with_paths(pipeline.data, ""):
+        if is_variable_name(path) and resembles_key(name):
+            message = "this looks like a key, and the name of a variable belongs here"
+            yield Issue(path, message, "export the key, and write the variable's name here")
+    for path in dict.fromkeys(path for path, _ in literals(pipeline)):
+        if not is_variable_name(path):
+            hint = "take it from the environment; text that is no key goes under `cassette.allow`"
+            yield Issue(path, "the file contains what looks like a key", hint, warning=True)
+    for index, name in enumerate(pipeline.env):
+        if name in pipeline.secrets:
+            message = f"`{name}` is under `env` and under `secrets`"
+            hint = "values of `env` names are shown to models and recorded"
+            yield Issue(f"env[{index}]", message, hint)
     yield from _steps(pipeline)
     yield from _prompts(pipeline)
     yield from _summary_models(pipeline)
@@ -37,7 +50,7 @@ def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def alias_issues(aliases: Iterable[str], path: str) -> Iterator[Issue]:
-    """Aliases that M4 does not allow."""
+    """Aliases that are not allowed."""
     for alias in aliases:
         if "__" in alias:
             message = f"the alias `{alias}` contains `__`, which separates server and tool"
@@ -49,11 +62,11 @@ def alias_issues(aliases: Iterable[str], path: str) -> Iterator[Issue]:
 
 def _models(pipeline: Pipeline) -> Iterator[Issue]:
     if pipeline.model is not None:
-        yield from _known_model(pipeline.model, pipeline, "model")
+        yield from _check_model(pipeline.model, pipeline, "model")
     for alias, entry in pipeline.models.items():
         yield from _endpoint(entry)
         for index, other in enumerate(entry.fallback):
-            yield from _known_model(other, pipeline, f"models.{alias}.fallback[{index}]")
+            yield from _check_model(other, pipeline, f"models.{alias}.fallback[{index}]")
         if not entry.verify_tls:
             message = "the certificate of this endpoint is not checked"
             yield Issue(f"models.{alias}.verify_tls", message, warning=True)
@@ -67,10 +80,10 @@ def _endpoint(entry: ModelEntry) -> Iterator[Issue]:
     """Settings that no endpoint accepts, as far as they are in the file."""
     if entry.base_url is None and entry.embedded is None:
         return  # reported when the file is read
-    if malformed(entry.base_url or "") is not None:
+    if find_malformed(entry.base_url or "") is not None:
         return  # the same
-    said = {name: value for name, value in entry.headers.items() if not variables(value)}
-    known = replace(entry, headers=said)
+    headers = {name: value for name, value in entry.headers.items() if not variables(value)}
+    known = replace(entry, headers=headers)
     if entry.base_url is not None and variables(entry.base_url):
         known = replace(known, base_url="http://unknown")
     if entry.proxy is not None and variables(entry.proxy):
@@ -81,48 +94,17 @@ def _endpoint(entry: ModelEntry) -> Iterator[Issue]:
         yield Issue(error.where or f"models.{entry.alias}", error.message, error.hint)
 
 
-def _known_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:
+def _check_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:
     if alias not in pipeline.models:
         new = f"write `model: main`, and under `models`\n{model_entry('main', alias)}"
-        hint = did_you_mean(alias, pipeline.models) or _listed("models", pipeline.models) or new
+        hint = did_you_mean(alias, pipeline.models) or _names_hint("models", pipeline.models) or new
         yield Issue(path, f"unknown model `{alias}`", hint, by=("models",))
 
 
-def _variables(pipeline: Pipeline) -> Iterator[Issue]:
-    for path, name in _variable_names(pipeline.data):
-        if resembles_key(name):
-            message = "this looks like a key, and the name of a variable belongs here"
-            yield Issue(path, message, "export the key, and write the variable's name here")
-    for path in dict.fromkeys(path for path, _ in literals(pipeline)):
-        if not VARIABLE_NAMED.search(path):
-            hint = "take it from the environment; text that is no key goes under `cassette.allow`"
-            yield Issue(path, "the file contains what looks like a key", hint, warning=True)
-    for index, name in enumerate(pipeline.env):
-        if name in pipeline.secrets:
-            message = f"`{name}` is under `env` and under `secrets`"
-            hint = "values of `env` names are shown to models and recorded"
-            yield Issue(f"env[{index}]", message, hint)
-
-
-def _variable_names(value: JsonValue, path: str = "") -> Iterator[tuple[str, str]]:
-    """The texts of a file that name variables, by path."""
-    if isinstance(value, str):
-        if VARIABLE_NAMED.search(path):
-            yield path, value
-    elif isinstance(value, Mapping):
-        for key, below in value.items():
-            yield from _variable_names(below, join(path, key))
-    elif isinstance(value, Sequence):
-        for index, below in enumerate(value):
-            yield from _variable_names(below, at(path, index))
-
-
 def _steps(pipeline: Pipeline) -> Iterator[Issue]:
-    listed = "steps" in pipeline.data
     ids: dict[str, int] = {}
     known = [step.id for step in pipeline.steps]
-    for index, step in enumerate(pipeline.steps):
-        path = step_path(index, listed=listed)
+    for index, (path, step) in enumerate(steps_with_paths(pipeline)):
         if step.id in ids:
             message = f"the id `{step.id}` is also used by step {ids[step.id] + 1}"
             yield Issue(within(path, "id"), message)
@@ -142,14 +124,13 @@ def _prompts(pipeline: Pipeline) -> Iterator[Issue]:
         if text in pipeline.prompts and not path.startswith("prompts."):
             message = f"`{text}` is sent as text, and `prompts` has a prompt of this name"
             yield Issue(path, message, f"write `prompt: {{name: {text}}}`", warning=True)
-        elif _FILE.fullmatch(text) or _is_file(pipeline.file.parent, text):
+        elif _is_file(pipeline.file.parent, text):
             message = f"`{text}` is sent as text, and looks like the path of a file"
             hint = f"`{{file: {text}}}` sends what is in it"
             yield Issue(path, message, hint, warning=True)
 
 
 def _prompt_texts(data: JsonObject) -> Iterator[tuple[str, str]]:
-    """The prompts that are a text alone, by path."""
     steps, prompts = data.get("steps"), data.get("prompts")
     rows = steps if isinstance(steps, Sequence) and not isinstance(steps, str) else (data,)
     for index, row in enumerate(rows):
@@ -162,6 +143,9 @@ def _prompt_texts(data: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def _is_file(folder: Path, text: str) -> bool:
+    """Tell whether a text is the name of a text file, or the path of a file that exists."""
+    if text.endswith(_ENDINGS) and text.split() == [text]:
+        return True
     if len(text) > _LONGEST_PATH or not text.isprintable():
         return False
     try:
@@ -174,7 +158,7 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
     if step.model is not None:
         # At the root of a file of one step this is the file's own default.
         if path:
-            yield from _known_model(step.model, pipeline, within(path, "model"))
+            yield from _check_model(step.model, pipeline, within(path, "model"))
     elif pipeline.model is None and len(pipeline.models) != 1:
         if pipeline.models:
             names = backticked(pipeline.models)
@@ -187,23 +171,22 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
 
 
 def _summary_models(pipeline: Pipeline) -> Iterator[Issue]:
-    """Problems in the models under `context`, of a step or the file (L19)."""
-    listed = "steps" in pipeline.data
+    """Problems in the models under `context`, of a step or the file."""
     at_top = "context.summary_model"
-    seen: set[str] = set()
-    for index, step in enumerate(pipeline.steps):
+    places: set[str] = set()
+    for path, step in steps_with_paths(pipeline):
         if not isinstance(step, PromptStep) or step.context.summary_model is None:
             continue
-        own = within(step_path(index, listed=listed), at_top)
+        own = within(path, at_top)
         place = own if own in pipeline.positions else at_top
-        if place not in seen:
-            yield from _known_model(step.context.summary_model, pipeline, place)
+        if place not in places:
+            yield from _check_model(step.context.summary_model, pipeline, place)
             if step.context.max_tokens is None:
                 hint = "add `context.max_tokens`: above it a conversation is shortened"
                 message = "there are no summaries without `max_tokens`"
                 by = ("context.max_tokens", "steps[].context.max_tokens")
                 yield Issue(place, message, hint, warning=True, by=by)
-        seen.add(place)
+        places.add(place)
 
 
 def _step_circles(pipeline: Pipeline) -> Iterator[Issue]:
@@ -228,7 +211,7 @@ def _step_circles(pipeline: Pipeline) -> Iterator[Issue]:
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
     """The circles of a graph, one for each that is reached from the first name."""
-    found: list[tuple[str, ...]] = []
+    result: list[tuple[str, ...]] = []
     done: set[str] = set()
     for start in graph:
         walk = [(start, iter(graph[start]))] if start not in done else []
@@ -240,16 +223,16 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
                 done.add(name)
                 walk.pop()
             elif after in trail:
-                found.append(tuple(trail[trail.index(after) :]))
+                result.append(tuple(trail[trail.index(after) :]))
             elif after in graph and after not in done:
                 walk.append((after, iter(graph[after])))
-    return found
+    return result
 
 
 def _chain(circle: tuple[str, ...]) -> str:
     return " → ".join(f"`{name}`" for name in (*circle, circle[0]))
 
 
-def _listed(what: str, names: Iterable[str]) -> str | None:
+def _names_hint(what: str, names: Iterable[str]) -> str | None:
     listed = backticked(names)
     return f"{what}: {listed}" if listed else None

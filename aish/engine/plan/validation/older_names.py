@@ -1,20 +1,20 @@
-"""Older names of built-in tools and parameters in a file, translated before anything else (K10).
+"""Older names of built-in tools and parameters in a file, translated before anything else.
 
 Rules, steps and tests then see the tool's own names, as calls do. A glob with a wildcard stays as
 it is, but what forbids an older name on any server forbids the tool too.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, ServeSettings, Step
+from aish.config.inputs import fits
+from aish.config.model import CallStep, Pipeline, PromptStep, ServerEntry, Step
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import ToolName
-from aish.engine.plan.validation.issue import Issue, step_path, within
+from aish.engine.plan.validation.issue import Issue, steps_with_paths, within
 from aish.packs.catalogue import (
     PACKS,
     older_names,
@@ -31,7 +31,7 @@ Made = TypeVar("Made")
 
 
 def has_packs(servers: Servers) -> bool:
-    """Whether anything can have an older name here."""
+    """Return true if anything can have an older name here."""
     return any(entry.pack for entry in servers.values())
 
 
@@ -57,15 +57,15 @@ def own_call(
 
 
 def own_rules(rules: RuleLists, servers: Servers) -> RuleLists:
-    """The rules with own names only."""
+    """Rewrite the rules with own names only."""
     if not has_packs(servers):
         return rules
     forbidding = {"deny", "ask", "stage"}
     lists = {
         name: tuple(
-            one
+            rule
             for entry in getattr(rules, name)
-            for one in _own_entries(entry, servers, forbids=name in forbidding)
+            for rule in _own_entries(entry, servers, forbids=name in forbidding)
         )
         for name in ("auto_approve", "ask", "deny", "parallel", "idempotent", "stage")
     }
@@ -80,23 +80,27 @@ def own_pipeline(pipeline: Pipeline) -> tuple[Pipeline, tuple[Issue, ...]]:
     issues: list[Issue] = [
         issue
         for rule in pipeline.rules.all
-        for issue in (*_doubled(rule, servers), *_untranslatable(rule, servers))
+        for issue in (*_duplicate_issues(rule, servers), *_untranslatable(rule, servers))
     ]
     steps = tuple(
-        _own_step(step, step_path(index, listed="steps" in pipeline.data), servers, issues)
-        for index, step in enumerate(pipeline.steps)
+        _own_step(step, path, servers, issues) for path, step in steps_with_paths(pipeline)
     )
     tests = []
     for test in pipeline.policy_tests:
-        name, arguments = _translated(
+        name, arguments = _translate(
             test.tool, test.arguments, servers, f"{test.path}.arguments", issues
         )
         tests.append(replace(test, tool=name, arguments=arguments))
+
+    def own(globs: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(_own(glob, servers) for glob in globs)
+
+    clients = tuple(replace(client, tools=own(client.tools)) for client in pipeline.serve.clients)
     translated = replace(
         pipeline,
         servers={alias: _own_server(entry) for alias, entry in servers.items()},
         rules=own_rules(pipeline.rules, servers),
-        serve=_own_serve(pipeline.serve, servers),
+        serve=replace(pipeline.serve, tools=own(pipeline.serve.tools), clients=clients),
         steps=steps,
         policy_tests=tuple(tests),
     )
@@ -121,19 +125,11 @@ def _own_server(entry: ServerEntry) -> ServerEntry:
     )
 
 
-def _own_serve(settings: ServeSettings, servers: Servers) -> ServeSettings:
-    def own(globs: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(_own(glob, servers) for glob in globs)
-
-    clients = tuple(replace(one, tools=own(one.tools)) for one in settings.clients)
-    return replace(settings, tools=own(settings.tools), clients=clients)
-
-
 def _own_step(step: Step, path: str, servers: Servers, issues: list[Issue]) -> Step:
     match step:
         case CallStep():
             place = within(path, "with")
-            name, arguments = _translated(step.call, step.arguments, servers, place, issues)
+            name, arguments = _translate(step.call, step.arguments, servers, place, issues)
             return replace(step, call=name, arguments=arguments)
         case PromptStep() if step.tools is not None or "__" in step.tool_choice:
             tools = None if step.tools is None else tuple(_own(t, servers) for t in step.tools)
@@ -146,18 +142,18 @@ def _own(name: str, servers: Servers) -> str:
     return str(own_tool(ToolName(server, tool), servers)) if separator else name
 
 
-def _translated(
+def _translate(
     name: str, arguments: JsonObject, servers: Servers, path: str, issues: list[Issue]
 ) -> tuple[str, JsonObject]:
     server, separator, tool = name.partition("__")
     if not separator:
         return name, arguments
     try:
-        own, given = own_call(ToolName(server, tool), arguments, servers)
+        own, values = own_call(ToolName(server, tool), arguments, servers)
     except ValueError as error:
         issues.append(Issue(path, str(error)))
         return name, arguments
-    return str(own), given
+    return str(own), values
 
 
 def _own_entries(entry: RuleEntry, servers: Servers, *, forbids: bool) -> Iterator[RuleEntry]:
@@ -187,7 +183,7 @@ def _with_own_parameters(entry: RuleEntry, called: str, own: str) -> RuleEntry:
     when = _own_when(entry.when, called, own)
     schema = entry.schema
     if schema is not None:
-        schema = _renamed(called, own).table(schema)
+        schema = _name_changes(called, own).table(schema)
     return replace(entry, when=when, schema=schema)
 
 
@@ -203,14 +199,13 @@ class _Renamed:
         return self.names.get(value, value) if isinstance(value, str) else value
 
     def each(self, value: JsonValue) -> JsonValue:
-        """Names in a list."""
         return [*map(self.name, value)] if isinstance(value, (list, tuple)) else value
 
     def arguments(self, value: JsonValue) -> JsonValue:
         """Whole arguments, as in `const`."""
         if not isinstance(value, Mapping):
             return value
-        return {**self.added, **{self.names.get(key, key): one for key, one in value.items()}}
+        return {**self.added, **{self.names.get(key, key): schema for key, schema in value.items()}}
 
     def alternatives(self, value: JsonValue) -> JsonValue:
         """Whole arguments in a list, as in `enum`."""
@@ -231,14 +226,14 @@ class _Renamed:
         return {**dict.fromkeys(self.added, True), **own}
 
     def dependent(self, value: JsonValue) -> JsonValue:
-        """What has to hold where an argument is given: names, or a schema."""
+        """Rename in a requirement of a given argument: names, or a schema."""
         if not isinstance(value, Mapping):
             return value
         return {
-            self.names.get(key, key): self.each(one)
-            if isinstance(one, (list, tuple))
-            else self.schema(one)
-            for key, one in value.items()
+            self.names.get(key, key): self.each(schema)
+            if isinstance(schema, (list, tuple))
+            else self.schema(schema)
+            for key, schema in value.items()
         }
 
     def property_names(self, value: JsonValue) -> JsonValue:
@@ -246,24 +241,24 @@ class _Renamed:
         known = _of_names(value, self.names)
         return {"anyOf": [known, {"enum": [*self.added]}]} if self.added else known
 
-    def named(self, value: JsonValue) -> JsonValue:
+    def schema_map(self, value: JsonValue) -> JsonValue:
         """Schemas by a name of their own."""
         if not isinstance(value, Mapping):
             return value
-        return {name: self.schema(one) for name, one in value.items()}
+        return {name: self.schema(schema) for name, schema in value.items()}
 
     def table(self, schema: JsonObject) -> JsonObject:
         """A schema of arguments with own names."""
         return {
-            key: _TRANSLATED[key](self, one) if key in _TRANSLATED else one
-            for key, one in schema.items()
+            key: _TRANSLATED[key](self, item) if key in _TRANSLATED else item
+            for key, item in schema.items()
         }
 
     def schema(self, value: JsonValue) -> JsonValue:
         """The same, of a schema, a list of them, or `true` and `false`."""
         if isinstance(value, Mapping):
             return self.table(value)
-        return [self.schema(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return [self.schema(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 _SAME_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
@@ -271,7 +266,7 @@ _NAMED = ("$defs", "definitions")
 _BY_NAME = ("dependentRequired", "dependentSchemas", "dependencies")
 _TRANSLATED: Mapping[str, Callable[[_Renamed, JsonValue], JsonValue]] = {
     **dict.fromkeys(_SAME_PLACE, _Renamed.schema),
-    **dict.fromkeys(_NAMED, _Renamed.named),
+    **dict.fromkeys(_NAMED, _Renamed.schema_map),
     **dict.fromkeys(_BY_NAME, _Renamed.dependent),
     "properties": _Renamed.properties,
     "required": _Renamed.each,
@@ -284,8 +279,8 @@ _TRANSLATED: Mapping[str, Callable[[_Renamed, JsonValue], JsonValue]] = {
 """Keywords that name arguments, and how their values are translated."""
 
 
-def _renamed(called: str, own: str) -> _Renamed:
-    """What is renamed and set where the tool `own` is called `called`."""
+def _name_changes(called: str, own: str) -> _Renamed:
+    """The arguments renamed and set where the tool `own` is called `called`."""
     older = older_names().get(called)
     names = {**older_parameters().get(own, {}), **(older.rename if older else {})}
     return _Renamed(names, older.set if older else {})
@@ -294,18 +289,18 @@ def _renamed(called: str, own: str) -> _Renamed:
 def _of_names(schema: JsonValue, names: Mapping[str, str]) -> JsonValue:
     """A schema that names of parameters have to fit, with own names."""
     if isinstance(schema, (list, tuple)):
-        return [_of_names(one, names) for one in schema]
+        return [_of_names(item, names) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found: dict[str, JsonValue] = dict(schema)
-    if isinstance(name := found.get("const"), str):
-        found["const"] = names.get(name, name)
-    if isinstance(listed := found.get("enum"), (list, tuple)):
-        found["enum"] = [names.get(one, one) if isinstance(one, str) else one for one in listed]
+    copy: dict[str, JsonValue] = dict(schema)
+    if isinstance(name := copy.get("const"), str):
+        copy["const"] = names.get(name, name)
+    if isinstance(listed := copy.get("enum"), (list, tuple)):
+        copy["enum"] = [names.get(item, item) if isinstance(item, str) else item for item in listed]
     for key in _SAME_PLACE:
-        if key in found:
-            found[key] = _of_names(found[key], names)
-    return found
+        if key in copy:
+            copy[key] = _of_names(copy[key], names)
+    return copy
 
 
 def _untranslatable(rule: RuleEntry, servers: Servers) -> Iterator[Issue]:
@@ -315,24 +310,24 @@ def _untranslatable(rule: RuleEntry, servers: Servers) -> Iterator[Issue]:
         own = own_tool(ToolName(alias, tool), servers).name
         if not servers[alias].pack or not matches_word(server, alias) or own not in tool_marks():
             continue
-        renamed = _renamed(tool, own)
+        renamed = _name_changes(tool, own)
         for key, pattern in _patterns(rule.schema):
-            if why := _meant_by(pattern, renamed, tool, own):
+            if why := _pattern_conflict(pattern, renamed, tool, own):
                 hint = "a pattern is not translated: write it for the names that `aish tools` shows"
                 yield Issue(within(within(rule.path, "schema"), key), why, hint=hint)
                 return
 
 
-def _meant_by(pattern: str, renamed: _Renamed, called: str, own: str) -> str | None:
+def _pattern_conflict(pattern: str, renamed: _Renamed, called: str, own: str) -> str | None:
     """Why a pattern over names cannot stay as it is, or `None`."""
     for older, name in renamed.names.items():
-        if _finds(pattern, older) and not _finds(pattern, name):
+        if not fits({"pattern": pattern}, older) and fits({"pattern": pattern}, name):
             return (
                 f"the pattern `{pattern}` takes in `{older}`, an older name of the parameter"
                 f" `{name}` of `{own}`, and not that name"
             )
     for name in renamed.added:
-        if _finds(pattern, name):
+        if not fits({"pattern": pattern}, name):
             return (
                 f"the pattern `{pattern}` takes in `{name}`, which the older name `{called}` sets"
             )
@@ -342,8 +337,8 @@ def _meant_by(pattern: str, renamed: _Renamed, called: str, own: str) -> str | N
 def _patterns(schema: JsonValue) -> Iterator[tuple[str, str]]:
     """The patterns over names of parameters, each with the keyword that it is below."""
     if isinstance(schema, (list, tuple)):
-        for one in schema:
-            yield from _patterns(one)
+        for item in schema:
+            yield from _patterns(item)
     if not isinstance(schema, Mapping):
         return
     if isinstance(table := schema.get("patternProperties"), Mapping):
@@ -358,8 +353,8 @@ def _patterns(schema: JsonValue) -> Iterator[tuple[str, str]]:
 
 def _patterns_of_names(schema: JsonValue) -> Iterator[str]:
     if isinstance(schema, (list, tuple)):
-        for one in schema:
-            yield from _patterns_of_names(one)
+        for item in schema:
+            yield from _patterns_of_names(item)
     if not isinstance(schema, Mapping):
         return
     if isinstance(pattern := schema.get("pattern"), str):
@@ -368,14 +363,7 @@ def _patterns_of_names(schema: JsonValue) -> Iterator[str]:
         yield from _patterns_of_names(schema.get(key))
 
 
-def _finds(pattern: str, name: str) -> bool:
-    try:
-        return re.search(pattern, name) is not None
-    except re.error:  # a problem of the schema itself, told elsewhere
-        return False
-
-
-def _doubled(rule: RuleEntry, servers: Servers) -> Iterator[Issue]:
+def _duplicate_issues(rule: RuleEntry, servers: Servers) -> Iterator[Issue]:
     """A condition that names one parameter twice: as it stands it would never apply."""
     server, _, tool = rule.tool.partition("__")
     for alias in servers if rule.when else ():

@@ -1,4 +1,4 @@
-"""Checks of JSON Schemas, sub-pipelines and their inputs, and prompt openings (F11)."""
+"""Checks of JSON Schemas, sub-pipelines and their inputs, and prompt openings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,52 +16,55 @@ from aish.config.model import (
 )
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue
-from aish.core.phrases import backticked
 from aish.core.tools import ToolName
 from aish.engine.plan.lock import is_wanted
 from aish.engine.plan.order import reads, texts
 from aish.engine.plan.uris import is_uri
-from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
+from aish.engine.plan.validation.issue import (
+    STEPS,
+    Issue,
+    missing_inputs,
+    servers_hint,
+    steps_with_paths,
+    within,
+)
 from aish.policy.rules import compile_policy
-from aish.system.schema.check import TYPES, SchemaProblem, check_schema, spell_path
+from aish.system.schema.check import TYPES, spell_path
 from aish.templates.values import is_template
 
 
 def schema_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """Problems in the schemas of inputs, answers and rules."""
     for name, schema in pipeline.inputs.items():
-        broken = list(broken_schema(schema, f"inputs.{name}", "the input's schema"))
+        broken = list(bad_schema_issues(schema, f"inputs.{name}", "the input's schema"))
         yield from broken
         if not broken and "default" in schema:
             path = f"inputs.{name}.default"
-            for found in fits(schema, schema["default"]):
-                place = f" at `{spell_path(found.path)}`" if found.path else ""
-                yield Issue(path, f"the default does not fit its schema{place}: {found.message}")
-    listed = "steps" in pipeline.data
-    for index, step in enumerate(pipeline.steps):
+            for problem in fits(schema, schema["default"]):
+                place = f" at `{spell_path(problem.path)}`" if problem.path else ""
+                yield Issue(path, f"the default does not fit its schema{place}: {problem.message}")
+    for path, step in steps_with_paths(pipeline):
         if isinstance(step, PromptStep) and step.output is not None:
-            path = within(step_path(index, listed=listed), "output.schema")
-            yield from broken_schema(step.output.schema, path, "the answer's schema")
+            place = within(path, "output.schema")
+            yield from bad_schema_issues(step.output.schema, place, "the answer's schema")
     for rule in pipeline.rules.all:
         if rule.schema is not None:
-            yield from broken_schema(rule.schema, f"{rule.path}.schema", "the rule's schema")
+            yield from bad_schema_issues(rule.schema, f"{rule.path}.schema", "the rule's schema")
 
 
-def broken_schema(schema: JsonObject, path: str, what: str) -> Iterator[Issue]:
+def bad_schema_issues(schema: JsonObject, path: str, what: str) -> Iterator[Issue]:
     """Problems of an invalid schema; `what` names it in the message."""
-    for found in check_schema(schema):
-        place = _place(path, found)
-        name = _type_at(schema, found.path)
+    from aish.system.schema.metaschema import check_schema
+
+    for problem in check_schema(schema):
+        inner = spell_path(problem.path)
+        place = f"{path}{'' if inner.startswith('[') or not inner else '.'}{inner}"
+        name = _type_at(schema, problem.path)
         if name is None:
-            yield Issue(place, f"{what} is not a JSON Schema: {found.message}")
+            yield Issue(place, f"{what} is not a JSON Schema: {problem.message}")
         else:
             hint = did_you_mean(name, TYPES) or f"types: {', '.join(sorted(TYPES))}"
             yield Issue(place, f"{what} is not a JSON Schema: unknown type `{name}`", hint)
-
-
-def _place(path: str, found: SchemaProblem) -> str:
-    inner = spell_path(found.path)
-    return f"{path}{'' if inner.startswith('[') or not inner else '.'}{inner}"
 
 
 def _type_at(schema: JsonValue, path: Sequence[str | int]) -> str | None:
@@ -82,33 +85,26 @@ def circle_issue(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> Issu
     file = step.file.resolve()
     if file not in trail:
         return None
-    names = [each.name for each in (*trail[trail.index(file) :], file)]
-    shown = " → ".join(f"`{name}`" for name in names)
-    return Issue(within(path, "pipeline"), f"circular dependency between pipelines: {shown}")
+    names = [file_.name for file_ in (*trail[trail.index(file) :], file)]
+    circle = " → ".join(f"`{name}`" for name in names)
+    return Issue(within(path, "pipeline"), f"circular dependency between pipelines: {circle}")
 
 
 def inner_issues(
     step: PipelineStep, path: str, inner: Pipeline, outer: Pipeline
 ) -> Iterator[Issue]:
     """Problems in inputs of a sub-pipeline, and its parts that are unreachable from outside."""
-    given = within(path, "with")
+    place = within(path, "with")
     for name, value in step.inputs.items():
         if name not in inner.inputs:
             message = f"`{step.file.name}` has no input `{name}`"
-            yield Issue(f"{given}.{name}", message, did_you_mean(name, inner.inputs))
+            yield Issue(f"{place}.{name}", message, did_you_mean(name, inner.inputs))
         elif not any(is_template(text) for text in texts(value)):
-            for found in fits(inner.inputs[name], value):
-                yield Issue(f"{given}.{name}", f"the input `{name}`: {found.message}")
-    missing = [
-        f"`{name}`"
-        for name, schema in inner.inputs.items()
-        if name not in step.inputs and "default" not in schema
-    ]
-    if missing:
-        many = "inputs are" if len(missing) > 1 else "input is"
-        message = f"the {many} missing: {', '.join(missing)}"
+            for problem in fits(inner.inputs[name], value):
+                yield Issue(f"{place}.{name}", f"the input `{name}`: {problem.message}")
+    if message := missing_inputs(inner.inputs, step.inputs):
         yield Issue(within(path, "with" if step.inputs else "pipeline"), message)
-    if any(name.split(".")[0] == "stdin" for one in inner.steps for name in reads(one)):
+    if any(name.split(".")[0] == "stdin" for other in inner.steps for name in reads(other)):
         message = f"`{step.file.name}` reads `stdin`, which a sub-pipeline does not have"
         yield Issue(within(path, "pipeline"), message, "give it an input")
     lacking = [name for name in inner.env if name not in outer.env]
@@ -121,15 +117,13 @@ def opening_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """Problems in servers that steps name, and in continued conversations."""
     for name, prompt in pipeline.prompts.items():
         yield from _prompt(prompt, f"prompts.{name}", pipeline)
-    listed = "steps" in pipeline.data
-    for index, step in enumerate(pipeline.steps):
+    for path, step in steps_with_paths(pipeline):
         if isinstance(step, PromptStep):
-            path = step_path(index, listed=listed)
             if step.prompt_name is None:
                 yield from _prompt(step.prompt, within(path, "prompt"), pipeline)
-            yield from _attached(step, within(path, "attach"), pipeline)
+            yield from _attachment_issues(step, within(path, "attach"), pipeline)
             if step.continues is not None:
-                yield from _continued(step, step.continues, path, pipeline)
+                yield from _check_history(step, step.continues, path, pipeline)
 
 
 def _prompt(prompt: Prompt | ServerPrompt, path: str, pipeline: Pipeline) -> Iterator[Issue]:
@@ -137,45 +131,45 @@ def _prompt(prompt: Prompt | ServerPrompt, path: str, pipeline: Pipeline) -> Ite
         yield from _server(prompt.server, f"{path}.server", "prompts", pipeline)
 
 
-def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
-    for index, one in enumerate(step.attach):
+def _attachment_issues(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    for index, attachment in enumerate(step.attach):
         own = f"{path}[{index}]"
         place = own if own in pipeline.positions else path
-        if isinstance(one, Retrieval):
-            yield from _searched(one, place, pipeline)
+        if isinstance(attachment, Retrieval):
+            yield from _retrieval_issues(attachment, place, pipeline)
             continue
-        if not one.ref:
+        if not attachment.ref:
             # Reported as a missing key.
             continue
-        if one.server is not None:
-            yield from _server(one.server, f"{place}.server", "resources", pipeline)
+        if attachment.server is not None:
+            yield from _server(attachment.server, f"{place}.server", "resources", pipeline)
             place = f"{place}.uri"
-        if not is_uri(one.ref):
-            if one.server is not None and not is_template(one.ref):
-                message = f"`{one.ref}` is not a URI such as `docs://guide/intro`"
+        if not is_uri(attachment.ref):
+            if attachment.server is not None and not is_template(attachment.ref):
+                message = f"`{attachment.ref}` is not a URI such as `docs://guide/intro`"
                 yield Issue(place, message, "without `server` it would be a file")
-        elif one.server is None and all(entry.pack for entry in pipeline.servers.values()):
-            message = f"no server is declared to read `{one.ref}` from"
+        elif attachment.server is None and all(entry.pack for entry in pipeline.servers.values()):
+            message = f"no server is declared to read `{attachment.ref}` from"
             hint = "declare it under `mcp.servers`"
             yield Issue(place, message, hint, by=("mcp.servers",))
 
 
-def _searched(one: Retrieval, place: str, pipeline: Pipeline) -> Iterator[Issue]:
+def _retrieval_issues(retrieval: Retrieval, place: str, pipeline: Pipeline) -> Iterator[Issue]:
     """Problems in the server that passages are to come from."""
-    entry = pipeline.servers.get(one.server)
+    entry = pipeline.servers.get(retrieval.server)
     path = f"{place}.server"
     if entry is None:
-        yield from _server(one.server, path, "passages", pipeline)
+        yield from _server(retrieval.server, path, "passages", pipeline)
         return
     if RETRIEVAL_PACK not in entry.pack:
-        message = f"the server `{one.server}` does not have the pack `{RETRIEVAL_PACK}`"
+        message = f"the server `{retrieval.server}` does not have the pack `{RETRIEVAL_PACK}`"
         hint = "what another server finds comes from a `call` step: `{{ steps.ID.text }}`"
         yield Issue(path, message, hint, by=("mcp.servers",))
         return
     if not is_wanted(entry, RETRIEVAL_TOOL):
-        message = f"the server `{one.server}` leaves out the tool `{RETRIEVAL_TOOL}`"
+        message = f"the server `{retrieval.server}` leaves out the tool `{RETRIEVAL_TOOL}`"
         yield Issue(path, message, "see its `tools` and `exclude`", by=("mcp.servers",))
-    name = ToolName(one.server, RETRIEVAL_TOOL)
+    name = ToolName(retrieval.server, RETRIEVAL_TOOL)
     try:
         denying = compile_policy(pipeline.rules).deny
     except UsageError:
@@ -192,29 +186,27 @@ def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Is
     """A problem in the name of a server that must provide `what`."""
     entry = pipeline.servers.get(alias)
     if entry is None:
-        known = backticked(pipeline.servers)
-        listed = f"servers: {known}" if known else "`mcp.servers` declares none"
-        hint = did_you_mean(alias, pipeline.servers) or listed
+        hint = did_you_mean(alias, pipeline.servers) or servers_hint(pipeline)
         yield Issue(path, f"unknown server `{alias}`", hint, by=("mcp.servers",))
     elif entry.pack:
         yield Issue(path, f"the server `{alias}` is a pack of tools, and has no {what}")
 
 
-def _continued(step: PromptStep, wanted: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+def _check_history(step: PromptStep, target: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
     """Problems in the step whose conversation is continued, and in what cannot be changed then."""
     place = within(path, "continues")
-    steps = {one.id: one for one in pipeline.steps}
-    before = steps.get(wanted)
+    steps = {other.id: other for other in pipeline.steps}
+    before = steps.get(target)
     if before is None:
         prompts = [id for id, one in steps.items() if isinstance(one, PromptStep) and id != step.id]
-        yield Issue(place, f"unknown step `{wanted}`", did_you_mean(wanted, prompts), by=STEPS)
+        yield Issue(place, f"unknown step `{target}`", did_you_mean(target, prompts), by=STEPS)
     elif before is step:
-        yield Issue(place, f"the step `{wanted}` continues itself")
+        yield Issue(place, f"the step `{target}` continues itself")
     elif not isinstance(before, PromptStep):
-        message = f"the step `{wanted}` has no conversation: it uses no model"
+        message = f"the step `{target}` has no conversation: it uses no model"
         yield Issue(place, message, by=(*STEPS, "steps[].call"))
     elif before.flow.foreach is not None:
-        yield Issue(place, f"the step `{wanted}` has a conversation for each item")
+        yield Issue(place, f"the step `{target}` has a conversation for each item")
     if step.flow.foreach is not None:
         yield Issue(place, "a step with `foreach` cannot continue a conversation")
     own = within(path, "system")
@@ -222,5 +214,5 @@ def _continued(step: PromptStep, wanted: str, path: str, pipeline: Pipeline) -> 
         own = own if step.system is not None else within(path, "prompt")
     elif step.system is None:
         return
-    message = f"the system prompt of a step that continues another is that of `{wanted}`"
+    message = f"the system prompt of a step that continues another is that of `{target}`"
     yield Issue(own, message, "leave `system` out")

@@ -1,4 +1,4 @@
-"""Pipelines that a file offers as tools (H6): what is wrong with an entry of `serve.pipelines`.
+"""Pipelines that a file offers as tools: what is wrong with an entry of `serve.pipelines`.
 
 Also the name that a tool gets.
 """
@@ -11,10 +11,10 @@ from aish.core.errors import Problem, UsageError
 from aish.core.patterns import lazy_pattern
 from aish.engine.plan.order import uses_stdin
 from aish.engine.plan.validation.issue import Issue, within
-from aish.engine.plan.validation.names import SERVED
+from aish.engine.plan.validation.names import LONGEST_SERVED, SERVED
 
 _ILLEGAL = lazy_pattern(r"[^A-Za-z0-9_-]+")
-_LONGEST_NAME = 48
+_LONGEST_NAME = LONGEST_SERVED - len(f"{SERVED}__")
 
 Checked = tuple[Pipeline | None, tuple[Problem, ...]]
 
@@ -45,17 +45,16 @@ def served_issues(
             hint = "only a file with steps can be run"
             yield Issue(_file(entry), f"`{entry.file.name}` has no steps", hint)
         if _reads_stdin(inner):
-            said = f"`{entry.file.name}` reads `stdin`, which a served pipeline does not have"
-            yield Issue(_file(entry), said, "give it an input")
+            message = f"`{entry.file.name}` reads `stdin`, which a served pipeline does not have"
+            yield Issue(_file(entry), message, "give it an input")
         name = served_name(entry, inner)
         if name in names:
-            said = f"two pipelines would be called `{SERVED}__{name}`: see `{names[name]}` too"
-            yield Issue(entry.where, said, "`name` gives one of them another name")
+            message = f"two pipelines would be called `{SERVED}__{name}`: see `{names[name]}` too"
+            yield Issue(entry.where, message, "`name` gives one of them another name")
         names.setdefault(name, entry.where)
 
 
 def _file(entry: ServedPipeline) -> str:
-    """The place in the file that names the pipeline's."""
     return within(entry.where, "file")
 
 

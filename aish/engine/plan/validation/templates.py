@@ -1,4 +1,4 @@
-"""Checks of templates and expressions: syntax, and whether all names exist (F11, F5, B11)."""
+"""Checks of templates and expressions: syntax, and whether all names exist."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,14 +17,14 @@ from aish.config.model import (
     ServerPrompt,
     Step,
 )
-from aish.config.yaml_tree import at, join
+from aish.config.yaml_tree import at, join, texts_with_paths
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.events import AnnotationLevel
 from aish.core.json import JsonObject, JsonValue
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.engine.plan.order import expressions, names_expected
-from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
+from aish.engine.plan.validation.issue import STEPS, Issue, steps_with_paths, within
 from aish.system.schema.check import resolve
 from aish.templates.render import references, references_of_expression
 from aish.templates.values import is_template
@@ -51,12 +51,8 @@ _GIVEN = frozenset({"range", "dict", "namespace"})
 METHODS = frozenset(dir(dict))
 
 
-def undefined(
-    name: str,
-    path: str,
-    pipeline: Pipeline,
-    more: Sequence[str] = (),
-    own: Step | None = None,
+def name_issues(
+    name: str, path: str, pipeline: Pipeline, more: Sequence[str] = (), own: Step | None = None
 ) -> Iterator[Issue]:
     """Problem of a dotted name without a value; `more` names are known in addition.
 
@@ -72,7 +68,7 @@ def undefined(
         return
     if root not in ROOTS and root not in more:
         if root not in _GIVEN:
-            near = _dashed(root, ids) or _anywhere(root, pipeline) or _item(root, more)
+            near = _dash_hint(root, ids) or _anywhere(root, pipeline) or _item(root, more)
             hint = near or _near(root, (*ROOTS, *more)) or _column(root, more)
             yield Issue(path, f"`{root}` is not defined", hint, by=_ITEMS)
         return
@@ -86,7 +82,7 @@ def undefined(
         "outputs": pipeline.outputs or (),
     }
     if key not in known[root]:
-        hint = _missing(root, key, known[root])
+        hint = _key_hint(root, key, known[root])
         yield Issue(path, f"`{root}.{key}` is not defined", hint, by=_NAMED[root])
     elif root == "steps":
         step = next(step for step in pipeline.steps if step.id == key)
@@ -126,7 +122,7 @@ def unknown_output(step: Step, keys: Sequence[str | int], name: str, path: str) 
     schema = _schema_of(step)
     here: JsonValue = schema
     for key in keys:
-        here = _followed(here, schema)
+        here = _resolve_ref(here, schema)
         if not isinstance(here, Mapping) or not _BEYOND.isdisjoint(here):
             return
         if isinstance(key, int):
@@ -154,11 +150,11 @@ def _schema_of(step: Step) -> JsonObject:
     return {}
 
 
-def _followed(schema: JsonValue, root: JsonObject) -> JsonValue:
+def _resolve_ref(schema: JsonValue, root: JsonObject) -> JsonValue:
     """A schema, or the definition that it refers to."""
     if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
-        found: JsonValue = resolve(root, str(schema["$ref"]))
-        return found
+        target: JsonValue = resolve(root, str(schema["$ref"]))
+        return target
     return schema
 
 
@@ -169,7 +165,7 @@ def _of_list(step: Step, fields: Sequence[str], path: str) -> Iterator[Issue]:
         yield Issue(path, message, hint)
 
 
-def _missing(root: str, key: str, known: Iterable[str]) -> str | None:
+def _key_hint(root: str, key: str, known: Iterable[str]) -> str | None:
     names = list(known)
     dashed = [name for name in names if name.startswith(f"{key}-")]
     if dashed:
@@ -180,14 +176,14 @@ def _missing(root: str, key: str, known: Iterable[str]) -> str | None:
     return near
 
 
-def _dashed(root: str, ids: Iterable[str]) -> str | None:
+def _dash_hint(root: str, ids: Iterable[str]) -> str | None:
     dashed = [id for id in ids if root in id.split("-")[1:]]
     return f"write `steps['{dashed[0]}']`: a `-` in a dotted name is a minus" if dashed else None
 
 
 def _near(name: str, known: Iterable[str], before: str = "") -> str | None:
-    found = did_you_mean(name, known)
-    return found and found.replace("`", f"`{before}", 1)
+    hint = did_you_mean(name, known)
+    return hint and hint.replace("`", f"`{before}", 1)
 
 
 def _item(name: str, more: Sequence[str]) -> str | None:
@@ -226,16 +222,15 @@ def expression_issues(
         yield no_expression(expression, path, error)
         return
     for name in sorted(read):
-        yield from undefined(name, path, pipeline, names)
+        yield from name_issues(name, path, pipeline, names)
 
 
 def no_expression(expression: str, path: str, error: UsageError) -> Issue:
-    """Problems of an invalid expression."""
-    said = "an expression is written without braces" if "{{" in expression else error.hint
+    hint = "an expression is written without braces" if "{{" in expression else error.hint
     # The engine received the expression in braces.
     early = "end of print statement" in error.message
     why = "unexpected end" if early else error.message
-    return Issue(path, f"not an expression: {why}", said)
+    return Issue(path, f"not an expression: {why}", hint)
 
 
 def template_issues(pipeline: Pipeline) -> Iterator[Issue]:
@@ -252,52 +247,53 @@ def template_issues(pipeline: Pipeline) -> Iterator[Issue]:
             continue
         used |= names
         for name in sorted(names):
-            yield from undefined(name, path, pipeline, more)
-    yield from _expressions(pipeline)
+            yield from name_issues(name, path, pipeline, more)
+    for path, step in steps_with_paths(pipeline):
+        flow, more = step.flow, item_names(step)
+        if flow.when is not None:
+            yield from expression_issues(flow.when, within(path, "when"), pipeline, more)
+        if flow.foreach is not None:
+            yield from foreach_issues(flow.foreach, path, more, pipeline)
     try:
         used.update(name for step in pipeline.steps for name in names_expected(step))
-        read = [one for step in pipeline.steps for one in expressions(step)]
+        read = [expression for step in pipeline.steps for expression in expressions(step)]
         read += [one.foreach for one in pipeline.annotations if one.foreach is not None]
-        used.update(name for one in read for name in references_of_expression(one))
+        used.update(name for expression in read for name in references_of_expression(expression))
     except UsageError:
         # Reported by the check of expectations.
         broken = True
     if not broken:
-        yield from _unused(pipeline, used)
+        yield from _input_warnings(pipeline, used)
 
 
 def sources_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str, Sequence[str]]]:
     """Every template of the file, with its path and the item names available to it."""
     for name, prompt in pipeline.prompts.items():
-        more = _known_to(name, pipeline)
+        more = _item_names_for(name, pipeline)
         for path, source in _of_prompt(prompt, f"prompts.{name}", pipeline):
             yield path, source, more
-    listed = "steps" in pipeline.data
-    for index, step in enumerate(pipeline.steps):
-        own = step_path(index, listed=listed)
+    for own, step in steps_with_paths(pipeline):
         for path, source in _of_step(step, own, pipeline):
             yield path, source, item_names(step)
         if step.flow.foreach is not None and step.flow.foreach.file is not None:
             yield within(own, "foreach.file"), step.flow.foreach.file, ()
-    for path, source in sources_in(pipeline.outputs or {}, "outputs"):
+    for path, source in texts_with_paths(pipeline.outputs or {}, "outputs"):
         yield path, source, ()
-    for one in pipeline.annotations:
-        for key, value in one.fields:
+    for annotation in pipeline.annotations:
+        for key, value in annotation.fields:
             if isinstance(value, str):
-                yield within(one.where, key), value, annotation_names(one)
+                yield within(annotation.where, key), value, annotation_names(annotation)
 
 
 def annotation_names(annotation: Annotation) -> tuple[str, ...]:
-    """Additional template names of an annotation."""
     return () if annotation.foreach is None else (annotation.name, "index")
 
 
 def item_names(step: Step) -> tuple[str, ...]:
-    """Additional template names of a `foreach` step."""
     return () if step.flow.foreach is None else (step.flow.foreach.name, "index")
 
 
-def _known_to(prompt: str, pipeline: Pipeline) -> Sequence[str]:
+def _item_names_for(prompt: str, pipeline: Pipeline) -> Sequence[str]:
     """The item names of each step with this prompt."""
     users = [
         set(item_names(step))
@@ -307,17 +303,6 @@ def _known_to(prompt: str, pipeline: Pipeline) -> Sequence[str]:
     return tuple(set.intersection(*users)) if users else ("item", "index")
 
 
-def _expressions(pipeline: Pipeline) -> Iterator[Issue]:
-    listed = "steps" in pipeline.data
-    for index, step in enumerate(pipeline.steps):
-        path, flow = step_path(index, listed=listed), step.flow
-        more = item_names(step)
-        if flow.when is not None:
-            yield from expression_issues(flow.when, within(path, "when"), pipeline, more)
-        if flow.foreach is not None:
-            yield from foreach_issues(flow.foreach, path, more, pipeline)
-
-
 def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     match step:
         case PromptStep():
@@ -325,25 +310,25 @@ def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, s
                 yield from _of_prompt(step.prompt, within(path, "prompt"), pipeline)
             if step.system is not None:
                 yield within(path, "system"), step.system
-            yield from _attached(step, path, pipeline)
+            yield from _attach_sources(step, path, pipeline)
         case CallStep():
-            yield from sources_in(step.arguments, within(path, "with"))
+            yield from texts_with_paths(step.arguments, within(path, "with"))
         case PipelineStep():
-            yield from sources_in(step.inputs, within(path, "with"))
+            yield from texts_with_paths(step.inputs, within(path, "with"))
         case RunStep(run=str(line)):
             yield within(path, "run"), line
         case RunStep():
-            yield from sources_in(list(step.run), within(path, "run"))
+            yield from texts_with_paths(list(step.run), within(path, "run"))
 
 
-def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+def _attach_sources(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     place = within(path, "attach")
-    for index, one in enumerate(step.attach):
+    for index, source in enumerate(step.attach):
         own = at(place, index)
-        searches = isinstance(one, Retrieval)
+        searches = isinstance(source, Retrieval)
         inner = join(own, "query" if searches else "uri")
-        found = (known for known in (inner, own) if known in pipeline.positions)
-        yield next(found, place), one.query if isinstance(one, Retrieval) else one.ref
+        positions = (known for known in (inner, own) if known in pipeline.positions)
+        yield next(positions, place), source.query if isinstance(source, Retrieval) else source.ref
 
 
 def _of_prompt(
@@ -352,7 +337,7 @@ def _of_prompt(
     if isinstance(prompt, ServerPrompt):
         older = f"{path}.arguments"
         key = older if older in pipeline.positions else f"{path}.with"
-        yield from sources_in(dict(prompt.arguments), key)
+        yield from texts_with_paths(dict(prompt.arguments), key)
         return
     part = f"{path}.file" if prompt.file is not None else f"{path}.user"
     yield (part if part in pipeline.positions else path), prompt.user
@@ -360,19 +345,7 @@ def _of_prompt(
         yield f"{path}.system", prompt.system
 
 
-def sources_in(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
-    """Every text in a value, with its path."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from sources_in(inner, join(path, key))
-    elif isinstance(value, Sequence):
-        for index, inner in enumerate(value):
-            yield from sources_in(inner, at(path, index))
-
-
-def _unused(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Issue]:
+def _input_warnings(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Issue]:
     if not pipeline.steps or pipeline.broken:
         # It is typed at run time, and not in the file; or it may be in a part that could not be
         # read.
@@ -393,12 +366,12 @@ def foreach_issues(
     foreach: Foreach, path: str, names: tuple[str, ...], pipeline: Pipeline
 ) -> Iterator[Issue]:
     """Problems of the `foreach` of the step at `path`, with `names` in its templates."""
-    where, said = within(path, "foreach"), foreach.expression
-    if said is not None and _names_file(said):
-        hint = f"`foreach: {{file: {said}}}`"
-        yield Issue(where, f"`{said}` is a file, and an expression is expected here", hint)
-    elif said is not None:
-        yield from expression_issues(said, where, pipeline)
+    where, expression = within(path, "foreach"), foreach.expression
+    if expression is not None and _names_file(expression):
+        hint = f"`foreach: {{file: {expression}}}`"
+        yield Issue(where, f"`{expression}` is a file, and an expression is expected here", hint)
+    elif expression is not None:
+        yield from expression_issues(expression, where, pipeline)
     if foreach.file is not None and not is_template(foreach.file):
         from aish.items.items import reader_of
 
@@ -442,15 +415,11 @@ def annotation_issues(pipeline: Pipeline) -> Iterator[Issue]:
         for key in ("line", "end_line"):
             if key in fixed and not _is_line(fixed[key]):
                 yield Issue(within(one.where, key), f"`{fixed[key]}` is not a line number")
-        yield from _ends(fixed, one.where)
+        first, last = fixed.get("line"), fixed.get("end_line")
+        if _is_line(first) and _is_line(last) and int(str(last)) < int(str(first)):
+            yield Issue(within(one.where, "end_line"), "`end_line` is before `line`")
 
 
 def _is_line(value: object) -> bool:
     text = str(value)
     return text.isascii() and text.isdigit() and len(text) <= _LONGEST_LINE and int(text) > 0
-
-
-def _ends(fixed: Mapping[str, object], where: str) -> Iterator[Issue]:
-    first, last = fixed.get("line"), fixed.get("end_line")
-    if _is_line(first) and _is_line(last) and int(str(last)) < int(str(first)):
-        yield Issue(within(where, "end_line"), "`end_line` is before `line`")

@@ -1,12 +1,10 @@
-"""Checks of servers, tools named by steps, globs of rules, the lock, and limits.
-
-(F11, M3, M4, P1, P8, B8)
-"""
+"""Checks of servers, tools named by steps, globs of rules, the lock, and limits."""
 
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path as FilePath
 
 from aish.config.fields import variables
@@ -24,7 +22,7 @@ from aish.config.model import (
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.pack_options import PackOptions
+from aish.core.options import marked_options
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked, first_of
 from aish.core.rules import RuleEntry
@@ -32,16 +30,23 @@ from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.literals import literal_secrets
 from aish.engine.plan.lock import (
-    declared,
+    find_locked_tool,
     is_ignored,
     is_wanted,
     known_servers,
-    locked_tool_named,
+    locked_tools,
+    pins_of_file,
     summary,
 )
-from aish.engine.plan.order import is_free, judges_of
-from aish.engine.plan.validation.issue import Issue, step_path, within
-from aish.engine.plan.validation.names import RESERVED, SERVED, alias_issues
+from aish.engine.plan.order import default_model, is_free, judges_of, with_fallbacks
+from aish.engine.plan.validation.issue import (
+    Issue,
+    servers_hint,
+    steps_with_paths,
+    unknown_name,
+    within,
+)
+from aish.engine.plan.validation.names import LONGEST_SERVED, RESERVED, SERVED, alias_issues
 from aish.models.pricing import has_list, is_priced
 from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
 from aish.policy.decide import decide
@@ -79,19 +84,17 @@ def tool_issues(pipeline: Pipeline) -> Iterator[Issue]:
         yield Issue(f"mcp.servers.{SERVED}", message, "choose another alias", by=("serve",))
     for alias, entry in pipeline.servers.items():
         yield from _server(alias, entry)
-        yield from _missing_root(alias, entry)
+        yield from _root_issues(alias, entry)
         yield from _pack_options(alias, entry, pipeline)
     for rule in pipeline.rules.all:
         yield from _rule(rule, pipeline)
     for test in pipeline.policy_tests:
-        yield from _named(test.tool, f"{test.path}.tool", pipeline, local=True)
-    listed = "steps" in pipeline.data
-    for index, step in enumerate(pipeline.steps):
-        path = step_path(index, listed=listed)
+        yield from _check_tool_name(test.tool, f"{test.path}.tool", pipeline, local=True)
+    for path, step in steps_with_paths(pipeline):
         if isinstance(step, CallStep):
-            yield from _named(step.call, within(path, "call"), pipeline, local=False)
+            yield from _check_tool_name(step.call, within(path, "call"), pipeline, local=False)
         elif isinstance(step, PromptStep):
-            yield from _shown(step, path, pipeline)
+            yield from _check_offered_tools(step, path, pipeline)
 
 
 def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
@@ -105,11 +108,7 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
     if entry.url is not None and "@" in entry.url.partition("//")[2].partition("/")[0]:
         message = "a user or a password in a URL would be shown in logs"
         yield Issue(f"{path}.url", message, "use `auth_env`, or `headers` with a `${VAR}`")
-    for name in entry.pack:
-        if name not in PACKS:
-            known = backticked(PACKS)
-            hint = did_you_mean(name, PACKS) or f"packs: {known}"
-            yield Issue(f"{path}.pack", f"unknown pack `{name}`", hint)
+    yield from _pack_names(entry.pack, f"{path}.pack")
     if entry.auth_token is not None:
         message = "the file contains a token"
         hint = "`auth_env: NAME` takes it from the environment"
@@ -126,14 +125,35 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
         yield Issue(f"{path}.verify_tls", message, warning=True)
 
 
-def _missing_root(alias: str, entry: ServerEntry) -> Iterator[Issue]:
-    """Packs that would have no tools: each of them needs a folder (K4)."""
+def _pack_names(packs: Sequence[str], path: str) -> Iterator[Issue]:
+    """Problems of packs that are not built in; nothing of theirs is imported."""
+    for name in packs:
+        if name in PACKS:
+            continue
+        from aish.system.pack_index import entry_point, find_offered_pack
+
+        try:
+            offer = find_offered_pack(name)
+        except UsageError as error:
+            yield Issue(path, error.message, error.hint)
+            continue
+        if offer is None:
+            others = f"`pip install` the distribution {entry_point(name)}"
+            hint = did_you_mean(name, PACKS) or f"packs: {backticked(PACKS)}; or {others}"
+            yield Issue(path, f"unknown pack `{name}`", hint)
+        elif any(map(PACKS.get, packs)):
+            message = f"the pack `{name}` is not built in, and needs a server of its own"
+            yield Issue(path, message, "built-in tools are trusted, and those of others are not")
+
+
+def _root_issues(alias: str, entry: ServerEntry) -> Iterator[Issue]:
+    """Packs that would have no tools: each of them needs a folder."""
     needy = [name for name in entry.pack if name in PACKS and pack_needs_root(name)]
     if needy and entry.root is None:
         which = f"the pack `{needy[0]}` needs" if len(needy) == 1 else f"{backticked(needy)} need"
         hint = "`root: .` is the folder of this file"
-        said, path = f"{which} a `root`, the folder for its tools", f"mcp.servers.{alias}"
-        yield Issue(path, said, hint, by=(f"{path}**",))
+        message, path = f"{which} a `root`, the folder for its tools", f"mcp.servers.{alias}"
+        yield Issue(path, message, hint, by=(f"{path}**",))
 
 
 def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
@@ -154,19 +174,18 @@ InnerPipelines = Callable[[PipelineStep], tuple[Pipeline, Policy] | None]
 
 
 def retry_issues(pipeline: Pipeline, policy: Policy, inner: InnerPipelines) -> Iterator[Issue]:
-    """Steps whose `retry` ends with a call that must not be repeated (L8)."""
-    for index, step in enumerate(pipeline.steps):
+    """Steps whose `retry` ends with a call that must not be repeated."""
+    for path, step in steps_with_paths(pipeline):
         retry = step.flow.retry
         if retry.attempts == 1 or "call_unknown" in retry.on:
             continue
-        found = next(_unrepeatable(step, pipeline, policy, inner), None)
-        if found is None:
+        call = next(_unrepeatable(step, pipeline, policy, inner), None)
+        if call is None:
             continue
-        name, file = found
+        name, file = call
         where = "" if file == pipeline.file else f" of `{file.name}`"
-        path = within(step_path(index, listed="steps" in pipeline.data), "retry")
         yield Issue(
-            path,
+            within(path, "retry"),
             f"an attempt that has called `{name}`{where} is not repeated: the call may have taken "
             "effect",
             f"name the tool under `mcp.idempotent`{where} if it may be called again, or allow it "
@@ -188,12 +207,12 @@ def _unrepeatable(
     Globs where only a server knows its tools. `above` are the files that lead to this one.
     """
     if isinstance(step, PipelineStep):
-        if step.file in above or (found := inner(step)) is None:
+        if step.file in above or (inner_pair := inner(step)) is None:
             return
-        below, rules = found
+        below, rules = inner_pair
         rules = replace(rules, deny=(*rules.deny, *policy.deny))
-        for one in below.steps:
-            yield from _unrepeatable(one, below, rules, inner, (*above, step.file))
+        for other in below.steps:
+            yield from _unrepeatable(other, below, rules, inner, (*above, step.file))
     for name in _callable(step, pipeline, policy):
         tool = presumed_tool(name, pipeline)
         tool = tool or Tool(name, str(name), "", input_schema={}, annotations=Annotations())
@@ -224,7 +243,7 @@ def _callable(step: Step, pipeline: Pipeline, policy: Policy) -> Iterator[ToolNa
 
 
 def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """Globs that appear to approve tools marked as destructive (P5).
+    """Globs that appear to approve tools marked as destructive.
 
     Only for built-in tools, where that is known.
     """
@@ -255,8 +274,27 @@ def wildcard_issues(pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(rule.path, message, hint, warning=True, by=by)
 
 
+def long_name_issues(pipeline: Pipeline, lock: Lock | None) -> Iterator[Issue]:
+    """Servers with tools whose names are too long for clients of a file that is served."""
+    if "serve" not in pipeline.data or pipeline.serve.names == "plain":
+        return
+    locked = () if lock is None else locked_tools(pipeline, lock)
+    for alias, entry in pipeline.servers.items():
+        packed = (name for name, _ in tools_of(entry.pack) if is_wanted(entry, name))
+        pinned = (tool.name for tool in locked if tool.server == alias)
+        names = [f"{alias}__{name}" for name in (*packed, *pinned)]
+        if long := [name for name in names if len(name) > LONGEST_SERVED]:
+            listed = first_of([f"`{name}`" for name in long], _MOST_LISTED)
+            message = (
+                f"clients get shorter names for {listed}: with more than {LONGEST_SERVED} "
+                "characters they leave no room for a client's own prefix"
+            )
+            hint = "a shorter alias keeps the whole names"
+            yield Issue(f"mcp.servers.{alias}", message, hint, warning=True)
+
+
 def unmatched_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """Globs that match no tool of the packs of their server (P1)."""
+    """Globs that match no tool of the packs of their server."""
     for glob, place in _globs(pipeline):
         server, _, name = glob.partition("__")
         entry = pipeline.servers.get(server)
@@ -268,11 +306,10 @@ def unmatched_issues(pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def _globs(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
-    """What rules, tests of rules and steps write about tools, and where."""
+    """Globs for tools in rules, tests of rules and steps, with their paths."""
     yield from ((rule.tool, rule.path) for rule in pipeline.rules.all)
     yield from ((test.tool, f"{test.path}.tool") for test in pipeline.policy_tests)
-    for index, step in enumerate(pipeline.steps):
-        path = step_path(index, listed="steps" in pipeline.data)
+    for path, step in steps_with_paths(pipeline):
         for n, glob in enumerate((step.tools or ()) if isinstance(step, PromptStep) else ()):
             yield glob, within(path, f"tools[{n}]")
 
@@ -322,7 +359,7 @@ _OPTIONS: Mapping[tuple[str, ...], tuple[str, str]] = {
 
 
 def command_issues(pipeline: Pipeline) -> Iterator[Issue]:
-    """Rules whose `**` approves an option that writes or runs something (P4)."""
+    """Rules whose `**` approves an option that writes or runs something."""
     for rule in (*pipeline.rules.auto_approve, *pipeline.shell.auto_approve):
         pattern = rule.command or ()
         if not pattern or pattern[-1] != REST:
@@ -341,17 +378,16 @@ def run_issues(pipeline: Pipeline, policy: Policy) -> Iterator[Issue]:
     """Yield a warning for each command of the file that will be denied for want of a rule."""
     tool = presumed_tool(LOCAL_COMMAND, pipeline)
     assert tool is not None, "it is known in every pipeline"
-    listed = "steps" in pipeline.data
-    for index, step in enumerate(pipeline.steps):
+    for path, step in steps_with_paths(pipeline):
         if not isinstance(step, RunStep) or step.asking.on_ask != "deny":
             continue
         words = [step.run] if isinstance(step.run, str) else list(step.run)
         arguments: JsonObject = {"command": step.run} if words == [step.run] else {"argv": words}
         ruling = decide(policy, tool, arguments)
         if ruling.verdict == "ask" and not ruling.rule and not any(map(is_template, words)):
-            path = within(step_path(index, listed=listed), "run")
             message = "no rule approves this command: it is denied where nobody is asked"
-            yield Issue(path, message, ruling.hint, warning=True, by=("mcp.auto_approve**",))
+            by = ("mcp.auto_approve**",)
+            yield Issue(within(path, "run"), message, ruling.hint, warning=True, by=by)
 
 
 def _covers(rule: RuleEntry, name: ToolName) -> bool:
@@ -364,26 +400,28 @@ def glob_issues(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Ite
     try:
         server, _ = split_glob(glob)
     except UsageError as error:
-        yield Issue(path, error.message, error.hint)
+        yield Issue(path, error.message, _other_separator(glob, pipeline) or error.hint)
         return
     known = [*pipeline.servers, *((RESERVED,) if local else ())]
     if local and pipeline.serve.pipelines:
         known.append(SERVED)
-    if found := _NO_GLOB.search(glob):
-        message = f"`{found[0]}` has no meaning in a glob: only `*` and `?` have"
+    if match := _NO_GLOB.search(glob):
+        message = f"`{match[0]}` has no meaning in a glob: only `*` and `?` have"
         yield Issue(path, message, "write a rule for each tool", warning=True)
     if not any(matches_word(server, alias) for alias in known):
-        hint = did_you_mean(server, known) or _servers(pipeline)
+        near = _other_separator(glob, pipeline) or did_you_mean(server, known)
+        hint = near or servers_hint(pipeline)
         message = f"`{glob}` can match no server of this file"
         yield Issue(path, message, hint, by=("mcp.servers",))
 
 
-def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
+def _check_tool_name(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
     """A tool with its full name; its server has to be declared, and to have it if that is known."""
     try:
         server, name = split_glob(tool)
     except UsageError as error:
-        yield Issue(path, error.message, "a tool is named `alias__tool`")
+        hint = _other_separator(tool, pipeline) or "a tool is named `alias__tool`"
+        yield Issue(path, error.message, hint)
         return
     if server == RESERVED and not local:
         hint = "write `run:` with the command, and approve `shell__run`"
@@ -391,7 +429,8 @@ def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator
     elif server not in pipeline.servers and server != RESERVED:
         if server == SERVED and local and pipeline.serve.pipelines:
             return
-        hint = did_you_mean(server, pipeline.servers) or _servers(pipeline)
+        near = _other_separator(tool, pipeline) or did_you_mean(server, pipeline.servers)
+        hint = near or servers_hint(pipeline)
         yield Issue(path, f"unknown server `{server}`", hint, by=("mcp.servers",))
     elif not local:
         yield from _of_packs(name, path, pipeline.servers[server].pack)
@@ -402,8 +441,8 @@ def _of_packs(name: str, path: str, packs: Sequence[str], glob: str = "") -> Ite
     if not packs or any(pack not in PACKS for pack in packs):
         return
     known = [tool for tool, _ in tools_of(packs)]
-    wanted = own_name(packs, name)
-    if not (any(matches_word(wanted, tool) for tool in known) if glob else wanted in known):
+    tool_name = own_name(packs, name)
+    if not (any(matches_word(tool_name, tool) for tool in known) if glob else tool_name in known):
         which = (
             f"the pack `{packs[0]}` has"
             if len(packs) == 1
@@ -416,7 +455,7 @@ def _of_packs(name: str, path: str, packs: Sequence[str], glob: str = "") -> Ite
         yield Issue(path, message, hint, warning=bool(glob), by=("mcp.servers",))
 
 
-def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+def _check_offered_tools(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
     for index, glob in enumerate(step.tools or ()):
         yield from glob_issues(glob, within(path, f"tools[{index}]"), pipeline, local=False)
     choice, place = step.tool_choice, within(path, "tool_choice")
@@ -426,10 +465,11 @@ def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(place, message, by=("mcp.servers", *_SHOWN))
     elif "__" not in choice:
         listed = backticked(_CHOICES)
-        hint = did_you_mean(choice, _CHOICES) or f"{listed}, or one tool as `alias__tool`"
+        hint = _other_separator(choice, pipeline) or did_you_mean(choice, _CHOICES)
+        hint = hint or f"{listed}, or one tool as `alias__tool`"
         yield Issue(place, f"unknown tool choice `{choice}`", hint)
     else:
-        yield from _named(choice, place, pipeline, local=False)
+        yield from _check_tool_name(choice, place, pipeline, local=False)
         server, _, name = choice.partition("__")
         globs = [glob for glob in step.tools or () if "__" in glob.strip("_")]
         if step.tools is not None and not any(
@@ -439,9 +479,13 @@ def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(place, message, by=_SHOWN)
 
 
-def _servers(pipeline: Pipeline) -> str:
-    names = backticked(pipeline.servers)
-    return f"servers: {names}" if names else "`mcp.servers` declares none"
+def _other_separator(glob: str, pipeline: Pipeline) -> str | None:
+    """The hint where a name is written as other programs do: `files_read`, `mcp__files__read`."""
+    for alias in sorted(pipeline.servers, key=len, reverse=True):
+        match = re.fullmatch(rf"(?:mcp__)?{re.escape(alias)}[_.:/-]+(.+)", glob)
+        if match is not None:
+            return f"did you mean `{alias}__{match[1]}`"
+    return None
 
 
 Path = tuple[str | int, ...]
@@ -456,27 +500,24 @@ class _PinnedTools:
     names: frozenset[ToolName]
 
     def lacks(self, name: ToolName) -> bool:
-        """Whether the tool certainly does not exist."""
+        """Return true if the tool certainly does not exist."""
         return name.server in self.servers and name not in self.names
 
     def matches_none(self, glob: str) -> bool:
-        """Whether a glob certainly matches no tool."""
         server, _ = split_glob(glob)
         if matches_word(server, LOCAL_COMMAND.server) or not self.servers:
             return False
         return not any(matches_tool(glob, name) for name in self.names)
 
     def near(self, name: str) -> str | None:
-        """The hint with the closest known tool."""
         return did_you_mean(name, map(str, sorted(self.names, key=str)))
 
 
 def locked_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     """Errors with the locked tools: steps that name others, or misuse them."""
-    pinned = _pinned(pipeline, lock)
-    for index, step in enumerate(pipeline.steps):
-        path = step_path(index, listed="steps" in pipeline.data)
-        named = _quoted_names(step)
+    pinned = _pins(pipeline, lock)
+    for path, step in steps_with_paths(pipeline):
+        named = _full_tool_name(step)
         if named is None or "__" not in named[1].strip("_"):
             continue
         name = ToolName(*split_glob(named[1]))
@@ -493,12 +534,12 @@ def locked_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
 
 def stale_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     """Warnings: rules and globs that match no locked tool, outdated pins."""
-    pinned = _pinned(pipeline, lock)
+    pinned = _pins(pipeline, lock)
     everything = pinned.servers >= set(pipeline.servers)
-    told = {issue.path for issue in unmatched_issues(pipeline)}
-    yield from (issue for issue in _let_in(pipeline, lock, pinned) if issue.path not in told)
+    paths = {issue.path for issue in unmatched_issues(pipeline)}
+    yield from (issue for issue in _let_in(pipeline, lock, pinned) if issue.path not in paths)
     for glob, place in _globs(pipeline) if everything else ():
-        if place in told:
+        if place in paths:
             continue
         is_served = bool(pipeline.serve.pipelines) and glob.partition("__")[0] == SERVED
         if not is_served and pinned.matches_none(glob):
@@ -519,32 +560,28 @@ def _let_in(pipeline: Pipeline, lock: Lock, pinned: _PinnedTools) -> Iterator[Is
                 yield Issue(f"mcp.servers.{alias}.tools[{n}]", message, hint, warning=True)
 
 
-def locked_misfits(tool: Tool | None, arguments: JsonObject) -> list[str]:
-    """How arguments violate the schema of a locked tool, as far as known before the run."""
-    from aish.system.schema.check import check, is_simple
+def argument_problems(tool: Tool | None, arguments: JsonObject) -> list[str]:
+    """Violations of a locked tool's schema that are certain before the run."""
+    from aish.system.schema.check import check_here
 
-    if tool is None or not is_simple(tool.input_schema):
-        return []
-    return [str(problem) for problem in check(tool.input_schema, arguments)]
+    problems = None if tool is None else check_here(tool.input_schema, arguments)
+    return [str(problem) for problem in problems or ()]
 
 
 def _outgrown(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     """Differences between the current file and the file when it was locked."""
-    now = declared(pipeline, literal_secrets(pipeline))
-    prompts = {
-        step.id: within(step_path(index, listed="steps" in pipeline.data), "prompt")
-        for index, step in enumerate(pipeline.steps)
-    }
-    for found in (*address_differences(lock, now), *stale_differences(lock, now)):
-        if is_ignored(found, pipeline):
+    now = pins_of_file(pipeline, literal_secrets(pipeline))
+    prompts = {step.id: within(path, "prompt") for path, step in steps_with_paths(pipeline)}
+    for difference in (*address_differences(lock, now), *stale_differences(lock, now)):
+        if is_ignored(difference, pipeline):
             continue
         hint = f"`aish lock {pipeline.file} --update`, after a review"
-        paths = {"server": f"mcp.servers.{found.name}", "model": f"models.{found.name}"}
-        path = paths.get(found.kind) or prompts.get(found.name, "")
-        yield Issue(path, f"the lock: {summary(found)}", hint, warning=True)
+        paths = {"server": f"mcp.servers.{difference.name}", "model": f"models.{difference.name}"}
+        path = paths.get(difference.kind) or prompts.get(difference.name, "")
+        yield Issue(path, f"the lock: {summary(difference)}", hint, warning=True)
 
 
-def _quoted_names(step: object) -> tuple[str, str] | None:
+def _full_tool_name(step: object) -> tuple[str, str] | None:
     """The key and the name of the one tool that a step names in full."""
     match step:
         case CallStep(call=call):
@@ -554,7 +591,7 @@ def _quoted_names(step: object) -> tuple[str, str] | None:
     return None
 
 
-def _pinned(pipeline: Pipeline, lock: Lock) -> _PinnedTools:
+def _pins(pipeline: Pipeline, lock: Lock) -> _PinnedTools:
     servers = known_servers(pipeline, lock)
     names = (
         ToolName(alias, name)
@@ -568,8 +605,7 @@ def _pinned(pipeline: Pipeline, lock: Lock) -> _PinnedTools:
 def _arguments(
     step: CallStep, name: ToolName, path: str, pipeline: Pipeline, lock: Lock
 ) -> Iterator[Issue]:
-    """Problems of literal arguments."""
-    tool = locked_tool_named(name, pipeline, lock)
+    tool = find_locked_tool(name, pipeline, lock)
     if tool is not None:
         what = f"does not fit the locked schema of `{name}`"
         yield from _misfits(step.arguments, tool.input_schema, what, path)
@@ -577,7 +613,7 @@ def _arguments(
 
 def argument_issues(pipeline: Pipeline) -> Iterator[Issue]:
     """Literal arguments that a tool of a pack does not take."""
-    for index, step in enumerate(pipeline.steps):
+    for path, step in steps_with_paths(pipeline):
         if not isinstance(step, CallStep) or "__" not in step.call.strip("_"):
             continue
         name = ToolName(*split_glob(step.call))
@@ -586,41 +622,37 @@ def argument_issues(pipeline: Pipeline) -> Iterator[Issue]:
             continue
         from aish.packs.framework.server import input_schema_of
 
-        path = within(step_path(index, listed="steps" in pipeline.data), "with")
+        place = within(path, "with")
         schema = input_schema_of(name.name)
         if schema is not None:
             what = f"does not fit the schema of `{name}`"
-            yield from _misfits(step.arguments, schema, what, path)
+            yield from _misfits(step.arguments, schema, what, place)
         model = step.arguments.get("model")
         if "ml" in entry.pack and isinstance(model, str) and not is_template(model):
-            yield from _unknown_model(model, f"{path}.model", pipeline)
+            yield from unknown_model(model, f"{place}.model", pipeline)
 
 
-def _unknown_model(model: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+def unknown_model(model: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
     if model not in pipeline.models:
-        hint = did_you_mean(model, pipeline.models)
-        hint = hint or f"models: {backticked(pipeline.models) or 'none'}"
-        yield Issue(path, f"unknown model `{model}`", hint, by=("models",))
+        yield unknown_name("model", model, pipeline.models, path, ("models",))
 
 
 def _misfits(
-    given: Mapping[str, JsonValue], schema: JsonObject, what: str, path: str
+    values: Mapping[str, JsonValue], schema: JsonObject, what: str, path: str
 ) -> Iterator[Issue]:
-    """How literal arguments violate a schema; templates may become anything."""
-    from aish.system.schema.check import check, is_simple
+    """Violations of a schema by literal arguments; templates may become anything."""
+    from aish.system.schema.check import check_here
 
-    if not is_simple(schema):
-        return
-    arguments: JsonValue = dict(given)
+    arguments: JsonValue = dict(values)
     open_ = tuple(_templates(arguments, ()))
-    for problem in check(schema, arguments):
+    for problem in check_here(schema, arguments) or ():
         if _is_certain(problem, open_):
             place = f"{path}.{spell_path(problem.path)}" if problem.path else path
             yield Issue(place, f"{what}: {problem.message}")
 
 
 def _is_certain(problem: SchemaProblem, open_: Iterable[Path]) -> bool:
-    """Whether a problem is independent of what a template will become."""
+    """Return true if a problem is independent of what a template will become."""
     here = problem.path
     for place in open_:
         inside = here[: len(place)] == place
@@ -631,7 +663,6 @@ def _is_certain(problem: SchemaProblem, open_: Iterable[Path]) -> bool:
 
 
 def _templates(value: JsonValue, path: Path) -> Iterator[Path]:
-    """The paths of templates in arguments."""
     if isinstance(value, str):
         if is_template(value):
             yield path
@@ -660,24 +691,23 @@ class _Use:
 
 
 def _pack_options(alias: str, entry: ServerEntry, pipeline: Pipeline) -> Iterator[Issue]:
-    """Problems of options that no schema can say (K48, K51)."""
+    """Problems of options that no schema can say."""
     path = f"mcp.servers.{alias}.options"
-    usual = PackOptions()
-    for name in (field.name for field in fields(PackOptions)):
-        unchanged = getattr(entry.options, name) == getattr(usual, name)
-        if not unchanged and name not in entry.pack:
+    for name, options in entry.options.items():
+        if name not in entry.pack and options != type(options)():
             hint = f"packs of this server: {backticked(entry.pack) or 'none'}"
             yield Issue(f"{path}.{name}", f"this server has no pack `{name}`", hint)
-    for option, model in entry.options.models.items():
-        yield from _unknown_model(model, f"{path}.{option}", pipeline)
-    rubric = entry.options.ml.rubric
-    if rubric is not None and not rubric.is_file():
-        yield Issue(f"{path}.ml.rubric", f"there is no file `{rubric.name}`")
-    if "rag" in entry.pack and entry.root is None and entry.options.rag.store is None:
+    for option, model in marked_options(entry.options, "model"):
+        yield from unknown_model(model, f"{path}.{option}", pipeline)
+    for option, file in marked_options(entry.options, "own_file"):
+        if not file.is_file():
+            yield Issue(f"{path}.{option}", f"there is no file `{file.name}`")
+    store = getattr(entry.options.get("rag"), "store", None)
+    if "rag" in entry.pack and entry.root is None and store is None:
         hint = "give the server a `root`, or name a folder with `options.rag.store`"
         message = "the pack `rag` has no place for its collections"
         yield Issue(f"mcp.servers.{alias}.pack", message, hint)
-    for pack, file in entry.options.environment_files.items():
+    for option, file in marked_options(entry.options, "environment_file"):
         if file.exists():
             # Most files name no environment file, and avoid these imports.
             from aish.packs.environment_file import read_environment
@@ -686,7 +716,7 @@ def _pack_options(alias: str, entry: ServerEntry, pipeline: Pipeline) -> Iterato
             try:
                 read_environment(file, child_environment({}, os.environ))
             except UsageError as error:
-                yield Issue(f"{path}.{pack}.env_file", str(error))
+                yield Issue(f"{path}.{option}", str(error))
 
 
 def limit_issues(
@@ -702,31 +732,22 @@ def limit_issues(
     file, if a run has no others.
     """
     run = pipeline.limits if limits is None else limits
-    default = default or _default(pipeline)
+    default = default or default_model(pipeline)
     if judges is None:
-        judges = judges_of(one for case in pipeline.tests for one in case.expect)
-    told: set[tuple[str, str]] = set()
-    for issue in (
-        *_of_steps(pipeline.steps if steps is None else steps, run, pipeline, default),
-        *_of_uses(
-            (_Use(alias, {}) for alias in _with_fallbacks(judges, pipeline.models)),
-            run,
-            "",
-            pipeline.models,
-        ),
-    ):
-        if (issue.path, issue.message) not in told:
-            told.add((issue.path, issue.message))
-            yield issue
-
-
-def _of_steps(
-    steps: Iterable[Step], run: Limits, pipeline: Pipeline, default: str | None
-) -> Iterator[Issue]:
+        judges = judges_of(expectation for case in pipeline.tests for expectation in case.expect)
+    pairs: set[tuple[str, str]] = set()
     models = pipeline.models
-    for step in steps:
-        for bounds, whose in ((run, ""), (step.flow.limits, f" of the step `{step.id}`")):
-            yield from _of_uses(_uses(step, models, default), bounds, whose, models)
+    checks = [
+        _of_uses(_uses(step, models, default), bounds, whose, models)
+        for step in (pipeline.steps if steps is None else steps)
+        for bounds, whose in ((run, ""), (step.flow.limits, f" of the step `{step.id}`"))
+    ]
+    uses = (_Use(alias, {}) for alias in with_fallbacks(judges, models))
+    checks.append(_of_uses(uses, run, "", models))
+    for issue in chain.from_iterable(checks):
+        if (issue.path, issue.message) not in pairs:
+            pairs.add((issue.path, issue.message))
+            yield issue
 
 
 def _of_uses(
@@ -751,27 +772,8 @@ def _uses(step: Step, models: Mapping[str, ModelEntry], default: str | None) -> 
     """The models a step may use: its own, fallbacks, judges, summarizers."""
     aside: list[str | None] = list(judges_of(step.expect))
     if isinstance(step, PromptStep):
-        for alias in _with_fallbacks((step.model or default,), models):
+        for alias in with_fallbacks((step.model or default,), models):
             yield _Use(alias, step.params)
         aside.append(step.context.summary_model if step.context.max_tokens else None)
-    for alias in _with_fallbacks(aside, models):
+    for alias in with_fallbacks(aside, models):
         yield _Use(alias, {})
-
-
-def _with_fallbacks(
-    aliases: Iterable[str | None], models: Mapping[str, ModelEntry]
-) -> Iterator[str]:
-    waiting, seen = [alias for alias in aliases if alias], set[str]()
-    while waiting:
-        alias = waiting.pop(0)
-        # A missing one is reported elsewhere.
-        if alias in models and alias not in seen:
-            seen.add(alias)
-            yield alias
-            waiting.extend(models[alias].fallback)
-
-
-def _default(pipeline: Pipeline) -> str | None:
-    if pipeline.model is not None:
-        return pipeline.model
-    return next(iter(pipeline.models)) if len(pipeline.models) == 1 else None

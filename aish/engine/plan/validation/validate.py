@@ -1,26 +1,36 @@
-"""Validation beyond the schema (F11): names, circles, globs, templates, schemas. No I/O to servers.
+"""Validation beyond the schema: names, circles, globs, templates, schemas. No I/O to servers.
 
-Each `check_*` module yields the problems of one part; here they get positions and order.
+Each of the other modules yields the problems of one part; here they get positions and order.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from aish.config.loader import lookup_position, read_pipeline
-from aish.config.model import Limits, Pipeline, PipelineStep, PromptStep, ServerPrompt, Step
+from aish.config.model import Limits, Pipeline, PipelineStep, PromptStep, Step
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.engine.plan.lock import LockFileError, lock_of
-from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, step_path, within
+from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, steps_with_paths, within
 from aish.engine.plan.validation.names import name_issues
 from aish.engine.plan.validation.older_names import own_pipeline
-from aish.engine.plan.validation.schemas import schema_issues
-from aish.engine.plan.validation.templates import template_issues
+from aish.engine.plan.validation.schemas import (
+    circle_issue,
+    inner_issues,
+    opening_issues,
+    schema_issues,
+)
+from aish.engine.plan.validation.templates import annotation_issues, template_issues
 from aish.engine.plan.validation.tools import (
     argument_issues,
     command_issues,
+    limit_issues,
+    locked_issues,
+    long_name_issues,
     retry_issues,
     run_issues,
+    stale_issues,
     tool_issues,
     unmatched_issues,
     wildcard_issues,
@@ -33,32 +43,20 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     issues = (
         *name_issues(pipeline),
         *tool_issues(pipeline),
-        *_openings(pipeline),
+        *opening_issues(pipeline),
         *_context_files(pipeline),
-        *_exposed_files(pipeline),
+        *_token_file_issues(pipeline),
         *schema_issues(pipeline),
         *template_issues(pipeline),
         *_expectations(pipeline),
-        *_annotations(pipeline),
-        *_limits(pipeline),
+        *annotation_issues(pipeline),
+        *limit_issues(pipeline),
     )
-    return _placed(pipeline, issues)
-
-
-def _openings(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files need no such check, and avoid its import."""
-    prompts = [step for step in pipeline.steps if isinstance(step, PromptStep)]
-    asked = (*pipeline.prompts.values(), *(step.prompt for step in prompts))
-    more = any(step.attach or step.continues is not None for step in prompts)
-    if not more and not any(isinstance(one, ServerPrompt) for one in asked):
-        return ()
-    from aish.engine.plan.validation.schemas import opening_issues
-
-    return opening_issues(pipeline)
+    return _problems_of(pipeline, issues)
 
 
 def _context_files(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files name no files that stay current, and avoid this import."""
+    """Skip the import for most files, which name no files that stay current."""
     prompts = (step for step in pipeline.steps if isinstance(step, PromptStep))
     if not pipeline.context.files and not any(step.context.files for step in prompts):
         return ()
@@ -67,8 +65,8 @@ def _context_files(pipeline: Pipeline) -> Iterable[Issue]:
     return context_file_issues(pipeline)
 
 
-def _exposed_files(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files name no tokens, and avoid this import."""
+def _token_file_issues(pipeline: Pipeline) -> Iterable[Issue]:
+    """Skip the import for most files, which name no tokens."""
     if not (pipeline.control.tokens or pipeline.serve.clients or pipeline.serve.state):
         return ()
     from aish.engine.plan.validation.exposed_files import exposed_file_issues
@@ -77,32 +75,13 @@ def _exposed_files(pipeline: Pipeline) -> Iterable[Issue]:
 
 
 def _expectations(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files have no expectations, and avoid this import."""
+    """Skip the import for most files, which have no expectations."""
     expects = any(step.expect for step in pipeline.steps)
     if not (expects or pipeline.tests or pipeline.cassette):
         return ()
     from aish.engine.plan.validation.expectations import expect_issues
 
     return expect_issues(pipeline)
-
-
-def _annotations(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files have no annotations, and avoid this import."""
-    if not pipeline.annotations:
-        return ()
-    from aish.engine.plan.validation.templates import annotation_issues
-
-    return annotation_issues(pipeline)
-
-
-def _limits(pipeline: Pipeline) -> Iterable[Issue]:
-    """Most files limit neither tokens nor cost, and avoid this import."""
-    bounds = (pipeline.limits, *(step.flow.limits for step in pipeline.steps))
-    if all(one.tokens is None and one.cost_usd is None for one in bounds):
-        return ()
-    from aish.engine.plan.validation.tools import limit_issues
-
-    return limit_issues(pipeline)
 
 
 def limit_check(
@@ -112,13 +91,11 @@ def limit_check(
     default: str | None = None,
     judges: Iterable[str] | None = None,
 ) -> tuple[Problem, ...]:
-    """Problems of the file with limits or models that come from outside (B8)."""
-    from aish.engine.plan.validation.tools import limit_issues
-
-    return _placed(pipeline, limit_issues(pipeline, limits, steps, default, judges))
+    """Problems of the file with limits or models that come from outside."""
+    return _problems_of(pipeline, limit_issues(pipeline, limits, steps, default, judges))
 
 
-def _placed(pipeline: Pipeline, issues: Iterable[Issue]) -> tuple[Problem, ...]:
+def _problems_of(pipeline: Pipeline, issues: Iterable[Issue]) -> tuple[Problem, ...]:
     """Problems with positions, in file order."""
     problems = (
         Problem(lookup_position(pipeline, c.path), c.path, c.message, c.hint, c.warning)
@@ -129,7 +106,6 @@ def _placed(pipeline: Pipeline, issues: Iterable[Issue]) -> tuple[Problem, ...]:
 
 
 def no_step(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """The problem of a file that is to be run and has no steps."""
     if pipeline.steps:
         return ()
     hint = "give `steps`, or one of `prompt`, `call` and `run` at the top"
@@ -147,25 +123,20 @@ def require_steps(pipeline: Pipeline) -> None:
 
 
 def lock_check(pipeline: Pipeline, *, stale: bool = False) -> tuple[Problem, ...]:
-    """Problems found by comparing with the pipeline's lock (P8); with `stale` also warnings."""
+    """Problems found by comparing with the pipeline's lock; with `stale` also warnings."""
     try:
         lock = lock_of(pipeline)
     except LockFileError as error:
         return () if stale else (error.problem,)
     if lock is None:
         return ()
-    from aish.engine.plan.validation.tools import locked_issues, stale_issues
 
-    found = stale_issues(pipeline, lock) if stale else locked_issues(pipeline, lock)
-    return _placed(pipeline, found)
+    issues = stale_issues(pipeline, lock) if stale else locked_issues(pipeline, lock)
+    return _problems_of(pipeline, issues)
 
 
 def check_file(
-    path: Path,
-    overrides: Sequence[str] = (),
-    *,
-    locked: bool = True,
-    above: tuple[Path, ...] = (),
+    path: Path, overrides: Sequence[str] = (), *, locked: bool = True, above: tuple[Path, ...] = ()
 ) -> tuple[Pipeline | None, tuple[Problem, ...]]:
     """A file with all problems, of loading and of `cross_check`.
 
@@ -177,33 +148,36 @@ def check_file(
     if reading.pipeline is None:
         return None, reading.problems
     pipeline, issues = own_pipeline(reading.pipeline)
-    found = (*reading.problems, *_placed(pipeline, issues), *cross_check(pipeline))
+    problems = (*reading.problems, *_problems_of(pipeline, issues), *cross_check(pipeline))
     if any(isinstance(step, PipelineStep) for step in pipeline.steps):
-        found += _inner(pipeline, locked=locked, above=above)
+        problems += _inner(pipeline, locked=locked, above=above)
     if pipeline.serve.pipelines and not above:
-        found += _served(pipeline, locked=locked)
-    if locked and not is_wrong(pipeline, ("mcp.servers", "lock"), found):
-        found += lock_check(pipeline)
-    return pipeline, in_file_order(found, str(path))
+        problems += _pipeline_tool_problems(pipeline, locked=locked)
+    if locked and not is_wrong(pipeline, ("mcp.servers", "lock"), problems):
+        problems += lock_check(pipeline)
+    return pipeline, in_file_order(problems, str(path))
 
 
 def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Problem]) -> bool:
-    """Whether one of these parts of a file has an error."""
+    """Return true if one of these parts of a file has an error."""
     wrong = (*pipeline.broken, *(problem.path for problem in problems if not problem.warning))
     return any(is_within(path, part) or is_within(part, path) for path in wrong for part in parts)
 
 
 def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Globs that match nothing (P1); rules that approve less (P5) or more (P4) than it seems.
+    """Globs that match nothing; rules that approve less or more than it seems.
 
-    And steps with `retry` that make calls which must not be repeated (L8).
+    And steps with `retry` that make calls which must not be repeated, and long names.
     """
     issues = (*unmatched_issues(pipeline), *wildcard_issues(pipeline), *command_issues(pipeline))
-    return _placed(pipeline, (*issues, *_retries(pipeline)))
+    lock = None
+    with suppress(LockFileError):
+        lock = lock_of(pipeline)
+    return _problems_of(pipeline, (*issues, *_retries(pipeline), *long_name_issues(pipeline, lock)))
 
 
 def _retries(pipeline: Pipeline) -> Iterable[Issue]:
-    """Few steps are tried again."""
+    """Skip the check for most files, which retry no steps."""
     if all(step.flow.retry.attempts == 1 for step in pipeline.steps):
         return ()
     if (policy := _policy(pipeline)) is None:
@@ -213,10 +187,10 @@ def _retries(pipeline: Pipeline) -> Iterable[Issue]:
 
 def _inner_pipeline(step: PipelineStep) -> tuple[Pipeline, Policy] | None:
     """The file that a step runs, and its rules; its problems are reported elsewhere."""
-    found = read_pipeline(step.file).pipeline
-    if found is None:
+    pipeline = read_pipeline(step.file).pipeline
+    if pipeline is None:
         return None
-    own, _ = own_pipeline(found)
+    own, _ = own_pipeline(pipeline)
     policy = _policy(own)
     return None if policy is None else (own, policy)
 
@@ -230,70 +204,65 @@ def _policy(pipeline: Pipeline) -> Policy | None:
 
 
 def run_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Return warnings about commands of a file without errors that no rule approves."""
-    return _placed(pipeline, run_issues(pipeline, compile_policy(pipeline.rules)))
+    return _problems_of(pipeline, run_issues(pipeline, compile_policy(pipeline.rules)))
 
 
 def argument_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Arguments that tools of packs do not take; their modules are imported for it."""
-    return _placed(pipeline, argument_issues(pipeline))
+    return _problems_of(pipeline, argument_issues(pipeline))
 
 
 def exfiltration_check(pipeline: Pipeline, policy: Policy | None = None) -> tuple[Problem, ...]:
-    """Warnings where a model may read files and untrusted text, and send data out (K20)."""
+    """Warnings where a model may read files and untrusted text, and send data out."""
     if not pipeline.servers:
         return ()
     from aish.engine.plan.validation.exfiltration import exfiltration_issues
 
     rules = compile_policy(pipeline.rules) if policy is None else policy
-    return _placed(pipeline, exfiltration_issues(pipeline, rules))
+    return _problems_of(pipeline, exfiltration_issues(pipeline, rules))
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:
-    """Problems in the rows of a file's tests, which are read for that."""
     if all(case.rows is None for case in pipeline.tests):
         return []
     from aish.engine.plan.validation.expectations import row_issues
 
-    return list(_placed(pipeline, row_issues(pipeline)))
+    return list(_problems_of(pipeline, row_issues(pipeline)))
 
 
-def _served(pipeline: Pipeline, *, locked: bool) -> tuple[Problem, ...]:
-    """Problems of the pipelines that are offered as tools (H6)."""
+def _pipeline_tool_problems(pipeline: Pipeline, *, locked: bool) -> tuple[Problem, ...]:
+    """Problems of the pipelines that are offered as tools."""
     from aish.engine.plan.validation.served_pipelines import served_issues
 
     # Steps of it that run this file are no circle: nothing of this one runs them.
     apart = (Path(),)
-    found: list[Problem] = []
-    for one in served_issues(pipeline, lambda file: check_file(file, locked=locked, above=apart)):
-        found += _placed(pipeline, (one,)) if isinstance(one, Issue) else (one,)
-    return tuple(found)
+    problems: list[Problem] = []
+    for issue in served_issues(pipeline, lambda file: check_file(file, locked=locked, above=apart)):
+        problems += _problems_of(pipeline, (issue,)) if isinstance(issue, Issue) else (issue,)
+    return tuple(problems)
 
 
 def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tuple[Problem, ...]:
-    """Problems of sub-pipelines and their inputs (F2)."""
-    from aish.engine.plan.validation.schemas import circle_issue, inner_issues
-
+    """Problems of sub-pipelines and their inputs."""
     trail = (*above, pipeline.file.resolve())
     found: list[Problem] = []
-    for index, step in enumerate(pipeline.steps):
+    for path, step in steps_with_paths(pipeline):
         if not isinstance(step, PipelineStep):
             continue
-        path = step_path(index, listed="steps" in pipeline.data)
         circle = circle_issue(step, path, trail)
         if circle is not None:
-            found += _placed(pipeline, (circle,))
+            found += _problems_of(pipeline, (circle,))
             continue
         if within(path, "pipeline") in pipeline.broken:
             continue
         inner, problems = check_file(step.file, locked=locked, above=trail)
         if inner is None and not step.file.exists():
             missing = Issue(within(path, "pipeline"), f"no such file: `{step.file.name}`")
-            found += _placed(pipeline, (missing,))
+            found += _problems_of(pipeline, (missing,))
             continue
         found += problems
         if inner is not None:
             found += () if inner.broken else no_step(inner)
         if inner is not None and not inner.broken:
-            found += _placed(pipeline, inner_issues(step, path, inner, pipeline))
+            found += _problems_of(pipeline, inner_issues(step, path, inner, pipeline))
     return tuple(found)

@@ -1,1 +1,1 @@
-"""Files in a conversation that stay current (K82 to K86)."""
+"""Files in a conversation that stay current."""

@@ -1,6 +1,6 @@
-"""Definitions and skeletons of files (K82), by the readers of the packs `py` and `c`.
+"""Definitions and skeletons of files, by the readers of the packs `py` and `c`.
 
-They parse untrusted text, so they run in the worker process of the run (K16).
+They parse untrusted text, so they run in the worker process of the run.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,10 @@ from aish.config.model import ContextFile
 from aish.core.frozen import frozen
 from aish.engine.plan.validation.context_files import language_of
 from aish.engine.steps.context_files.slices import Span
+from aish.packs.catalogue import PACKS
 from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
-
-_PYTHON = ("tree_sitter", "tree_sitter_python")
-_C = ("tree_sitter", "tree_sitter_c", "tree_sitter_cpp")
 
 
 @frozen
@@ -36,26 +34,27 @@ async def code_part(worker: ParseWorker, entry: ContextFile, data: bytes, text: 
     path = PurePosixPath(entry.path)
     kind = language_of(entry.path)
     assert kind, "validation knows the languages"
-    options: dict[str, Any] = {}
+    options: dict[str, Any]
     if kind == "python":
-        module, call = "aish.packs.py.readers", "definition"
-        options = {"path": str(path), "tree_sitter": is_installed(*_PYTHON)}
+        pack, module, call = "py", "aish.packs.py.readers", "definition"
+        options = {"path": str(path)}
     else:
-        if not is_installed(*_C):
-            message = "`context.files` needs the grammars of C: pip install 'aish-pipelines[c]'"
-            raise PackError("not_installed", message)
-        module, call = "aish.packs.c.c_symbols", "definitions"
+        pack, module, call = "c", "aish.packs.c.c_symbols", "definitions"
         options = {"language": kind}
         data = text.encode("utf-8", "replace")
+    if not is_installed(*PACKS[pack].needs):
+        grammars = {"py": "grammar of Python", "c": "grammars of C"}[pack]
+        message = f"`context.files` needs the {grammars}: pip install 'aish-pipelines[{pack}]'"
+        raise PackError("not_installed", message)
     if entry.name is None:
-        found = await worker.run(f"{module}:skeleton", data, **options)
-        return CodePart(str(found["skeleton"]), Span(1, 1))
+        result = await worker.run(f"{module}:skeleton", data, **options)
+        return CodePart(str(result["skeleton"]), Span(1, 1))
     options |= {"name": entry.name, "line": None}
-    found = await worker.run(f"{module}:{call}", data, **options)
-    return _joined(found["definitions"])
+    result = await worker.run(f"{module}:{call}", data, **options)
+    return _join(result["definitions"])
 
 
-def _joined(rows: list[Mapping[str, Any]]) -> CodePart:
+def _join(rows: list[Mapping[str, Any]]) -> CodePart:
     """All definitions of the name: overloads, setters, branches of `#ifdef`."""
     text = "\n\n".join(str(row["source"]).removesuffix("\n") for row in rows)
     lines = [(int(row["start_line"]), int(row["end_line"])) for row in rows]

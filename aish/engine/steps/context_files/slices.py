@@ -1,4 +1,4 @@
-r"""A part of a file, found again after the file was edited (K82).
+r"""A part of a file, found again after the file was edited.
 
 By its text; else by its first and its last line, those nearest to the old place. Lines end at `\n`
 only; the last one may have no end.
@@ -41,12 +41,11 @@ def slice_of(text: str, first: int, last: int) -> tuple[str, Span] | None:
 
 
 def within(lines: list[str], span: Span) -> str:
-    """The text of a span."""
     return "\n".join(lines[span.first - 1 : span.after - 1])
 
 
-def found_again(text: str, part: str, old: Span) -> Span | None:
-    """Where a part of an earlier text is now; `None` if it is lost."""
+def find_again(text: str, part: str, old: Span) -> Span | None:
+    """The present lines of a part of an earlier text; `None` if it is lost."""
     lines, sought = lines_of(text), part.split("\n")
     same = _nearest_same(lines, sought, old.first)
     if same is not None:

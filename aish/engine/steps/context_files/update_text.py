@@ -1,14 +1,14 @@
-"""How files are shown to a model: before a prompt, and when they have changed (K82, K84)."""
+"""Texts that show files to a model: before a prompt, and when they have changed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from aish.agent.file_updates import block_of, head_of
-from aish.config.model import Refresh
+from aish.config.model import Context, Refresh
 from aish.core.frozen import frozen
 from aish.core.phrases import counted
 from aish.core.text import for_line, safe_utf8, without_markers
-from aish.core.text_diff import unified
+from aish.core.text_diff import diff_rows
 from aish.engine.steps.attachments import mime_of
 
 Mask = Callable[[str], str]
@@ -21,7 +21,7 @@ AGAIN = "changed, read it again"
 
 @frozen
 class Change:
-    """What has happened to a file or a part of one.
+    """A change of a file or of a part of one.
 
     `before` is the text that the model has, `None` if it has none; `after` the present one, `None`
     if there is none that can be shown, and `why` says why. `place` says where a part is now,
@@ -39,14 +39,6 @@ class Change:
 
 
 @frozen
-class Limits:
-    """Bytes of one file, and of all in a block."""
-
-    file: int
-    round: int
-
-
-@frozen
 class Update:
     """A block, and the names of the files whose present text the model has got by it."""
 
@@ -54,15 +46,15 @@ class Update:
     known: frozenset[str]
 
 
-def shown(name: str, path: str, text: str) -> str:
+def format_file(name: str, path: str, text: str) -> str:
     """A file before a prompt, between two lines that name it, as an attachment is."""
     body = without_markers(safe_utf8(text)).removesuffix("\n")
     title = for_line(name)
     return f"[attached: {title} ({mime_of(path)})]\n{body}\n[end of {title}]"
 
 
-def named_only(name: str, why: str, size: int) -> str:
-    """The same for a file whose content cannot be shown."""
+def format_without_content(name: str, why: str, size: int) -> str:
+    """Format a file whose content cannot be shown."""
     title = for_line(name)
     return f"[attached: {title}]\n[aish] not shown, {why} ({size:,} bytes)\n[end of {title}]"
 
@@ -71,8 +63,7 @@ def update_of(
     changes: Sequence[Change],
     more: Iterable[tuple[str, int]],
     tag: str,
-    refresh: Refresh,
-    limits: Limits,
+    settings: Context,
     mask: Mask,
 ) -> Update:
     """The block of a round's changes; `more` are globs with more files than are followed.
@@ -81,12 +72,12 @@ def update_of(
     """
     rows: list[str] = []
     known: set[str] = set()
-    left = limits.round
+    left, refresh = settings.round_limit, settings.refresh
     for done, change in enumerate(changes):
         head, body = _piece(change, tag, refresh)
         has_text = change.after is not None and (refresh != "name" or change.kind == "found")
         size = len(mask(body).encode())
-        if body and (size > limits.file or size + len(head.encode()) > left):
+        if body and (size > settings.file_limit or size + len(head.encode()) > left):
             head, body, size, has_text = head_of(tag, change.label, AGAIN), "", 0, False
         left -= size + len(head.encode())
         if left < 0:
@@ -97,8 +88,8 @@ def update_of(
         if has_text:
             known.add(change.label)
     for pattern, count in more:
-        said = f"matches {counted(count, 'more file')}, which are not followed"
-        rows.append(head_of(tag, pattern, said))
+        note = f"matches {counted(count, 'more file')}, which are not followed"
+        rows.append(head_of(tag, pattern, note))
     return Update(block_of(tag, rows) if rows else "", frozenset(known))
 
 
@@ -119,7 +110,7 @@ def _piece(change: Change, tag: str, refresh: Refresh) -> tuple[str, str]:
 
 def _body(change: Change, after: str, refresh: Refresh) -> str:
     if refresh == "diff" and change.before is not None:
-        rows = unified(
+        rows = diff_rows(
             safe_utf8(change.before),
             safe_utf8(after),
             _AROUND,

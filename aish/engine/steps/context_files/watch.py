@@ -1,9 +1,9 @@
-"""The files of one conversation on disk: read once, then read again only if they changed (K83).
+"""The files of one conversation on disk: read once, then read again only if they changed.
 
-A file is looked at by its status first: device, inode, size and times. The content is read where
-that differs, and where the file was so young when it was last read that an equal status proves
-nothing; only another hash means another content. Every file is opened by
-`packs.workspace.confined_path` (K4, K5). All of this blocks, and is called in a thread.
+The status of a file is compared first: device, inode, size and times. The content is read if they
+differ, or if the file was so new when it was last read that an equal status proves nothing. A file
+has changed only if its hash has. Every file is opened by
+`packs.workspace.confined_path`. All of this blocks, and is called in a thread.
 """
 
 import os
@@ -20,8 +20,8 @@ from aish.core.frozen import frozen, slotted
 from aish.core.phrases import first_of
 from aish.core.text import for_line
 from aish.packs.pack_error import PackError
-from aish.packs.workspace.confined_path import Folder, Where, checked_root, segments_of
-from aish.packs.workspace.file_text import decoded
+from aish.packs.workspace.confined_path import Folder, Where, resolve_root, segments_of
+from aish.packs.workspace.file_text import decode_text
 from aish.packs.workspace.folder_walk import LEFT_SHUT, Budget, Entry, list_folder
 from aish.system.globs import matches_word
 
@@ -36,20 +36,17 @@ YOUNG = 2_000_000_000
 def stamp_at(folder: Folder, path: str) -> Stamp | None:
     """The stamp of a file or folder; `None` if there is none, or it is out of reach."""
     try:
-        status = folder.status(path)
+        return _stamp_of(folder.status(path))
     except OSError:
         return None
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-    )
+
+
+def _stamp_of(status: os.stat_result) -> Stamp:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def is_settled(stamp: Stamp | None, now: int) -> bool:
-    """Whether an equal stamp proves that nothing has changed since `now`, in ns."""
+    """True if an equal stamp proves that nothing has changed since `now`, in ns."""
     return stamp is None or now - max(stamp[3:]) >= YOUNG
 
 
@@ -78,23 +75,22 @@ class GlobListing:
         self._visited: list[_Visited] = []
         self._found: tuple[Segments, ...] = ()
         self.incomplete = False
-        """Whether there are more names than are looked at."""
+        """True if there are more names than are looked at."""
 
     def files(self) -> tuple[Segments, ...]:
-        """The files, sorted by their paths."""
         if not self._visited or not self._is_same():
             self._visited, self.incomplete = [], False
             budget = Budget()
-            found = set(self._below((), self._reached({0}), budget))
+            paths = set(self._below((), self._closure({0}), budget))
             self.incomplete = budget.spent
-            self._found = tuple(sorted(found))
+            self._found = tuple(sorted(paths))
         return self._found
 
     def matches(self, path: str) -> bool:
-        """Whether a file with this path would be found, if no folder is left out."""
-        states = self._reached({0})
+        """True if a file with this path would be found, if no folder is left out."""
+        states = self._closure({0})
         for name in path.split("/"):
-            states = self._reached(self._after(name, states))
+            states = self._closure(self._after(name, states))
         return len(self._parts) in states
 
     def _is_same(self) -> bool:
@@ -103,23 +99,23 @@ class GlobListing:
         )
 
     def _below(self, above: Segments, states: set[int], budget: Budget) -> list[Segments]:
-        found: list[Segments] = []
+        paths: list[Segments] = []
         for entry in self._entries(above, budget):
             if budget.left <= 0:
                 budget.spent = True
                 break
             budget.left -= 1
-            after = self._reached(self._after(entry.name, states))
+            after = self._closure(self._after(entry.name, states))
             if not after:
                 continue
             if entry.kind == "file" and len(self._parts) in after:
-                found.append(entry.segments)
+                paths.append(entry.segments)
             elif entry.kind == "folder" and self._enters(entry.name, states):
-                found += self._below(entry.segments, after, budget)
-        return found
+                paths += self._below(entry.segments, after, budget)
+        return paths
 
     def _entries(self, above: Segments, budget: Budget) -> tuple[Entry, ...]:
-        """What a folder has; its stamp is taken before, so that no change is missed."""
+        """The entries of a folder; its stamp is taken before, so that no change is missed."""
         path = "/".join(above) or "."
         stamp = stamp_at(self._folder, path)
         self._visited.append(_Visited(path, stamp, is_settled(stamp, self._now())))
@@ -135,13 +131,13 @@ class GlobListing:
         named = any(self._parts[state : state + 1] == (name,) for state in states)
         return named or name not in LEFT_SHUT
 
-    def _reached(self, states: set[int]) -> set[int]:
+    def _closure(self, states: set[int]) -> set[int]:
         """The states, and those behind a `**`, which may stand for no folder at all."""
-        found = set(states)
+        closure = set(states)
         for state, part in enumerate(self._parts):
-            if state in found and part == "**":
-                found.add(state + 1)
-        return found
+            if state in closure and part == "**":
+                closure.add(state + 1)
+        return closure
 
     def _after(self, name: str, states: set[int]) -> set[int]:
         """The states after a name: places in the pattern, so that nothing is tried twice."""
@@ -173,7 +169,7 @@ _SHOWN = 5
 
 @frozen
 class Content:
-    """What a file has: `text` is `None` if it has none that can be shown, and `why` says why.
+    """The content of a file: `text` is `None` if none can be shown, and `why` says why.
 
     `data` is what it was decoded from, for what reads code. `left_out`: it was listed, and cannot
     be opened.
@@ -192,7 +188,7 @@ NOT_TEXT = "it is not text"
 
 @slotted
 class Source:
-    """One file. `label` is its path as shown; `settled` says that its stamp proves something."""
+    """A file. `label` is its path as shown; `settled` says that its stamp proves something."""
 
     folder: Folder
     path: str
@@ -206,14 +202,13 @@ class Source:
 
 @frozen
 class Part:
-    """What is shown of a file: all of it, or what its entry says."""
+    """The part of a file that is shown: all of it, or what its entry says."""
 
     source: Source
     entry: ContextFile
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the file is shown."""
         return self.entry.lines is None and self.entry.name is None and not self.entry.skeleton
 
     @property
@@ -245,7 +240,7 @@ class Watch:
             StepFailedError: one cannot be opened.
         """
         self._above = {entry.folder: os.path.relpath(entry.folder, base) for entry in entries}
-        """Where each folder is, as seen from the pipeline's: an extended file may have its own."""
+        """The path of each folder from the pipeline's: an extended file may have its own."""
         self._now = now
         self._broad = allow_broad_root
         self._folders: dict[Path, Folder] = {}
@@ -253,7 +248,7 @@ class Watch:
         self._sources: dict[tuple[int, str], Source] = {}
         self._parts: dict[str, Part] = {}
         self._followed: dict[int, tuple[Segments, ...]] = {}
-        """What each glob matched, where each of the files is followed."""
+        """The matches of each glob of which every file is followed."""
         self._left_out: dict[str, int] = {}
         self._told_left_out: dict[str, int] = {}
         self.entries = tuple(entries)
@@ -267,7 +262,6 @@ class Watch:
             raise
 
     def close(self) -> None:
-        """Close the folders."""
         for folder in self._folders.values():
             folder.close()
 
@@ -277,13 +271,13 @@ class Watch:
         Raises:
             StepFailedError: a named file cannot be read, or there are too many or too large ones.
         """
-        for part in self._listed():
+        for part in self._list():
             self._parts.setdefault(part.label, part)
         count = len(self._sources)
         if count > MOST_FILES:
             raise self._too_many(count)
         contents: dict[int, Content] = {}
-        found: list[tuple[Part, Content]] = []
+        pairs: list[tuple[Part, Content]] = []
         sizes: list[tuple[str, int]] = []
         left = MOST_BYTES
         for label, part in list(self._parts.items()):
@@ -302,10 +296,10 @@ class Watch:
                 if left < 0:
                     # It is going to be refused: only the sizes are wanted.
                     content = contents[id(source)] = Content("", size)
-            found.append((part, content))
+            pairs.append((part, content))
         check_size(sizes)
         self._sources = {key: one for key, one in self._sources.items() if id(one) in contents}
-        return found
+        return pairs
 
     def _first_content(self, part: Part) -> Content | None:
         """The content of a file; `None` for one that was deleted since it was listed.
@@ -325,7 +319,7 @@ class Watch:
 
     def check(self) -> list[tuple[Part, Content]]:
         """The parts of files that were added, changed or deleted since the last look."""
-        new = self._added()
+        new = self._new_parts()
         changed: dict[int, Content] = {}
         left = MOST_COMPARED
         now = self._now()
@@ -333,8 +327,8 @@ class Watch:
             content = _look(source, now)
             if content is not None:
                 left -= content.size
-                changed[id(source)] = content if left >= 0 else _not_held(content)
-        found = [
+                changed[id(source)] = content if left >= 0 else _size_only(content)
+        pairs = [
             (part, changed[id(part.source)])
             for part in self._parts.values()
             if id(part.source) in changed
@@ -345,11 +339,11 @@ class Watch:
                 content = _read(part.source, now)
                 self._keep(part)
                 left -= content.size
-                found.append((part, content if left >= 0 else _not_held(content)))
-        return found
+                pairs.append((part, content if left >= 0 else _size_only(content)))
+        return pairs
 
     def would_show(self, label: str) -> bool:
-        """Whether a glob would show a whole file of this name, if there were one."""
+        """True if a glob would show a whole file of this name, if there were one."""
         for index, listing in self._globs.items():
             above = self._above[self.entries[index].folder]
             path = label if above == "." else os.path.relpath(label, above)
@@ -368,25 +362,25 @@ class Watch:
         place = entry.folder
         if place not in self._folders:
             try:
-                self._folders[place] = Folder(checked_root(place, allow_broad_root=self._broad))
+                self._folders[place] = Folder(resolve_root(place, allow_broad_root=self._broad))
             except UsageError as error:
-                said = f"`context.files`: {error.message}"
-                raise StepFailedError(said, hint=error.hint) from error
+                message = f"`context.files`: {error.message}"
+                raise StepFailedError(message, hint=error.hint) from error
             except OSError as error:
-                said = f"the folder of `context.files` cannot be opened: {error.strerror}"
-                raise StepFailedError(said, where=str(place)) from error
+                message = f"the folder of `context.files` cannot be opened: {error.strerror}"
+                raise StepFailedError(message, where=str(place)) from error
         return self._folders[place]
 
-    def _listed(self) -> Iterator[Part]:
+    def _list(self) -> Iterator[Part]:
         for index, entry in enumerate(self.entries):
             if entry.is_glob:
                 listing = self._globs[index]
                 for segments in listing.files():
                     yield Part(self._source(entry, "/".join(segments), segments), entry)
                 if listing.incomplete:
-                    said = f"there are too many names to look through for `{entry.path}`"
+                    message = f"there are too many names to look through for `{entry.path}`"
                     hint = "name a smaller folder in `context.files`"
-                    raise StepFailedError(said, hint=hint)
+                    raise StepFailedError(message, hint=hint)
             else:
                 try:
                     path = "/".join(segments_of(entry.path))
@@ -406,32 +400,32 @@ class Watch:
         """The path of a file as seen from the folder of the pipeline."""
         return os.path.normpath(os.path.join(self._above[entry.folder], path))  # ruff: ignore[os-path-join] - a label, and `Path` keeps `..`
 
-    def _added(self) -> list[Part]:
+    def _new_parts(self) -> list[Part]:
         """Files that a glob matches now; as many as may be followed."""
-        found: list[Part] = []
+        parts: list[Part] = []
         for index, listing in self._globs.items():
             files = listing.files()
             if files is self._followed.get(index):
                 continue
-            entry, more, before = self.entries[index], 0, len(found)
+            entry, more, before = self.entries[index], 0, len(parts)
             folder = self._folder(entry)
             for segments in files:
                 key = id(folder), "/".join(segments)
                 if key in self._sources:
                     continue
-                if len(self._sources) + len(found) >= MOST_FILES:
+                if len(self._sources) + len(parts) >= MOST_FILES:
                     more += 1
                     continue
                 label = self._label(entry, key[1])
                 part = Part(Source(folder, key[1], segments, label), entry)
-                if all(part.label != other.label for other in found):
-                    found.append(part)
+                if all(part.label != other.label for other in parts):
+                    parts.append(part)
             self._left_out.pop(entry.path, None)
             if more:
                 self._left_out[entry.path] = more
-            elif len(found) == before:
+            elif len(parts) == before:
                 self._followed[index] = files
-        return found
+        return parts
 
     def _keep(self, part: Part) -> None:
         self._sources[id(part.source.folder), part.source.path] = part.source
@@ -442,9 +436,9 @@ class Watch:
             f"`{listing.pattern}` matches {len(listing.files())}"
             for listing in self._globs.values()
         ]
-        said = f"`context.files` has {count:,} files, and {MOST_FILES} is the most"
+        message = f"`context.files` has {count:,} files, and {MOST_FILES} is the most"
         return StepFailedError(
-            f"{said}: {first_of(matched, _SHOWN)}" if matched else said,
+            f"{message}: {first_of(matched, _SHOWN)}" if matched else message,
             hint="name fewer files, or a smaller folder",
         )
 
@@ -457,7 +451,7 @@ def check_size(shown: Sequence[tuple[str, int]]) -> None:
     """
     total = sum(size for _, size in shown)
     if total > MOST_BYTES:
-        largest = sorted(shown, key=lambda one: -one[1])
+        largest = sorted(shown, key=lambda row: -row[1])
         named = [f"`{for_line(name)}` with {size:,}" for name, size in largest]
         raise StepFailedError(
             f"`context.files` has {total:,} bytes of text, and {MOST_BYTES:,} is the most:"
@@ -466,13 +460,12 @@ def check_size(shown: Sequence[tuple[str, int]]) -> None:
         )
 
 
-def _not_held(content: Content) -> Content:
+def _size_only(content: Content) -> Content:
     """A content of which only the size is known, unless there is none."""
     return content if content.text is None else Content(None, content.size, "read it again")
 
 
 def _look(source: Source, now: int) -> Content | None:
-    """The content of a file if it has changed."""
     stamp = stamp_at(source.folder, source.path)
     if stamp == source.stamp and source.settled:
         return None
@@ -495,13 +488,7 @@ def _read(source: Source, now: int) -> Content:
     """
     with source.folder.file(source.where) as descriptor:
         status = os.fstat(descriptor)
-        stamp = (
-            status.st_dev,
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-        )
+        stamp = _stamp_of(status)
         data = _content(descriptor, status.st_size)
     source.stamp, source.settled, source.there = stamp, is_settled(stamp, now), True
     if data is None:
@@ -510,7 +497,7 @@ def _read(source: Source, now: int) -> Content:
         return Content(None, status.st_size, f"it has more than {LARGEST:,} bytes")
     source.digest = sha256(data).digest()
     try:
-        text, _ = decoded(data, source.path)
+        text, _ = decode_text(data, source.path)
     except PackError:
         return Content(None, len(data), NOT_TEXT)
     return Content(text, len(data), data=data)
@@ -529,7 +516,7 @@ def _content(descriptor: int, size: int) -> bytes | None:
 def _unreadable(source: Source, error: PackError) -> StepFailedError:
     name = for_line(source.label)
     if error.code == "not_found":
-        said = f"there is no file `{name}` of `context.files`, or it may not be shown"
+        message = f"there is no file `{name}` of `context.files`, or it may not be shown"
     else:
-        said = f"`context.files`: {error.message}"
-    return StepFailedError(said, hint="a glob such as `docs/*.md` may also match no file")
+        message = f"`context.files`: {error.message}"
+    return StepFailedError(message, hint="a glob such as `docs/*.md` may also match no file")

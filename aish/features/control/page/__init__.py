@@ -1,1 +1,1 @@
-"""The page of the control API: its files, and the paths that only it and its links need (A14)."""
+"""The page of the control API: its files, and the paths that only it and its links need."""

@@ -15,15 +15,15 @@ from aish.core.events import rfc3339
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.environment import RunHandle
-from aish.features.approvals.questions import ApprovalQuestion, as_asked, masked_tags
+from aish.features.approvals.questions import ApprovalQuestion, as_asked, tags_of_secrets
 from aish.features.control.routes import name_of
 from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
-from aish.net.listen.http_error import HttpError
+from aish.net.listen.http_error import HttpError, body_error
 from aish.net.listen.routes import Route, json_body, json_response
 from aish.net.listen.tokens import CODE_SECONDS, Tokens
 from aish.terminal.approver import MOST_ROWS, UNSHOWN, visible_call
-from aish.terminal.visible_text import folded
+from aish.terminal.visible_text import fold
 
 LINK_SCOPE = "link"
 """What is needed to ask for a link; what a link gives has it not."""
@@ -55,7 +55,7 @@ _NEW_LINK = "`aish control open RUN` prints a new link"
 
 @frozen
 class PageLinks:
-    """Where browsers find the page, and whose answers those are that come from it.
+    """The address of the page, and the tokens of the browsers that open it.
 
     `address` is missing where no browser can connect.
     """
@@ -65,7 +65,6 @@ class PageLinks:
 
 
 def page_routes(run: ControlledRun, handle: RunHandle, links: PageLinks) -> Sequence[Route]:
-    """The paths of the page, beside those of the API."""
     page = _Page(run, handle, links)
     files = [Route(path, ("GET",), "", _file, public=True) for path in _FILES]
     return [
@@ -77,50 +76,48 @@ def page_routes(run: ControlledRun, handle: RunHandle, links: PageLinks) -> Sequ
 
 
 class _Page:
-    """What answers the requests of the page."""
+    """The handlers of the page."""
 
     def __init__(self, run: ControlledRun, handle: RunHandle, links: PageLinks) -> None:
         self._run = run
         self._handle = handle
         self._links = links
 
-    async def call(self, request: Request, peer: Peer) -> Response:
+    async def call(self, request: Request, _peer: Peer) -> Response:
         """`GET /approvals/ID/call?columns=N`: the call of a question, as a terminal shows it."""
-        del peer
         id = request.path_params["id"]
         columns = _columns(request.query_params.get("columns"))
         question = self._run.state.question(id)
         if question is None:
             raise HttpError(404, "unknown_question", "this run has no question with this id")
-        return json_response(_shown(question, columns))
+        return json_response(_call_rows(question, columns))
 
     async def code(self, request: Request, peer: Peer) -> Response:
         """`POST /code`: a link with a code, for whoever may do all that the link allows."""
         if await json_body(request) != {}:
-            raise HttpError(422, "invalid_body", "the body is not an empty object")
+            raise body_error("the body is not an empty object")
         links = self._links
         if links.address is None:
             message = "the run listens on a socket file only, and no browser can connect to that"
             raise HttpError(409, "no_port", message, hint=_NO_PORT)
         scopes = peer.scopes - {LINK_SCOPE}
         code = links.tokens.issue_code(name_of(peer), scopes)
-        found: JsonObject = {
+        body: JsonObject = {
             "code": code,
             "link": f"{links.address}#code={code}",
             "scopes": sorted(scopes),
             "expires": rfc3339(self._run.clock.now() + CODE_SECONDS),
         }
-        return json_response(found)
+        return json_response(body)
 
-    async def link(self, request: Request, peer: Peer) -> Response:
+    async def link(self, request: Request, _peer: Peer) -> Response:
         """`POST /link`: the token that a code is good for, once."""
-        del peer
         body = await json_body(request)
         if not isinstance(body, Mapping) or set(body) != {"code"}:
-            raise HttpError(422, "invalid_body", "the body is not an object with `code` alone")
+            raise body_error("the body is not an object with `code` alone")
         code = body["code"]
         if not isinstance(code, str):
-            raise HttpError(422, "invalid_body", "`code` is not a text")
+            raise body_error("`code` is not a text")
         token = None
         if len(code) <= _LONGEST_CODE:
             token = self._links.tokens.redeem(code, TOKEN_SECONDS)
@@ -128,17 +125,15 @@ class _Page:
             message = "the link is not valid any more: it can be used once, within a minute"
             headers = {"www-authenticate": "Bearer"}
             raise HttpError(401, "invalid_code", message, hint=_NEW_LINK, headers=headers)
-        found: JsonObject = {
+        content: JsonObject = {
             "token": token.value,
             "scopes": sorted(token.scopes),
             "expires": rfc3339(self._run.clock.now() + TOKEN_SECONDS),
         }
-        return json_response(found)
+        return json_response(content)
 
 
-async def _file(request: Request, peer: Peer) -> Response:  # ruff: ignore[unused-async] - awaited
-    """`GET /` and the files that it needs."""
-    del peer
+async def _file(request: Request, _peer: Peer) -> Response:  # ruff: ignore[unused-async] - awaited
     name, media_type = _FILES[request.url.path]
     content = resources.files(__package__).joinpath(name).read_bytes()
     return Response(content, headers={**_HEADERS, "content-type": media_type})
@@ -156,12 +151,12 @@ def _columns(text: str | None) -> int:
     return int(text)
 
 
-def _shown(question: ApprovalQuestion, columns: int) -> JsonValue:
-    """The call as rows of so many columns; `continued` are those that go on with the row before.
+def _call_rows(question: ApprovalQuestion, columns: int) -> JsonValue:
+    """The call as rows of this width; `continued` lists the rows that continue the previous one.
 
     Without rows it cannot be shown, and `problem` says why.
     """
-    found: JsonObject = {
+    body: JsonObject = {
         "id": question.id,
         "run": question.run,
         "tool": question.tool,
@@ -172,20 +167,20 @@ def _shown(question: ApprovalQuestion, columns: int) -> JsonValue:
         "caller_waiting": question.caller_waiting,
     }
     try:
-        call = visible_call(as_asked(question), masked=masked_tags(question))
+        call = visible_call(as_asked(question), masked=tags_of_secrets(question))
     except (RecursionError, ValueError):
         facts: list[JsonValue] = [["tool", question.tool]]
-        return {**found, "facts": facts, "rows": None, "problem": UNSHOWN, "always": None}
+        return {**body, "facts": facts, "rows": None, "problem": UNSHOWN, "always": None}
     rows: list[JsonValue] = []
     continued: list[JsonValue] = []
     for line in call.lines:
         # One column more: a terminal leaves its last one free.
-        for number, row in enumerate(folded(line, columns + 1)):
+        for number, row in enumerate(fold(line, columns + 1)):
             if number:
                 continued.append(len(rows))
             rows.append(row)
     return {
-        **found,
+        **body,
         "facts": [[label, value] for label, value in call.facts],
         "label": call.label,
         "rows": rows,
