@@ -102,6 +102,8 @@ _MOST_LOGS = 64
 """Log messages that wait to be sent to one client; a later one replaces the oldest."""
 _USUAL_LEVEL = "info"
 """From where on a client of the handshake era gets log messages that has not said it."""
+_RUN_KEY = "aish/run_key"
+"""The key of a request's `_meta` that tells calls of a pipeline apart which are equal."""
 _LISTING: Mapping[str, ListName] = {
     "tools/list": "tools",
     "resources/list": "resources",
@@ -575,6 +577,7 @@ class Session:
             on_log=None if level is None else self._logger(level, notify),
             log_level=level,
             trace=trace_in(meta),
+            run_key=_text_of(meta, _RUN_KEY) if _RUN_KEY in meta else "",
         )
 
     async def _call(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:

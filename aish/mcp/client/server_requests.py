@@ -66,7 +66,7 @@ class Call:
     `continuation` is what a client of a hub sends again: its answers, and the server's state.
     `on_log` takes the params of the log messages about it, `log_level` is the least important level
     that it wants. `limit` are seconds, where the server's entry allows more. `trace` goes into
-    `_meta`.
+    `_meta`. With different `run_key`s equal calls of a hub's pipeline have runs of their own.
     """
 
     on_progress: Callable[[Progress], None] | None = None
@@ -79,6 +79,7 @@ class Call:
     log_level: str | None = None
     limit: float = inf
     trace: JsonObject = field(default_factory=dict)
+    run_key: str = ""
 
 
 NO_CALL = Call()

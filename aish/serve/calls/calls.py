@@ -294,8 +294,8 @@ class Calls:
         recheck = partial(self._recheck, client_call, proposal, decision, config)
         try:
             with self.around_servers():
-                session = client_call.caller.session
-                result = await config.tools.forward(session, tool, arguments, call, on_run, recheck)
+                caller = client_call.caller
+                result = await config.tools.forward(caller, tool, arguments, call, on_run, recheck)
         except RpcError as error:
             if error.code == MISSING_CAPABILITY and isinstance(owner, PendingCall):
                 raise  # its client has the same error for that

@@ -1,11 +1,22 @@
 """Pipelines as tools: each call is a run with a folder, a journal and limits of its own.
 
-The hub's gate decides about the call; about what the run does its own file decides.
+The hub's gate decides about the call; about what the run does its own file decides. A client that
+makes a call again while its run has not ended gets the result of that run.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import field, replace
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import anyio
 from anyio import to_thread
@@ -23,7 +34,7 @@ from aish.config.model import (
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import Exit, ItemFinished, Notice, Place, Stamped, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted
-from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.json import JsonObject, JsonValue, canonical, json_text
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Progress
 from aish.core.text import safe_utf8
@@ -38,6 +49,7 @@ from aish.engine.run_folder import new_folder
 from aish.features.control.run_services import ControlRequest
 from aish.features.hosted_run import HostedRun, Row, resume_run, run_hosted
 from aish.features.launch import Launch
+from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.convert import LISTS, MAPS, SCHEMAS, wire_name
 from aish.output.event_log import Sink
 from aish.system.secrets.secrets import Secrets
@@ -56,6 +68,7 @@ _SUBSCHEMAS = SCHEMAS | {"items"}
 _SUBSCHEMA_LISTS = LISTS | {"items"}
 
 Report = Callable[[Progress], None]
+Other = TypeVar("Other", ToolResult, Row)
 OnRun = Callable[[str], None]
 """Hears the id of the run that a call has begun."""
 Recheck = Callable[[], Awaitable[ToolResult | None]]
@@ -243,17 +256,28 @@ class _ProgressSink(Sink):
 
 @slotted
 class _Run:
-    """A run, and its result once it has ended."""
+    """A run, those who wait for it, and its result once it has ended."""
 
-    ending: Ending
-    done: anyio.Event
+    key: tuple[str, ...]
+    id: str
     held: ExitStack
+    ending: Ending = field(default_factory=Ending)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    callers: list[Report] = field(default_factory=list)
     row: Row | None = None
     error: Exception | None = None
 
+    def report(self, progress: Progress) -> None:
+        """Tell everybody who waits for the run."""
+        for report in tuple(self.callers):
+            report(progress)
+
 
 class PipelineRuns:
-    """Runs pipelines for clients, so many at a time; a run outlives the task of its caller."""
+    """Runs pipelines for clients, so many at a time; a run outlives the task of its caller.
+
+    Equal calls of one client share a run. It ends when the last of them is cancelled.
+    """
 
     def __init__(self, limit: int, environment: RunEnvironment, tasks: TaskGroup) -> None:
         self._places = anyio.Semaphore(limit, fast_acquire=True)
@@ -261,6 +285,9 @@ class PipelineRuns:
         self._emit = environment.emit
         self._recorder = environment.recorder
         self._live: list[_Run] = []
+        self._joinable: dict[tuple[str, ...], _Run] = {}
+        self._turns: WeakValueDictionary[tuple[str, ...], anyio.Lock] = WeakValueDictionary()
+        """Of equal calls one at a time begins a run, and the others wait for that."""
         self._tasks = tasks
 
     async def end(self) -> None:
@@ -274,42 +301,73 @@ class PipelineRuns:
 
     async def call(
         self,
+        client: str,
         offered: OfferedPipeline,
         arguments: JsonObject,
-        report: Report,
+        call: Call,
         on_run: OnRun,
         recheck: Recheck,
     ) -> JsonObject | ToolResult:
-        """The result of a call, a run of its own; cancellation ends that as SIGTERM does."""
+        """The result of a call: of a run of its own, or of the one that an equal call has begun.
+
+        A call that is cancelled leaves its run; the last one ends it, as SIGTERM does.
+        """
         try:
             _check_depth(arguments)
             inputs = complete_inputs(offered.plan.pipeline.inputs, arguments)
         except UsageError as error:
             return _refusal(offered, "bad_arguments", error)
+        about = str(offered.tool.name), call.run_key, canonical(inputs)
+        key = client, *about, *_digests(offered.plan)
+        report = call.on_progress or (lambda _: None)
+
+        async def begin() -> _Run | ToolResult:
+            return await self._start_run(key, offered, inputs, recheck)
+
         try:
-            run = await self._start_run(offered, inputs, report, on_run, recheck)
-            if isinstance(run, ToolResult):
-                return run
-            return result_of(offered, await _wait_for_row(run))
+            async with self._join(key, report, begin) as (run, is_new):
+                if isinstance(run, ToolResult):
+                    return run
+                on_run(run.id)
+                refused = None if is_new else await recheck()
+                return refused or result_of(offered, await _wait_for_row(run))
         except AishError as error:
             return _refusal(offered, "handler_error", error)
 
+    @asynccontextmanager
+    async def _join(
+        self, key: tuple[str, ...], report: Report, begin: Callable[[], Awaitable[_Run | Other]]
+    ) -> AsyncGenerator[tuple[_Run | Other, bool]]:
+        """The run of this key, which `begin` begins if there is none; and whether it did.
+
+        Whoever leaves the block does not wait for it any more.
+        """
+        turn = self._turns.setdefault(key, anyio.Lock())
+        async with turn:
+            found = self._joinable.get(key)
+            run = await begin() if found is None else found
+            if isinstance(run, _Run):
+                run.callers.append(report)
+        if not isinstance(run, _Run):
+            yield run, True
+            return
+        try:
+            yield run, found is None
+        finally:
+            run.callers.remove(report)
+            if not run.callers and not run.done.is_set():
+                run.ending.arrive(ExitCode.TERMINATED)
+                self._forget(run)
+
     async def _start_run(
-        self,
-        offered: OfferedPipeline,
-        inputs: JsonObject,
-        report: Report,
-        on_run: OnRun,
-        recheck: Recheck,
+        self, key: tuple[str, ...], offered: OfferedPipeline, inputs: JsonObject, recheck: Recheck
     ) -> _Run | ToolResult:
         await self._places.acquire()
         with self._place() as stack:
             refused = await recheck()
             if refused is not None:
                 return refused
-            prepared = await self._prepare(offered, inputs, report)
-            on_run(prepared.launch.folder.id)
-            return self._begin(prepared, stack)
+            return self._begin(key, await self._prepare(offered, inputs), stack)
 
     async def resume(self, offered: OfferedPipeline, id: str, report: Report) -> JsonObject:
         """The result of a run that was interrupted, after it has gone on to its end.
@@ -317,15 +375,19 @@ class PipelineRuns:
         Raises:
             AishError: it cannot be resumed.
         """
-        await self._places.acquire()
-        with self._place() as stack:
-            launch = await to_thread.run_sync(
-                resume_run, offered.plan, offered.options, id, self._clock, stack
-            )
-            if not isinstance(launch, Launch):
-                return result_of(offered, launch)
-            run = self._begin(self._host(launch, report), stack)
-        return result_of(offered, await _wait_for_row(run))
+
+        async def begin() -> _Run | Row:
+            await self._places.acquire()
+            with self._place() as stack:
+                launch = await to_thread.run_sync(
+                    resume_run, offered.plan, offered.options, id, self._clock, stack
+                )
+                return self._begin((id,), launch, stack) if isinstance(launch, Launch) else launch
+
+        # Several tasks may be about one run.
+        async with self._join((id,), report, begin) as (run, _):
+            row = await _wait_for_row(run) if isinstance(run, _Run) else run
+            return result_of(offered, row)
 
     @contextmanager
     def _place(self) -> Generator[ExitStack]:
@@ -334,15 +396,19 @@ class PipelineRuns:
             stack.callback(self._places.release)
             yield stack
 
-    def _begin(self, prepared: HostedRun, stack: ExitStack) -> _Run:
-        run = _Run(prepared.ending, anyio.Event(), stack.pop_all())
+    def _begin(self, key: tuple[str, ...], launch: Launch, stack: ExitStack) -> _Run:
+        run = _Run(key, launch.folder.id, stack.pop_all())
         self._live.append(run)
-        self._tasks.start_soon(self._execute, run, prepared)
+        self._joinable[key] = run
+        self._tasks.start_soon(self._execute, run, self._host(launch, run))
         return run
 
-    async def _prepare(
-        self, offered: OfferedPipeline, inputs: JsonObject, report: Report
-    ) -> HostedRun:
+    def _forget(self, run: _Run) -> None:
+        """Let no further call join the run."""
+        if self._joinable.get(run.key) is run:
+            del self._joinable[run.key]
+
+    async def _prepare(self, offered: OfferedPipeline, inputs: JsonObject) -> Launch:
         plan, options = offered.plan, replace(offered.options, inputs=inputs)
         if plan.has_keys:
             from aish.engine.execution.item_source import with_surveys
@@ -350,10 +416,9 @@ class PipelineRuns:
             # Reading items takes time that other clients need.
             options = await to_thread.run_sync(with_surveys, plan, options)
         folder = new_folder(plan, options, self._clock)
-        launch = Launch(plan, options, folder, self._clock, recorder=self._recorder)
-        return self._host(launch, report)
+        return Launch(plan, options, folder, self._clock, recorder=self._recorder)
 
-    def _host(self, launch: Launch, report: Report) -> HostedRun:
+    def _host(self, launch: Launch, run: _Run) -> HostedRun:
         """A run that can be answered from outside over a socket of its own, unless it is replayed.
 
         That is opened while it waits for an approval.
@@ -361,8 +426,8 @@ class PipelineRuns:
         plan, recorder = launch.plan, launch.recorder
         listens = recorder is None or not recorder.approvals.replays
         control = ControlRequest() if listens and most_patient(plan) != "deny" else None
-        sinks = (_ProgressSink(plan, report), _Notices(self._emit))
-        return HostedRun(replace(launch, control=control), Ending(), sinks, _item_steps(plan))
+        sinks = (_ProgressSink(plan, run.report), _Notices(self._emit))
+        return HostedRun(replace(launch, control=control), run.ending, sinks, _item_steps(plan))
 
     async def _execute(self, run: _Run, prepared: HostedRun) -> None:
         try:
@@ -372,6 +437,7 @@ class PipelineRuns:
         finally:
             run.held.close()
             self._live.remove(run)
+            self._forget(run)
             run.done.set()
 
 
@@ -411,12 +477,15 @@ def _check_depth(arguments: JsonObject) -> None:
             raise UsageError(message)
 
 
+def _digests(plan: Plan) -> Iterator[str]:
+    """The digests of a file and of those that it runs: after a reload they may be others."""
+    yield plan.pipeline.digest
+    for inner in plan.inner.values():
+        yield from _digests(inner)
+
+
 async def _wait_for_row(run: _Run) -> Row:
-    try:
-        await run.done.wait()
-    except anyio.get_cancelled_exc_class():
-        run.ending.arrive(ExitCode.TERMINATED)
-        raise
+    await run.done.wait()
     if run.error is not None:
         raise run.error
     assert run.row is not None, "a run has a result, or an error"

@@ -16,6 +16,7 @@ from aish.mcp.client.connection import Server
 from aish.mcp.client.registry import Registry
 from aish.mcp.client.server_requests import Call
 from aish.serve.offer.session_servers import SessionServers
+from aish.serve.records.audit import Caller
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ServedTools:
 
     async def forward(
         self,
-        session: str,
+        caller: Caller,
         tool: Tool,
         arguments: JsonObject,
         call: Call,
@@ -82,7 +83,7 @@ class ServedTools:
         pipeline = self._pipelines.get(tool.name)
         runs = self._shared.runs
         if pipeline is None or runs is None:
-            server = await self._sessions.server(session, tool.name.server)
+            server = await self._sessions.server(caller.session, tool.name.server)
             if isinstance(server, ToolResult):
                 return server
             refused = None if server is None else await recheck()
@@ -91,8 +92,7 @@ class ServedTools:
             return await self.own.forward(tool, arguments, call, own=server)
         if pipeline.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
-        report = call.on_progress or (lambda _: None)
-        return await runs.call(pipeline, arguments, report, on_run, recheck)
+        return await runs.call(caller.client, pipeline, arguments, call, on_run, recheck)
 
     async def connection(self, session: str, alias: str) -> Server | ToolResult | None:
         """The connection to a server that only this session has, or why there is none.

@@ -221,7 +221,8 @@ def test_cancelled_calls_end_their_runs_and_children_and_others_wait_for_a_place
         waiting = hub.request(
             "tools/call", {"name": "pipeline__talk", "arguments": {"word": "next"}}
         )
-        dropped = hub.request("tools/call", call)
+        third = {"name": "pipeline__talk", "arguments": {"word": "third"}}
+        dropped = hub.request("tools/call", third)
         hub.ask("ping")
         assert len(project.run_folders) == 1
         for id in (dropped, hanging):
@@ -257,6 +258,54 @@ def test_cancelled_calls_end_their_runs_and_children_and_others_wait_for_a_place
         with read_journal(folder / "events.jsonl") as reading:
             ends += [one["exit"]["code"] for one in of_type(list(reading), "run.finished")]
     assert sorted(ends) == [0, 143, 143]
+
+
+def test_a_call_that_is_made_again_has_the_result_of_the_run_that_waits_for_an_answer(
+    project: Project,
+) -> None:
+    project.pipeline(
+        f"""
+        name: pays
+        on_ask: wait
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}}}
+        call: s__echo
+        with: {{text: paid}}
+        """,
+        name="pays.yaml",
+    )
+    hub_file(project, "pays.yaml")
+    params = {"name": "pipeline__pays", "arguments": {}}
+    anew = {**params, "_meta": {"aish/run_key": "b"}}
+    with ServedHub(project, "hub.yaml") as hub:
+        hub.begin()
+        hub.tools()
+        ids = [hub.request("tools/call", asked) for asked in (params, params, anew, anew)]
+        wrong = hub.ask("tools/call", {**params, "_meta": {"aish/run_key": 1}})
+        pending: list[Any] = []
+        while len(pending) < 2:
+            found = project.aish("runs", "pending", "--format", "json").stdout
+            pending = json.loads(found)["pending"]
+        # The client has given the first up, and still waits for the second.
+        cancelled = {"requestId": ids[0]}
+        hub.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled})
+        hub.ask("ping")
+        for one in pending:
+            words = ("approve", one["run"], one["id"], "--yes", "--digest", one["digest"])
+            assert project.aish(*words).code == 0
+        results = [answer["result"] for answer in hub.answers(*ids[1:])]
+        hub.end_input()
+        assert hub.finish() == 0
+        records = [one for one in hub.audit if one["event"] == "finished"]
+
+    assert wrong["error"]["message"] == "`aish/run_key` has to be a text"
+    assert [text_of(result) for result in results] == ["paid"] * 3
+    runs = [result["_meta"]["aish/run"] for result in results]
+    assert runs[0] != runs[1] == runs[2]
+    assert {path.name for path in project.run_folders} == set(runs)
+    # The audit log says which run each call has had.
+    assert sorted((one["kind"], one["run"]) for one in records) == sorted(
+        [("cancelled", runs[0]), *(("ok", run) for run in runs)]
+    )
 
 
 def test_runs_of_several_calls_go_on_side_by_side_and_drain_at_a_signal(
