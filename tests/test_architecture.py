@@ -150,7 +150,7 @@ ALONE = {
         engine/steps/context_files/update_text.py
         engine/steps/context_files/watch.py agent/tool_round.py
         config/decode.py features/cluster/worker_session.py
-        reports/otel/spans.py serve/reload.py wire/chat/answer.py
+        reports/otel/spans.py serve/reload.py wire/chat/answer.py wire/chat/tool_calls.py
         serve/hub_services.py serve/listeners/http_sessions.py
         shell/export/rehearsal.py shell/loop.py shell/status_line.py
     """,

@@ -364,7 +364,8 @@ class _Exchange:
         return self._outcome(status, ending.text, ending.failure)
 
     def _add_assistant(self, answer: Assembled, text: str, calls: tuple[ToolCall, ...]) -> None:
-        origin = answer.finish.model or self._ask.model.alias
+        finish = answer.finish
+        origin = finish.origin or finish.model or self._ask.model.alias
         turn = AssistantTurn(safe_utf8(text), calls, answer.extras, origin)
         asked = [(call.name, call.arguments) for call in answer.calls]
         same = [(call.name, call.arguments) for call in calls] == asked and turn.text == answer.text

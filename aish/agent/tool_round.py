@@ -26,7 +26,7 @@ from aish.core.protocols import Sampler
 from aish.core.tools import ResultKind, Tool, ToolCall
 from aish.policy.gate import THE_LOCK
 from aish.system.task_group import task_group
-from aish.wire.chat.tool_calls import make_call_id
+from aish.wire.calls import make_call_id
 
 # Deeper than any real call, and well below the limits of encoders and validators.
 _MAX_DEPTH = 64

@@ -93,6 +93,7 @@ from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.core.protocols import Asking, OnAsk
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.wires import CHAT, WIRES
 
 _OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
 CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})
@@ -566,7 +567,7 @@ def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:
 
 EMBEDDED = "smollm2"
 _MOST_TOKENS = ("max_tokens", "max_completion_tokens")
-_ONLY_REMOTE = ("model", "key_env", "headers", "proxy", "verify_tls")
+_ONLY_REMOTE = ("api", "model", "key_env", "headers", "proxy", "verify_tls")
 
 
 def decode_models(models: Table) -> dict[str, ModelEntry]:
@@ -583,6 +584,7 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         base_url=table.text("base_url"),
         model=table.text("model"),
         embedded=_embedded_model(table),
+        api=table.text("api") or CHAT,
         key_env=table.text("key_env"),
         headers=table.pairs("headers"),
         params=_params(table),
@@ -622,8 +624,9 @@ def _price(price: Table | None) -> Price | None:
 def _json_schema(table: Table) -> JsonSchemaUse:
     if not table.has("json_schema") and table.has("embedded"):
         return "without_tools"
+    usual = WIRES[table.text("api") or CHAT].json_schema
     return (
-        "without_tools" if table.text("json_schema") else table.flag("json_schema", default=False)
+        "without_tools" if table.text("json_schema") else table.flag("json_schema", default=usual)
     )
 
 

@@ -15,6 +15,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.options import ModelConsent, PackOptions, marked_options
 from aish.core.protocols import Asking
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.wires import CHAT
 
 ExpectKind = Literal[
     "contains",
@@ -283,7 +284,7 @@ EMBEDDED_TOKENS = 256
 
 @frozen
 class ModelEntry:
-    """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
+    """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set; `api` names a wire.
 
     `embedded` is `smollm2` or an absolute path to a `.gguf`. Embedded models have `json_schema:
     without_tools`: their server enforces a schema so strictly that no tool could be called. They
@@ -294,6 +295,7 @@ class ModelEntry:
     base_url: str | None = None
     model: str | None = None
     embedded: str | None = None
+    api: str = CHAT
     key_env: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, JsonValue] = field(default_factory=dict)

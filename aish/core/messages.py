@@ -28,7 +28,7 @@ class AssistantTurn:
 
     `calls` hold valid arguments only: invalid ones are replaced before. `extras` are the
     endpoint's own message fields, sent back verbatim to the endpoint named by `origin` and to no
-    other.
+    other: an alias, with what else tells endpoints apart after a space.
     """
 
     text: str
@@ -218,6 +218,8 @@ class Finish:
     cost_usd: float | None = None
     """What the turn cost: as the endpoint says, else set by the client; `None` is unknown."""
     served: Served | None = None
+    origin: str = ""
+    """What `AssistantTurn.origin` is to say, set by the client; the alias if empty."""
 
 
 @frozen

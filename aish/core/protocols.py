@@ -45,7 +45,7 @@ class Received:
 
 
 class Growing(Protocol):
-    """An answer being received: `wire.chat.decode.ChatDecoder`."""
+    """An answer being received: the decoder of its wire."""
 
     @property
     def progress(self) -> int:

@@ -172,14 +172,14 @@ def _require_worst_case(plan: "Plan", kind: Kind) -> None:
     """
     from aish.engine.plan.order import is_free
     from aish.engine.plan.validation.validate import limit_check
-    from aish.wire.chat.encode import answer_limit
+    from aish.models.dialect_choice import answer_limit
 
     limits = replace(plan.limits, **{kind: 1})
     if problems := limit_check(plan.pipeline, limits, plan.steps, plan.default_model, ()):
         raise ValueError(problems[0].message)
     for alias, resolved in plan.models.items():
         # One that costs nothing gets a `max_tokens` only from a limit that the run starts with.
-        if is_free(resolved.entry) and answer_limit(resolved.entry.params) is None:
+        if is_free(resolved.entry) and answer_limit(resolved.entry) is None:
             raise ValueError(
                 f"`limits.{kind}` needs `max_tokens` in the `params` of the model `{alias}`"
             )

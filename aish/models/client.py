@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,6 +18,7 @@ from aish.config.model import ModelEntry
 from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
+from aish.models.dialect_choice import dialect_of, wire_of
 from aish.models.headers import check_base_url, headers_of
 from aish.models.retry import (
     CROWDED,
@@ -41,8 +41,7 @@ from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.net.rate_limits import LONGEST_WAIT
 from aish.system.secrets.secrets import Secrets
-from aish.wire.chat.decode import NOT_AN_ANSWER, ChatDecoder
-from aish.wire.chat.encode import Dialect, Encoder
+from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -50,28 +49,7 @@ from aish.wire.errors import (
     StreamError,
     UnfinishedStreamError,
 )
-
-# These require tool-call ids of nine letters and digits.
-_SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
-
-
-def wire_name(entry: ModelEntry) -> str:
-    return entry.model or (smollm2.NAME if entry.embedded else entry.alias)
-
-
-def dialect_of(entry: ModelEntry) -> Dialect:
-    return Dialect(
-        model=wire_name(entry),
-        params=smollm2.params_of(entry),
-        usage=entry.usage,
-        json_schema=entry.json_schema is not False,
-        tool_role=entry.tool_role,
-        vision=entry.vision,
-        # As `Finish.model`, which the loop records in the turns.
-        origin=entry.alias,
-        short_ids=urlsplit(entry.base_url or "").hostname in _SHORT_IDS,
-    )
-
+from aish.wire.in_band import NOT_AN_ANSWER
 
 SPARED = 4
 """How many refusals for load alone are forgiven for each try that the file allows."""
@@ -130,7 +108,7 @@ _NOT_BOTH = "no schema together with tools; retrying without it"
 
 
 class ChatModel:
-    """`core.protocols.Model` over `POST {base_url}/chat/completions`."""
+    """`core.protocols.Model` over an endpoint, on the wire of its entry."""
 
     def __init__(
         self,
@@ -149,7 +127,9 @@ class ChatModel:
         self._pace = pace
         self._origin = origin_of(entry.base_url)
         self._throttle = throttles.of(self._origin)
-        self._encoder = Encoder(dialect_of(entry))
+        wire = wire_of(entry)
+        self._make_encoder, self._make_decoder = load_encoder(wire), load_decoder(wire)
+        self._encoder = self._make_encoder(dialect_of(entry))
         self._schema_with_tools = entry.json_schema != "without_tools"
         self._most_tools = smollm2.TOOLS if entry.embedded == smollm2.NAME else None
         self._told_of_tools = False
@@ -258,7 +238,7 @@ class ChatModel:
         is_own = "stream_options" in {**self._entry.params, **turn.request.params}
         if _ASKS_USAGE in turn.body and not is_own and refuses_usage(failure):
             is_known = not self._encoder.dialect.usage
-            self._encoder = Encoder(replace(self._encoder.dialect, usage=False))
+            self._encoder = self._make_encoder(replace(self._encoder.dialect, usage=False))
             turn.body = self._encoder.body(turn.request)
             message = f"{self._origin}: no token counts in streams; retrying without them"
             again = Retrying(self._origin, turn.tries + 1, 0.0, message)
@@ -314,8 +294,8 @@ class ChatModel:
         place, size = request.place, len(turn.body)
         return await turn.await_untimed(self._meter.reserve(place, self.alias, size, most))
 
-    def _decoder(self, request: ModelRequest) -> ChatDecoder:
-        return ChatDecoder(
+    def _decoder(self, request: ModelRequest) -> AnswerDecoder:
+        return self._make_decoder(
             place=request.place,
             known_tools=frozenset(tool.wire for tool in request.tools),
             required={tool.wire: bool(tool.input_schema.get("required")) for tool in request.tools},
@@ -334,7 +314,9 @@ class ChatModel:
     def _finish(self, deltas: list[Delta], hold: Hold | None) -> list[Delta]:
         finish = deltas[-1]
         assert isinstance(finish, Finish)
-        finish = replace(finish, model=self.alias)
+        origin = self._encoder.dialect.origin
+        apart = "" if origin == self.alias else origin
+        finish = replace(finish, model=self.alias, origin=apart)
         return [*deltas[:-1], *self._news(), finish if hold is None else hold.settle(finish)]
 
     def _as_attempt(self, error: AttemptError | StreamError) -> AttemptError:

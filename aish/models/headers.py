@@ -7,6 +7,7 @@ import aish
 from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
 from aish.core.patterns import lazy_pattern
+from aish.core.wires import WIRES
 
 _NAME = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = lazy_pattern(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
@@ -66,7 +67,7 @@ def check_base_url(entry: ModelEntry) -> None:
         raise UsageError(
             "this is not the URL of an endpoint",
             where=where,
-            hint="it looks like `https://host/v1`; `/chat/completions` is added to it",
+            hint=f"it looks like `https://host/v1`; `{WIRES[entry.api].leaf}` is added to it",
         )
     if "@" in parts.netloc:
         raise UsageError(

@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from aish.config.model import ModelEntry, ModelTimeout
 from aish.core.messages import Delta
+from aish.models.dialect_choice import wire_of
 from aish.models.retry import (
     BROKEN,
     MALFORMED,
@@ -33,7 +34,7 @@ from aish.models.retry import (
 from aish.net.http import INFLATES, DirectTransport, inflate, tls_context
 
 if TYPE_CHECKING:
-    from aish.wire.chat.decode import ChatDecoder
+    from aish.wire.dialect import AnswerDecoder
 
 
 class Closed(Protocol):
@@ -385,7 +386,7 @@ class Exchange:
                 failure = too_late(self._watch.expired, self._entry)
             self._intake.end(failure)
 
-    async def deltas(self, reader: "ChatDecoder") -> list[Delta]:
+    async def deltas(self, reader: "AnswerDecoder") -> list[Delta]:
         """The decoded deltas of the data received, at least one; empty at the end.
 
         Raises:
@@ -434,7 +435,7 @@ class Exchange:
         finally:
             await response.aclose()
 
-    async def _take(self, reader: "ChatDecoder") -> bytes:
+    async def _take(self, reader: "AnswerDecoder") -> bytes:
         try:
             return await self._intake.take()
         except AttemptError:
@@ -458,7 +459,7 @@ class Transport:
         self._entry = entry
         self._tasks = tasks
         base = httpx.URL(entry.base_url or "")
-        self._url = base.copy_with(path=f"{base.path.rstrip('/')}/chat/completions")
+        self._url = base.copy_with(path=wire_of(entry).path(base.path))
         self._headers = httpx.Headers(dict(headers))
         self._mask = mask
         self._now = now
@@ -511,7 +512,7 @@ async def ask_for(entry: ModelEntry, headers: Mapping[str, str], path: str) -> i
         AttemptError: there is no response.
     """
     base = httpx.URL(entry.base_url or "")
-    url = base.copy_with(path=f"{base.path.rstrip('/')}{path}")
+    url = base.copy_with(path=wire_of(entry).path(base.path, path))
     limits = httpx.Timeout(entry.timeout.connect).as_dict()
     request = httpx.Request("GET", url, headers=dict(headers), extensions={"timeout": limits})
     transport = open_client(entry)

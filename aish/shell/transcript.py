@@ -27,7 +27,7 @@ def _parts(turn: Turn) -> Iterator[str]:
             yield text
             yield from (f"({medium.mime_type}, {len(medium.data):,} bytes)" for medium in media)
         case AssistantTurn(text, calls, _, origin):
-            yield f"## {origin or 'model'}"
+            yield f"## {origin.partition(' ')[0] or 'model'}"
             if text:
                 yield text
             for call in calls:

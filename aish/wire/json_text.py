@@ -91,6 +91,26 @@ def dump(value: Any) -> str:
     return _dump(value)
 
 
+def merge_field(fields: dict[str, Any], name: str, value: Any) -> None:
+    """Add a chunk's value of a field to the value of earlier chunks.
+
+    Objects merge, lists and texts are appended (a text that only repeats adds nothing), other
+    values are replaced. Empty values are ignored.
+    """
+    if value is None or value in ("", [], {}):
+        return
+    known = fields.get(name)
+    if isinstance(known, dict) and isinstance(value, dict):
+        for inner, part in value.items():
+            merge_field(known, inner, part)
+    elif isinstance(known, list) and isinstance(value, list):
+        known.extend(value)
+    elif isinstance(known, str) and isinstance(value, str):
+        fields[name] = known if known == value else known + value
+    else:
+        fields[name] = value
+
+
 def excerpt(text: str, mask: Mask, length: int = SHOWN) -> str:
     """The beginning of an untrusted text on one line, made visible.
 

@@ -8,7 +8,8 @@ from aish.core.json import JsonValue
 from aish.core.messages import History, ToolTurn, Turn
 from aish.core.protocols import ModelRequest
 from aish.core.tools import Media, Tool, ToolCall, ToolName
-from aish.wire.chat.encode import Dialect, Encoder
+from aish.wire.chat.encode import Encoder
+from aish.wire.dialect import Dialect
 
 ORIGIN = "https://here.example"
 SCHEMA: Mapping[str, JsonValue] = {"type": "object", "properties": {"x": {"type": "integer"}}}

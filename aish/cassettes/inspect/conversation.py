@@ -23,6 +23,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
 from aish.core.phrases import counted
+from aish.core.wires import wire_at
 
 
 @frozen
@@ -177,21 +178,24 @@ Part = (
 )
 
 
-_PLACE = "/chat/completions"
-
-
 def chat_request(request: Request) -> JsonObject | None:
-    """The body of a request to a model; nothing if it is not one."""
-    path = request.uri.partition("?")[0]
-    if request.method.upper() != "POST" or not path.endswith(_PLACE):
+    """The body of a request to a model, in chat's form; nothing if it is not one."""
+    wire = wire_at(_place(request))
+    if request.method.upper() != "POST" or wire is None:
         return None
     body = json_object(request.body.decode("utf-8", "replace"))
     return body if body is not None and isinstance(body.get("messages"), list) else None
 
 
+def _place(request: Request) -> str:
+    return request.uri.partition("?")[0]
+
+
 def endpoint_of(request: Request) -> str:
     """The address of a model, as written in a file: without a user and a query."""
-    scheme, _, rest = request.uri.partition("?")[0].removesuffix(_PLACE).partition("://")
+    place = _place(request)
+    wire = wire_at(place)
+    scheme, _, rest = place.removesuffix(wire.leaf if wire else "").partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
@@ -457,7 +461,7 @@ def arguments_of(message: JsonObject) -> JsonObject:
     return {name: value for name, value in params.items() if name != "_meta"}
 
 
-ReadAnswer = Callable[[JsonObject, Response], Answer]
+ReadAnswer = Callable[[JsonObject, Interaction], Answer]
 """What a model answered to the request whose body is given."""
 
 
@@ -499,7 +503,7 @@ class _Reader:
             model=model,
             news=heard.news,
             tools=tool_names(body),
-            answer=self._read_answer(body, interaction.response),
+            answer=self._read_answer(body, interaction),
             follows=heard.follows,
             again=heard.again,
             sampled=bool(messages) and messages[-1].text in self._sampled,

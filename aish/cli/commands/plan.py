@@ -61,8 +61,8 @@ from aish.engine.preview.tool_listing import MANY_TOOLS, Look, look_at_lock
 from aish.engine.resources.resources import require_servers
 from aish.engine.steps.prompt import visible_tools
 from aish.features.launch import with_key_surveys
+from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import Rates
-from aish.wire.chat.encode import answer_limit
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
 # Characters that Mermaid would interpret inside quotes.
@@ -236,7 +236,7 @@ class PlanText:
             # That an embedded model is free is not mentioned.
             rates = f"{dollars(price.input)} in / {dollars(price.output)} out"
             price_text = f"  {rates} per million tokens" if price.input or price.output else ""
-        most = answer_limit(entry.params)
+        most = answer_limit(entry)
         longest = "" if most is None else f"  {most:,} tokens an answer at most"
         return f"{alias}  {model_name(entry)}  {origin(entry)}{price_text}{longest}"
 

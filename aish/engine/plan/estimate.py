@@ -15,6 +15,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import systems_of, texts, with_fallbacks
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
+from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import Listed, Pricing, Rates, pricing_of
 from aish.templates.render import (
     references,
@@ -23,7 +24,6 @@ from aish.templates.render import (
     render_tree,
     render_value,
 )
-from aish.wire.chat.encode import answer_limit
 
 Context = Mapping[str, JsonValue]
 
@@ -191,7 +191,7 @@ def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> floa
 def _of_model(
     alias: str, pricing: Pricing | None, step: PromptStep, size: int, plan: Plan
 ) -> float | None:
-    most = answer_limit({**plan.models[alias].entry.params, **step.params})
+    most = answer_limit(plan.models[alias].entry, step.params)
     if most is None or pricing is None:
         return None
     total = 0.0

@@ -26,9 +26,9 @@ from aish.config.model import (
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
+from aish.models.dialect_choice import answer_limit, wire_of
 from aish.models.pricing import Rates, pricing_of
 from aish.templates.render import references, references_of_expression
-from aish.wire.chat.encode import answer_limit
 
 
 def sources(step: Step) -> Iterator[str]:
@@ -245,9 +245,10 @@ def is_free(entry: ModelEntry) -> bool:
 def cap_tokens(entry: ModelEntry, limits: Iterable[Limits]) -> ModelEntry:
     """The entry with a `max_tokens`, if a limit requires one and a free model has none."""
     bounds = [limit for limit in limits if limit.tokens is not None or limit.cost_usd is not None]
-    if not bounds or answer_limit(entry.params) is not None or not is_free(entry):
+    if not bounds or answer_limit(entry) is not None or not is_free(entry):
         return entry
     quarters = (max(1, limit.tokens // 4) for limit in bounds if limit.tokens is not None)
     return replace(
-        entry, params={**entry.params, "max_tokens": min(MAX_TOKENS, *quarters, MAX_TOKENS)}
+        entry,
+        params={**entry.params, wire_of(entry).bounds[0]: min(MAX_TOKENS, *quarters, MAX_TOKENS)},
     )

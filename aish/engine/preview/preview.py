@@ -37,12 +37,12 @@ from aish.engine.plan.template_context import template_context
 from aish.engine.preview.tool_listing import Look, ToolView, view
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
+from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import Rates
 from aish.policy.decide import Ruling, decide, tool_name
 from aish.policy.rules import LOCAL_COMMAND, Rule, approves_every_command
 from aish.templates.render import references, render
 from aish.templates.values import is_template
-from aish.wire.chat.encode import answer_limit
 
 Context = Mapping[str, JsonValue]
 Row = dict[str, JsonValue]
@@ -328,7 +328,7 @@ def preview_json(preview: Preview) -> JsonObject:
                 "model": model_name(m.entry),
                 "origin": origin(m.entry),
                 "price": _price(plan, alias),
-                "max_tokens": answer_limit(m.entry.params),
+                "max_tokens": answer_limit(m.entry),
             }
             for alias, m in plan.models.items()
         ],

@@ -29,7 +29,7 @@ from aish.core.json import JsonValue
 from aish.core.messages import Spent, Usage, add_cost, add_usage
 from aish.engine.plan.order import OPENING
 from aish.features.recording.recorded_answer import read_answer
-from aish.models.client import wire_name
+from aish.models.dialect_choice import wire_name
 from aish.models.pricing import Pricing, pricing_of
 
 _OWN_KEYS: Final = frozenset({"model", "messages", "tools"})

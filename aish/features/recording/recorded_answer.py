@@ -3,25 +3,28 @@
 from collections.abc import Iterable, Mapping
 
 from aish.cassettes.format.edits import text_of
-from aish.cassettes.format.interaction import Response
+from aish.cassettes.format.interaction import Interaction, Response
 from aish.cassettes.inspect.conversation import Answer, AskedCall, break_text, tool_names
 from aish.cassettes.record.recorder import LEFT
 from aish.core.events import NOWHERE
 from aish.core.json import JsonObject
 from aish.core.messages import Delta, Finish, ReasoningPiece, TextPiece, Usage
 from aish.core.tools import ToolCall
-from aish.wire.chat.decode import ChatDecoder
+from aish.core.wires import CHAT, WIRES, wire_at
+from aish.wire.dialect import load_decoder
 from aish.wire.errors import StreamError
 
 _OK = 200
 _SHOWN = 400
 
 
-def read_answer(request: JsonObject, response: Response) -> Answer:
-    """The answer to the request with this body, as far as received."""
+def read_answer(body: JsonObject, interaction: Interaction) -> Answer:
+    """The answer to a request, as far as received; `body` is the request's in chat's form."""
+    response = interaction.response
     if response.status != _OK:
         return Answer(trouble=_refusal(response))
-    decoder = ChatDecoder(place=NOWHERE, known_tools=tool_names(request))
+    wire = wire_at(interaction.request.uri.partition("?")[0]) or WIRES[CHAT]
+    decoder = load_decoder(wire)(place=NOWHERE, known_tools=frozenset(tool_names(body)))
     deltas: list[Delta] = []
     trouble = None
     try:

@@ -24,14 +24,9 @@ from aish.core.messages import (
 )
 from aish.core.patterns import lazy_pattern
 from aish.core.tools import ToolCall
-from aish.wire.chat.answer_text import (
-    REASONING_FIELDS,
-    Speech,
-    content_pieces,
-    reasoning_text,
-    repair_text,
-)
-from aish.wire.chat.tool_calls import Slot, ToolCallSlots, is_whole, make_call_id, merge_field
+from aish.wire.calls import is_whole, make_call_id
+from aish.wire.chat.answer_text import REASONING_FIELDS, content_pieces, reasoning_text
+from aish.wire.chat.tool_calls import Slot, ToolCallSlots
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -41,7 +36,8 @@ from aish.wire.errors import (
     TruncatedToolCallError,
     UnfinishedStreamError,
 )
-from aish.wire.json_text import Mask, dump, excerpt, is_cut
+from aish.wire.json_text import Mask, dump, excerpt, is_cut, merge_field
+from aish.wire.speech import Speech, repair_text
 
 _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "input": (("prompt_tokens",), ("input_tokens",)),

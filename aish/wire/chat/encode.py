@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, assert_never
 from weakref import WeakKeyDictionary
 
-from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.protocols import ModelRequest
 from aish.core.tools import Media, Tool, ToolCall
+from aish.wire.calls import legal_arguments, short_id, unique_id
 from aish.wire.chat.answer_text import REASONING_FIELDS
-from aish.wire.chat.tool_calls import legal_arguments, short_id, unique_id
+from aish.wire.dialect import Dialect
 from aish.wire.json_text import dump
 
 
@@ -103,7 +103,7 @@ class Transcript:
         "_told", "_turns",
     )  # fmt: skip
 
-    def __init__(self, dialect: "Dialect") -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._parts: list[bytes] = []
         self._encoded = 0
@@ -224,27 +224,6 @@ _RESERVED: Final = frozenset({"messages", "stream", "tools"})
 # Endpoints refuse these where there are no tools.
 _NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
 _MOST_TOOL_LISTS: Final = 32
-_MOST_TOKENS: Final = ("max_tokens", "max_completion_tokens")
-
-
-@frozen
-class Dialect:
-    """The settings for requests of one model entry.
-
-    `params` are merged into the body as they are. `usage` asks for token counts, `json_schema`
-    sends answer schemas, `tool_role` and `vision` are the entry's own. `origin` is what
-    `AssistantTurn.origin` says of turns whose extras may go to this endpoint. `short_ids` is for
-    endpoints that take tool-call ids of nine letters and digits only.
-    """
-
-    model: str
-    params: Mapping[str, JsonValue]
-    usage: bool
-    json_schema: bool
-    tool_role: bool
-    vision: bool
-    origin: str
-    short_ids: bool = False
 
 
 class Encoder:
@@ -265,7 +244,7 @@ class Encoder:
         return b"".join([head, tools, b',"messages":[', *messages, b"]}"])
 
     def max_tokens(self, request: ModelRequest) -> int | None:
-        return answer_limit({**self.dialect.params, **request.params})
+        return self.dialect.wire.answer_limit({**self.dialect.params, **request.params})
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         """Everything but tools and messages."""
@@ -296,13 +275,6 @@ class Encoder:
             text = b',"tools":' + dump([_tool(tool) for tool in tools]).encode("utf-8", "replace")
             kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
         return kept[1]
-
-
-def answer_limit(params: Mapping[str, JsonValue]) -> int | None:
-    """The most tokens of an answer that these parameters of a request allow."""
-    # If both are set, the endpoint decides which one applies.
-    said = [value for name in _MOST_TOKENS if type(value := params.get(name)) is int and value > 0]
-    return max(said, default=None)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

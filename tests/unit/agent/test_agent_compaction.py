@@ -44,7 +44,8 @@ from aish.core.messages import (
 )
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall, ToolResult
-from aish.wire.chat.encode import Dialect, Encoder
+from aish.wire.chat.encode import Encoder
+from aish.wire.dialect import Dialect
 
 LOOK = tool("look")
 STUB = "[aish] result of box__look left out (4,000 characters)"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aish.agent.tool_round import unique_ids
 from aish.core.events import Place
-from aish.wire.chat.tool_calls import make_call_id
+from aish.wire.calls import make_call_id
 
 PLACE = Place(step="one", item="row 7", turn=3)
 

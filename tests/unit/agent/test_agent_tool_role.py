@@ -17,7 +17,8 @@ from aish.core.messages import Delta, History
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall, ToolResult
 from aish.models.scripted import Scripted, ScriptedTurn
-from aish.wire.chat.encode import Dialect, Encoder
+from aish.wire.chat.encode import Encoder
+from aish.wire.dialect import Dialect
 
 TOOLS = (tool("look"), tool("rm"))
 

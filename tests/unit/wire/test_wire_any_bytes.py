@@ -11,7 +11,7 @@ from wire_streams import decoded, event
 from aish.core.json import JsonValue
 from aish.core.messages import Delta, Extras, Finish
 from aish.core.tools import ToolCall
-from aish.wire.chat.tool_calls import legal_arguments
+from aish.wire.calls import legal_arguments
 from aish.wire.errors import StreamError
 from aish.wire.json_text import is_cut
 

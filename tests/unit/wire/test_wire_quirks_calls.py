@@ -23,7 +23,7 @@ from work import work_of
 
 from aish.core.messages import Extras, StreamNotice, TextPiece
 from aish.core.tools import ToolCall
-from aish.wire.chat.tool_calls import drop_repetitions, make_call_id
+from aish.wire.calls import drop_repetitions, make_call_id
 from aish.wire.errors import (
     IncompleteStreamError,
     MalformedToolCallError,

@@ -47,6 +47,7 @@ from aish.engine.plan.validation.issue import (
     within,
 )
 from aish.engine.plan.validation.names import LONGEST_SERVED, RESERVED, SERVED, alias_issues
+from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import has_list, is_priced
 from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
 from aish.policy.decide import decide
@@ -65,7 +66,6 @@ from aish.system.globs import matches_word
 from aish.system.schema.check import SchemaProblem, spell_path
 from aish.system.secrets.secrets import SHORTEST
 from aish.templates.values import is_template
-from aish.wire.chat.encode import answer_limit
 
 WEB_URL = lazy_pattern(r"https?://[^/]", re.IGNORECASE)
 WEB_URL_HINT = "it looks like `https://host/mcp`"
@@ -758,7 +758,7 @@ def _of_uses(
     key = "`limits.tokens`" if bounds.cost_usd is None else "`limits.cost_usd`"
     for use in uses:
         entry, path = models[use.alias], f"models.{use.alias}"
-        if answer_limit({**entry.params, **use.params}) is None and not is_free(entry):
+        if answer_limit(entry, use.params) is None and not is_free(entry):
             message = f"{key}{whose} needs `max_tokens` in the `params` of the model `{use.alias}`"
             hint = "otherwise the length of an answer is unbounded; `params` of the step work too"
             yield Issue(f"{path}.params", message, hint, by=_BY)

@@ -1,0 +1,70 @@
+"""The wires, by the `api` of a model: what differs between vendors beside the spelling itself.
+
+The spelling of each is a folder of `aish/wire/`, loaded by the runs that use it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Final
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+
+
+@frozen
+class Wire:
+    """A spelling of conversations.
+
+    Requests go to `root` and `leaf` below the address; an address may end with `root` already.
+    `encoder` and `decoder` are `module:name`. `bounds` are the parameters that limit an answer.
+    `base_url` is the vendor's own address, `key_header` the header of the key, `headers` what else
+    is sent. `json_schema` says whether answer schemas are sent by default.
+
+    Parameters: `own` are set by the wire alone, and in a file an error; `foreign` are those of
+    another wire with their spelling here.
+    """
+
+    api: str
+    leaf: str
+    encoder: str
+    decoder: str
+    bounds: tuple[str, ...]
+    root: str = ""
+    base_url: str | None = None
+    key_header: str = "authorization"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    json_schema: bool = False
+    own: frozenset[str] = frozenset()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, below: str, leaf: str | None = None) -> str:
+        """The path of requests to an address with the path `below`."""
+        base = below.rstrip("/")
+        root = "" if self.root and base.endswith(self.root) else self.root
+        return f"{base}{root}{self.leaf if leaf is None else leaf}"
+
+    def answer_limit(self, params: Mapping[str, JsonValue]) -> int | None:
+        """The most tokens of an answer that these parameters of a request allow."""
+        # If several are set, the endpoint decides which one applies.
+        said = [value for name in self.bounds if type(value := params.get(name)) is int]
+        return max((value for value in said if value > 0), default=None)
+
+
+CHAT: Final = "chat"
+
+_WIRES: Final = (
+    Wire(
+        api=CHAT,
+        leaf="/chat/completions",
+        encoder="aish.wire.chat.encode:Encoder",
+        decoder="aish.wire.chat.decode:ChatDecoder",
+        bounds=("max_tokens", "max_completion_tokens"),
+    ),
+)
+
+WIRES: Final[Mapping[str, Wire]] = {wire.api: wire for wire in _WIRES}
+
+
+def wire_at(path: str) -> Wire | None:
+    """The wire whose requests go to such a path."""
+    return next((wire for wire in _WIRES if path.endswith(wire.root + wire.leaf)), None)

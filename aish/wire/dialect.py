@@ -1,0 +1,112 @@
+"""The interface of a wire: settings of a model entry in, an encoder and a decoder out."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from aish.core.events import Place
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.messages import Delta
+from aish.core.protocols import ModelRequest
+from aish.core.wires import CHAT, WIRES, Wire
+
+
+@frozen
+class Dialect:
+    """The settings for requests of one model entry.
+
+    `params` are merged into the body as they are. `usage` asks for token counts, `json_schema`
+    sends answer schemas, `tool_role` and `vision` are the entry's own. `origin` is what
+    `AssistantTurn.origin` says of turns whose extras may go to this endpoint. `short_ids` is for
+    endpoints that take tool-call ids of nine letters and digits only. `api` names the wire.
+    """
+
+    model: str
+    params: Mapping[str, JsonValue]
+    usage: bool
+    json_schema: bool
+    tool_role: bool
+    vision: bool
+    origin: str
+    short_ids: bool = False
+    api: str = CHAT
+
+    @property
+    def wire(self) -> Wire:
+        return WIRES[self.api]
+
+
+class AnswerEncoder(Protocol):
+    """Encodes the requests of one model entry."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def body(self, request: ModelRequest) -> bytes: ...
+
+    def max_tokens(self, request: ModelRequest) -> int | None:
+        """The most tokens of the answer."""
+
+
+class AnswerDecoder(Protocol):
+    """Decodes one response with status 200; one for each try. See `answer_stream`."""
+
+    @property
+    def progress(self) -> int: ...
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def counted(self) -> bool: ...
+
+    def feed(self, chunk: bytes) -> list[Delta]:
+        """The deltas in a piece of the body.
+
+        Raises:
+            StreamError: the endpoint reports an error, or sends something other than an answer.
+        """
+
+    def close(self) -> list[Delta]:
+        """The end of the body: the rest of the answer, `Finish` last.
+
+        Raises:
+            StreamError: the answer is incomplete.
+        """
+
+
+class MakeDecoder(Protocol):
+    """The class of a decoder.
+
+    `known_tools` are the wire names of the tools in the request, `required` says which of them
+    have required arguments, `finish_optional` accepts an answer whose finish reason stays null.
+    """
+
+    def __call__(
+        self,
+        *,
+        place: Place,
+        known_tools: frozenset[str] = ...,
+        required: Mapping[str, bool] | None = ...,
+        mask: Callable[[str], str] = ...,
+        finish_optional: bool = ...,
+    ) -> AnswerDecoder: ...
+
+
+def load_encoder(wire: Wire) -> Callable[[Dialect], AnswerEncoder]:
+    made: Callable[[Dialect], AnswerEncoder] = _load(wire.encoder)
+    return made
+
+
+def load_decoder(wire: Wire) -> MakeDecoder:
+    made: MakeDecoder = _load(wire.decoder)
+    return made
+
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
