@@ -156,9 +156,9 @@ class _PatchReader:
         place = self._place + ahead
         return self._lines[place] if place < len(self._lines) else ""
 
-    def _fail(self, message: str, code: str = "bad_arguments") -> NoReturn:
+    def _fail(self, message: str, code: str = "bad_arguments", **details: JsonValue) -> NoReturn:
         line = self._place + 1
-        raise PackError(code, f"line {line} of the patch: {message}", patch_line=line)
+        raise PackError(code, f"line {line} of the patch: {message}", patch_line=line, **details)
 
     def _read_header(self, hunk: Hunk) -> tuple[int, int] | None:
         """Read the line above a hunk; returns the counts of old and new lines, if it has them."""
@@ -177,7 +177,8 @@ class _PatchReader:
     def _read_rows(self, hunk: Hunk, counts: tuple[int, int] | None) -> None:
         """Read the lines of a hunk, with the counts of its header.
 
-        A wrong count does no harm: what is to be found has to be found as a whole.
+        With fewer lines the patch may have been cut off. More lines do no harm: what is to be found
+        has to be found as a whole.
         """
         hunk.line = self._place + 1
         old, new = counts or (0, 0)
@@ -206,10 +207,23 @@ class _PatchReader:
             new -= sign != "-"
             self._place += 1
         while (old > 0 or new > 0) and hunk.rows[-1:] == [(" ", "")]:
-            # Blank lines after the hunk, whose header counts too many.
+            # Blank lines after the hunk.
             hunk.rows.pop()
         if not hunk.rows:
             self._fail("the hunk has no lines, which start with a space, `+` or `-`")
+        if counts and (old > 0 or new > 0):
+            self._fail_short(hunk, counts)
+
+    def _fail_short(self, hunk: Hunk, counts: tuple[int, int]) -> NoReturn:
+        """Report that a hunk has fewer lines than its header counts."""
+        self._place = hunk.line - 2
+        old, new = (sum(sign != other for sign, _ in hunk.rows) for other in "+-")
+        self._fail(
+            f"hunk {hunk.number} has {old} old and {new} new lines, and its header counts "
+            f"{counts[0]} and {counts[1]}: add the lines that are missing, or begin the hunk with "
+            "`@@` alone",
+            hunk=hunk.number,
+        )
 
     def _count_blanks(self) -> int:
         place = self._place

@@ -157,15 +157,18 @@ def test_a_patch_in_sections_finds_its_places_by_what_is_around_them(
     assert text.startswith("created `new/b.txt` (+2 -0)\nrenamed `a.py` to `b.py` (+2 -1)\n")
 
 
-def hunk(*rows: str, header: str = "@@ -1,9 +1,9 @@") -> str:
+def hunk(*rows: str, header: str = "") -> str:
+    """A patch of the file `a` with one hunk; its header has the right counts."""
+    old, new = (sum(row[:1] not in {sign, "\\"} for row in rows) for sign in "+-")
+    header = header or f"@@ -1,{old} +1,{new} @@"
     return "--- a/a\n+++ b/a\n" + "".join(f"{row}\n" for row in (header, *rows))
 
 
 @pytest.mark.parametrize(
     ("before", "patch", "after"),
     [
-        # The number of a line is a hint, and so are its counts.
-        (NUMBERS, hunk(" line 7", "-line 8", "+8", header="@@ -3,1 +3,7 @@"), ("line 8\n", "8\n")),
+        # The number of a line is a hint, and the hunk may have more lines than are counted.
+        (NUMBERS, hunk(" line 7", "-line 8", "+8", header="@@ -3,1 +3,1 @@"), ("line 8\n", "8\n")),
         (NUMBERS, hunk(" line 7", "-line 8", "+8", header="@@ ... @@"), ("line 8\n", "8\n")),
         ("x\ny\n" * 9, hunk(" x", "-y", "+z", header="@@ -5,2 +5,2 @@"), None),
         # An editor has taken the space of an empty line away.
@@ -190,6 +193,33 @@ def test_lines_are_found_exactly(
     assert scene.get("a") == expected.encode()
 
 
+@pytest.mark.parametrize(
+    ("header", "counted", "blanks"),
+    [
+        ("@@ -1,3 +1,2 @@", "3 and 2", 0),
+        ("@@ -1,2 +1,3 @@", "2 and 3", 0),
+        ("@@ -1,9 +1,9 @@", "9 and 9", 2),
+    ],
+)
+def test_a_hunk_with_fewer_lines_than_its_header_counts_is_refused(
+    scene: PackScene, header: str, counted: str, blanks: int
+) -> None:
+    scene.put("a", NUMBERS)
+    good = hunk("-line 1", "+1")
+    rows = "".join(f"{row}\n" for row in (header, " line 7", "-line 8", "+8", *[""] * blanks))
+    # Blank lines may be lines of the hunk, as far as the header counts them.
+    patch = good + rows + "--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+b\n"
+    error = scene.error("file_patch", patch=patch)
+    assert error["code"] == "bad_arguments"
+    assert error["message"] == (
+        f"line 6 of the patch: hunk 2 has 2 old and 2 new lines, and its header counts {counted}: "
+        "add the lines that are missing, or begin the hunk with `@@` alone"
+    )
+    assert error["details"] == {"patch_line": 6, "hunk": 2}
+    assert scene.get("a") == NUMBERS.encode()
+    scene.text("file_patch", patch=good + rows.replace(header, "@@", 1))
+
+
 def test_encoding_mark_and_mode_of_a_file_are_kept(scene: PackScene) -> None:
     scene.put("a", b"\xef\xbb\xbfone\r\ntwo\r\n").chmod(0o751)
     scene.text("file_patch", patch=hunk(" one", "-two", "+zwei"))
@@ -204,7 +234,7 @@ def test_encoding_mark_and_mode_of_a_file_are_kept(scene: PackScene) -> None:
 def test_a_hunk_that_does_not_fit_is_named_with_what_stands_there(scene: PackScene) -> None:
     scene.put("a", NUMBERS)
     good = hunk("-line 1", "+1")
-    rows = ("@@ -9,3 +9,3 @@", " line 9", "-line ten", "+10")
+    rows = ("@@ -9,2 +9,2 @@", " line 9", "-line ten", "+10")
     error = scene.error("file_patch", patch=good + "".join(f"{row}\n" for row in rows))
     assert error["code"] == "no_match"
     assert error["message"] == (
