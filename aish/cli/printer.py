@@ -41,7 +41,7 @@ def write_line(out: TextIO, text: str) -> None:
         out.write(text)
         out.flush()
     except OSError as error:
-        if out is sys.stdout:
+        if out is not sys.stderr:
             lose_output(error)
 
 

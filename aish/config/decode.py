@@ -848,8 +848,11 @@ def _pack_options(table: Table, packs: Sequence[str]) -> dict[str, Any]:
 
 def _offered_options(kind: Any, table: Table) -> Any:
     """The options of a pack of a distribution, whose class may check the values itself."""
+    from aish.system.foreign_output import foreign_output
+
     try:
-        return _options(kind, table)
+        with foreign_output():
+            return _options(kind, table)
     except Exception as error:  # ruff: ignore[blind-except] - code of others may raise anything
         table.problem(None, f"{type(error).__name__}: {error}")
         return kind()

@@ -8,12 +8,13 @@ import json
 import sys
 import traceback
 from collections.abc import Mapping
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from threading import Thread, current_thread, main_thread
+from threading import Thread
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -22,6 +23,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.system.files import pack_manifest
+from aish.system.foreign_output import foreign_output
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -112,12 +114,11 @@ def _import(name: str) -> Any:
         except BaseException as error:  # ruff: ignore[blind-except] - it may even exit
             outcome.append(_import_error(offer, error))
 
-    thread = Thread(target=load, name=f"import of the pack {name}", daemon=True)
-    # In the main thread, what it prints would be in the output of a command that waits for it.
-    waits = current_thread() is main_thread()
-    with redirect_stdout(sys.stderr) if waits else nullcontext():
-        thread.start()
-        thread.join(IMPORT_SECONDS)
+    with foreign_output():
+        run = copy_context().run
+    thread = Thread(target=run, args=(load,), name=f"import of the pack {name}", daemon=True)
+    thread.start()
+    thread.join(IMPORT_SECONDS)
     return outcome[0] if outcome else offer.error(f"is not imported in {IMPORT_SECONDS:g} seconds")
 
 
@@ -172,7 +173,8 @@ def _offered_options(pack: str) -> type[Any] | None:
         kind: type[Any] | None = loaded.options
         if kind is not None:
             options_schema(kind)
-            kind()
+            with foreign_output():
+                kind()
     except Exception as error:
         what = f"is not declared as it should be: {type(error).__name__}: {error}"
         raise offer.error(what) from error

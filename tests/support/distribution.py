@@ -108,3 +108,46 @@ PACK = Pack(
     tools=(dice_sides, dice_throw, dice_break), root="none", lifespan=_open, options=DiceOptions
 )
 '''
+
+NOISY = '''
+import sys
+from asyncio import create_task, to_thread
+from contextlib import asynccontextmanager
+
+from aish.packs.framework.pack import READS, Pack, tool
+from aish.packs.tool_results import Answer
+
+print("import")
+OUT = sys.stdout
+
+
+@asynccontextmanager
+async def _open(notice):
+    print("open")
+    notice("opened")
+    yield print
+    print("close")
+
+
+@tool(READS, result={})
+async def noise_make(say, text: str) -> Answer:
+    """Makes noise.
+
+    Args:
+        text: The noise.
+    """
+
+    async def later():
+        say("task", text)
+
+    say("call", text)
+    OUT.write(f"kept {text}\\n")
+    sys.stdout.buffer.write(f"bytes {text}\\n".encode())
+    sys.stdout.buffer.flush()
+    await create_task(later())
+    await to_thread(say, "thread", text)
+    return Answer(f"heard {text}")
+
+
+PACK = Pack(tools=(noise_make,), root="none", lifespan=_open)
+'''

@@ -16,6 +16,7 @@ from aish.core.options import marked_options
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.packs.framework.pack import Pack, PackServices, PackTool
+from aish.system.foreign_output import own_output
 from aish.system.pack_index import (
     PackLoadError,
     find_offered_pack,
@@ -86,10 +87,15 @@ def call_lifespan(
     name: str, lifespan: Any, services: PackServices, workspace: "Workspace | None", options: Any
 ) -> AbstractAsyncContextManager[Any]:
     """Call the lifespan of a pack with the services that its parameters name."""
+
+    def notice(text: str) -> None:
+        with own_output():
+            services.notice("pack", f"pack `{name}`: {text}")
+
     named = marked_options({} if options is None else {name: options}, "variable")
     known: Mapping[str, Any] = {
         "mask": services.mask,
-        "notice": lambda text: services.notice("pack", f"pack `{name}`: {text}"),
+        "notice": notice,
         "options": options,
         "project": services.project,
         "root": None if workspace is None else workspace.root,

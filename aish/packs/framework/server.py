@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from aish.packs.tool_results import failure, success
 from aish.packs.workspace.confined_path import Folder, resolve_root
 from aish.packs.workspace.deny_list import is_denied
 from aish.packs.workspace.workspace import Workspace
+from aish.system.foreign_output import foreign_output
 from aish.system.pack_index import PackLoadError
 from aish.system.schema.check import check
 
@@ -154,9 +155,12 @@ class OpenPacks:
             said = "the root was removed or replaced since it was opened, so nothing was done"
             return failure(PackError("failed", f"{said}; a reload or a new start opens it again"))
         try:
-            result = success(await tool.function(self._states[owner], **arguments))
+            if owner not in self._outside:
+                return success(await tool.function(self._states[owner], **arguments))
+            with foreign_output():
+                result = success(await tool.function(self._states[owner], **arguments))
             # What is no JSON fails here, and not where it is sent or written.
-            return result if owner not in self._outside else _as_json(result)
+            return _as_json(result)
         except SystemExit as error:
             raise RuntimeError(f"it wanted to exit with {error.code}") from error
         except PackError as error:
@@ -180,7 +184,7 @@ class OpenPacks:
         kind = self._packs[name].options
         options = self._options.get(name) or (None if kind is None else kind())
         try:
-            with life.scope:
+            with life.scope, self._output_of(name):
                 async with self._enter(name, lifespan, options) as state:
                     self._states[name] = state
                     life.ready.set()
@@ -206,6 +210,9 @@ class OpenPacks:
         from aish.packs.framework.outside import call_lifespan
 
         return call_lifespan(name, lifespan, self._services, self._workspace, options)
+
+    def _output_of(self, name: str) -> AbstractContextManager[None]:
+        return foreign_output() if name in self._outside else nullcontext()
 
     def _open_error(self, name: str, error: BaseException) -> BaseException:
         if name not in self._outside:

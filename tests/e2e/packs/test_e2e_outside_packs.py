@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from distribution import DICE, install
+from distribution import DICE, NOISY, install
 from docs_pages import blocks
 from e2e_project import REPO, ModelEndpoints, Project, of_type
 from model_endpoint import text_reply, tool_reply
@@ -78,6 +78,28 @@ def test_options_are_checked_with_the_file(
     shown = "\n".join(one for one in done.stderr.splitlines() if " | " not in one)
     assert re.search(message, shown), done.stderr
     assert "s-ecret" not in line
+
+
+def test_what_a_pack_prints_is_not_among_the_results(project: Project) -> None:
+    modules = {"acme_noise.py": NOISY}
+    site = install(project.folder, "acme-noise", "1", {"noise": "acme_noise:PACK"}, modules)
+    project.aish.env["PYTHONPATH"] = str(site)
+    project.pipeline(
+        """
+        mcp: {servers: {n: {pack: noise}}, auto_approve: [n__noise_make]}
+        call: n__noise_make
+        with: {text: x}
+        """
+    )
+    run = project.run("--format", "jsonl")
+    called = project.aish("call", "p.yaml", "n__noise_make", "text=y")
+
+    assert run.code == called.code == 0, run.stderr
+    events = [json.loads(line)["type"] for line in run.stdout.splitlines()]
+    assert events[-1] == "run.finished"
+    assert called.stdout == "heard y\n"
+    assert "\ncall x\nkept x\n" in run.stderr
+    assert "call y\nkept y\n" in called.stderr
 
 
 def test_marks_of_its_own_approve_nothing_until_the_file_trusts_it(

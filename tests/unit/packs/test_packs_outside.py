@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from distribution import DICE, install
+from distribution import DICE, NOISY, install
 from pack_scenes import started_packs
 
 from aish.core.errors import UsageError
@@ -219,6 +219,38 @@ def test_what_an_import_prints_is_no_output(site: Path, capsys: pytest.CaptureFi
     load_pack("noisy")
 
     assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_what_a_pack_prints_is_no_output_and_what_others_print_meanwhile_is(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offer(site, "noisy_two", NOISY)
+
+    async def print_own(calls: list[anyio.Event]) -> None:
+        for called in calls:
+            await called.wait()
+            print("own", flush=True)
+
+    def note(code: str, text: str) -> None:
+        print(code, text, flush=True)
+
+    async def scene() -> None:
+        calls = [anyio.Event(), anyio.Event()]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(print_own, calls)
+            async with started_packs(["noisy_two"], None, {}, notice=note) as packs:
+                for number, called in enumerate(calls):
+                    called.set()
+                    await packs.call("noise_make", {"text": str(number)})
+        print("end")
+
+    anyio.run(scene)
+
+    told = capsys.readouterr()
+    assert told.out == "pack pack `noisy_two`: opened\nown\nown\nend\n"
+    ways = ("call", "kept", "bytes", "task", "thread")
+    wanted = [f"{way} {number}" for number in (0, 1) for way in ways]
+    assert sorted(told.err.splitlines()) == sorted(["import", "open", *wanted, "close"])
 
 
 @pytest.mark.parametrize("how", ["exit", "raise", "data", "text"])
