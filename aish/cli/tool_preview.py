@@ -13,6 +13,7 @@ from aish.core.protocols import Emit
 from aish.engine.environment import Opening, RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.plan.validation.validate import shadow_check
 from aish.engine.preview.tool_listing import Look, bare_environment, look
 from aish.engine.resources.resources import missing_server
 from aish.system.secrets.secrets import Secrets
@@ -51,6 +52,12 @@ def look_at_tools(plan: Plan) -> Look:
             reason = plan.secrets.mask(server.error or "")
             say(f"warning: mcp server `{server.alias}` is missing: {reason}")
     return view
+
+
+def report_shadows(pipeline: Pipeline) -> None:
+    """Say that the built-in pack is used where a distribution offers one of the same name."""
+    for problem in shadow_check(pipeline):
+        say(f"warning: {problem}")
 
 
 def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:

@@ -7,7 +7,7 @@ a thread of its own: one that does not end is given up.
 import json
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -68,12 +68,13 @@ def offered_packs() -> Mapping[str, tuple[OfferedPack, ...]]:
     Only folders of installed packages count: what is found in a project, where a hostile one might
     be tried out, offers nothing.
     """
-    # Imported here, as nearly all runs have built-in packs only.
-    from importlib.metadata import distributions
-
     offers: dict[str, dict[str, OfferedPack]] = {}
     folders = [path for path in sys.path if Path(path).name in _INSTALLED]
-    for distribution in distributions(path=folders):
+    for about in (about for folder in folders for about in _offering(folder)):
+        # Imported here, as nearly all runs have built-in packs only.
+        from importlib.metadata import PathDistribution
+
+        distribution = PathDistribution(about)
         # Damaged metadata of some distribution is no matter here.
         with suppress(ValueError, KeyError, AttributeError, OSError):
             for entry in distribution.entry_points.select(group=GROUP):
@@ -82,6 +83,15 @@ def offered_packs() -> Mapping[str, tuple[OfferedPack, ...]]:
                 # The first folder with a distribution is the one that is imported from.
                 offers.setdefault(entry.name, {}).setdefault(name.lower(), offer)
     return {name: tuple(packs.values()) for name, packs in offers.items()}
+
+
+def _offering(folder: str) -> Iterator[Path]:
+    """The metadata in a folder that has the group; that of all others takes too long to read."""
+    for ending in ("dist-info", "egg-info"):
+        for file in sorted(Path(folder).glob(f"*.{ending}/entry_points.txt")):
+            with suppress(OSError):
+                if f"[{GROUP}]".encode() in file.read_bytes():
+                    yield file.parent
 
 
 def find_offered_pack(name: str) -> OfferedPack | None:

@@ -26,7 +26,7 @@ from aish.cli.options import (
 from aish.cli.pipeline_options import load, run_options, seconds_of
 from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
-from aish.cli.tool_preview import look_at_tools, notices
+from aish.cli.tool_preview import look_at_tools, notices, report_shadows
 from aish.config.model import (
     CallStep,
     Context,
@@ -464,6 +464,7 @@ def command(
                 f"warning: step `{step}`: {of} will fail because the key is missing; first "
                 f"{survey.odd}"
             )
+    report_shadows(pipeline)
     leaks = _exfiltration(plan, strict=strict)
     if keys is not None:
         report(keys)

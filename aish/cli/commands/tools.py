@@ -15,7 +15,7 @@ from aish.cli.options import (
 )
 from aish.cli.pipeline_options import load, look_options
 from aish.cli.printer import print_json, print_text
-from aish.cli.tool_preview import look_at_tools, tools_plan
+from aish.cli.tool_preview import look_at_tools, report_shadows, tools_plan
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
@@ -53,6 +53,7 @@ def command(
     plan = tools_plan(load(file, overrides, lock=rules.lock), look_options(rules))
     view = look_at_tools(plan)
     odd = int(ExitCode.OK)
+    report_shadows(plan.pipeline)
     as_json = as_json or format_ is Report.JSON
     if older:
         _older(view, as_json=as_json)

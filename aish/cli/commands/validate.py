@@ -34,6 +34,7 @@ from aish.engine.plan.validation.validate import (
     lock_check,
     row_check,
     run_check,
+    shadow_check,
     wildcard_check,
 )
 from aish.policy.decide import check_policy_tests, tool_name
@@ -113,7 +114,9 @@ def problems_of(
         problems += lock_check(pipeline, stale=True)
         problems += _exfiltration(pipeline, set()) + run_check(pipeline)
     problems = tuple(replace(one, warning=one.warning and not strict) for one in problems)
-    return in_file_order((*problems, *(replace(one, warning=not env) for one in unset)), str(path))
+    problems += tuple(replace(one, warning=not env) for one in unset)
+    # What is installed here is no fault of the file.
+    return in_file_order((*problems, *shadow_check(pipeline)), str(path))
 
 
 def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:

@@ -257,6 +257,30 @@ def test_it_has_a_server_of_its_own_and_its_name_for_itself(project: Project) ->
     assert "other-dice==3 offers a pack with the name of a built-in one" in doctor.stdout
 
 
+def test_a_built_in_pack_is_used_and_that_is_said_where_a_distribution_has_its_name(
+    project: Project,
+) -> None:
+    site = install(project.folder, "other-fs", "3", {"fs": "nowhere:PACK"}, {})
+    project.aish.env["PYTHONPATH"] = str(site)
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    project.pipeline("mcp: {servers: {f: {pack: fs, root: .}}}\nprompt: Hi\n")
+    told = (
+        "mcp.servers.f.pack: the pack `fs` is the built-in one; that of `other-fs==3` is not used"
+    )
+    commands = (
+        ("validate", "--strict"),
+        ("plan", "--no-key-check"),
+        ("plan", "--offline"),
+        ("tools",),
+    )
+    for command, *words in commands:
+        done = project.aish(command, "p.yaml", *words)
+        assert done.code == 0, done.stderr
+        lines = [line for line in done.stderr.splitlines() if told in line]
+        assert len(lines) == 1, done.stderr
+        assert lines[0].startswith("warning: p.yaml:")
+
+
 def test_the_pack_of_the_guide_does_what_the_guide_says(project: Project) -> None:
     page = list(blocks(REPO / "docs" / "guides" / "tool-packs.md"))
     files = {one.options["file"]: one.text for one in page if "file" in one.options}

@@ -146,6 +146,18 @@ def _pack_names(packs: Sequence[str], path: str) -> Iterator[Issue]:
             yield Issue(path, message, "built-in tools are trusted, and those of others are not")
 
 
+def shadow_issues(pipeline: Pipeline) -> Iterator[Issue]:
+    """Built-in packs whose name a distribution offers too."""
+    for alias, entry in pipeline.servers.items():
+        for name in filter(PACKS.get, entry.pack):
+            from aish.system.pack_index import offered_packs
+
+            if offers := offered_packs().get(name):
+                others = " and ".join(f"`{offer.requirement}`" for offer in offers)
+                message = f"the pack `{name}` is the built-in one; that of {others} is not used"
+                yield Issue(f"mcp.servers.{alias}.pack", message, warning=True)
+
+
 def _root_issues(alias: str, entry: ServerEntry) -> Iterator[Issue]:
     """Packs that would have no tools: each of them needs a folder."""
     needy = [name for name in entry.pack if name in PACKS and pack_needs_root(name)]

@@ -30,6 +30,7 @@ from aish.engine.plan.validation.tools import (
     long_name_issues,
     retry_issues,
     run_issues,
+    shadow_issues,
     stale_issues,
     tool_issues,
     unmatched_issues,
@@ -205,6 +206,11 @@ def _policy(pipeline: Pipeline) -> Policy | None:
 
 def run_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     return _problems_of(pipeline, run_issues(pipeline, compile_policy(pipeline.rules)))
+
+
+def shadow_check(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """Warnings where a pack of a distribution has the name of a built-in one."""
+    return _problems_of(pipeline, shadow_issues(pipeline))
 
 
 def argument_check(pipeline: Pipeline) -> tuple[Problem, ...]:
