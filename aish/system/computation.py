@@ -7,6 +7,7 @@ cancel the task, the computation is repeated.
 """
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -78,6 +79,19 @@ def add_signal_handler(
     signal.signal(number, _stop)
     # As the loop does: an interrupted system call is restarted.
     signal.siginterrupt(number, False)
+    allow_full_wakeup()
+
+
+def allow_full_wakeup() -> None:
+    """Do not let Python warn of signals that the loop's wake-up socket has no room for.
+
+    The loop is awake then anyway, and the C handler takes a lock for the warning: a signal that
+    arrives while this thread holds it would wait for itself.
+    """
+    known = set(_signals)
+    descriptor = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+    os.write(descriptor, bytes(_signals - known))  # what came in between
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:

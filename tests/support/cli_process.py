@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from fork_server import ForkedProcess, ForkServer
+from patience import signal_until_end
 
 PATIENCE = 60.0
 DRIVERS = {
@@ -117,8 +118,7 @@ class Running:
 
     def interrupt_again(self, kind: signal.Signals = signal.SIGINT) -> None:
         """Signal it until it has ended: at first that is the same wish as the signal before."""
-        while self.process.poll() is None:
-            self.process.send_signal(kind)
+        signal_until_end(self.process, kind)
 
     def finish(self, timeout: float = PATIENCE) -> Done:
         """Wait for the end. A process that takes too long is killed, group and all, and fails."""

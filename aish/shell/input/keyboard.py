@@ -11,6 +11,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from aish.shell.input.lines import OnKey
+from aish.system.computation import allow_full_wakeup
 
 # Maximum size of typed-ahead input; a paste of 5,000 long lines is smaller.
 _MOST = 1 << 22
@@ -230,6 +231,7 @@ def _call_on_continue(again: Callable[[], None]) -> Generator[None]:
         return
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGCONT, again)
+    allow_full_wakeup()
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from mcp_peers import free_port
 from mcp_processes import is_alive, until_gone, until_reaped
 from mcp_scenes import HTTP_SERVER
 from model_endpoint import Gate, hanging_reply
+from patience import signal_until_end
 from served_hub import META, ServedHub, SocketClient, text_of
 
 
@@ -360,8 +361,7 @@ def test_a_later_second_signal_ends_it_at_once_with_its_children_and_its_records
         hub.tools()
         sleep(hub, 60_000)
         hub.ask("ping")
-        while hub.process.poll() is None:
-            hub.signal(signal.SIGTERM)
+        signal_until_end(hub.process, signal.SIGTERM)
         code = hub.finish()
         anyio.run(until_gone, pids(note)[0])
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from e2e_project import Project, stdio
-from patience import rounds
+from patience import rounds, signal_until_end
 from served_http import (
     HttpHub,
     modern_headers,
@@ -320,8 +320,7 @@ def test_health_is_told_to_everybody_and_more_to_a_client(project: Project) -> N
             hub.until_ready(503)
             draining = anybody.get(f"{hub.base}/readyz")
             late = client.modern("tools/list")
-            while hub.process.poll() is None:
-                hub.signal(signal.SIGTERM)
+            signal_until_end(hub.process, signal.SIGTERM)
         assert hub.finish() == 143
 
     assert called.status_code == 200

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from threading import Thread
 
@@ -82,6 +83,29 @@ def test_the_deadline_of_the_task_ends_a_computation_and_then_the_task() -> None
 
     assert anyio.run(main)
     assert late == [False]
+
+
+def test_more_signals_than_the_loop_can_take_note_of_are_one_and_no_warning() -> None:
+    """Python's own warning takes a lock in the C handler, and a process could wait for itself."""
+    handled: list[str] = []
+    warned: list[object] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        come = anyio.Event()
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            add_signal_handler(loop, number, come.set)
+        for _ in range(1000):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        await come.wait()
+        handled.append("once")
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            loop.remove_signal_handler(number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", warned.append)
+        anyio.run(main)
+    assert (handled, warned) == (["once"], [])
 
 
 @pytest.mark.parametrize("cancels", ["", "cancels"])
