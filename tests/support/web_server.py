@@ -99,6 +99,9 @@ class WebServer:
 
     def _talk(self, connection: socket.socket, tls: ssl.SSLContext | None) -> None:
         if tls is not None:
+            # Python 3.11 loses an encrypted socket that is reset before its handshake.
+            if not connection.recv(1, socket.MSG_PEEK):
+                return
             connection = tls.wrap_socket(connection, server_side=True)
         with connection:
             data = b""
