@@ -72,6 +72,8 @@ ALLOWED = {
     "terminal/": {"anyio", "rich"},
     "system/": {"anyio", "jsonschema", "platformdirs"},
     "net/": {"anyio", "httpx"},
+    "net/oauth/": {"anyio", "httpx"},
+    "net/oauth/assertion.py": {"cryptography", "joserfc"},
     "net/listen/": {"anyio"},
     "net/listen/connection.py": {"anyio", "httptools", "starlette"},
     "net/listen/guards.py": {"starlette"},

@@ -24,6 +24,7 @@ from aish.cassettes.format.interaction import (
 from aish.cassettes.format.rpc import Said, peek
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind
 from aish.core.patterns import lazy_pattern
+from aish.net.oauth.failure import LoginError
 
 
 def in_words(error: httpx.HTTPError) -> str:
@@ -34,7 +35,7 @@ def in_words(error: httpx.HTTPError) -> str:
 def failure_of(words: str) -> httpx.TransportError:
     """The failure described by the text; a broken connection by default."""
     name, _, text = words.partition(": ")
-    kind = getattr(httpx, name, None)
+    kind = LoginError if name == LoginError.__name__ else getattr(httpx, name, None)
     if isinstance(kind, type) and issubclass(kind, httpx.TransportError):
         return kind(text)
     return httpx.ReadError(words)

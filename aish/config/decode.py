@@ -94,6 +94,7 @@ from aish.core.phrases import backticked
 from aish.core.protocols import Asking, OnAsk
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 from aish.core.wires import CHAT, WIRES
+from aish.net.oauth.settings import AssertionAudience, OAuthSettings, SecretPlace
 
 _OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
 CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})
@@ -782,6 +783,7 @@ _KINDS = ("url", "command", "pack")
 _BELONGS = {
     "auth_env": "url",
     "auth_token": "url",
+    "oauth": "url",
     "headers": "url",
     "verify_tls": "url",
     "args": "command",
@@ -805,6 +807,7 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         url=table.text("url"),
         auth_env=table.text("auth_env"),
         auth_token=table.text("auth_token"),
+        oauth=_oauth(table.child("oauth")),
         headers=table.pairs("headers"),
         command=table.texts("command") + table.texts("args"),
         env=_env(table),
@@ -825,6 +828,42 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         verify_tls=table.flag("verify_tls", default=True),
         share=table.flag("share", default=True),
     )
+
+
+def _oauth(table: Table | None) -> OAuthSettings | None:
+    if table is None:
+        return None
+    for key in ("client_id", "issuer", "token_url"):
+        table.check_references(key)
+    proofs = [key for key in ("client_secret_env", "private_key_file") if table.has(key)]
+    if not proofs:
+        hint = "`client_secret_env` names the variable that has the client's secret"
+        table.problem(None, "a login needs `client_secret_env` or `private_key_file`", hint)
+    if len(proofs) > 1:
+        message = "a login has `client_secret_env` or `private_key_file`, not both"
+        table.problem(proofs[1], message)
+    for key, proof in _PROOF_KEYS.items():
+        if table.has(key) and proofs and proof not in proofs:
+            table.problem(key, f"`{key}` goes with `{proof}`")
+    return OAuthSettings(
+        client_id=table.text("client_id") or "",
+        client_secret_env=table.text("client_secret_env"),
+        private_key_file=table.absolute("private_key_file"),
+        key_id=table.text("key_id"),
+        scopes=table.texts("scopes") if table.has("scopes") else None,
+        issuer=table.text("issuer"),
+        token_url=table.text("token_url"),
+        token_auth=cast("SecretPlace | None", table.text("token_auth")),
+        resource=table.flag("resource", default=True),
+        assertion_audience=cast("AssertionAudience", table.text("assertion_audience") or "issuer"),
+    )
+
+
+_PROOF_KEYS = {
+    "token_auth": "client_secret_env",
+    "key_id": "private_key_file",
+    "assertion_audience": "private_key_file",
+}
 
 
 def _pack_options(table: Table, packs: Sequence[str]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ _REFERENCE = lazy_pattern(
     r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
 )
 
-_VARIABLES = (".key_env", ".auth_env", ".token_env", ".url_env")
+_VARIABLES = (".key_env", ".auth_env", ".token_env", ".url_env", ".client_secret_env")
 
 
 def is_variable_name(path: str) -> bool:

@@ -16,6 +16,7 @@ from aish.core.options import ModelConsent, PackOptions, marked_options
 from aish.core.protocols import Asking
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 from aish.core.wires import CHAT
+from aish.net.oauth.settings import OAuthSettings
 
 ExpectKind = Literal[
     "contains",
@@ -344,6 +345,7 @@ class ServerEntry:
     url: str | None = None
     auth_env: str | None = None
     auth_token: str | None = None
+    oauth: OAuthSettings | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     env: Mapping[str, str | None] = field(default_factory=dict)

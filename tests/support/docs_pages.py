@@ -26,6 +26,7 @@ from e2e_project import http_server
 from fork_server import ForkServer
 from mcp_peers import free_port, listening, npm_server
 from model_endpoint import Answer, Gate, ModelEndpoint, json_reply, text_reply, tool_reply
+from oauth_servers import protected_server
 from ruamel.yaml import YAML
 
 from aish.cli.commands.validate import problems_of
@@ -190,6 +191,8 @@ class Reader:
                 value = self.stack.enter_context(http_server())
             elif value == "@docs":
                 value = self.stack.enter_context(http_server("--offers"))
+            elif value == "@oauth":
+                value = self.stack.enter_context(protected_server())
             elif value == "@everything":
                 value = self.stack.enter_context(_everything())
             self.env[name] = value

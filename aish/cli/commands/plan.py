@@ -363,8 +363,9 @@ def _server(row: PlannedServer) -> str:
     options = f"  ({', '.join(row.options)})" if row.options else ""
     sandbox = f"  sandbox: {row.sandbox}" if row.sandbox else ""
     asks = f"  asks: {', '.join(row.asks)}" if row.asks else ""
+    login = f"  login: {row.login}" if row.login else ""
     optional = "" if row.required else "  (optional)"
-    return f"{row.alias}  {row.where}{options}  {state}{sandbox}{asks}{optional}"
+    return f"{row.alias}  {row.where}{options}  {state}{sandbox}{asks}{login}{optional}"
 
 
 def _bounds(limits: Mapping[str, JsonValue]) -> str:

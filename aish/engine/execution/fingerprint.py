@@ -27,7 +27,9 @@ _NOT_RENDERED = (AishError, ComputationStoppedError)
 
 _BOUNDS = frozenset({"limits", "max_tool_depth", "max_calls_per_turn"})
 _PACE = frozenset({"concurrency", "max_failures", "retry", "timeout", "on_error"})
-_ACCESS = frozenset({"key_env", "auth_env", "auth_token", "headers", "proxy", "verify_tls"})
+_ACCESS = frozenset(
+    {"key_env", "auth_env", "auth_token", "oauth", "headers", "proxy", "verify_tls"}
+)
 _TESTS = frozenset({"tests", "policy_tests", "cassette"})
 _WORDS = frozenset(
     {"aish", "name", "description", "extends", "secrets", "shell", "stdin", "control"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from aish.config.fields import expand, host_span, variables
@@ -13,6 +14,7 @@ from aish.core.frozen import frozen
 from aish.core.options import marked_options
 from aish.engine.plan.validation.tools import WEB_URL, WEB_URL_HINT
 from aish.models.headers import check_endpoint
+from aish.net.oauth.settings import Credentials, OAuthSettings
 from aish.system.secrets.secrets import (
     SHORTEST,
     Secrets,
@@ -41,6 +43,7 @@ class ResolvedServer:
     token: str | None
     child_env: Mapping[str, str]
     named: Mapping[str, str] = field(default_factory=dict)
+    login: Credentials | None = None
 
 
 @frozen
@@ -222,6 +225,8 @@ def needed_variables(pipeline: Pipeline, *, with_models: bool) -> tuple[str, ...
     for server in pipeline.servers.values():
         names += [name for name, value in server.env.items() if value is None]
         names += [server.auth_env] if server.auth_env else []
+        secret = server.oauth and server.oauth.client_secret_env
+        names += [secret] if secret else []
         names += (name for _, name in _option_variables(server))
     if with_models:
         names += [model.key_env for model in pipeline.models.values() if model.key_env]
@@ -239,6 +244,9 @@ def _texts(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         path = f"mcp.servers.{alias}"
         if server.url is not None:
             yield f"{path}.url", server.url
+        if server.oauth is not None:
+            own = {key: getattr(server.oauth, key) for key in _OAUTH_TEXTS}
+            yield from ((f"{path}.oauth.{key}", text) for key, text in own.items() if text)
         yield from ((f"{path}.headers.{name}", text) for name, text in server.headers.items())
         yield from ((f"{path}.command[{n}]", text) for n, text in enumerate(server.command))
         values = ((name, text) for name, text in server.env.items() if text is not None)
@@ -325,7 +333,20 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         token=token,
         child_env=child_environment(env, resolver.variables.environ) if entry.command else {},
         named=_option_secrets(entry, resolver, f"{path}.options"),
+        login=None if entry.oauth is None else _login(entry.oauth, resolver, f"{path}.oauth"),
     )
+
+
+_OAUTH_TEXTS = ("client_id", "issuer", "token_url")
+
+
+def _login(oauth: OAuthSettings, resolver: Resolver, path: str) -> Credentials:
+    expanded: dict[str, Any] = {
+        key: text and resolver.text(text, f"{path}.{key}", secret=False)
+        for key, text in ((key, getattr(oauth, key)) for key in _OAUTH_TEXTS)
+    }
+    secret = resolver.read_secret(oauth.client_secret_env, f"{path}.client_secret_env")
+    return Credentials(replace(oauth, **expanded), secret)
 
 
 def _option_variables(entry: ServerEntry) -> Iterator[tuple[str, str]]:

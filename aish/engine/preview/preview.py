@@ -39,6 +39,7 @@ from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
 from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import Rates
+from aish.net.oauth.settings import OAuthSettings
 from aish.policy.decide import Ruling, decide, tool_name
 from aish.policy.rules import LOCAL_COMMAND, Rule, approves_every_command
 from aish.templates.render import references, render
@@ -279,7 +280,8 @@ def _render(source: JsonValue, context: Context) -> JsonValue:
 class PlannedServer:
     """A server with its state, if it was asked; `sandbox` is that of its packs' commands.
 
-    `options` are those that differ from the defaults, `asks` the models that its packs may ask.
+    `options` are those that differ from the defaults, `asks` the models that its packs may ask,
+    `login` says who issues its token, if somebody does.
     """
 
     alias: str
@@ -291,6 +293,7 @@ class PlannedServer:
     options: tuple[str, ...]
     asks: tuple[str, ...]
     sandbox: str
+    login: str
 
 
 @frozen
@@ -398,7 +401,16 @@ def _servers(plan: Plan, look: Look | None) -> Iterator[PlannedServer]:
             options=option_words(entry.options),
             asks=tuple(dict.fromkeys(asks)),
             sandbox=_sandboxes(entry) if is_ready else "",
+            login="" if entry.oauth is None else describe_login(entry.oauth),
         )
+
+
+def describe_login(oauth: OAuthSettings) -> str:
+    """Return who issues the token of a server, for whom, and by what; nobody is asked."""
+    issuer = oauth.token_url or oauth.issuer
+    source = f"`{issuer}`" if issuer else "the authorization server that it names"
+    proof = oauth.client_secret_env or oauth.private_key_file
+    return f"OAuth, a token of {source} for the client `{oauth.client_id}`, by `{proof}`"
 
 
 def _sandboxes(entry: ServerEntry) -> str:

@@ -207,7 +207,7 @@ def _runs(plan: Plan, environment: RunEnvironment) -> Path:
 def _connection(
     server: ResolvedServer, plan: Plan, services: "PackServices | None"
 ) -> ServerConnection:
-    connection = ServerConnection(entry=server.entry, token=server.token)
+    connection = ServerConnection(entry=server.entry, token=server.token, login=server.login)
     if services is None and server.entry.pack:
         # A pack of a server that is only replayed would access the disk.
         return connection

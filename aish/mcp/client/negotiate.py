@@ -20,6 +20,7 @@ from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
+    CredentialsError,
     HttpStatusError,
     McpError,
     RpcError,
@@ -212,7 +213,7 @@ async def _discover(speaker: Channel) -> Agreement | None:
     except HttpStatusError as error:
         if error.status in CREDENTIALS_REFUSED or error.is_down:
             raise
-    except UnreachableError:
+    except (UnreachableError, CredentialsError):
         raise
     except TransportError:
         pass  # an answer that is none; in a replay it may be one that was not waited for

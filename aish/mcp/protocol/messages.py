@@ -70,6 +70,12 @@ class UnreachableError(TransportError):
         self.is_down = is_down
 
 
+class CredentialsError(TransportError):
+    """The server refuses us, and a login did not help: it has not begun what was asked of it."""
+
+    sent = False
+
+
 class ConnectionLostError(TransportError):
     """The connection broke before the whole answer came."""
 
@@ -101,7 +107,8 @@ class LeftError(TransportError):
 BAD_REQUEST = 400
 _DOWN = frozenset({502, 503, 504})
 _PASSING = _DOWN | {408, 409, 425, 429, 500}
-_CREDENTIALS = "`auth_env` names the variable that has its token"
+_CREDENTIALS = "`auth_env` names the variable that has its token, and `oauth` gets one"
+_WANTS_LOGIN = "it may want a login: `auth_env` or `oauth`"
 _GUARD = "it guards its `Host`: allow the name in the `url` there, or use one it accepts"
 _GUARDED = re.compile(r"(?i)invalid host|\bhost\b.{0,80}\bnot (?:allowed|permitted)")
 _HTML = re.compile(r"(?i)\s*<(?:!doctype html|html|head|body)\b")
@@ -113,7 +120,11 @@ class HttpStatusError(TransportError):
 
     def __init__(self, status: int, body: str, rpc: RpcError | None = None) -> None:
         shown = body_excerpt(body, BODY_SHOWN)
-        advice = {401: _CREDENTIALS, 421: _GUARD, 403: _GUARD if _GUARDED.search(shown) else ""}
+        advice = {
+            401: _CREDENTIALS,
+            421: _GUARD,
+            403: _GUARD if _GUARDED.search(shown) else _WANTS_LOGIN,
+        }
         said = [shown, advice.get(status, "")]
         # An error from a cassette has it in its body.
         text = "; ".join(one for one in said if one and (one is shown or one not in shown))

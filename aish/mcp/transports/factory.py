@@ -1,6 +1,7 @@
 """Creates the transport for a server's entry; imported when a server needs it."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
-    from aish.mcp.transports.http import HttpOrigin
+    from aish.mcp.transports.http import HttpOrigin, Wrap
     from aish.mcp.transports.stdio import Stdio
+    from aish.net.oauth.login import Login
     from aish.packs.framework.server import OpenPacks
 
 Noise = Callable[[str], None]
@@ -52,6 +54,7 @@ class TransportFactory:
         self.environment = around
         self._door: HttpOrigin | None = None
         self._stdio: Stdio | None = None
+        self._login: Login | None = None
         self._printed = ""
         self.on_ended: Callable[[str], None] | None = None
         """Hears at once that the child has ended by itself, and how."""
@@ -66,8 +69,7 @@ class TransportFactory:
 
     @property
     def address(self) -> str:
-        address, secrets = self._connection.address, self.environment.secrets
-        return address if secrets is None else secrets.mask(address)
+        return self._mask(self._connection.address)
 
     @property
     def probe_seconds(self) -> float:
@@ -135,8 +137,35 @@ class TransportFactory:
             connect_seconds=entry.timeout.connect,
             verify_tls=entry.verify_tls,
             taking=adapter,
-            mask=str if self.environment.secrets is None else self.environment.secrets.mask,
+            mask=self._mask,
+            wrap=self._wrapper(),
         )
+
+    def _mask(self, text: str) -> str:
+        secrets = self.environment.secrets
+        return text if secrets is None else secrets.mask(text)
+
+    def _wrapper(self) -> "Wrap | None":
+        """The login below a cassette, if there is one: the same for all connections."""
+        entry, credentials = self._connection.entry, self._connection.login
+        if credentials is None or entry.url is None:
+            return None
+        from aish.net.oauth.client_credentials import SecretKeeper
+        from aish.net.oauth.login import open_login
+        from aish.net.oauth.transport import LoggedInTransport
+
+        if self._login is None:
+            secrets = self.environment.secrets or Secrets()
+            self._login = open_login(
+                entry.url,
+                credentials,
+                name=entry.alias,
+                verify_server=entry.verify_tls,
+                seconds=entry.timeout.connect,
+                keeper=SecretKeeper(secrets.add, secrets.mask),
+                notice=self.notice,
+            )
+        return partial(LoggedInTransport, login=self._login)
 
     def _behind(
         self, adapter: "CassetteAdapter", uri: str, make: Callable[[Noise], Transport]

@@ -15,6 +15,7 @@ import httpx
 from aish import __version__
 from aish.mcp.protocol.messages import (
     ConnectionLostError,
+    CredentialsError,
     LeftError,
     TransportError,
     UnreachableError,
@@ -22,6 +23,7 @@ from aish.mcp.protocol.messages import (
 )
 from aish.mcp.transports.transport import Headers
 from aish.net.http import DirectTransport, unknown_host
+from aish.net.oauth.failure import LoginError
 from aish.net.rate_limits import LONGEST_WAIT, seconds_to_wait
 from aish.system.clock import SystemClock
 
@@ -44,6 +46,7 @@ MAX_REFUSALS = 5
 """So often one request is sent to a server that says each time when to try again."""
 
 Mask = Callable[[str], str]
+Wrap = Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport]
 MakeHttp = Callable[[], httpx.AsyncBaseTransport]
 OpenHttp = Callable[[MakeHttp], httpx.AsyncBaseTransport]
 """The seam for what lies between us and a server: takes what makes the real transport."""
@@ -152,7 +155,8 @@ class Reply:
 class HttpOrigin:
     """MCP endpoint, its connections kept alive.
 
-    With `taking` its exchanges go through a cassette. `mask` removes secrets from errors.
+    With `taking` its exchanges go through a cassette. `mask` removes secrets from errors. `wrap`
+    is for what belongs to a connection and to no recording: it takes the real transport.
     """
 
     def __init__(
@@ -165,7 +169,9 @@ class HttpOrigin:
         verify_tls: bool,
         taking: HttpAdapter | None = None,
         mask: Mask = str,
+        wrap: Wrap | None = None,
     ) -> None:
+        self._wrap = wrap
         self.hurries = taking is not None and taking.hurries
         self.replays = taking is not None and taking.replays
         self._mask = mask
@@ -181,9 +187,10 @@ class HttpOrigin:
         self._timeouts = {"connect": connect_seconds, "read": None, "write": None, "pool": None}
 
     def _real(self) -> httpx.AsyncBaseTransport:
-        return DirectTransport(
+        real = DirectTransport(
             verify=self._verify, most=MAX_CONNECTIONS, kept_seconds=KEEP_ALIVE_SECONDS
         )
+        return real if self._wrap is None else self._wrap(real)
 
     @property
     def origin(self) -> str:
@@ -274,6 +281,8 @@ class HttpOrigin:
                 f"cannot connect to {self.origin}: {why}",
                 is_down=is_refused and not isinstance(error.__cause__, ssl.SSLError),
             ) from error
+        except LoginError as error:
+            raise CredentialsError(self._mask(str(error))) from error
         except httpx.TransportError as error:
             raise _loss_error(error) from error
 

@@ -15,6 +15,7 @@ import anyio
 from aish.config.model import ServerEntry
 from aish.core.frozen import frozen
 from aish.mcp.protocol.messages import LeftError, TransportError
+from aish.net.oauth.settings import Credentials
 
 if TYPE_CHECKING:
     from aish.packs.framework.server import OpenPacks
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 class ServerConnection:
     """A server entry with every `${VAR}` in it expanded.
 
-    `token` is the bearer token, `child_env` the whole environment of a child process,
+    `token` is the bearer token, `login` how one is got from an authorization server,
+    `child_env` the whole environment of a child process,
     `pack` the opened pack where the entry names one. A registry calls `let_go` once the server is
     closed.
     """
 
     entry: ServerEntry
     token: str | None = None
+    login: Credentials | None = None
     child_env: Mapping[str, str] = field(default_factory=dict)
     pack: "OpenPacks | None" = None
     let_go: Callable[[], Awaitable[None]] | None = None

@@ -420,18 +420,25 @@ def test_a_port_that_is_closed_is_tried_until_the_time_to_connect_is_over() -> N
     assert said == ["3"]
 
 
+ADVICE = {
+    401: "; `auth_env` names the variable that has its token, and `oauth` gets one",
+    403: "; it may want a login: `auth_env` or `oauth`",
+}
+
+
 @pytest.mark.parametrize("status", [401, 403, 500, 502])
 def test_http_failures_are_told_apart_from_json_rpc_errors(status: int) -> None:
     body = {"error": "unauthorized"}
     found, _, _ = called(Legacy(tools__call=lambda _: json_reply(status, body)))
     assert found.kind == "transport_error"
-    advice = "; `auth_env` names the variable that has its token" if status == 401 else ""
+    advice = ADVICE.get(status, "")
     assert found.content == (
         f'[aish] tool transport error: HTTP {status}: {{"error": "unauthorized"}}{advice}'
     )
 
 
 PAGE = b"<!DOCTYPE html>\n<html><head><title>502 Bad\n Gateway</title></head>" + b"<p>no</p>" * 90
+LOGIN = ADVICE[403]
 GUARD = "; it guards its `Host`: allow the name in the `url` there, or use one it accepts"
 
 
@@ -440,14 +447,14 @@ GUARD = "; it guards its `Host`: allow the name in the `url` there, or use one i
     [
         (Reply((PAGE,), status=500), "HTTP 500: a page of HTML, `502 Bad Gateway`"),
         (Reply((PAGE,)), "the answer is not JSON: a page of HTML, `502 Bad Gateway`"),
-        (Reply((b" <html><body>no",), status=403), "HTTP 403: a page of HTML"),
+        (Reply((b" <html><body>no",), status=403), f"HTTP 403: a page of HTML{LOGIN}"),
         (Reply((b"Invalid Host header",), status=421), f"HTTP 421: Invalid Host header{GUARD}"),
         (Reply((b"Invalid Host: x",), status=403), f"HTTP 403: Invalid Host: x{GUARD}"),
         (
             Reply((b'This host ("x") is not allowed.',), status=403),
             f'HTTP 403: This host ("x") is not allowed.{GUARD}',
         ),
-        (Reply((b"not for you",), status=403), "HTTP 403: not for you"),
+        (Reply((b"not for you",), status=403), f"HTTP 403: not for you{LOGIN}"),
     ],
 )
 def test_a_refusal_says_what_it_is_and_what_to_do(reply: Reply, said: str) -> None:
@@ -614,9 +621,7 @@ def test_an_announced_address_alone_changes_nothing() -> None:
         assert "GET" not in [verb for verb, _, _ in lua.requests]
 
 
-REFUSED_TOKEN = (
-    'HTTP 401: {"error":"unauthorized"}; `auth_env` names the variable that has its token'
-)
+REFUSED_TOKEN = f'HTTP 401: {{"error":"unauthorized"}}{ADVICE[401]}'
 
 
 def test_the_lua_servers_refusal_is_a_status_and_its_error_text_a_result() -> None:

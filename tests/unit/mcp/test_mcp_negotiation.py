@@ -143,7 +143,7 @@ def test_a_revision_from_the_future_is_spoken_with_a_notice() -> None:
 
 def test_credentials_that_are_refused_end_the_probe_at_once() -> None:
     info, _, end = connect(lambda _: json_reply(401, {"error": "unauthorized"}))
-    advice = "`auth_env` names the variable that has its token"
+    advice = "`auth_env` names the variable that has its token, and `oauth` gets one"
     assert info.error == f'HTTP 401: {{"error": "unauthorized"}}; {advice}'
     assert end.methods == ["server/discover"]
 

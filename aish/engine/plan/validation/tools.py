@@ -49,6 +49,7 @@ from aish.engine.plan.validation.issue import (
 from aish.engine.plan.validation.names import LONGEST_SERVED, RESERVED, SERVED, alias_issues
 from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import has_list, is_priced
+from aish.net.oauth.metadata import is_secure
 from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
 from aish.policy.decide import decide
 from aish.policy.lock import Lock, address_differences, stale_differences
@@ -120,9 +121,30 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
         if entry.auth_env is not None:
             message = "`auth_env` is not used: `auth_token` is set too"
             yield Issue(f"{path}.auth_env", message, "remove one of the two", warning=True)
+    yield from _login(entry, path)
     if not entry.verify_tls:
         message = "the certificate of this server is not checked"
         yield Issue(f"{path}.verify_tls", message, warning=True)
+
+
+def _login(entry: ServerEntry, path: str) -> Iterator[Issue]:
+    """Problems of a login, which is to be the only one, and secure."""
+    if entry.oauth is None:
+        return
+    others = ["auth_env"] * (entry.auth_env is not None)
+    others += ["auth_token"] * (entry.auth_token is not None)
+    others += [f"headers.{name}" for name in entry.headers if name.lower() == "authorization"]
+    for other in others:
+        yield Issue(
+            f"{path}.{other}",
+            f"`oauth` gets the token, and `{other}` is another one",
+            "remove one of the two",
+        )
+    for key in ("issuer", "token_url"):
+        url = getattr(entry.oauth, key)
+        if url is not None and not variables(url) and not is_secure(url):
+            message = "secrets are only sent to https, or to this machine"
+            yield Issue(f"{path}.oauth.{key}", message, "it looks like `https://login.example.com`")
 
 
 def _pack_names(packs: Sequence[str], path: str) -> Iterator[Issue]:

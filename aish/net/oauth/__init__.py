@@ -1,0 +1,1 @@
+"""OAuth of an MCP server: metadata, tokens, and the transport that sends them."""

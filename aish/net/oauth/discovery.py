@@ -1,0 +1,178 @@
+"""Finds the authorization server of an MCP server, by what the server and the file say.
+
+Every document is checked before it counts: that of a resource names the server, that of an
+authorization server names the issuer that it was asked for as.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from aish.core.frozen import frozen
+from aish.core.phrases import backticked
+from aish.net.oauth.failure import LoginError, quote
+from aish.net.oauth.metadata import (
+    IssuerMetadata,
+    ResourceMetadata,
+    UnusableMetadataError,
+    bare_origin,
+    canonical_resource,
+    is_same_issuer,
+    is_secure,
+    issuer_places,
+    origin_of,
+    read_issuer_metadata,
+    read_resource_metadata,
+    resource_places,
+)
+from aish.net.oauth.requests import OAuthClient, Page
+
+_OK: Final = 200
+_MOST_PLACES: Final = 3
+Notice = Callable[[str, str], None]
+"""Takes a code and a sentence."""
+
+
+@frozen
+class Directory:
+    """Who issues tokens for a server, and what it is called there."""
+
+    resource: ResourceMetadata
+    issuer: IssuerMetadata
+
+
+async def find_resource(
+    client: OAuthClient, url: str, metadata_url: str | None
+) -> ResourceMetadata | None:
+    """Ask a server for its metadata: where it says that it is, else at the usual places.
+
+    Raises:
+        LoginError: all that is found belongs to another server.
+    """
+    places = (metadata_url, *resource_places(url)) if metadata_url else resource_places(url)
+    refused = ""
+    for place in dict.fromkeys(places):
+        page = await _look(client, place)
+        if isinstance(page, str):
+            continue
+        try:
+            return read_resource_metadata(page.body, url)
+        except UnusableMetadataError as error:
+            if place == metadata_url or "another server" in str(error):
+                refused = refused or f"the metadata at `{quote(place)}` is not used: {error}"
+    if refused:
+        raise LoginError(refused)
+    return None
+
+
+async def find_issuer(client: OAuthClient, issuer: str, notice: Notice) -> IssuerMetadata:
+    """The metadata of an authorization server.
+
+    Raises:
+        LoginError: there is none that may be used.
+    """
+    if not is_secure(issuer):
+        message = "is not used: it is not https, nor of this machine"
+        raise LoginError(f"the authorization server `{quote(issuer)}` {message}")
+    reasons: list[str] = []
+    for place in issuer_places(issuer):
+        page = await _look(client, place.url)
+        if isinstance(page, str):
+            reasons.append(page)
+            continue
+        try:
+            found = read_issuer_metadata(page.body, issuer)
+        except UnusableMetadataError as error:
+            reasons.insert(0, f"`{place.url}`: {quote(str(error))}")
+            continue
+        _check_endpoint(found)
+        if not place.usual:
+            text = (
+                f"the metadata of `{quote(issuer)}` is at `{place.url}`, where no standard has it"
+            )
+            notice("oauth_metadata_place", text)
+        return found
+    said = "; ".join(reasons[:_MOST_PLACES])
+    raise LoginError(
+        f"the authorization server `{quote(issuer)}` has no metadata that can be used ({said});"
+        " `token_url` names its token endpoint"
+    )
+
+
+async def discover(
+    client: OAuthClient,
+    url: str,
+    metadata_url: str | None,
+    *,
+    issuer: str | None,
+    token_url: str | None,
+    notice: Notice,
+) -> Directory:
+    """Who issues tokens for a server; what the file names is not looked for elsewhere.
+
+    Raises:
+        LoginError: nobody is found, or somebody else than the file names.
+    """
+    found = await find_resource(client, url, metadata_url)
+    resource = found or ResourceMetadata(canonical_resource(url))
+    if token_url is not None:
+        return Directory(resource, IssuerMetadata(issuer or token_url, token_url))
+    picked = _pick(found, url, issuer, notice)
+    return Directory(resource, await find_issuer(client, picked, notice))
+
+
+def _pick(found: ResourceMetadata | None, url: str, issuer: str | None, notice: Notice) -> str:
+    """The authorization server to ask.
+
+    Raises:
+        LoginError: the file names another one than the server.
+    """
+    listed = () if found is None else found.issuers
+    if issuer is not None:
+        for one in listed:
+            if is_same_issuer(one, issuer):
+                return one
+        if listed:
+            raise LoginError(
+                f"the server names the authorization server {backticked(map(quote, listed), 3)},"
+                f" and `issuer` in the file is `{issuer}`: its credentials go nowhere else"
+            )
+        return issuer
+    if not listed:
+        # As in 2025-03-26, where a server is its own authorization server.
+        own = bare_origin(url)
+        text = f"the server names no authorization server; `{own}` is asked, its own origin"
+        notice("oauth_own_origin", text)
+        return own
+    if len(listed) > 1:
+        text = (
+            f"the server names several authorization servers ({backticked(map(quote, listed), 3)});"
+            " the first is asked, and `issuer` chooses another"
+        )
+        notice("oauth_several_issuers", text)
+    return listed[0]
+
+
+def _check_endpoint(found: IssuerMetadata) -> None:
+    """Check that secrets sent to an issuer reach that issuer.
+
+    Raises:
+        LoginError: its token endpoint is elsewhere, or not secure.
+    """
+    endpoint = found.token_endpoint
+    if not is_secure(endpoint):
+        message = "is not used: it is not https, nor of this machine"
+        raise LoginError(f"the token endpoint `{quote(endpoint)}` {message}")
+    if origin_of(endpoint) != origin_of(found.issuer):
+        raise LoginError(
+            f"the token endpoint `{quote(endpoint)}` has another origin than its authorization"
+            f" server `{found.issuer}`: if that is right, write it as `token_url`"
+        )
+
+
+async def _look(client: OAuthClient, url: str) -> Page | str:
+    """A document, or why there is none at that place."""
+    try:
+        page = await client.get(url)
+    except LoginError as error:
+        return str(error)
+    return page if page.status == _OK else f"`{url}`: HTTP {page.status}"

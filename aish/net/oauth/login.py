@@ -1,0 +1,117 @@
+"""The token of one server: made when the server asks for one, renewed, and made for more scopes."""
+
+from typing import Final
+
+from aish.core.phrases import backticked
+from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.client_credentials import ClientCredentials, SecretKeeper
+from aish.net.oauth.discovery import Notice
+from aish.net.oauth.failure import LoginError, quote
+from aish.net.oauth.refusals import scopes_asked
+from aish.net.oauth.requests import OAuthClient
+from aish.net.oauth.settings import Credentials
+from aish.net.renewed_secret import RenewedSecret, Token
+
+FORBIDDEN: Final = 403
+_EARLY_SECONDS: Final = 60.0
+
+
+class Login:
+    """The token of one server, for all its connections; in memory only."""
+
+    def __init__(self, flow: ClientCredentials) -> None:
+        self._flow = flow
+        self._secret = RenewedSecret(self._make)
+        self._refusal: Refusal | None = None
+        self._scopes: tuple[str, ...] = ()
+        self._asked: tuple[str, ...] = ()
+        self._granted: tuple[str, ...] | None = None
+
+    async def current(self) -> Token | None:
+        """The token to send; `None` before a server has asked for one.
+
+        Raises:
+            LoginError: it cannot be renewed.
+        """
+        return None if self._refusal is None else await self._secret.current()
+
+    async def log_in(self, refused: Token | None, refusal: Refusal) -> Token:
+        """A token after a request without one, or in the place of a refused one.
+
+        Raises:
+            LoginError: there is none.
+        """
+        if self._refusal is None:
+            self._refusal = refusal
+        if refused is None:
+            return await self._secret.current()
+        return await self._secret.replacement(refused)
+
+    async def step_up(self, refused: Token, refusal: Refusal) -> Token:
+        """A token with the scopes that a request needs, and those of before.
+
+        Raises:
+            LoginError: they were asked for already, or there is none.
+        """
+        newest = await self._secret.current()
+        if newest is not refused and set(refusal.scopes) <= set(self._asked):
+            return newest
+        missing = [scope for scope in refusal.scopes if scope not in self._asked]
+        if not missing:
+            raise self.explain(FORBIDDEN, refusal)
+        self._scopes = tuple(dict.fromkeys((*self._scopes, *missing)))
+        token = await self._secret.replacement(newest)
+        if not set(missing) <= set(self._asked):
+            # Another request had stepped up meanwhile, for other scopes.
+            token = await self._secret.replacement(token)
+        return token
+
+    def explain(self, status: int, refusal: Refusal) -> LoginError:
+        """The failure of a request whose new token is refused."""
+        said = f" ({quote(refusal.description)})" if refusal.description else ""
+        error = f" `{quote(refusal.error)}`{said}" if refusal.error else said
+        asked = f"it was asked for with {scopes_asked(self._asked)}"
+        if self._granted is not None and set(self._granted) != set(self._asked):
+            asked += f", and given for {backticked(map(quote, self._granted)) or 'none'}"
+        if status == FORBIDDEN:
+            needed = backticked(map(quote, refusal.scopes))
+            next_ = f"allow the client the scopes {needed} there" if needed else "set `scopes`"
+        else:
+            next_ = (
+                "see whether it is made for this server (`resource`), and who issues it (`issuer`)"
+            )
+        return LoginError(
+            f"HTTP {status}{error}: the server refuses the token that `{quote(self._flow.issuer)}`"
+            f" has just issued; {asked}: {next_}"
+        )
+
+    async def _make(self) -> Token:
+        refusal = self._refusal or Refusal()
+        usual = await self._flow.usual_scopes(refusal)
+        scopes = tuple(dict.fromkeys((*usual, *self._scopes)))
+        issued = await self._flow.issue(scopes, refusal)
+        self._asked, self._granted = scopes, issued.scopes
+        life = issued.seconds
+        return Token(issued.value, None if life is None else life - min(_EARLY_SECONDS, life / 2))
+
+
+def open_login(
+    url: str,
+    credentials: Credentials,
+    *,
+    name: str,
+    verify_server: bool,
+    seconds: float,
+    keeper: SecretKeeper,
+    notice: Notice,
+) -> Login:
+    """The login of a program at the server with this URL; nothing is asked yet."""
+    named = (credentials.settings.issuer, credentials.settings.token_url)
+    client = OAuthClient(
+        url,
+        named=[one for one in named if one is not None],
+        verify_server=verify_server,
+        seconds=seconds,
+    )
+    flow = ClientCredentials(url, credentials, client, name=name, keeper=keeper, notice=notice)
+    return Login(flow)
