@@ -75,7 +75,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """What was collected stays: no search for garbage in a test has to look through it."""
-    gc.collect()
     gc.freeze()
 
 

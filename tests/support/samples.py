@@ -1,6 +1,8 @@
 """Tables of test cases of which `make test` runs a sample, and `make test-all` each one."""
 
-from collections.abc import Collection, Iterable
+import functools
+import reprlib
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
@@ -26,3 +28,36 @@ def _case(case: Any, marks: tuple[pytest.MarkDecorator, ...]) -> Any:
     if hasattr(case, "marks"):  # a `pytest.param`
         return pytest.param(*case.values, id=case.id, marks=(*case.marks, *marks))
     return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=marks)
+
+
+Test = Callable[..., None]
+
+
+def each_case(names: str, cases: Iterable[Any]) -> Callable[[Test], Test]:
+    """Like `parametrize`, in one test: for quick cases, since a test costs more than they do.
+
+    All of them are tried, and those that fail are told together.
+    """
+    parameters = [name.strip() for name in names.split(",")]
+
+    def wrap(test: Test) -> Test:
+        def run() -> None:
+            failed: list[BaseException] = []
+            tried = 0
+            for case in cases:
+                values = case if len(parameters) > 1 else (case,)
+                tried += 1
+                try:
+                    test(**dict(zip(parameters, values, strict=True)))
+                except (Exception, pytest.fail.Exception) as error:
+                    error.add_note(f"{names} = {reprlib.repr(case)}")
+                    failed.append(error)
+            assert tried, "there is no case"
+            if failed:
+                raise BaseExceptionGroup(f"{len(failed)} of {tried} cases", failed)
+
+        functools.update_wrapper(run, test)
+        vars(run).pop("__wrapped__")  # pytest would take its parameters for fixtures
+        return run
+
+    return wrap

@@ -226,6 +226,7 @@ def test_a_replay_tells_nobody(keyed: Project) -> None:
     assert told(keyed) == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("notify", "value", "said"),
     [

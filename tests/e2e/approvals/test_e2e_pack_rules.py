@@ -33,6 +33,7 @@ def verdict(project: Project, tool: str, arguments: dict[str, Any]) -> tuple[str
     return found["verdict"], found["reason"]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("tool", "arguments", "expected", "why"),
     [
@@ -160,6 +161,7 @@ def test_a_model_that_may_read_and_send_without_approval_is_warned_of(project: P
 
 
 @pytest.mark.requirement("K20")
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "mcp",
     [
@@ -182,6 +184,7 @@ def test_what_leaks(project: Project, mcp: str) -> None:
     assert len(leaks(project, mcp)) == 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "mcp",
     [
@@ -204,6 +207,7 @@ def test_what_does_not_leak(project: Project, mcp: str) -> None:
     assert leaks(project, mcp) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
@@ -229,6 +233,7 @@ def listed(steps: tuple[str, ...]) -> str:
     return "".join(["steps:\n", *(f"  - {{{step}}}\n" for step in steps)])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("steps", "files", "sends"),
     [
@@ -289,6 +294,7 @@ def test_text_is_followed_from_step_to_step(
     assert f"send data out ({sends})" in told
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "steps",
     [

@@ -201,6 +201,7 @@ def test_a_rule_of_the_file_that_forbids_a_call_is_said(ran: Project) -> None:
     assert "s__echo" in path.read_text()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

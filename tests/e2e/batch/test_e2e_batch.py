@@ -211,6 +211,7 @@ def test_no_items_at_all_is_a_step_that_went_well(project: Project) -> None:
     assert project.result()["steps"]["main"]["status"] == "ok"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -71,6 +71,7 @@ def test_what_failed_before_this_part_is_told_apart(project: Project) -> None:
     assert HINT in none.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("flag", ["--ephemeral", "--record", "template", "denied"])
 def test_nothing_is_advised_that_cannot_help(project: Project, flag: str) -> None:
     more = ', "{{ item.nothing }}"' if flag == "template" else ""

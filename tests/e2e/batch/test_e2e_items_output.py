@@ -457,6 +457,7 @@ def test_values_may_be_separated_otherwise(
     assert of_type(project.journal, "step.started")[0]["count"] == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -509,6 +510,7 @@ def test_a_table_of_several_steps_needs_to_know_which(
         assert "goes with `-o FILE.csv` or `-o FILE.tsv`" in alone.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("name", ["out.xlsx", "out.ODS"])
 def test_a_spreadsheet_is_refused_with_what_is_possible(

@@ -101,6 +101,7 @@ def test_an_interrupted_recording_can_be_looked_at(project: Project) -> None:
     assert "hint: a recording was interrupted" in played.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -199,6 +200,7 @@ def test_the_result_takes_the_place_of_no_pipeline(project: Project) -> None:
     assert (project.folder / "p.yaml").read_bytes() == before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

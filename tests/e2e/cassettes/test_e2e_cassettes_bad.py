@@ -123,6 +123,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_cassette_that_cannot_be_used_is_said_before_anybody_is_asked(
     project: Project, model_endpoint: ModelEndpoints, name: str
@@ -298,6 +299,7 @@ CONTRADICTIONS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("flags", CONTRADICTIONS)
 def test_flags_that_contradict_each_other_are_refused_with_a_hint(
     project: Project, model_endpoint: ModelEndpoints, flags: str

@@ -204,6 +204,7 @@ def test_a_recording_that_is_killed_has_written_no_secret(
     assert leaks(project.folder) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("here", ["", "k", "Say something", "something", "another-0123456789"])
 def test_a_replay_works_with_whatever_is_in_the_variable_of_a_key(
     project: Project, model_endpoint: ModelEndpoints, here: str

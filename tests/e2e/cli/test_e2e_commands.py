@@ -142,6 +142,7 @@ def test_tools_are_listed_with_their_verdicts(planned: Project) -> None:
     assert (echo["verdict"], echo["rule"]) == ("auto", "s__echo")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("key", ["auto_approve", "call", "tools", "tool_choice"])
 @pytest.mark.parametrize("name", ["my_files_read_it", "my_files.read_it", "mcp__my_files__read_it"])
 def test_a_tool_with_another_separator_is_suggested_with_its_own(
@@ -453,6 +454,7 @@ def test_the_note_of_a_starter_goes_beside_it_and_never_replaces_one(project: Pr
     assert "Friday" in read.stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
@@ -478,6 +480,7 @@ def test_without_a_file_a_command_takes_the_one_of_the_folder(
     assert wanted in done.stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", ["run", "validate", "plan", "tools", "record", "lock", "serve"])
 def test_without_any_file_the_message_says_which_one_is_missing(
     project: Project, command: str

@@ -51,6 +51,7 @@ def complete(project: Project, line: str, shell: str = "bash") -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -43,6 +43,7 @@ def test_every_command_explains_itself_with_an_example(
     assert [text for text in told_on_page(command) if text not in words] == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", [[], ["policy"], ["apply"], ["run"]], ids=" ".join)
 def test_help_is_laid_out_in_columns(
     project: Project, snapshot: SnapshotAssertion, command: list[str]
@@ -101,6 +102,7 @@ def test_the_version_is_told(project: Project) -> None:
         assert (done.code, done.stdout, done.stderr) == (0, f"aish {__version__}\n", "")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

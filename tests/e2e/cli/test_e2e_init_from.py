@@ -198,6 +198,7 @@ def test_no_literal_credential_is_copied(project: Project) -> None:
         assert plain in made
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", [("gh", "gh2"), ("gh2", "gh")])
 @pytest.mark.parametrize("reference", ["${GH_TOKEN}", "${GH_TOKEN:-none}"])
 def test_two_credentials_never_share_a_variable(
@@ -312,6 +313,7 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
     assert 'cwd: ".."\n' in (project.folder / "pipelines" / "made.yaml").read_text("utf-8")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

@@ -614,6 +614,7 @@ def test_plan_and_explain_know_the_tools_from_the_lock(
 # --- Files that are no locks -----------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -47,6 +47,7 @@ def test_a_pack_of_a_distribution_runs_with_its_options(project: Project) -> Non
     assert "pack `dice`: opened with 20 sides" in notices
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "place", "message"),
     [
@@ -192,6 +193,7 @@ def test_tools_call_and_doctor_know_it(project: Project) -> None:
     assert "bad   pack `dice`: the pack `dice` (`acme_dice:PACK` of acme-dice 1.2)" in bad.stdout
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("text", "message"),
     [

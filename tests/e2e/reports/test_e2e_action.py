@@ -280,6 +280,7 @@ def test_a_version_and_extras_may_be_chosen(step: Step) -> None:
     assert installed(step)[-1] == "aish-pipelines[git,otel]==1.2.0rc1"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["version", "extras"])
 @pytest.mark.parametrize("value", ["1 @ https://example.com/x", "1\n--index-url=x", "x]; echo"])
 def test_a_version_that_is_none_is_refused(action: Any, step: Step, name: str, value: str) -> None:
@@ -397,6 +398,7 @@ def test_hooks_call_commands_that_there_are(hooks: dict[str, Any]) -> None:
         assert command in names
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("path", "wanted"),
     [

@@ -224,6 +224,7 @@ def test_sarif_messages_have_no_links_and_no_placeholders(
     assert result["message"]["text"] == shown
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("field", ["line", "end_line", "message", "path", "level"])
 def test_an_annotation_with_a_number_too_large_for_text_is_a_warning(
     project: Project, field: str
@@ -536,6 +537,7 @@ def test_what_is_wrong_with_annotations_is_said_with_its_place(
     assert project.tidy(done.stdout + done.stderr) == snapshot
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("written", "said"),
     [

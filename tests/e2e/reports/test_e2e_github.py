@@ -67,6 +67,7 @@ def ran(job: Project, *arguments: str) -> tuple[Runner, Runner]:
     return out, err
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("stream", [[], ["--stream"]], ids=["whole", "stream"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_strangers_text_is_no_command(job: Project, form: str, stream: Sequence[str]) -> None:
@@ -142,6 +143,7 @@ def test_secrets_are_masks_before_anything_else(job: Project) -> None:
     assert KEY not in done.stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("value", [None, "", "false", "1", "True"])
 def test_elsewhere_no_secret_is_printed(job: Project, value: str | None) -> None:
     del job.aish.env["GITHUB_ACTIONS"]

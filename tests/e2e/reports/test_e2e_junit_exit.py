@@ -215,6 +215,7 @@ UNBEGUN = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", UNBEGUN)
 def test_what_ends_without_a_run_leaves_a_red_report(
     project: Project, model_endpoint: ModelEndpoints, row: str

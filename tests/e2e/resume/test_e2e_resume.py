@@ -340,6 +340,7 @@ def _damaged(data: bytes) -> bytes:
     return data[:half] + b"X" + data[half + 1 :]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("harm", "said"),
     [

@@ -103,6 +103,7 @@ def make_odd(folder: Path, kind: str) -> Path:
     return path
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "kind",
     [

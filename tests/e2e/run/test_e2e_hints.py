@@ -15,6 +15,7 @@ ENTRY = """
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "hint", "entry"),
     [
@@ -120,6 +121,7 @@ def test_a_server_that_does_not_start_is_told_why(
 PAGE = Reply((b"<!DOCTYPE html><title>Sign in</title>",), framing="length")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("reply", "hint"),
     [

@@ -146,6 +146,7 @@ def test_a_program_without_buffers_is_no_other(talking: Project) -> None:
     assert (done.code, done.stdout) == (0, "p.yaml: ok\n"), done.stderr
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_descriptors_do_not_disturb_a_run(talking: Project, closed: str) -> None:
     talking.through_shell(f'exec "$@" {closed}')

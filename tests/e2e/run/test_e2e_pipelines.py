@@ -181,6 +181,7 @@ def test_a_changed_prompt_of_a_pipeline_fails_its_test_and_shows_the_changed_lin
 
 
 @pytest.mark.requirement("C13")
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("cassette", ASKED, ids=lambda path: path.stem)
 def test_plain_vcrpy_plays_the_models_part_of_our_cassettes(cassette: Path) -> None:
     held = models_part(cassette)

@@ -165,6 +165,7 @@ def test_all_that_is_wrong_with_a_file_is_raised_at_once(tmp_path: Path) -> None
     assert failed.value.problems[0].position.line == 3
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("inputs", "options", "said"),
     [

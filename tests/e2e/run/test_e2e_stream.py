@@ -131,6 +131,7 @@ def test_a_signal_ends_the_stream_in_order(
     assert end["exit"]["retryable"] is True
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 @pytest.mark.parametrize(
     "text", ["prompt: {{ inputs.no }}", "name: x\nnmae: y", "prompt: Hello there\nmodel: other"]

@@ -171,6 +171,7 @@ def test_what_is_named_under_secrets_is_masked_whatever_it_is(
     assert (done.code, done.stdout) == (0, "<secret:HOME>\n")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "value", "ordinary"),
     [
@@ -192,6 +193,7 @@ def test_what_is_ordinary(name: str, value: str, *, ordinary: bool) -> None:
     assert is_ordinary(name, value) == ordinary
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "credential"),
     [

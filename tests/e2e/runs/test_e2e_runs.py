@@ -339,6 +339,7 @@ def test_a_damaged_journal_is_refused_with_line_and_offset(five: Project) -> Non
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -569,6 +569,7 @@ def test_files_are_private_whatever_the_umask(commanded: Project, folder: str) -
     assert modes(commanded.folder / folder) == {(True, 0o700), (False, 0o600)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["full", "file", "link", "dangling", "run's folder"])
 def test_a_folder_that_is_not_new_is_left_alone(small: Project, kind: str) -> None:
     place = small.folder / "out"

@@ -112,6 +112,7 @@ def test_a_key_in_the_entry_of_a_server_is_masked(project: Project, server: str,
     assert "the file contains what looks like a key" in checked.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "entry",
     [

@@ -707,6 +707,7 @@ def test_the_sdks_client_is_served_in_both_eras(project: Project, mode: str) -> 
     assert numbers[-1] == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("told", "text"),
     [

@@ -43,6 +43,7 @@ def looking(project: Project, refused: str, *, required: bool = True) -> None:
     project.pipeline(f"mcp: {{servers: {{s: {entry}}}}}\ncall: s__x\n")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("command", LOOKS, ids=" ".join)
 def test_each_command_says_the_error_and_ends_with_5(
     project: Project, command: tuple[str, ...]

@@ -188,6 +188,7 @@ def test_the_arguments_of_a_direct_call_are_what_the_schema_allows(
     assert json.loads((canned.folder / "calls").read_text("utf-8"))["arguments"] == sent
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("words", "said"), REFUSED)
 def test_arguments_that_cannot_be_meant_are_refused_and_nothing_is_sent(
     canned: Project, words: list[str], said: str

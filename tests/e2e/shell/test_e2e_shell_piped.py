@@ -128,6 +128,7 @@ def test_a_rule_that_denies_holds_for_what_is_typed_too(project: Project, talkin
         assert not (project.folder / "ran").exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("line", "said"),
     [

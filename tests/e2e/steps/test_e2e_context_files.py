@@ -132,6 +132,7 @@ def test_changes_by_another_process_count_and_so_do_new_and_deleted_files(
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("context", "wanted"),
     [

@@ -71,6 +71,7 @@ def test_a_later_change_mends_a_failed_one_which_is_still_shown(
     assert "ok, 1 step, 3 tool calls (1 failed, 1 nonzero exit)" in done.stderr
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("calls", "setting", "code"),
     [
@@ -163,6 +164,7 @@ def test_a_background_process_that_was_stopped_is_no_failed_command(project: Pro
 
 
 @pytest.mark.requirement("V26")
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("calls", "expectation", "met"),
     [

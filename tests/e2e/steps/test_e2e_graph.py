@@ -183,6 +183,7 @@ def test_a_command_that_takes_too_long_keeps_what_it_printed(project: Project) -
     assert found["output"] == {"exit_code": None, "stdout": "half\n", "stderr": "no\n"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("step", "said"),
     [

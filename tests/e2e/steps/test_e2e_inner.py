@@ -139,6 +139,7 @@ def test_a_failure_inside_fails_the_step_and_only_the_step(project: Project) -> 
     assert "step `sub/bad`: the command ended with exit code 1" in done.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("step", "said"),
     [

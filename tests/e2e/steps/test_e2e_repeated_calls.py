@@ -142,6 +142,7 @@ def test_a_call_that_no_server_received_is_made_again(project: Project) -> None:
     assert paid(project) == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("inner", "said"),
     [
@@ -176,6 +177,7 @@ def test_validation_says_where_a_sub_pipeline_is_not_tried_again(
     assert "is not repeated" not in project.aish("validate", once.name).stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("step", "said"),
     [

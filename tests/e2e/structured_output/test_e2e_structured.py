@@ -96,6 +96,7 @@ def test_a_rejected_answer_never_reaches_a_pipe(
     assert "answer 1 of 3: the answer is not JSON" in done.stderr
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("more", [(), ("--stream",), ("-o", "out.txt")], ids=str)
 @pytest.mark.parametrize("said", [f"```json\n{GOOD}\n```", f"Here: {GOOD}\n\nAnything else?"])
 def test_the_value_is_printed_and_not_the_words_around_it(
@@ -111,6 +112,7 @@ def test_the_value_is_printed_and_not_the_words_around_it(
     assert (written.read_text("utf-8") if "-o" in more else done.stdout) == f"{GOOD}\n"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("more", [(), ("--stream",), ("-o", "out.txt")], ids=str)
 @pytest.mark.parametrize("said", [WRONG, "I cannot say."])
 def test_a_rejected_answer_is_never_printed(
@@ -311,6 +313,7 @@ def test_expectations_see_the_answer_that_fits(
     assert project.result()["exit"]["code"] == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("head", "most"),
     [

@@ -421,6 +421,7 @@ def test_nothing_to_test_does_not_look_like_success(project: Project) -> None:
     assert all("hint: " in done.stderr for done in (empty, untested))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", ["0", "-1", "two", "²", "9" * 5_000])
 def test_a_strange_number_of_processes_is_a_mistake(project: Project, number: str) -> None:
     done = project.aish("test", "-n", number)

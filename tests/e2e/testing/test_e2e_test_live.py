@@ -167,6 +167,7 @@ def test_a_new_case_that_fails_is_a_failure_beside_a_baseline(live: Project) -> 
     assert "in base.json but not run now:\n  pipelines/replies.yaml::answers[hours]" in done.stdout
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

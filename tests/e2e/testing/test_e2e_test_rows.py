@@ -130,6 +130,7 @@ def test_a_run_does_not_read_the_rows_of_tests(project: Project) -> None:
     assert "tests[0].foreach.file: gone.csv: the items cannot be read: No such file" in done.stderr
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("change", "cases", "said"),
     [

@@ -114,6 +114,7 @@ def test_no_part_of_a_value_that_was_cut_off_is_taken_for_it(value: JsonValue, c
         parse_answer(text[: cut % len(text)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("piece", ["[", "{", '{"', '["]",', '[1,"', "[x] ", '{"a":', '{"a" ', "`"])
 def test_a_long_answer_is_read_in_no_time(piece: str) -> None:
     text = f"So: {piece * (1_000_000 // len(piece))}"

@@ -361,6 +361,7 @@ def test_code_that_takes_long_ends_in_a_result_or_a_clear_error(
     check_hostile(scene, SLOW[kind])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("library", ["tree_sitter", "tree_sitter_c", "tree_sitter_cpp"])
 def test_without_its_libraries_the_pack_is_not_opened(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str

@@ -236,6 +236,7 @@ def test_a_diff_is_between_a_revision_and_another_the_index_or_the_files(
     assert pack_scene.code("git_diff", to="nothing") == "refused"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("context", "shown"), [(0, 2), (1, 4), (-5, 2), (1_000_000, 21)])
 def test_a_diff_shows_as_many_lines_around_as_are_asked_for(
     pack_scene: PackScene, context: int, shown: int

@@ -90,6 +90,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("text", CASES)
 def test_patterns_mean_what_they_mean_to_git(tmp_path: Path, text: str) -> None:
     files = {".gitignore": text.encode()}

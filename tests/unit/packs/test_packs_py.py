@@ -296,6 +296,7 @@ def test_no_edit_of_eight_at_once_is_lost(tmp_path: Path) -> None:
     assert (tmp_path / "a.py").read_text() == "".join(f"def {name}(a): pass\n" for name in names)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [*READERS, *EDITS])
 def test_each_failure_has_its_code(scene: PackScene, name: str) -> None:
     options = {**READERS, **EDITS}[name]

@@ -4,6 +4,7 @@ A sample of its files, the same in every run; all of them with `AISH_TEST_ALL=1`
 """
 
 import ast
+import os
 import random
 import sysconfig
 import warnings
@@ -51,13 +52,12 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 @cache
 def standard_library() -> tuple[Path, ...]:
     """Its modules, without tests and without what was installed into it."""
-    folder = Path(sysconfig.get_path("stdlib"))
     left_out = {"test", "tests", "site-packages", "__pycache__"}
-    return tuple(
-        path
-        for path in sorted(folder.rglob("*.py"))
-        if not left_out.intersection(path.relative_to(folder).parts)
-    )
+    found: list[str] = []
+    for folder, below, names in os.walk(sysconfig.get_path("stdlib")):
+        below[:] = [name for name in below if name not in left_out]
+        found += [f"{folder}/{name}" for name in names if name.endswith(".py")]
+    return tuple(map(Path, sorted(found, key=lambda path: path.split("/"))))
 
 
 def files() -> list[Any]:

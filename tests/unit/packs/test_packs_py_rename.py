@@ -154,6 +154,7 @@ def test_uncertain_uses_are_named_and_left_by_force(scene: PackScene) -> None:
     assert b"def paint(self)" in scene.get("kit/core.py")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "code",
     [
@@ -249,6 +250,7 @@ def test_things_from_elsewhere_are_not_ours(scene: PackScene) -> None:
     assert scene.get("more.py").count(b"fetch") == 2
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "new_name", "code"),
     [
@@ -340,6 +342,7 @@ SMOKE = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("package", SMOKE)
 def test_names_of_real_packages_are_renamed(tmp_path: Path, package: str) -> None:
     spec = find_spec(package)

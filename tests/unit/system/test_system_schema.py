@@ -1,4 +1,5 @@
 import json
+import reprlib
 from functools import partial
 from typing import Any
 
@@ -335,7 +336,7 @@ def deep(depth: int) -> Any:
         ({"items": [{}]}, [1]),
         (["not a schema"], 1),
     ],
-    ids=lambda given: str(given)[:40],
+    ids=lambda given: reprlib.repr(given)[:40],
 )
 def test_what_could_run_away_is_left_to_the_worker(schema: Any, value: Any) -> None:
     told: list[Any] = []
