@@ -89,6 +89,19 @@ def cassette_replay(bench: Bench) -> Iterator[Row]:
     yield at_most(f"replay of {_TURNS} tool turns, wall per turn", per_turn, 0.005)
 
 
+def cassette_size(bench: Bench) -> Iterator[Row]:
+    """Each request holds the whole conversation, 84 MB in all."""
+    script = Script(deltas=5, turns=_TURNS, arguments=json.dumps({"text": "x" * 2048}))
+    path = bench.folder / "conversation.yaml"
+    with Endpoint(script) as endpoint, http_server(bench) as mcp:
+        servers = {"servers": {"mock": {"url": mcp}}, "auto_approve": ["mock__*"]}
+        limits: dict[str, object] = {"max_tool_depth": _TURNS + 1}
+        file = pipeline(bench, "conversation", endpoint.url, mcp=servers, step=limits)
+        bench.cost(AISH, "run", file, "--record", str(path))
+    name = f"{_TURNS} tool turns of 2 KB: size of the cassette"
+    yield at_most(name, path.stat().st_size, 4e6, lambda size: f"{size / 1e6:.1f} MB")
+
+
 def _first_byte(bench: Bench, *argv: str) -> float:
     """Seconds from the start of a process to the first byte on its stdout."""
     begun = time.perf_counter()

@@ -51,6 +51,7 @@ MEASURES = (
     turns.shortened_conversation,
     cassettes.cassette_load,
     cassettes.cassette_replay,
+    cassettes.cassette_size,
     cassettes.cassette_first_byte,
     cassettes.cassette_deltas,
     cassettes.cassette_cuts,

@@ -82,8 +82,8 @@ def _load(data: bytes) -> Any:
     return yaml.load(data, Loader=loader)  # ruff: ignore[unsafe-yaml-load] - a safe loader that knows the tags of bodies
 
 
-def _content(loader: Any, node: Any) -> bytes:
-    return content_of_body(loader.construct_mapping(node, deep=True))
+def _content(loader: Any, node: Any) -> str | bytes:
+    return _body(content_of_body(loader.construct_mapping(node, deep=True)) or b"")
 
 
 def _compressed_bodies(interactions: Iterable[Interaction]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from aish.cassettes.format.interaction import Cassette, CassetteFileError
+from aish.cassettes.format.interaction import LARGEST, Cassette, CassetteFileError
 from aish.core.errors import UsageError
 from aish.system.files import read_capped
 
@@ -15,8 +15,6 @@ UNFINISHED = ".partial"
 FAILED = ".failed"
 _KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
 _BEGINNING = 1 << 12
-LARGEST = 256 * 1024 * 1024
-"""Bytes that a cassette may have: none that is larger is written, or read."""
 
 
 def partial(path: Path) -> Path:

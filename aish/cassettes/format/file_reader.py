@@ -20,6 +20,7 @@ import yaml
 from yaml import events
 
 from aish.cassettes.format.interaction import (
+    LARGEST,
     VERSION,
     Cassette,
     CassetteFileError,
@@ -31,6 +32,7 @@ from aish.cassettes.format.interaction import (
     Response,
 )
 from aish.cassettes.format.layout import FORMAT
+from aish.cassettes.format.parts import TAG
 from aish.core.text import for_line
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -38,9 +40,10 @@ _BINARY = "tag:yaml.org,2002:binary"
 _PYTHON = "tag:yaml.org,2002:python/"
 TEXTS = (f"{_PYTHON}str", f"{_PYTHON}unicode")
 TUPLE = f"{_PYTHON}tuple"
-BODIES = (f"{_PYTHON}object/new:_io.BytesIO", f"{_PYTHON}object/apply:builtins.iter")
+_IN_PARTS = f"tag:yaml.org,2002:{TAG}"
+BODIES = (f"{_PYTHON}object/new:_io.BytesIO", _IN_PARTS)
 """A file or an iterator as a body, of which only the content is read, and no code is run."""
-_KNOWN_TAGS = {None, "!", "tag:yaml.org,2002:str", *TEXTS, TUPLE, *BODIES}
+_KNOWN_TAGS = {None, "!", "tag:yaml.org,2002:str", *TEXTS, TUPLE}
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _DEEPEST = 16
 _MOST_BY_ALIAS = 16 * 1024 * 1024
@@ -66,7 +69,7 @@ def read_tree(data: bytes, name: str) -> tuple[Tree, bool]:
         CassetteFileError: it is not YAML, or of an unsupported kind; `name` is the file.
     """
     parser = _LOADER(data)
-    builder = _Builder(name)
+    builder = _Builder(name, len(data))
     ended = False
     try:
         while (event := parser.get_event()) is not None:
@@ -83,7 +86,7 @@ def read_tree(data: bytes, name: str) -> tuple[Tree, bool]:
 class _Builder:
     """Assembles events; `path` holds the open containers, with the pending keys."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, size: int) -> None:
         self.root: Tree = None
         self._name = name
         self._documents = 0
@@ -92,7 +95,8 @@ class _Builder:
         self._anchors: dict[str, Tree] = {}
         self._pending: list[tuple[events.NodeEvent, int]] = []
         self._weights: dict[str, int] = {}
-        self._by_alias = 0
+        self._by_alias = self._elsewhere = 0
+        self._whole = size
 
     def feed(self, event: events.Event) -> None:
         """Process the next event."""
@@ -107,19 +111,30 @@ class _Builder:
         elif kind in {events.MappingEndEvent, events.SequenceEndEvent}:
             self._end(event)
         elif kind is events.AliasEvent:
-            if event.anchor not in self._anchors:
-                raise self._wrong(event, f"`*{event.anchor}` refers to nothing before it")
-            self._by_alias += self._weights[event.anchor]
-            if self._by_alias > _MOST_BY_ALIAS:
-                raise self._wrong(event, "its aliases stand for too much")
-            self._put(self._anchors[event.anchor], event)
+            self._alias(event)
         elif kind is events.DocumentStartEvent:
             self._documents += 1
             if self._documents > 1:
                 raise self._wrong(event, "there is a second document")
 
+    def _alias(self, event: events.AliasEvent) -> None:
+        if event.anchor not in self._anchors:
+            raise self._wrong(event, f"`*{event.anchor}` refers to nothing before it")
+        node, weight = self._anchors[event.anchor], self._weights[event.anchor]
+        self._by_alias += weight
+        # The parts of a body are in a list in the list of arguments.
+        in_parts = [begin.tag for begin, _ in self._pending[-3:-2]] == [_IN_PARTS]
+        if in_parts and isinstance(node, str):
+            self._whole += len(node)
+        else:
+            self._elsewhere += weight
+        if self._whole > LARGEST or self._elsewhere > _MOST_BY_ALIAS:
+            raise self._wrong(event, "its aliases stand for too much")
+        self._put(node, event)
+
     def _begin(self, node: list[Tree] | Table, event: events.NodeEvent) -> None:
-        self._check_tag(event)
+        if event.tag not in BODIES or not isinstance(node, Table):
+            self._check_tag(event)
         if len(self._open) >= _DEEPEST:
             raise self._wrong(event, "it is nested too deeply")
         self._open.append(node)
@@ -133,6 +148,8 @@ class _Builder:
         anchor = begin.anchor
         if begin.tag in BODIES and isinstance(node, Table):
             node = content_of_body(node)
+            if node is None:
+                raise self._wrong(begin, "its body is not a list of texts")
         # Only now: nothing may contain itself.
         if anchor is not None:
             self._anchors[anchor] = node
@@ -186,13 +203,18 @@ class _Builder:
         return CassetteFileError(what, where=f"{self._name}:{event.start_mark.line + 1}")
 
 
-def content_of_body(held: Mapping[str, object]) -> bytes:
-    """The content of a body with one of the tags `BODIES`."""
+def content_of_body(held: Mapping[str, object]) -> bytes | None:
+    """The content of a body with one of the tags `BODIES`; nothing if it is not text or bytes."""
     args = held.get("args") or held.get("state")
     first = args[0] if isinstance(args, list | tuple) and args else b""
     pieces = first if isinstance(first, list) else [first]
-    known = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
-    return b"".join(piece for piece in known if isinstance(piece, bytes))
+    known = [
+        piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
+        for piece in pieces
+        if isinstance(piece, str | bytes)
+    ]
+    is_known = len(known) == len(pieces) and held.keys() <= {"args", "state"}
+    return b"".join(known) if is_known else None
 
 
 def _not_yaml(error: yaml.YAMLError, name: str) -> CassetteFileError:

@@ -13,6 +13,9 @@ from aish.core.frozen import frozen
 
 VERSION = 1
 
+LARGEST = 256 * 1024 * 1024
+"""Bytes that a cassette may have, what its aliases stand for included."""
+
 NO_ANSWER, NO_ANSWER_REASON = 599, "No Answer"
 """Status and reason where not even the head of an answer came; `broken` says why."""
 

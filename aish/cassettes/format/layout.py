@@ -1,13 +1,14 @@
 """A cassette as the text of a file: vcrpy's format, formatted for review."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import yaml
 
 from aish.cassettes.format.interaction import Chunk, Head, Headers, Interaction
+from aish.cassettes.format.parts import Parts
 from aish.core.text import safe_utf8
 
 FORMAT = 1
@@ -24,6 +25,8 @@ _PLAIN = r"[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U000
 _PLAIN_ASCII = re.compile(r"[\t\n\x20-\x7e]*")
 _LONG = 80
 _WIDTH = 1 << 30
+_TAG = "!parts"
+_PLACE = f'\n    body: {_TAG} ""\n'
 
 
 def head_text(head: Head) -> str:
@@ -38,8 +41,8 @@ def head_text(head: Head) -> str:
     return f"{_dump({'metadata': metadata, 'version': FORMAT})}interactions:\n"
 
 
-def entry(interaction: Interaction) -> str:
-    """An interaction as an item of the list."""
+def entry(interaction: Interaction, in_parts: str | None = None) -> str:
+    """An interaction as an item of the list; `in_parts` is the body of its request (`Parts`)."""
     request, response = interaction.request, interaction.response
     answer: dict[str, Any] = {
         "status": {"code": response.status, "message": response.reason},
@@ -56,18 +59,37 @@ def entry(interaction: Interaction) -> str:
         "headers": _group_by_name(request.headers),
         "body": _body(request.body),
     }
-    return _dump([{"request": asked, "response": answer}])
+    return _entry({"request": asked, "response": answer}, in_parts)
+
+
+def _entry(row: Mapping[str, Any], in_parts: str | None) -> str:
+    if in_parts is None:
+        return _dump([row])
+    text = _dump([{**row, "request": {**row["request"], "body": _InParts()}}])
+    # No text can look like this: it is indented further than its key.
+    before, place, after = text.partition(_PLACE)
+    assert place, "the place of a body was not found"
+    return f"{before}\n    body: {in_parts}\n{after}"
 
 
 def whole(head: Head, interactions: Iterable[Interaction]) -> str:
     """A complete file."""
-    entries = [entry(interaction) for interaction in interactions]
+    parts = Parts()
+    entries = [entry(one, parts.lay_out(one.request.body)) for one in interactions]
     return "".join((head_text(head), *(entries or [NOTHING]), END))
 
 
-def document(tree: object) -> str:
+def document(tree: Mapping[str, Any]) -> str:
     """A file that was read as YAML and changed, formatted as all are."""
-    return _dump(tree)
+    parts = Parts()
+    pieces: list[str] = []
+    for key, value in tree.items():
+        if key == "interactions" and value:
+            rows = (_entry(row, parts.lay_out(row["request"].get("body"))) for row in value)
+            pieces += (f"{key}:\n", *rows)
+        else:
+            pieces.append(_dump({key: value}))
+    return "".join(pieces)
 
 
 def chunks_text(chunks: Iterable[Chunk]) -> str:
@@ -83,6 +105,10 @@ def _group_by_name(headers: Headers) -> dict[str, list[str]]:
     for name, value in headers:
         grouped.setdefault(name, []).append(value)
     return grouped
+
+
+class _InParts:
+    """Stands for a body in parts while the rest is formatted."""
 
 
 def _body(body: bytes) -> str | bytes:
@@ -110,6 +136,7 @@ def _dumper() -> Any:
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     dumper: Any = type("CassetteDumper", (base,), {"ignore_aliases": lambda *_: True})
     dumper.add_representer(str, _text)
+    dumper.add_representer(_InParts, lambda self, _: self.represent_scalar(_TAG, "", '"'))
     return dumper
 
 

@@ -14,11 +14,14 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from aish.cassettes.format.file import LARGEST, UNFINISHED, partial, require_cassette, show_path
-from aish.cassettes.format.interaction import CassetteFileError, Head, Interaction
+from aish.cassettes.format.file import UNFINISHED, partial, require_cassette, show_path
+from aish.cassettes.format.interaction import LARGEST, CassetteFileError, Head, Interaction
 from aish.system.files import file_mode
+
+if TYPE_CHECKING:
+    from aish.cassettes.format.parts import Parts
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
@@ -39,7 +42,9 @@ class Recording:
         self._head = replace(head, complete=False)
         self._is_empty = True
         self._size = 0
-        self._written: dict[int, tuple[Interaction, slice]] = {}
+        self._by_alias = 0
+        self._parts: Parts | None = None
+        self._written: dict[int, tuple[Interaction, str | None, slice]] = {}
         with _raise_file_errors(path):
             require_place(path)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,14 +64,17 @@ class Recording:
             CassetteFileError: it cannot be written, such as on a full disk.
         """
         from aish.cassettes.format.layout import entry, head_text
+        from aish.cassettes.format.parts import Parts
 
         if self._is_empty:
             self._is_empty = False
             self._write(head_text(self._head).encode())
-        data = entry(interaction).encode()
+        self._parts = self._parts or Parts()
+        in_parts = self._parts.lay_out(interaction.request.body)
+        self._by_alias = self._parts.by_alias
         began = self._size
-        self._write(data)
-        self._written[id(interaction)] = interaction, slice(began, self._size)
+        self._write(entry(interaction, in_parts).encode())
+        self._written[id(interaction)] = interaction, in_parts, slice(began, self._size)
 
     def finish(
         self, head: Head, interactions: Iterable[Interaction], place: Path | None = None
@@ -77,12 +85,17 @@ class Recording:
             CassetteFileError: it cannot be written; what stood in its place is as it was.
         """
         from aish.cassettes.format.layout import END, NOTHING, head_text
+        from aish.cassettes.format.parts import Parts
 
         self._is_empty = False
+        parts = Parts()
         with _raise_file_errors(self._path):
-            entries = [self._read_back(interaction) for interaction in interactions]
+            entries = [
+                self._read_back(one, parts.lay_out(one.request.body)) for one in interactions
+            ]
             beginning = head_text(replace(head, complete=True))
             pieces = (beginning.encode(), *(entries or [NOTHING.encode()]), END.encode())
+            self._by_alias = parts.by_alias
             # Before the existing file is replaced.
             self._require_room(sum(map(len, pieces)))
             self._size = 0
@@ -111,19 +124,20 @@ class Recording:
                 partial(self._path).unlink()
         os.close(descriptor)
 
-    def _read_back(self, interaction: Interaction) -> bytes:
+    def _read_back(self, interaction: Interaction, in_parts: str | None) -> bytes:
         """Read an interaction back as it was formatted when appended; formatting is slow."""
         from aish.cassettes.format.layout import entry
 
-        known, there = self._written.get(id(interaction), (None, slice(0)))
-        if known is interaction:
+        known, was, there = self._written.get(id(interaction), (None, None, slice(0)))
+        # In another order, other parts come first.
+        if known is interaction and was == in_parts:
             data = os.pread(self._descriptor, there.stop - there.start, there.start)
             if len(data) == there.stop - there.start:
                 return data
-        return entry(interaction).encode()
+        return entry(interaction, in_parts).encode()
 
     def _require_room(self, size: int) -> None:
-        if size > self._most:
+        if size + self._by_alias > self._most:
             raise CassetteFileError(
                 f"`{show_path(self._path)}` would be larger than {self._most >> 20} MB",
                 hint="each request contains the whole conversation: a lower `result_limit` helps",

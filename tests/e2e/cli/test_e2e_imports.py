@@ -19,6 +19,7 @@ LATE = {
     "inspect.conversation",
     "format.json_body",
     "format.layout",
+    "format.parts",
     "replay.mismatch",
     "format.file_reader",
     "record.redact",

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.format.file import LARGEST, load, parse, partial, show_path
+from aish.cassettes.format.file import load, parse, partial, show_path
 from aish.cassettes.format.interaction import (
+    LARGEST,
     Cassette,
     CassetteFileError,
     Chunk,

@@ -222,6 +222,17 @@ def test_every_form_that_vcrpy_has_written_is_read(tmp_path: Path, form: str) ->
     assert again == (replace(one, response=replace(answer, body=b"<secret:KEY>")),)
 
 
+@pytest.mark.parametrize("body", [FILE, PIECES])
+def test_a_body_that_was_a_file_or_an_iterator_is_compared(tmp_path: Path, body: str) -> None:
+    text = FORM
+    for word, value in (USUAL | {"ASKED": body}).items():
+        text = text.replace(word, value)
+    path = tmp_path / "theirs.yaml"
+    path.write_text(text.replace(", b]", "]"), encoding="utf-8")
+
+    assert difference(path, load(path)) is None
+
+
 @pytest.mark.parametrize("form", REFUSED)
 def test_a_recording_of_another_program_is_refused_in_words(tmp_path: Path, form: str) -> None:
     text, said = REFUSED[form]
