@@ -171,9 +171,8 @@ class EventLog:
         self._approved: set[Place] = set()
         self._readers: tuple[Callable[[Stamped], None], ...] = ()
 
-    @property
     def is_followed(self) -> bool:
-        """True if somebody follows the events beside the sinks."""
+        """Tell whether somebody follows the events beside the sinks."""
         return bool(self._readers)
 
     def follow(self, reader: Callable[[Stamped], None]) -> Callable[[], None]:

@@ -6,7 +6,7 @@ A digest ties an approval to one call.
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, Protocol
 
 import anyio
@@ -41,17 +41,18 @@ def call_digest(
 
     `definition` is that of the tool in canonical JSON, where it is at hand.
     """
-    subject: JsonObject = {
-        "item": place.item,
-        "run": run,
-        "server": tool.name.server,
-        "step": place.step,
-        "tool": tool.name.name,
-    }
     definition = definition or canonical(definition_of(tool))
     # Canonical JSON of all of it: these two keys come first.
     head = f'{{"arguments":{canonical(arguments)},"definition":{definition},'
-    return hashlib.sha256(f"{head}{canonical(subject)[1:]}".encode("ascii")).hexdigest()
+    subject = _subject(run, place.item, place.step, tool.name.server, tool.name.name)
+    return hashlib.sha256(f"{head}{subject}".encode("ascii")).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _subject(run: str, item: str | None, step: str | None, server: str, tool: str) -> str:
+    """The last keys of what a digest covers: a call has two, and many calls have the same."""
+    keys: JsonObject = {"item": item, "run": run, "server": server, "step": step, "tool": tool}
+    return canonical(keys)[1:]
 
 
 STAGED = (

@@ -186,9 +186,8 @@ def open_hub_services(
             message = f"the questions cannot be read: {error.strerror or error}"
             raise UsageError(message, where=str(path)) from error
         staging.notify = emit
-        events = CallEvents(
-            emit, clock, secrets.mask, staging.put_down, lambda: bool(watching) or log.is_followed
-        )
+        is_followed = (lambda: True) if watching else log.is_followed
+        events = CallEvents(emit, clock, secrets.mask, staging.put_down, is_followed)
         yield HubServices(emit, events, questions, staging, folder, control, log.follow)
 
 

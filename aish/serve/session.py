@@ -160,6 +160,26 @@ class StatelessClient:
     places: anyio.Semaphore
 
 
+class _ToolNow:
+    """Finds the tool of a call; at first it is `known`, because it was just found."""
+
+    def __init__(self, hub: Hub, client: str, name: str, known: Tool) -> None:
+        self._hub = hub
+        self._client = client
+        self._name = name
+        self.known: Tool | None = known
+
+    def __call__(self) -> Tool | None:
+        found, self.known = self.known, None
+        if found is not None:
+            return found
+        # A task may come to its call when its client sees other tools, or is none any more.
+        client = self._hub.clients.current(self._client)
+        if client is None:
+            return None
+        return self._hub.tool(self._hub.offer(client.tools), self._name)
+
+
 class Session:
     """A client, as long as it is connected.
 
@@ -606,11 +626,7 @@ class Session:
                 return dump(complete(pack_failure(PackError("bad_arguments", str(error)))))
         scope = self._running[type(request.id), request.id]
 
-        def find() -> Tool | None:
-            # A task may come to its call when its client sees other tools, or is none any more.
-            client = self._hub.clients.current(self.caller.client)
-            return None if client is None else self._hub.tool(self._hub.offer(client.tools), name)
-
+        find = _ToolNow(self._hub, self.caller.client, name, tool)
         call = partial(
             self._hub.calls.call,
             self.caller,
@@ -621,6 +637,8 @@ class Session:
         )
 
         async def make(about: Call, owner: Owner) -> bytes:
+            if isinstance(owner, PendingCall):
+                find.known = None  # it may be made later
             return await call(about, complete, owner)
 
         subject: JsonValue = [request.method, name, arguments]

@@ -70,7 +70,7 @@ def offered_packs() -> Mapping[str, tuple[OfferedPack, ...]]:
     """
     offers: dict[str, dict[str, OfferedPack]] = {}
     folders = [path for path in sys.path if Path(path).name in _INSTALLED]
-    for about in (about for folder in folders for about in _offering(folder)):
+    for about in (about for folder in folders for about in _pack_metadata(folder)):
         # Imported here, as nearly all runs have built-in packs only.
         from importlib.metadata import PathDistribution
 
@@ -85,7 +85,7 @@ def offered_packs() -> Mapping[str, tuple[OfferedPack, ...]]:
     return {name: tuple(packs.values()) for name, packs in offers.items()}
 
 
-def _offering(folder: str) -> Iterator[Path]:
+def _pack_metadata(folder: str) -> Iterator[Path]:
     """The metadata in a folder that has the group; that of all others takes too long to read."""
     for ending in ("dist-info", "egg-info"):
         for file in sorted(Path(folder).glob(f"*.{ending}/entry_points.txt")):

@@ -24,7 +24,7 @@ from aish.packs.workspace.deny_list import is_denied
 from aish.packs.workspace.workspace import Workspace
 from aish.system.foreign_output import foreign_output
 from aish.system.pack_index import PackLoadError
-from aish.system.schema.check import check
+from aish.system.schema.check import PlainPart, check, plain_part
 
 SHUTDOWN_SECONDS = 5.0
 """How long one pack may take to close what it opened."""
@@ -59,6 +59,7 @@ class OpenPacks:
         self._owners: dict[str, str] = {}
         self.tools: dict[str, PackTool] = {}
         """The tools by name, without older names."""
+        self._plain: dict[str, PlainPart] = {}
         for name, pack in self._packs.items():
             self._add_tools(name, pack)
         self._workspace = workspace
@@ -129,10 +130,14 @@ class OpenPacks:
         tool = self.tools[name]
         if not self._is_open:
             await self.start()
-        problems = check(tool.input_schema, arguments)
-        if problems:
-            message = "; ".join(str(problem) for problem in problems[:5])
-            return failure(PackError("bad_arguments", message))
+        plain = self._plain.get(name)
+        if plain is None:
+            plain = self._plain[name] = plain_part(tool.input_schema)
+        if not plain.admits(arguments):
+            problems = check(tool.input_schema, arguments)
+            if problems:
+                message = "; ".join(str(problem) for problem in problems[:5])
+                return failure(PackError("bad_arguments", message))
         return await self._result(tool, arguments)
 
     async def shutdown(self) -> None:

@@ -20,7 +20,7 @@ from aish.agent.runtime import AgentRuntime
 from aish.core.errors import AishError, JournalLostError
 from aish.core.events import DecisionLevel, Notice, Place, ServerInfo
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
-from aish.core.protocols import Clock
+from aish.core.protocols import Clock, Sampler
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolResult
 from aish.engine.plan.validation.names import SERVED
@@ -125,6 +125,8 @@ class Calls:
         self.mask = active.now.plan.secrets.mask
         self._on_audit_failure = on_audit_failure
         self._models = models
+        self._asking: tuple[ActiveConfig | None, frozenset[str]] = None, frozenset()
+        """Of a file the servers whose packs may ask models."""
         self._runtime = runtime
         self._events = events
         self._places = CallPlaces(limits.calls, limits.waiting)
@@ -284,8 +286,7 @@ class Calls:
         self._gate.redeem(decision, proposal)
         self._events.note_start(proposal)
         owner = client_call.owner
-        entry = self._active.now.plan.pipeline.servers.get(tool.name.server)
-        sample = self._models.sampler(entry, proposal.place, self._clock)
+        sample = self._sampler(proposal)
         call = replace(client_call.about, owner=owner, sample=sample)
         if isinstance(owner, PendingCall):
             owner.is_passed = decision.verdict == "auto"
@@ -309,6 +310,17 @@ class Calls:
             required = owner.relay(tool.name.server, own_part(result))
             return INPUT_REQUIRED, {RESULT_TYPE: INPUT_REQUIRED, **required}
         return await self._check_result(proposal, result)
+
+    def _sampler(self, proposal: Proposal) -> Sampler | None:
+        """The sampler of a call to packs that may ask models; `None` for other servers."""
+        config = self._active.now
+        if self._asking[0] is not config:
+            servers = config.plan.pipeline.servers.items()
+            may_ask = frozenset(alias for alias, entry in servers if entry.model_consent.given)
+            self._asking = config, may_ask
+        if proposal.tool.name.server not in self._asking[1]:
+            return None
+        return self._models.sampler(proposal.place, self._clock)
 
     async def _check_result(
         self, proposal: Proposal, result: JsonObject

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from aish.config.model import ServerEntry
 from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock, Emit, Model, Sampler
@@ -19,10 +18,8 @@ class PackModels:
     emit: Emit
     default: str | None = None
 
-    def sampler(self, entry: ServerEntry | None, place: Place, clock: Clock) -> Sampler | None:
-        """The sampler for requests of a pack during a call; `None` for other servers."""
-        if entry is None or not entry.model_consent.given:
-            return None
+    def sampler(self, place: Place, clock: Clock) -> Sampler:
+        """The sampler for requests of a pack during a call."""
         from aish.agent.sampling import Sampling
 
         model = None if self.default is None else self.models.get(self.default)

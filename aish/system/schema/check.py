@@ -519,6 +519,45 @@ def _number(schema: Any, value: float, path: Path) -> Iterator[SchemaProblem]:
             yield unmet(path, word, schema[word], value)
 
 
+@frozen
+class PlainPart:
+    """Required keys of an object, and types of some of its values: these are compared quickly.
+
+    What it does not admit may fit the schema all the same.
+    """
+
+    required: frozenset[str]
+    types: Mapping[str, type]
+
+    def admits(self, value: JsonObject) -> bool:
+        types = self.types
+        for key, one in value.items():
+            if types.get(key) is not type(one):
+                return False
+        return self.required <= value.keys()
+
+
+_PLAIN_TYPES: Mapping[JsonValue, type] = {"string": str, "integer": int, "boolean": bool}
+_PLAIN_OBJECT = frozenset({"type", "properties", "required", "additionalProperties"})
+_PLAIN_VALUE = frozenset({"type", "description", "default"})
+
+
+def plain_part(schema: JsonObject) -> PlainPart:
+    """The part of a schema that needs no evaluation for each value."""
+    types: dict[str, type] = {}
+    if schema.keys() <= _PLAIN_OBJECT and schema.get("type") == "object":
+        properties = schema.get("properties")
+        for key, one in properties.items() if isinstance(properties, Mapping) else ():
+            if not isinstance(one, Mapping) or not one.keys() <= _PLAIN_VALUE:
+                continue
+            if isinstance(word := one.get("type"), str) and word in _PLAIN_TYPES:
+                types[key] = _PLAIN_TYPES[word]
+    required = schema.get("required")
+    names = required if isinstance(required, list | tuple) else ()
+    # Without a plain property no value is admitted, an empty one neither.
+    return PlainPart(frozenset(map(str, names)) if types else frozenset({""}), types)
+
+
 # A step takes up to 5 microseconds: the event loop is blocked for 50 ms at most.
 LOOP_STEPS = 10_000
 FILE_STEPS = 1_000_000
