@@ -98,7 +98,8 @@ MAY_WAIT = {
 # File names that stand twice on a floor, and why that is right: the folder says which is which.
 SAME_NAME = {
     "answer": "`wire/chat/` builds an answer of its deltas, `output/markdown/` draws one",
-    "decode": "`config/` makes a `Pipeline` of a file, `wire/chat/` deltas of a stream",
+    "decode": "`config/` makes a `Pipeline` of a file, each wire of `wire/` deltas of a stream",
+    "encode": "each wire of `wire/` makes the body of a request",
     "pack": "`packs/framework/` declares packs, `packs/py/` is one",
     "render": "`templates/` renders templates, `output/markdown/` Markdown",
     "session": "sessions of `features/recording/`, `features/testing/`, `shell/` and `serve/`",
@@ -168,7 +169,7 @@ ALONE = {
         control/client.py
     """,
     "all that is known of one foreign format or system": """
-        control/older_names.py
+        cassettes/inspect/other_wires.py control/older_names.py wire/messages/answer_schema.py
         config/yaml_scanner.py packs/workspace/ignore_rules.py
         shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py

@@ -32,6 +32,7 @@ from aish.config.model import (
     ContextFile,
     ControlSettings,
     ControlToken,
+    Effort,
     Expectation,
     ExpectKind,
     FinishUse,
@@ -93,7 +94,7 @@ from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.core.protocols import Asking, OnAsk
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
-from aish.core.wires import CHAT, WIRES
+from aish.core.wires import CHAT, WIRES, Wire
 from aish.net.oauth.settings import AssertionAudience, OAuthSettings, SecretPlace
 
 _OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
@@ -568,7 +569,10 @@ def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:
 
 EMBEDDED = "smollm2"
 _MOST_TOKENS = ("max_tokens", "max_completion_tokens")
-_ONLY_REMOTE = ("api", "model", "key_env", "headers", "proxy", "verify_tls")
+_ONLY_REMOTE = ("api", "model", "key_env", "key_header", "effort", "headers", "proxy", "verify_tls")
+
+
+_ONLY_CHAT = ("tool_role", "usage")
 
 
 def decode_models(models: Table) -> dict[str, ModelEntry]:
@@ -582,11 +586,13 @@ def _entry(alias: str, table: Table) -> ModelEntry:
     retry, timeout = table.part("retry"), table.part("timeout")
     return ModelEntry(
         alias=alias,
-        base_url=table.text("base_url"),
+        base_url=_base_url(table),
         model=table.text("model"),
         embedded=_embedded_model(table),
-        api=table.text("api") or CHAT,
+        api=_wire(table).api,
         key_env=table.text("key_env"),
+        key_header=table.text("key_header"),
+        effort=cast("Effort | None", table.text("effort")),
         headers=table.pairs("headers"),
         params=_params(table),
         fallback=table.texts("fallback"),
@@ -607,6 +613,15 @@ def _entry(alias: str, table: Table) -> ModelEntry:
     )
 
 
+def _wire(table: Table) -> Wire:
+    return WIRES.get(table.text("api") or CHAT, WIRES[CHAT])  # the schema reports other names
+
+
+def _base_url(table: Table) -> str | None:
+    own = table.text("base_url")
+    return _wire(table).base_url if own is None and not table.has("embedded") else own
+
+
 def _params(table: Table) -> Mapping[str, JsonValue]:
     params = table.mapping("params")
     if not table.has("embedded") or any(name in params for name in _MOST_TOKENS):
@@ -625,7 +640,7 @@ def _price(price: Table | None) -> Price | None:
 def _json_schema(table: Table) -> JsonSchemaUse:
     if not table.has("json_schema") and table.has("embedded"):
         return "without_tools"
-    usual = WIRES[table.text("api") or CHAT].json_schema
+    usual = _wire(table).json_schema
     return (
         "without_tools" if table.text("json_schema") else table.flag("json_schema", default=usual)
     )
@@ -638,11 +653,15 @@ def _check_kind(table: Table) -> None:
         for key in _ONLY_REMOTE:
             if table.has(key):
                 table.problem(key, f"an embedded model has no `{key}`")
-    elif not table.has("base_url"):
+    elif _base_url(table) is None:
         hint = "`base_url: http://…/v1` for an endpoint, `embedded: smollm2` for an embedded one"
         table.problem(None, "a model needs `base_url` or `embedded`", hint)
     elif not table.has("model"):
         table.problem(None, "an endpoint needs `model`, the model's name there")
+    if _wire(table).api != CHAT:
+        for key in _ONLY_CHAT:
+            if table.has(key):
+                table.problem(key, f"only an endpoint with `api: chat` has `{key}`")
 
 
 def _embedded_model(table: Table) -> str | None:

@@ -283,6 +283,9 @@ EMBEDDED_TOKENS = 256
 """A small model may never come to an end by itself, and takes minutes for what it has room for."""
 
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
 @frozen
 class ModelEntry:
     """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set; `api` names a wire.
@@ -298,6 +301,8 @@ class ModelEntry:
     embedded: str | None = None
     api: str = CHAT
     key_env: str | None = None
+    key_header: str | None = None
+    effort: Effort | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     fallback: tuple[str, ...] = ()

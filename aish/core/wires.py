@@ -18,7 +18,8 @@ class Wire:
     Requests go to `root` and `leaf` below the address; an address may end with `root` already.
     `encoder` and `decoder` are `module:name`. `bounds` are the parameters that limit an answer.
     `base_url` is the vendor's own address, `key_header` the header of the key, `headers` what else
-    is sent. `json_schema` says whether answer schemas are sent by default.
+    is sent. `json_schema` says whether answer schemas are sent by default, `needs_bound` whether
+    each request has a limit of the answer.
 
     Parameters: `own` are set by the wire alone, and in a file an error; `foreign` are those of
     another wire with their spelling here.
@@ -34,6 +35,7 @@ class Wire:
     key_header: str = "authorization"
     headers: Mapping[str, str] = field(default_factory=dict)
     json_schema: bool = False
+    needs_bound: bool = False
     own: frozenset[str] = frozenset()
     foreign: Mapping[str, str] = field(default_factory=dict)
 
@@ -59,6 +61,29 @@ _WIRES: Final = (
         encoder="aish.wire.chat.encode:Encoder",
         decoder="aish.wire.chat.decode:ChatDecoder",
         bounds=("max_tokens", "max_completion_tokens"),
+    ),
+    Wire(
+        api="messages",
+        leaf="/messages",
+        encoder="aish.wire.messages.encode:Encoder",
+        decoder="aish.wire.messages.decode:MessagesDecoder",
+        bounds=("max_tokens",),
+        root="/v1",
+        base_url="https://api.anthropic.com",
+        # Gateways of today know no other pair of headers than these two.
+        key_header="x-api-key",
+        headers={"anthropic-version": "2023-06-01"},
+        json_schema=True,
+        needs_bound=True,
+        own=frozenset({"messages", "stream", "system", "tools"}),
+        foreign={
+            "max_completion_tokens": "max_tokens",
+            "max_output_tokens": "max_tokens",
+            "stop": "stop_sequences",
+            "reasoning_effort": "output_config: {effort: …}",
+            "response_format": "output_config: {format: …}",
+            "parallel_tool_calls": "tool_choice: {type: auto, disable_parallel_tool_use: true}",
+        },
     ),
 )
 

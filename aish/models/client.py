@@ -34,6 +34,7 @@ from aish.models.retry import (
     is_page,
     judge_code,
     origin_of,
+    refuses_schema,
     refuses_schema_beside_tools,
     refuses_usage,
 )
@@ -235,6 +236,12 @@ class ChatModel:
             turn.request = replace(turn.request, schema=None)
             turn.body = self._encoder.body(turn.request)
             return [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
+        if self._is_schema_refused(failure, turn.request):
+            apart = replace(self._encoder.dialect, json_schema=False, schema_in_words=True)
+            self._encoder = self._make_encoder(apart)
+            turn.body = self._encoder.body(turn.request)
+            message = "the answer schema is refused; it is described in words instead"
+            return [StreamNotice("schema_refused", f"{self._origin}: {message}")]
         is_own = "stream_options" in {**self._entry.params, **turn.request.params}
         if _ASKS_USAGE in turn.body and not is_own and refuses_usage(failure):
             is_known = not self._encoder.dialect.usage
@@ -249,6 +256,12 @@ class ChatModel:
         """Return true if the endpoint reports that it supports tools or a schema, not both."""
         both = request.schema is not None and bool(request.tools) and self.enforces_schema
         return both and refuses_schema_beside_tools(failure)
+
+    def _is_schema_refused(self, failure: AttemptError, request: ModelRequest) -> bool:
+        """Return true if the endpoint refuses a schema that is sent without being asked for."""
+        dialect = self._encoder.dialect
+        is_sent = request.schema is not None and dialect.json_schema and dialect.wire.json_schema
+        return is_sent and refuses_schema(failure)
 
     def _again(
         self, failure: AttemptError, turn: Turn, recorded: Callable[[], bool] | None

@@ -11,6 +11,21 @@ from aish.wire.dialect import Dialect
 
 # These require tool-call ids of nine letters and digits.
 _SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
+# The longest answers by parts of names, the first that fits: the price list does not say them.
+# Newer models write more than the last row says; a higher limit is for the file to set.
+_BOUNDS = (
+    ("claude-2", 4096),
+    ("claude-v", 4096),
+    ("claude-instant", 4096),
+    ("claude-3-5", 8192),
+    ("claude-3-7", 64_000),
+    ("claude-3", 4096),
+    ("claude-opus-4-0", 32_000),
+    ("claude-opus-4-1", 32_000),
+    ("claude-opus-4-2025", 32_000),
+    ("claude-", 64_000),
+)
+_UNKNOWN_BOUND = 4096
 
 
 def wire_of(entry: ModelEntry) -> Wire:
@@ -23,7 +38,15 @@ def wire_name(entry: ModelEntry) -> str:
 
 def answer_limit(entry: ModelEntry, params: Mapping[str, JsonValue] | None = None) -> int | None:
     """The most tokens of an answer; `params` are a step's own."""
-    return wire_of(entry).answer_limit({**entry.params, **(params or {})})
+    wire = wire_of(entry)
+    named = wire.answer_limit({**entry.params, **(params or {})})
+    return _default_limit(entry) if named is None and wire.needs_bound else named
+
+
+def _default_limit(entry: ModelEntry) -> int:
+    """The limit where the wire wants one and the file says nothing."""
+    name = wire_name(entry).rpartition("/")[2]
+    return next((most for part, most in _BOUNDS if part in name), _UNKNOWN_BOUND)
 
 
 def dialect_of(entry: ModelEntry) -> Dialect:
@@ -41,4 +64,6 @@ def dialect_of(entry: ModelEntry) -> Dialect:
         origin=f"{entry.alias}{apart}",
         short_ids=url.hostname in _SHORT_IDS,
         api=entry.api,
+        effort=entry.effort,
+        answer_tokens=_default_limit(entry),
     )

@@ -11,6 +11,7 @@ from aish.core.wires import WIRES
 
 _NAME = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = lazy_pattern(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
+_BEARER = "authorization"
 # These describe the encoded body, which only the transport knows.
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 
@@ -24,9 +25,13 @@ def headers_of(entry: ModelEntry, key: str | None) -> Mapping[str, str]:
         "content-type": "application/json",
         "user-agent": f"aish/{aish.__version__}",
     }
+    wire = WIRES[entry.api]
+    headers |= wire.headers
     if key:
-        _check(entry, "authorization", f"Bearer {key}", entry.key_env or "key_env")
-        headers["authorization"] = f"Bearer {key}"
+        name = (entry.key_header or wire.key_header).lower()
+        value = f"Bearer {key}" if name == _BEARER else key
+        _check(entry, name, value, entry.key_env or "key_env")
+        headers[name] = value
     for name, value in entry.headers.items():
         _check(entry, name, value, f"headers.{name}")
         headers[name.lower()] = value

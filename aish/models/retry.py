@@ -17,6 +17,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Clock
+from aish.core.wires import CHAT
 from aish.net.http import unknown_host
 from aish.net.rate_limits import (
     OVERLOADED,
@@ -212,6 +213,7 @@ _TOOLS = ("tool", "function")
 _SCHEMA = (
     *("response_format", "response format", "response_mime_type", "response mime type"),
     *("response_schema", "json_schema", "json mode", "json response", "structured output"),
+    *("output_config", "output_format"),
     "grammar",
 )
 
@@ -296,7 +298,12 @@ def _hint_in(body: str, status: int, entry: ModelEntry) -> str | None:
         return TOO_LONG_HINT
     if status in _BAD_REQUESTS and entry.json_schema and _names_schema(body.lower()):
         return f"`models.{entry.alias}.json_schema: false` describes the schema in words instead"
-    if status in _BAD_REQUESTS and "max_tokens" in body and _NOT_TAKEN.search(body):
+    if (
+        entry.api == CHAT
+        and status in _BAD_REQUESTS
+        and "max_tokens" in body
+        and _NOT_TAKEN.search(body)
+    ):
         return "write `max_completion_tokens` instead of `max_tokens` in `params`"
     return PAGE_HINT if is_page(body) else None
 
@@ -328,10 +335,15 @@ def refuses_usage(failure: AttemptError) -> bool:
 
 def refuses_schema_beside_tools(failure: AttemptError) -> bool:
     """Return true if an endpoint refuses a schema beside tools; a wrong guess costs a request."""
+    words = failure.message.lower()
+    return refuses_schema(failure) and any(map(words.__contains__, _TOOLS))
+
+
+def refuses_schema(failure: AttemptError) -> bool:
+    """Return true if an endpoint refuses the schema of an answer."""
     if failure.advice.retry or failure.advice.unavailable:
         return False
-    words = failure.message.lower()
-    return any(map(words.__contains__, _TOOLS)) and _names_schema(words)
+    return _names_schema(failure.message.lower())
 
 
 def origin_of(url: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Container
+from collections.abc import Collection, Container
 from typing import Any, Final
 
 from aish.core.events import Place
@@ -129,3 +129,18 @@ def _digest(source: str) -> str:
     import hashlib  # most turns need no generated id
 
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:LENGTH]
+
+
+_MARKS = lazy_pattern(
+    r"<tool_call>|<\|tool_call|<\|channel\|>|<function[=_]|<invoke\b|\[TOOL_CALLS\]|<\uff5ctool"
+    r"|\[call: \w"
+)
+
+
+def looks_leaked(text: str, known_tools: Collection[str]) -> bool:
+    """Return true if a text has the marks of a call, or names a tool as a call would."""
+    if _MARKS.search(text):
+        return True
+    names = "|".join(re.escape(name) for name in known_tools)
+    named = rf'"name"\s*:\s*"(?:{names})"|^\W*(?:functions\.)?(?:{names})\s*[({{]'
+    return bool(names) and re.search(named, text, re.MULTILINE) is not None

@@ -19,7 +19,9 @@ class Dialect:
     `params` are merged into the body as they are. `usage` asks for token counts, `json_schema`
     sends answer schemas, `tool_role` and `vision` are the entry's own. `origin` is what
     `AssistantTurn.origin` says of turns whose extras may go to this endpoint. `short_ids` is for
-    endpoints that take tool-call ids of nine letters and digits only. `api` names the wire.
+    endpoints that take tool-call ids of nine letters and digits only. `api` names the wire,
+    `effort` how much the model thinks. `answer_tokens` limits answers on wires that want a limit.
+    `schema_in_words`: the endpoint has refused an answer schema, so that it is described.
     """
 
     model: str
@@ -31,6 +33,9 @@ class Dialect:
     origin: str
     short_ids: bool = False
     api: str = CHAT
+    effort: str | None = None
+    answer_tokens: int = 4096
+    schema_in_words: bool = False
 
     @property
     def wire(self) -> Wire:

@@ -1,9 +1,11 @@
 """Text and thinking as they arrive: merged in a chunk, `<think>` split off, characters whole."""
 
+import json
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from aish.core.messages import Delta, ReasoningPiece, TextPiece, Withdrawn
+from aish.wire.json_text import dump
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
@@ -234,3 +236,13 @@ def repair_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def repair_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields as they came, unless they hold halves of characters."""
+    text = dump(fields)
+    whole = repair_text(text)
+    if whole == text:
+        return fields
+    loaded: dict[str, Any] = json.loads(whole)
+    return loaded

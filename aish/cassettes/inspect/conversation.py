@@ -19,6 +19,7 @@ from aish.cassettes.format.json_body import (
     json_or_text,
     word,
 )
+from aish.cassettes.inspect.other_wires import messages_as_chat
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
@@ -178,12 +179,17 @@ Part = (
 )
 
 
+_IN_CHAT_FORM: Mapping[str, Callable[[JsonObject], JsonObject]] = {"messages": messages_as_chat}
+
+
 def chat_request(request: Request) -> JsonObject | None:
     """The body of a request to a model, in chat's form; nothing if it is not one."""
     wire = wire_at(_place(request))
     if request.method.upper() != "POST" or wire is None:
         return None
     body = json_object(request.body.decode("utf-8", "replace"))
+    if body is not None and wire.api in _IN_CHAT_FORM:
+        body = _IN_CHAT_FORM[wire.api](body)
     return body if body is not None and isinstance(body.get("messages"), list) else None
 
 

@@ -4,9 +4,7 @@ Token counts and costs have many spellings, and an answer may have several choic
 the bytes.
 """
 
-import json
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -22,11 +20,11 @@ from aish.core.messages import (
     TextPiece,
     Usage,
 )
-from aish.core.patterns import lazy_pattern
 from aish.core.tools import ToolCall
-from aish.wire.calls import is_whole, make_call_id
+from aish.wire.calls import is_whole, looks_leaked, make_call_id
 from aish.wire.chat.answer_text import REASONING_FIELDS, content_pieces, reasoning_text
 from aish.wire.chat.tool_calls import Slot, ToolCallSlots
+from aish.wire.counts import COUNT_BELOW, first_count, read_served
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -36,8 +34,8 @@ from aish.wire.errors import (
     TruncatedToolCallError,
     UnfinishedStreamError,
 )
-from aish.wire.json_text import Mask, dump, excerpt, is_cut, merge_field
-from aish.wire.speech import Speech, repair_text
+from aish.wire.json_text import Mask, excerpt, is_cut, merge_field
+from aish.wire.speech import Speech, repair_fields, repair_text
 
 _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "input": (("prompt_tokens",), ("input_tokens",)),
@@ -55,12 +53,11 @@ _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("reasoning_tokens",),
     ),
 }
-_USAGE_BELOW: Final = 2**53
 
 
 def read_usage(value: Any) -> Usage:
     """The counts in a `usage` object. Unknown is not zero."""
-    return Usage(**{name: _first_count(value, paths) for name, paths in _COUNTS.items()})
+    return Usage(**{name: first_count(value, paths) for name, paths in _COUNTS.items()})
 
 
 def read_cost(value: Any) -> float | None:
@@ -72,21 +69,7 @@ def read_cost(value: Any) -> float | None:
     if isinstance(cost, Mapping):
         cost = cost.get("total_cost")
     if isinstance(cost, int | float) and not isinstance(cost, bool):
-        return float(cost) if 0 <= cost < _USAGE_BELOW and math.isfinite(cost) else None
-    return None
-
-
-def _first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
-    for path in paths:
-        found = value
-        for key in path:
-            found = found.get(key) if isinstance(found, dict) else None
-        if (
-            isinstance(found, int | float)
-            and not isinstance(found, bool)
-            and 0 <= found < _USAGE_BELOW
-        ):
-            return int(found)
+        return float(cost) if 0 <= cost < COUNT_BELOW and math.isfinite(cost) else None
     return None
 
 
@@ -292,13 +275,6 @@ def is_filled(value: Any) -> bool:
     return bool(value)
 
 
-def _read_served(value: dict[str, Any]) -> Served | None:
-    """Read what a chunk says of the model that answers."""
-    names = (value.get(key) for key in ("model", "system_fingerprint", "id"))
-    told = [repair_text(name[:_LONGEST_NAME]) if isinstance(name, str) else None for name in names]
-    return Served(*(name or None for name in told)) if any(told) else None
-
-
 @frozen
 class Setting:
     """The decoder's data about the request: its place, its tools, which need arguments.
@@ -383,7 +359,7 @@ class Answer:
         """
         is_news = False
         if self.served is None:
-            self.served = _read_served(value)
+            self.served = read_served(value)
         if usage := value.get("usage"):
             is_news = self.first.count(usage)
         elif isinstance(other := value.get("x_groq"), dict) and not self.first.usage:
@@ -487,22 +463,6 @@ class Answer:
             first.misplaced = first.misplaced or other.misplaced
 
 
-_LONGEST_NAME = 200
-_MARKS = lazy_pattern(
-    r"<tool_call>|<\|tool_call|<\|channel\|>|<function[=_]|<invoke\b|\[TOOL_CALLS\]|<\uff5ctool"
-    r"|\[call: \w"
-)
-
-
-def looks_leaked(text: str, known_tools: Collection[str]) -> bool:
-    """Return true if a text has the marks of a call, or names a tool as a call would."""
-    if _MARKS.search(text):
-        return True
-    names = "|".join(re.escape(name) for name in known_tools)
-    named = rf'"name"\s*:\s*"(?:{names})"|^\W*(?:functions\.)?(?:{names})\s*[({{]'
-    return bool(names) and re.search(named, text, re.MULTILINE) is not None
-
-
 def last_deltas(answer: Answer, *, done: bool) -> list[Delta]:
     """The rest of an answer whose stream is over; `done` says that `[DONE]` was there.
 
@@ -520,7 +480,7 @@ def last_deltas(answer: Answer, *, done: bool) -> list[Delta]:
     calls = [] if reason == "refusal" else _calls(answer, reason)
     _check_content(answer, reason, calls)
     _add_notices(answer, reason, calls)
-    fields = _repair_fields(answer.message_fields())
+    fields = repair_fields(answer.message_fields())
     return [
         *answer.speech.take(),
         *calls,
@@ -548,7 +508,7 @@ def _calls(answer: Answer, reason: FinishReason) -> list[ToolCall]:
             others = taken | {other.id for other in answer.slots.all}
             id = make_call_id(answer.setting.place, index, others)
         taken.add(id)
-        extras = _repair_fields(slot.extras)
+        extras = repair_fields(slot.extras)
         calls.append(ToolCall(id, repair_text(slot.name), repair_text(slot.arguments), extras))
     return calls
 
@@ -594,13 +554,3 @@ def _add_notices(answer: Answer, reason: FinishReason, calls: list[ToolCall]) ->
         answer.notice("calls_despite_refusal", "the tool calls of a refused answer were left out")
     if not calls and said and looks_leaked(answer.speech.heard, answer.setting.known_tools):
         answer.notice("leaked_call", "the answer has a tool call as text; text is never executed")
-
-
-def _repair_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as they came, unless they hold halves of characters."""
-    text = dump(fields)
-    whole = repair_text(text)
-    if whole == text:
-        return fields
-    loaded: dict[str, Any] = json.loads(whole)
-    return loaded

@@ -253,6 +253,8 @@ class Encoder:
         head: dict[str, Any] = {"model": dialect.model, "stream": True}
         if dialect.usage:
             head["stream_options"] = {"include_usage": True}
+        if dialect.effort is not None:
+            head["reasoning_effort"] = dialect.effort
         params = {**dialect.params, **request.params}
         head |= {name: value for name, value in params.items() if name not in left_out}
         if request.tools and request.tool_choice != "auto":

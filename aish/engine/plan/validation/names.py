@@ -14,6 +14,7 @@ from aish.core.phrases import backticked
 from aish.engine.plan.literals import literals
 from aish.engine.plan.order import needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, steps_with_paths, within
+from aish.models.dialect_choice import wire_of
 from aish.models.headers import check_endpoint
 from aish.system.secrets.secrets import resembles_key
 
@@ -65,6 +66,7 @@ def _models(pipeline: Pipeline) -> Iterator[Issue]:
         yield from _check_model(pipeline.model, pipeline, "model")
     for alias, entry in pipeline.models.items():
         yield from _endpoint(entry)
+        yield from _params_of_wire(entry)
         for index, other in enumerate(entry.fallback):
             yield from _check_model(other, pipeline, f"models.{alias}.fallback[{index}]")
         if not entry.verify_tls:
@@ -92,6 +94,21 @@ def _endpoint(entry: ModelEntry) -> Iterator[Issue]:
         check_endpoint(known, None)
     except UsageError as error:
         yield Issue(error.where or f"models.{entry.alias}", error.message, error.hint)
+
+
+def _params_of_wire(entry: ModelEntry) -> Iterator[Issue]:
+    """Parameters that the wire sets itself, and those of another wire."""
+    wire, path = wire_of(entry), f"models.{entry.alias}"
+    for name in entry.params:
+        where = f"{path}.params.{name}"
+        if name in wire.own:
+            yield Issue(where, f"`{name}` is set by `api: {wire.api}` itself")
+        elif name in wire.foreign:
+            message = f"`{name}` is a parameter of another `api` than `{wire.api}`"
+            yield Issue(where, message, f"here it is `{wire.foreign[name]}`", warning=True)
+    if entry.effort == "minimal" and wire.api == "messages":
+        message = "`minimal` is not known to `api: messages`; `low` is sent"
+        yield Issue(f"{path}.effort", message, warning=True)
 
 
 def _check_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:

@@ -1,0 +1,31 @@
+"""Token counts, and names of the model, as an answer states them."""
+
+from typing import Any, Final
+
+from aish.core.messages import Served
+from aish.wire.speech import repair_text
+
+COUNT_BELOW: Final = 2**53
+_LONGEST_NAME: Final = 200
+
+
+def first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
+    """The first count at one of these places. Unknown is not zero."""
+    for path in paths:
+        found = value
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if (
+            isinstance(found, int | float)
+            and not isinstance(found, bool)
+            and 0 <= found < COUNT_BELOW
+        ):
+            return int(found)
+    return None
+
+
+def read_served(value: dict[str, Any]) -> Served | None:
+    """Read what a chunk says of the model that answers."""
+    names = (value.get(key) for key in ("model", "system_fingerprint", "id"))
+    told = [repair_text(name[:_LONGEST_NAME]) if isinstance(name, str) else None for name in names]
+    return Served(*(name or None for name in told)) if any(told) else None

@@ -1,0 +1,1 @@
+"""Messages (Anthropic): bytes and messages, pure."""
