@@ -85,6 +85,25 @@ _WIRES: Final = (
             "parallel_tool_calls": "tool_choice: {type: auto, disable_parallel_tool_use: true}",
         },
     ),
+    Wire(
+        api="responses",
+        leaf="/responses",
+        encoder="aish.wire.responses.encode:Encoder",
+        decoder="aish.wire.responses.decode:ResponsesDecoder",
+        bounds=("max_output_tokens",),
+        root="/v1",
+        base_url="https://api.openai.com",
+        json_schema=True,
+        # `tools` may name those of the vendor.
+        own=frozenset({"input", "instructions", "store", "stream"}),
+        foreign={
+            "max_tokens": "max_output_tokens",
+            "max_completion_tokens": "max_output_tokens",
+            "reasoning_effort": "reasoning: {effort: …}",
+            "response_format": "text: {format: …}",
+            "verbosity": "text: {verbosity: …}",
+        },
+    ),
 )
 
 WIRES: Final[Mapping[str, Wire]] = {wire.api: wire for wire in _WIRES}

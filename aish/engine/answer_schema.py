@@ -65,6 +65,9 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask
     problems = await check(schema, value)
     if not problems:
         return Judged(value)
+    less = _without_nulls(value, schema, schema)
+    if less != value and not await check(schema, less):
+        return Judged(less)
     messages = tuple(shorten(mask(str(problem)), _LONGEST_TOLD) for problem in problems)
     return Judged(
         value,
@@ -89,6 +92,30 @@ async def _choose_answer(text: str, schema: JsonObject, check: CheckArguments) -
             if len(candidates) == 1:
                 return candidates[0]
         raise
+
+
+def _without_nulls(value: JsonValue, schema: JsonValue, root: JsonObject) -> JsonValue:
+    """The value without the properties that are null and need not be there.
+
+    Endpoints that enforce schemas know no properties that may be missing, only null ones.
+    """
+    if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+        definitions = root.get("$defs", root.get("definitions"))
+        name = str(schema["$ref"]).rpartition("/")[2]
+        schema = definitions.get(name) if isinstance(definitions, Mapping) else None
+    if not isinstance(schema, Mapping):
+        return value
+    if isinstance(value, list):
+        return [_without_nulls(item, schema.get("items"), root) for item in value]
+    parts, required = schema.get("properties"), schema.get("required")
+    if not isinstance(value, Mapping) or not isinstance(parts, Mapping):
+        return value
+    listed = required if isinstance(required, list | tuple) else ()
+    return {
+        name: _without_nulls(inner, parts.get(name), root)
+        for name, inner in value.items()
+        if inner is not None or name not in parts or name in listed
+    }
 
 
 def _no_json(text: str, error: ValueError) -> str:

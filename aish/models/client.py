@@ -34,6 +34,7 @@ from aish.models.retry import (
     is_page,
     judge_code,
     origin_of,
+    refuses_own_thoughts,
     refuses_schema,
     refuses_schema_beside_tools,
     refuses_usage,
@@ -104,6 +105,7 @@ class Turn:
 
 
 _NOTICED_SECONDS = 1.0
+_REPLAYS = b'"encrypted_content":'
 _ASKS_USAGE = b'"stream_options":{"include_usage":true}'
 _NOT_BOTH = "no schema together with tools; retrying without it"
 
@@ -177,6 +179,7 @@ class ChatModel:
                 slot.mark_sent()
                 turn.tries += 1
                 decoder = self._decoder(turn.request)
+                decoder.limit = self._encoder.max_tokens(turn.request)
                 request.received.source = decoder
                 exchange = self._transport.send(turn.body, turn.ends)
                 try:
@@ -242,6 +245,11 @@ class ChatModel:
             turn.body = self._encoder.body(turn.request)
             message = "the answer schema is refused; it is described in words instead"
             return [StreamNotice("schema_refused", f"{self._origin}: {message}")]
+        if _REPLAYS in turn.body and refuses_own_thoughts(failure):
+            self._encoder = self._make_encoder(replace(self._encoder.dialect, origin=""))
+            turn.body = self._encoder.body(turn.request)
+            message = "it does not take back what it thought; retrying without that"
+            return [StreamNotice("thoughts_refused", f"{self._origin}: {message}")]
         is_own = "stream_options" in {**self._entry.params, **turn.request.params}
         if _ASKS_USAGE in turn.body and not is_own and refuses_usage(failure):
             is_known = not self._encoder.dialect.usage

@@ -208,6 +208,8 @@ UNFINISHED_HINT = (
     " an endpoint whose whole answers end so"
 )
 PAGE_HINT = "this is a web page: is `base_url` right, and is there a login or a proxy in front?"
+# After a change of the key, of the model, or of the account behind a gateway.
+_OWN_THOUGHTS = ("encrypted content", "encrypted_content", "items are not persisted")
 # Wordings of endpoints that do not support a schema together with tools.
 _TOOLS = ("tool", "function")
 _SCHEMA = (
@@ -331,6 +333,14 @@ def refuses_usage(failure: AttemptError) -> bool:
         return False
     words = failure.message.lower()
     return "stream_options" in words or "include_usage" in words
+
+
+def refuses_own_thoughts(failure: AttemptError) -> bool:
+    """Return true if an endpoint refuses the encrypted reasoning of an earlier answer."""
+    if failure.advice.retry or failure.advice.unavailable:
+        return False
+    words = failure.message.lower()
+    return any(map(words.__contains__, _OWN_THOUGHTS))
 
 
 def refuses_schema_beside_tools(failure: AttemptError) -> bool:

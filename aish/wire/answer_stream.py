@@ -38,7 +38,7 @@ class AnswerStream:
     """
 
     __slots__ = ("_body", "_closing", "_head", "_kind", "_mask", "_reader", "_stray", "done",
-                 "progress")  # fmt: skip
+                 "limit", "progress")  # fmt: skip
 
     reads_on = False
     """Whether what follows the end is read too."""
@@ -48,6 +48,8 @@ class AnswerStream:
         """How often something of the answer has come: a text, a call, counts or the end."""
         self.done = False
         """Whether the last event was seen: what follows is not worth waiting for."""
+        self.limit: int | None = None
+        """The most tokens that the answer may have, as far as the request says."""
         self._mask = mask
         self._reader = SseReader()
         self._stray = StrayLines(mask)

@@ -9,6 +9,9 @@ from aish.core.events import Place
 from aish.core.patterns import lazy_pattern
 from aish.wire.json_text import dump, parse_object, raw_decode
 
+# How the replies begin that are no result of a tool.
+_OURS: Final = "[aish] "
+_EMPTY_RESULT: Final = "[aish] (no output)"
 NO_ARGUMENTS: Final = "{}"
 
 # Where a text of arguments may begin again; most have no such place and need no parsing.
@@ -29,6 +32,11 @@ def legal_arguments(text: str) -> str:
     if parse_object(text) is not None:
         return text
     return _inner(text) or NO_ARGUMENTS
+
+
+def is_our_error(content: str) -> bool:
+    """Return true for a reply to a call that says why there is no result of it."""
+    return content.startswith(_OURS) and not content.startswith(_EMPTY_RESULT)
 
 
 def as_text(value: object) -> str:

@@ -1,5 +1,7 @@
 """Token counts, and names of the model, as an answer states them."""
 
+import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aish.core.messages import Served
@@ -21,6 +23,19 @@ def first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
             and 0 <= found < COUNT_BELOW
         ):
             return int(found)
+    return None
+
+
+def read_cost(value: Any) -> float | None:
+    """US dollars in a `usage` object, from endpoints that report costs.
+
+    A number, or an object with the total in it.
+    """
+    cost = value.get("cost") if isinstance(value, Mapping) else None
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    if isinstance(cost, int | float) and not isinstance(cost, bool):
+        return float(cost) if 0 <= cost < COUNT_BELOW and math.isfinite(cost) else None
     return None
 
 

@@ -57,6 +57,8 @@ class AnswerEncoder(Protocol):
 class AnswerDecoder(Protocol):
     """Decodes one response with status 200; one for each try. See `answer_stream`."""
 
+    limit: int | None
+
     @property
     def progress(self) -> int: ...
 

@@ -13,7 +13,7 @@ _STATUSES: Final = frozenset(str(status) for status in range(100, 600))
 _FINAL_WORDS: Final = (
     "quota", "billing", "credit", "payment", "balance", "insufficient_funds", "invalid",
     "context", "not_found", "authentication", "permission", "unauthorized", "forbidden",
-    "content_filter", "content_policy", "moderation", "unsupported", "too_large",
+    "content_filter", "policy", "moderation", "unsupported", "too_large", "residency", "image",
 )  # fmt: skip
 _MONEY_WORDS: Final = _FINAL_WORDS[:6]
 _WORD_FIELDS: Final = ("code", "type", "status", "error_type")

@@ -19,7 +19,7 @@ from aish.cassettes.format.json_body import (
     json_or_text,
     word,
 )
-from aish.cassettes.inspect.other_wires import messages_as_chat
+from aish.cassettes.inspect.other_wires import messages_as_chat, responses_as_chat
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
@@ -179,7 +179,10 @@ Part = (
 )
 
 
-_IN_CHAT_FORM: Mapping[str, Callable[[JsonObject], JsonObject]] = {"messages": messages_as_chat}
+_IN_CHAT_FORM: Mapping[str, Callable[[JsonObject], JsonObject]] = {
+    "messages": messages_as_chat,
+    "responses": responses_as_chat,
+}
 
 
 def chat_request(request: Request) -> JsonObject | None:

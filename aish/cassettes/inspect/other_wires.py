@@ -53,3 +53,28 @@ def _chat_tool(tool: JsonValue) -> JsonValue:
     function = {key: value for key, value in tool.items() if key in {"name", "description"}}
     function["parameters"] = tool["input_schema"]
     return {"type": "function", "function": function}
+
+
+def responses_as_chat(body: JsonObject) -> JsonObject:
+    """A request to `/responses`: instructions first, calls and results as chat has them."""
+    system = body.get("instructions")
+    messages: list[JsonValue] = [{"role": "system", "content": system}] if system else []
+    calls: list[JsonValue] = []
+    for item in items(body.get("input")):
+        match at(item, "type"):
+            case "function_call":
+                if not calls:
+                    messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+                function = {"name": at(item, "name"), "arguments": at(item, "arguments")}
+                calls.append({"id": at(item, "call_id"), "function": function})
+            case "function_call_output":
+                result = {"tool_call_id": at(item, "call_id"), "content": at(item, "output")}
+                messages.append({"role": "tool", **result})
+                calls = []
+            case "reasoning":
+                pass
+            case _:
+                messages.append({"role": at(item, "role"), "content": at(item, "content")})
+                calls = []
+    tools = [{"function": tool} for tool in items(body.get("tools"))]
+    return {**body, "messages": messages, **({"tools": tools} if tools else {})}

@@ -4,7 +4,6 @@ Token counts and costs have many spellings, and an answer may have several choic
 the bytes.
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from aish.core.tools import ToolCall
 from aish.wire.calls import is_whole, looks_leaked, make_call_id
 from aish.wire.chat.answer_text import REASONING_FIELDS, content_pieces, reasoning_text
 from aish.wire.chat.tool_calls import Slot, ToolCallSlots
-from aish.wire.counts import COUNT_BELOW, first_count, read_served
+from aish.wire.counts import first_count, read_cost, read_served
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -58,19 +57,6 @@ _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 def read_usage(value: Any) -> Usage:
     """The counts in a `usage` object. Unknown is not zero."""
     return Usage(**{name: first_count(value, paths) for name, paths in _COUNTS.items()})
-
-
-def read_cost(value: Any) -> float | None:
-    """US dollars in a `usage` object, from endpoints that report costs.
-
-    A number, or an object with the total in it.
-    """
-    cost = value.get("cost") if isinstance(value, Mapping) else None
-    if isinstance(cost, Mapping):
-        cost = cost.get("total_cost")
-    if isinstance(cost, int | float) and not isinstance(cost, bool):
-        return float(cost) if 0 <= cost < COUNT_BELOW and math.isfinite(cost) else None
-    return None
 
 
 # `annotations` and `audio` are documented as output only: endpoints do not take them back.

@@ -15,7 +15,7 @@ from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Tur
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import ModelRequest
 from aish.core.tools import Media, Tool, ToolCall
-from aish.wire.calls import legal_arguments, short_id, unique_id
+from aish.wire.calls import is_our_error, legal_arguments, short_id, unique_id
 from aish.wire.dialect import Dialect
 from aish.wire.json_text import dump, parse_object
 from aish.wire.messages.answer_schema import answer_format, tool_schema
@@ -27,9 +27,6 @@ _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"
 _PDF: Final = "application/pdf"
 _ID: Final = lazy_pattern(r"[a-zA-Z0-9_-]{1,64}")
 _NOTHING: Final = "(no text)"
-# How the replies begin that are no result of a tool.
-_OURS: Final = "[aish] "
-_EMPTY_RESULT: Final = "[aish] (no output)"
 _MOST_TOOL_LISTS: Final = 32
 _EFFORTS: Final[Mapping[str, str]] = {"minimal": "low"}
 
@@ -179,7 +176,7 @@ class Transcript:
             "tool_use_id": ids.popleft() if ids else turn.call_id,
             "content": self._content(turn.content, turn.media),
         }
-        if turn.content.startswith(_OURS) and not turn.content.startswith(_EMPTY_RESULT):
+        if is_our_error(turn.content):
             block["is_error"] = True
         return block
 

@@ -33,7 +33,8 @@ from aish.packs.time_span import seconds_of
 from aish.packs.workspace.content_summary import json_summary, toml_summary
 from aish.templates.limits import TemplateError
 from aish.templates.render import evaluate, render
-from aish.wire.chat.answer import read_cost, read_usage
+from aish.wire.chat.answer import read_usage
+from aish.wire.counts import read_cost
 from aish.wire.json_text import json_values, parse_object
 from aish.wire.sse import SseReader
 

@@ -236,3 +236,31 @@ def test_a_person_reads_how_an_answer_begins_that_is_not_json(text: str, why: st
     assert judged.why == why
     # A model knows what it has said, and is told where it went wrong.
     assert all("begins" not in told for told in judged.told)
+
+
+NOTES: JsonObject = {
+    "type": "object",
+    "properties": {
+        "kind": {"type": "string"},
+        "count": {"type": "integer"},
+        "of": {"type": "array", "items": {"$ref": "#/$defs/Note"}},
+    },
+    "required": ["kind"],
+    "$defs": {"Note": {"type": "object", "properties": {"by": {"type": "string"}}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"kind": "bug", "count": null}', {"kind": "bug"}),
+        ('{"kind": "bug", "of": [{"by": null}]}', {"kind": "bug", "of": [{}]}),
+        ('{"kind": "bug", "odd": null}', {"kind": "bug", "odd": None}),
+    ],
+)
+def test_null_in_place_of_what_need_not_be_there_is_left_out(text: str, value: JsonValue) -> None:
+    assert anyio.run(judge, text, NOTES, check_here) == Judged(value)
+
+
+def test_null_in_place_of_what_must_be_there_is_wrong() -> None:
+    assert anyio.run(judge, '{"kind": null, "count": null}', NOTES, check_here).why

@@ -11,6 +11,7 @@ from aish.config.yaml_tree import texts_with_paths
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
+from aish.core.wires import CHAT
 from aish.engine.plan.literals import literals
 from aish.engine.plan.order import needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, steps_with_paths, within
@@ -106,6 +107,9 @@ def _params_of_wire(entry: ModelEntry) -> Iterator[Issue]:
         elif name in wire.foreign:
             message = f"`{name}` is a parameter of another `api` than `{wire.api}`"
             yield Issue(where, message, f"here it is `{wire.foreign[name]}`", warning=True)
+    if "tools" in entry.params and "tools" not in wire.own and wire.api != CHAT:
+        message = "the vendor runs these tools, and no rule is asked about their calls"
+        yield Issue(f"{path}.params.tools", message, warning=True)
     if entry.effort == "minimal" and wire.api == "messages":
         message = "`minimal` is not known to `api: messages`; `low` is sent"
         yield Issue(f"{path}.effort", message, warning=True)

@@ -1,0 +1,286 @@
+"""The body of a `/responses` request: turns and tools in, bytes out.
+
+Nothing is stored at the endpoint: each request has the whole conversation as typed items. What an
+answer of the same endpoint consisted of goes back as it came, in its order; see `decode`. The items
+of one history are kept encoded, so that only new turns are encoded.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, assert_never
+from weakref import WeakKeyDictionary
+
+from aish.core.json import JsonValue
+from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.patterns import lazy_pattern
+from aish.core.protocols import AnswerSchema, ModelRequest
+from aish.core.tools import Media, Tool, ToolCall
+from aish.wire.calls import is_our_error, legal_arguments, short_id, unique_id
+from aish.wire.dialect import Dialect
+from aish.wire.json_text import dump
+from aish.wire.responses.decode import OUTPUT
+from aish.wire.responses.strict_schema import to_strict, to_tool_schema
+
+Item = dict[str, Any]
+
+_LONGEST_ID: Final = 64
+
+
+class Transcript:
+    """Encodes turns as they are added, in the dialect of an endpoint."""
+
+    __slots__ = (
+        "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_taken", "_turns",
+        "instructions",
+    )  # fmt: skip
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.instructions: list[str] = []
+        """What the system says before anybody else does."""
+        self._dialect = dialect
+        self._parts: list[bytes] = []
+        self._encoded = 0
+        self._turns: Sequence[Turn] = ()
+        self._first: Turn | None = None
+        self._last: Turn | None = None
+        self._taken: set[str] = set()
+        self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
+
+    def fits(self, turns: Sequence[Turn]) -> bool:
+        """Return true if `turns` begin with those already encoded.
+
+        They do not if they are in another list: a conversation that was shortened.
+        """
+        count = self._encoded
+        return count == 0 or (
+            turns is self._turns
+            and len(turns) >= count
+            and turns[0] is self._first
+            and turns[count - 1] is self._last
+        )
+
+    def items(self, turns: Sequence[Turn]) -> list[bytes]:
+        """The items of all turns; all but the first begin with a comma."""
+        for turn in turns[self._encoded :]:
+            self._add(turn)
+        if turns:
+            self._turns = turns
+            self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
+        return self._parts
+
+    def _add(self, turn: Turn) -> None:
+        match turn:
+            case SystemTurn():
+                if self._parts:
+                    self._put(_message("system", turn.text))
+                else:
+                    self.instructions.append(turn.text)
+            case UserTurn():
+                media = turn.media if self._dialect.vision else ()
+                self._put(_message("user", turn.text, media))
+            case AssistantTurn():
+                self._add_assistant(turn)
+            case ToolTurn():
+                self._add_result(turn)
+            case _:
+                assert_never(turn)
+
+    def _add_assistant(self, turn: AssistantTurn) -> None:
+        calls = deque(zip(turn.calls, self._wire_ids(turn), strict=True))
+        is_own = bool(turn.origin) and turn.origin == self._dialect.origin
+        output = turn.extras.get(OUTPUT) if is_own else None
+        if not isinstance(output, list | tuple):
+            output = ()
+            if turn.text or not calls:
+                self._put(self._own_message(turn.text))
+        for item in output:
+            if not isinstance(item, Mapping):
+                continue
+            if item.get("type") != "function_call":
+                self._put(self._with_id(item))
+            elif calls:
+                self._put({**item, **_call(*calls.popleft())})
+        for call, id in calls:
+            self._put(_call(call, id))
+
+    def _wire_ids(self, turn: AssistantTurn) -> list[str]:
+        """An id for each call that no other call of the history has."""
+        self._ids.clear()
+        ids = []
+        for call in turn.calls:
+            make = unique_id if len(call.id) <= _LONGEST_ID else short_id
+            id = make(call.id, self._taken)
+            self._taken.add(id)
+            self._ids[call.id].append(id)
+            ids.append(id)
+        return ids
+
+    def _add_result(self, turn: ToolTurn) -> None:
+        media = turn.media if self._dialect.vision else ()
+        ids = self._ids.get(turn.call_id)
+        id = ids.popleft() if ids else turn.call_id
+        # An error has no field of its own.
+        content = dump({"error": turn.content}) if is_our_error(turn.content) else turn.content
+        output: Any = _content(content, media) if media else content
+        self._put({"type": "function_call_output", "call_id": id, "output": output})
+
+    def _own_message(self, text: str) -> Item:
+        """A text of the model, in the form of an answer: servers take no other from it."""
+        part = {"type": "output_text", "text": text, "annotations": []}
+        message = {"type": "message", "role": "assistant", "status": "completed"}
+        return self._with_id({**message, "content": [part]})
+
+    def _with_id(self, item: Mapping[str, Any]) -> Item:
+        """The item as it came; a message without an id gets one, since some servers want it."""
+        if item.get("type") == "message" and not item.get("id"):
+            return {**item, "id": f"msg_{len(self._parts)}"}
+        return dict(item)
+
+    def _put(self, item: Item) -> None:
+        self._parts.append(_encode(item, first=not self._parts))
+
+
+def _encode(item: Item, *, first: bool) -> bytes:
+    text = dump(item).encode("utf-8", "replace")
+    return text if first else b"," + text
+
+
+def _message(role: str, text: str, media: Sequence[Media] = ()) -> Item:
+    return {"type": "message", "role": role, "content": _content(text, media)}
+
+
+def _content(text: str, media: Sequence[Media]) -> list[Item]:
+    said = [{"type": "input_text", "text": text}] if text or not media else []
+    return [*said, *map(_part, media)]
+
+
+def _part(media: Media) -> Item:
+    """An image or a file as a data URL; other media as a line that says what is missing."""
+    import base64  # few turns have media
+
+    url = f"data:{media.mime_type};base64,{base64.b64encode(media.data).decode()}"
+    if media.mime_type.startswith("image/"):
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    if media.mime_type == "application/pdf":
+        return {"type": "input_file", "filename": "document.pdf", "file_data": url}
+    return {"type": "input_text", "text": f"[{media.mime_type} not sent]"}
+
+
+def _call(call: ToolCall, id: str) -> Item:
+    arguments = legal_arguments(call.arguments)
+    return {"type": "function_call", "call_id": id, "name": call.name, "arguments": arguments}
+
+
+# Decided here alone: a parameter of the same name would break the contract with the decoder.
+_RESERVED: Final = frozenset({"input", "instructions", "stream", "store", "tools"})
+# Endpoints refuse these where there are no tools.
+_NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
+_MOST_TOOL_LISTS: Final = 32
+_ENCRYPTED: Final = "reasoning.encrypted_content"
+# Other models refuse to be asked for what they do not have.
+_REASONS: Final = lazy_pattern(r"(?i)(?:^|[/:.])(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9]|oss)|codex)")
+_CHATS: Final = lazy_pattern(r"(?i)-chat\b")
+_IN_WORDS: Final = "Answer with JSON alone, as this JSON Schema describes it:\n"
+
+
+class Encoder:
+    """Encodes the requests of one model entry; what was encoded of a history is kept weakly."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._transcripts: WeakKeyDictionary[History, Transcript] = WeakKeyDictionary()
+        self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
+
+    def body(self, request: ModelRequest) -> bytes:
+        turns = request.history.turns
+        transcript = self._transcripts.get(request.history)
+        if transcript is None or not transcript.fits(turns):
+            transcript = self._transcripts[request.history] = Transcript(self.dialect)
+        items = transcript.items(turns)
+        head = self._head(request, transcript.instructions)
+        text = dump(head).encode("utf-8", "replace")[:-1]
+        tools = self._tools_text(request.tools)
+        return b"".join([text, tools, b',"input":[', *items, b"]}"])
+
+    def max_tokens(self, request: ModelRequest) -> int | None:
+        return self.dialect.wire.answer_limit({**self.dialect.params, **request.params})
+
+    def _head(self, request: ModelRequest, instructions: Sequence[str]) -> Item:
+        """Everything but tools and input."""
+        dialect = self.dialect
+        params = {**dialect.params, **request.params}
+        has_tools = bool(request.tools) or any(_vendor_tools(dialect.params))
+        left_out = _RESERVED if has_tools else _RESERVED | _NEEDS_TOOLS
+        # Said in so many words, since some servers stream by default and others do not.
+        head: Item = {"model": dialect.model, "stream": True, "store": False}
+        head |= {name: value for name, value in params.items() if name not in left_out}
+        if dialect.effort is not None:
+            given = params.get("reasoning")
+            given = given if isinstance(given, Mapping) else {}
+            head["reasoning"] = {"effort": dialect.effort, **given}
+        if params.get("include") != [] and self._reasons(head.get("reasoning")):
+            asked = params.get("include")
+            others = list(asked) if isinstance(asked, list | tuple) else []
+            head["include"] = list(dict.fromkeys([*others, _ENCRYPTED]))
+        if request.tools and request.tool_choice != "auto":
+            head["tool_choice"] = _tool_choice(request.tool_choice)
+        described = _text_format(request.schema) if dialect.json_schema else {}
+        if described:
+            text = params.get("text")
+            head["text"] = {**(text if isinstance(text, Mapping) else {}), "format": described}
+        elif request.schema and (dialect.json_schema or dialect.schema_in_words):
+            instructions = [*instructions, _IN_WORDS + dump(request.schema.schema)]
+        if instructions:
+            head["instructions"] = "\n\n".join(instructions)
+        return head
+
+    def _reasons(self, reasoning: JsonValue) -> bool:
+        """Return true if a reasoning model answers."""
+        if isinstance(reasoning, Mapping):
+            return reasoning.get("effort") != "none"
+        name = self.dialect.model
+        return _REASONS.search(name) is not None and _CHATS.search(name) is None
+
+    def _tools_text(self, tools: tuple[Tool, ...]) -> bytes:
+        """The `tools` field, encoded once for each tuple."""
+        kept = self._tools.get(id(tools))
+        if kept is None:
+            if len(self._tools) >= _MOST_TOOL_LISTS:
+                self._tools.clear()
+            listed = [*map(_tool, tools), *_vendor_tools(self.dialect.params)]
+            text = b',"tools":' + dump(listed).encode("utf-8", "replace") if listed else b""
+            kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
+        return kept[1]
+
+
+def _vendor_tools(params: Mapping[str, JsonValue]) -> Iterator[JsonValue]:
+    """The tools of the vendor that the file asks for; functions are never among them."""
+    tools = params.get("tools")
+    for tool in tools if isinstance(tools, list | tuple) else ():
+        if isinstance(tool, Mapping) and tool.get("type") not in {"function", "custom", None}:
+            yield tool
+
+
+def _tool(tool: Tool) -> Item:
+    return {
+        "type": "function",
+        "name": tool.wire,
+        "description": tool.description,
+        "parameters": to_tool_schema(tool.input_schema),
+        # The default is true, and then most schemas of servers are refused.
+        "strict": False,
+    }
+
+
+def _tool_choice(choice: str) -> JsonValue:
+    if choice in {"required", "none"}:
+        return choice
+    return {"type": "function", "name": choice}
+
+
+def _text_format(schema: AnswerSchema | None) -> Item:
+    """The format of an answer with a schema; empty if the schema cannot be brought into it."""
+    strict = None if schema is None else to_strict(schema.schema)
+    if schema is None or strict is None:
+        return {}
+    return {"type": "json_schema", "name": schema.name, "strict": True, "schema": strict}

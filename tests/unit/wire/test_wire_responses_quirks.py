@@ -1,0 +1,387 @@
+"""What servers and gateways really send on `/responses`, and what comes of it.
+
+The numbers are those of the table in `docs/architecture/responses-quirks.md`.
+"""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from responses_streams import COUNTS, call, decoded, event, events, message, reasoning, response
+from responses_streams import stream as answer
+from wire_streams import LINE_ENDS
+
+from aish.core.messages import (
+    Delta,
+    Extras,
+    Finish,
+    ReasoningPiece,
+    StreamNotice,
+    TextPiece,
+    Usage,
+)
+from aish.core.tools import ToolCall
+from aish.wire.errors import (
+    EmptyStreamError,
+    InBandError,
+    IncompleteStreamError,
+    MalformedToolCallError,
+    StreamError,
+    TruncatedToolCallError,
+    UnreadableStreamError,
+)
+
+READ = call("c1", "repo__read", '{"path": "a"}')
+READS = ToolCall("c1", "repo__read", '{"path": "a"}')
+
+
+def edit(raw: bytes, kind: str, change: Any) -> bytes:
+    """The stream with the bodies of some events changed; `None` leaves them out."""
+    kept = []
+    for block in raw.split(b"\n\n")[:-1]:
+        name, _, data = block.partition(b"\ndata: ")
+        body = json.loads(data)
+        if body["type"].startswith(kind):
+            body = change(body)
+        if body is not None:
+            kept.append(name + b"\ndata: " + json.dumps(body, ensure_ascii=False).encode())
+    return b"\n\n".join([*kept, b""])
+
+
+def without(*names: str) -> Any:
+    """A change that leaves out fields of an event, of its item and of its response."""
+
+    def change(body: dict[str, Any]) -> dict[str, Any]:
+        inner = {key: value for key, value in body.items() if key not in names}
+        for part in ("item", "response"):
+            if isinstance(whole := inner.get(part), dict):
+                inner[part] = {key: value for key, value in whole.items() if key not in names}
+        return inner
+
+    return change
+
+
+def setting(part: str, **fields: Any) -> Any:
+    def change(body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, part: {**body[part], **fields}}
+
+    return change
+
+
+def gone(_: dict[str, Any]) -> None:
+    return None
+
+
+def texts(deltas: list[Delta] | StreamError) -> str:
+    assert isinstance(deltas, list), deltas
+    return "".join(one.text for one in deltas if isinstance(one, TextPiece))
+
+
+def called(deltas: list[Delta] | StreamError) -> list[ToolCall]:
+    assert isinstance(deltas, list), deltas
+    return [one for one in deltas if isinstance(one, ToolCall)]
+
+
+def notices(deltas: list[Delta] | StreamError) -> set[str]:
+    assert isinstance(deltas, list), deltas
+    return {one.code for one in deltas if isinstance(one, StreamNotice)}
+
+
+def end(deltas: list[Delta] | StreamError) -> Finish:
+    assert isinstance(deltas, list), deltas
+    assert isinstance(deltas[-1], Finish)
+    return deltas[-1]
+
+
+HELLO = answer(message("Hello."))
+CALLED = answer(READ)
+NO_END = HELLO[: HELLO.rindex(b"event: ")]
+NUMBERS = ("output_index", "content_index", "sequence_number", "summary_index")
+
+# Streams that come to a whole answer, with the text or the calls in it and the notices.
+TOLERATED: dict[str, tuple[bytes, str | list[ToolCall], set[str]]] = {
+    "R1 the last event has no output": (
+        edit(HELLO, "response.completed", setting("response", output=[])), "Hello.", set()),
+    "R1 the output is null": (
+        edit(CALLED, "response.completed", setting("response", output=None)), [READS], set()),
+    "R2 no numbers": (edit(CALLED, "response.", without(*NUMBERS)), [READS], set()),
+    "R2 no numbers, two calls": (
+        edit(answer(READ, call("c2", "x", "{}")), "response.", without(*NUMBERS)),
+        [READS, ToolCall("c2", "x", "{}")], set()),
+    "R3 the ends of items out of order": (
+        b"".join(
+            one for part in (0, 1, 2)
+            for one in events(message("One."), message("Two.", "msg_2"))
+            if part == (2 if b"completed" in one.split(b"\n")[0] else
+                        1 if b"done" in one and b'"msg_1"' in one else 0)),
+        "One.\n\nTwo.", set()),
+    "R4 two items in one place": (
+        edit(answer(READ, call("c2", "x", "{}")), "response.",
+             lambda body: {**body, "output_index": 0} if "output_index" in body else body),
+        [READS, ToolCall("c2", "x", "{}")], set()),
+    "R5 another id in each event": (
+        edit(CALLED, "response.function_call_arguments",
+             lambda body: {**body, "item_id": f"odd{body['sequence_number']}"}),
+        [READS], set()),
+    "R5 another id of the response": (
+        edit(HELLO, "response.completed", setting("response", id="resp_x")),
+        "Hello.", {"id_changed"}),
+    "R6 no parts are announced": (edit(HELLO, "response.content_part", gone), "Hello.", set()),
+    "R7 no items are announced": (edit(CALLED, "response.output_item.added", gone), [READS], set()),
+    "R8 no item ends": (edit(CALLED, "response.output_item.done", gone), [READS], set()),
+    "R8 no item ends and no output": (
+        edit(edit(CALLED, "response.output_item.done", gone), "response.completed",
+             setting("response", output=[])), [READS], set()),
+    "R9 the end of a call has no arguments": (
+        edit(edit(CALLED, "response.output_item.done", setting("item", arguments="")),
+             "response.completed", setting("response", output=[])), [READS], set()),
+    "R10 arguments as an object": (
+        edit(answer(call("c1", "repo__read", "")), "response.output_item.done",
+             setting("item", arguments={"path": "a"})),
+        [ToolCall("c1", "repo__read", '{"path":"a"}')], set()),
+    "R11 unknown events": (
+        event("response.sparkles", x=1) * 3 + HELLO, "Hello.", {"unknown_event"}),
+    "R11 pings as events": (event("keepalive") + HELLO, "Hello.", set()),
+    "R12 a marker at the end": (HELLO + b"data: [DONE]\n\n", "Hello.", set()),
+    "R12 events after the end": (
+        HELLO + event("response.output_text.delta", item_id="msg_1", delta="!"),
+        "Hello.", {"after_the_end"}),
+    "R13 the same call twice": (
+        answer(READ, {**READ, "id": "fc_again"}), [READS], set()),
+    "R14 two calls with one id": (
+        answer(READ, call("c1", "repo__read", '{"path": "b"}', id="fc_2")),
+        [ToolCall("c1", "repo__read", '{"path": "a"}{"path": "b"}')], {"repeated_call"}),
+    "R15 a call without an id": (
+        edit(answer({**READ, "call_id": ""}), "response.", without("call_id")),
+        [ToolCall("536a265fb", "repo__read", '{"path": "a"}')], set()),
+    "R16 the text differs at the end": (
+        edit(HELLO, "response.output_text.delta", lambda body: {**body, "delta": "Hallo"}),
+        "Hello.", set()),
+    "R17 content as text": (
+        edit(edit(HELLO, "response.output_text", gone), "response.",
+             lambda body: {**body, "item": {**body["item"], "content": "Hello."}}
+             if "item" in body else body), "Hello.", set()),
+    "R18 in progress at the end": (
+        edit(HELLO, "response.completed", setting("response", status="in_progress")),
+        "Hello.", {"ends_disagree"}),
+    "R19 the first event is missing": (edit(HELLO, "response.created", gone), "Hello.", set()),
+    "R20 thinking in the text": (answer(message("<think>Hm.</think>Hello.")), "Hello.", set()),
+    "R21 a call of a refused kind beside text": (
+        answer(message("Hello."), {"id": "x", "type": "computer_call", "call_id": "z"}),
+        "Hello.", {"other_item"}),
+    "R22 a stream of JSON by type": (
+        b"[" + b",".join(one.partition(b"data: ")[2].strip() for one in events(message("Hello.")))
+        + b"]", "Hello.", set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framing", LINE_ENDS)
+@pytest.mark.parametrize("name", TOLERATED)
+def test_an_odd_stream_is_a_whole_answer(name: str, framing: str) -> None:
+    raw, expected, told = TOLERATED[name]
+    raw = raw.replace(b"\n", LINE_ENDS[framing])
+    for chunks in ([raw], [raw[at : at + 7] for at in range(0, len(raw), 7)]):
+        deltas = decoded(chunks, ("repo__read",))
+        found = texts(deltas) if isinstance(expected, str) else called(deltas)
+        assert found == expected
+        assert notices(deltas) == told
+
+
+def failed(code: Any, words: str, end: str = "failed") -> bytes:
+    error = {"code": code, "message": words}
+    last = response(status="failed", error=error, usage=None)
+    return NO_END + event(f"response.{end}", sequence_number=99, response=last)
+
+
+FAULTS: dict[str, tuple[bytes, type[StreamError], str, bool]] = {
+    "F1 no end": (NO_END, IncompleteStreamError, "the stream ended before", True),
+    "F2 a marker instead of an end": (
+        NO_END + b"data: [DONE]\n\n", IncompleteStreamError, "the stream ended before", True),
+    "F3 cut inside an event": (HELLO[:-40], IncompleteStreamError, "inside an event", True),
+    "F4 nothing": (b"", EmptyStreamError, "empty", True),
+    "F5 comments alone": (b": ping\n\n: ping\n\n", EmptyStreamError, "empty", True),
+    "F6 a page": (b"<!DOCTYPE html><title>Login</title>", UnreadableStreamError, "Login", False),
+    "F7 an overload": (
+        failed("server_is_overloaded", "busy"), InBandError, "busy", True),
+    "F8 a limit of requests": (
+        failed("rate_limit_exceeded", "slow down"), InBandError, "slow down", True),
+    "F9 a refused prompt": (failed("invalid_prompt", "bad"), InBandError, "bad", False),
+    "F10 a policy": (failed("bio_policy", "no"), InBandError, "no", False),
+    "F11 a quota": (failed("insufficient_quota", "no money"), InBandError, "no money", False),
+    "F12 failed, but the name says completed": (
+        failed("server_error", "oops", end="completed"), InBandError, "oops", True),
+    "F13 failed without an error": (
+        NO_END + event("response.failed", response=response(status="failed")),
+        InBandError, "the response failed", True),
+    "F14 cancelled": (
+        NO_END + event("response.completed", response=response(status="cancelled")),
+        InBandError, "was cancelled", True),
+    "F15 an error event": (
+        NO_END + event("error", code="server_error", message="oops", param=None),
+        InBandError, "oops", True),
+    "F16 an error event, nested": (
+        NO_END + event("error", error={"code": "rate_limit_exceeded", "message": "slow"}),
+        InBandError, "slow", True),
+    "F17 an error after the end": (
+        HELLO + event("error", code=None, message="late"), InBandError, "late", True),
+    "F18 an error without a type": (
+        NO_END + b'data: {"error": {"message": "bad gateway", "code": 502}}\n\n',
+        InBandError, "HTTP 502: bad gateway", True),
+    "F19 an error as the body": (
+        b'{"error": {"message": "no such model", "code": "model_not_found"}}',
+        InBandError, "no such model", False),
+    "F20 half of the arguments at the limit": (
+        answer(call("c1", "repo__read", '{"pa', status="incomplete"), end="incomplete",
+               incomplete_details={"reason": "max_output_tokens"}),
+        TruncatedToolCallError, "truncated", False),
+    "F21 a call without a name": (
+        edit(edit(CALLED, "response.", without("name")), "response.completed",
+             setting("response", output=[])), MalformedToolCallError, "name", True),
+    "F22 completed with nothing": (
+        answer(usage=None), EmptyStreamError, "without an answer", True),
+    "F23 another answer begins": (
+        NO_END + event("response.created", response=response(id="resp_2")),
+        IncompleteStreamError, "another answer begins", True),
+    "F24 a chat completion": (
+        b'{"choices": [{"message": {"content": "x"}}]}',
+        UnreadableStreamError, "api: chat", False),
+    "F25 chunks of a chat completion": (
+        b'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n\n',
+        UnreadableStreamError, "api: chat", False),
+    "F26 a call that nobody answers": (
+        answer({"id": "x", "type": "computer_call", "call_id": "z"}),
+        MalformedToolCallError, "computer_call", True),
+    "F27 queued in the background": (
+        json.dumps(response(status="queued")).encode(), IncompleteStreamError, "`queued`", True),
+    "F28 text inside the stream": (
+        NO_END + b"upstream connect error\n\n", UnreadableStreamError, "upstream", True),
+    "F29 an event that is no JSON": (
+        NO_END + b"data: {oops\n\n" + HELLO, UnreadableStreamError, "no JSON", True),
+    "F30 JSON that breaks off": (
+        json.dumps(response(message("x"))).encode()[:-9], IncompleteStreamError, "JSON", True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framing", LINE_ENDS)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_stream_is_an_error(name: str, framing: str) -> None:
+    raw, kind, words, retryable = FAULTS[name]
+    raw = raw.replace(b"\n", LINE_ENDS[framing])
+    for chunks in ([raw], [raw[at : at + 1] for at in range(len(raw))]):
+        error = decoded(chunks, ("repo__read",))
+        assert type(error) is kind, error
+        assert words in error.message
+        assert error.retryable is retryable
+
+
+def test_a_refused_answer_makes_no_call() -> None:
+    part = {"type": "refusal", "refusal": "No."}
+    deltas = decoded([answer(message("", content=[part]), READ)])
+    assert not called(deltas)
+    assert end(deltas).reason == "refusal"
+    assert end(deltas).refusal == "No."
+    assert "calls_despite_refusal" in notices(deltas)
+
+
+def test_completed_does_not_mean_whole() -> None:
+    counts = {**COUNTS, "output_tokens": 8}
+    raw = answer(message("Once upon"), usage=counts)
+    assert end(decoded([raw])).reason == "stop"
+    by_request = decoded([raw], limit=8)
+    by_echo = decoded([answer(message("Once upon"), usage=counts, max_output_tokens=8)])
+    by_item = decoded([answer(message("Once upon", status="incomplete"))])
+    for deltas in (by_request, by_echo, by_item):
+        assert end(deltas).reason == "length"
+        assert "cut_though_completed" in notices(deltas)
+
+
+@pytest.mark.parametrize("counts", [None, {}, {"input_tokens": 0, "output_tokens": 0}, "odd", 7])
+def test_no_counts_and_zero_counts_are_unknown(counts: Any) -> None:
+    assert end(decoded([answer(message("x"), usage=counts)])).usage == Usage()
+
+
+def test_thoughts_without_content_are_not_sent_back_nor_what_leads_to_them() -> None:
+    empty = reasoning("Hm.", encrypted_content=None)
+    deltas = decoded([answer(empty, message("x", phase="final_answer"), READ)])
+    assert isinstance(deltas, list)
+    assert ReasoningPiece("Hm.") in deltas
+    (extras,) = (one for one in deltas if isinstance(one, Extras))
+    kept = extras.fields["output"]
+    assert isinstance(kept, list)
+    assert [item["type"] for item in kept] == ["message", "function_call"]
+    assert not any("id" in item for item in kept)
+
+
+def test_the_end_of_a_thought_is_kept_and_not_its_beginning() -> None:
+    raw = answer(reasoning(), message("x"))
+    raw = edit(raw, "response.output_item.added", setting("item", encrypted_content="half"))
+    raw = edit(raw, "response.completed", setting("response", output=[]))
+    deltas = decoded([raw])
+    assert isinstance(deltas, list)
+    assert Extras({"output": [reasoning(), message("x")]}) in deltas
+
+
+def test_the_status_of_a_thought_is_not_sent_back() -> None:
+    deltas = decoded([answer(reasoning(status="completed"), message("x"))])
+    assert isinstance(deltas, list)
+    assert Extras({"output": [reasoning(), message("x")]}) in deltas
+
+
+def test_a_marker_may_be_the_end_if_the_file_says_so() -> None:
+    deltas = decoded([NO_END + b"data: [DONE]\n\n"], finish_optional=True)
+    assert texts(deltas) == "Hello."
+    assert "no_finish_reason" in notices(deltas)
+
+
+scalars = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5)
+KEYS = (
+    "item", "response", "output", "content", "type", "id", "item_id", "output_index", "call_id",
+    "name", "arguments", "delta", "text", "status", "error", "usage", "summary", "input_tokens",
+    "output_tokens", "incomplete_details", "reason", "encrypted_content", "refusal", "phase",
+)  # fmt: skip
+KINDS = (
+    "message", "function_call", "reasoning", "web_search_call", "output_text", "refusal",
+    "response.created", "response.output_item.added", "response.output_item.done",
+    "response.output_text.delta", "response.output_text.done", "response.refusal.delta",
+    "response.reasoning_summary_text.delta", "response.function_call_arguments.delta",
+    "response.function_call_arguments.done", "response.completed", "response.incomplete", "error",
+)  # fmt: skip
+values: st.SearchStrategy[Any] = st.recursive(
+    scalars | st.sampled_from(KINDS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6)
+    ),
+    max_leaves=14,
+)
+odd_events = st.fixed_dictionaries(
+    {"type": st.sampled_from(KINDS)},
+    optional={key: values for key in KEYS if key != "type"},
+).map(lambda value: b"data: " + json.dumps(value).encode() + b"\n\n")
+
+
+@settings(deadline=None)
+@given(st.lists(odd_events | st.binary(max_size=12), max_size=6), st.integers(0, 300))
+def test_any_stream_comes_to_deltas_or_to_an_error(parts: list[bytes], at: int) -> None:
+    raw = b"".join([*parts, event("response.completed", response={"output": []})])
+    told = decoded([raw])
+    assert str(decoded([raw[:at], raw[at:]])) == str(told)
+    if isinstance(told, StreamError):
+        assert told.message
+        return
+    calls = called(told)
+    assert len({one.id for one in calls}) == len(calls)
+    assert all(one.id and one.name for one in calls)
+    json.dumps([str(one) for one in told]).encode()
+    for one in told:
+        if isinstance(one, Extras):
+            json.dumps(one.fields, ensure_ascii=False).encode()
+
+
+@settings(deadline=None)
+@given(values)
+def test_any_body_comes_to_deltas_or_to_an_error(value: Any) -> None:
+    for body in (value, {"object": "response", "output": value}, {"output": [value], "usage": 1}):
+        told = decoded([json.dumps(body).encode()])
+        assert isinstance(told, StreamError) or isinstance(told[-1], Finish)
