@@ -6,6 +6,7 @@ Items run in this process or on workers.
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field, replace
+from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,9 @@ from aish.items.source import digest_of
 from aish.system.computation import ComputationStoppedError
 from aish.system.task_group import task_group
 from aish.templates.render import evaluate
+
+if TYPE_CHECKING:
+    from aish.engine.resume_state import DoneItem, DoneItems
 
 
 @frozen
@@ -112,9 +116,6 @@ def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
     return bad > (most.share or 0.0) * (total if total is not None else done)
 
 
-if TYPE_CHECKING:
-    from aish.engine.resume_state import DoneItem, DoneItems
-
 # Failures that decide the exit code even if the run is completed.
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # Number of completed items to skip before yielding to other tasks.
@@ -146,10 +147,11 @@ async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepR
             Notice(context.place(step), "warning", "delimiter", f"{items.place(1)}: {odd}")
         )
     total = items.total if context.options.shard is None else None
+    kept = context.ended[context.place(step)] = []
+    repeats = None if foreach.key is None else Keys(foreach.on_duplicate)
     own_key = key_of(foreach, values)
-    batch = _Batch(step, foreach, context, items, iter(items), own_key, total, known)
-    context.ended[context.place(step)] = batch.kept
-    return await batch.run()
+    queue = _ItemQueue(step, foreach, context, items, iter(items), own_key, repeats, kept)
+    return await _ForeachRun(step, foreach, context, queue, kept, total, known).run()
 
 
 async def _survey_items(
@@ -174,11 +176,11 @@ async def _survey_items(
 
 
 @slotted
-class _Batch:
-    """The state of one `foreach` step.
+class _ItemQueue:
+    """The items of one `foreach` step in their order, each with its key.
 
-    `total` is the number of items, `expected` an estimate for a file that was not read yet, and
-    `rule` a rule that would approve the first denied call.
+    `kept` gets the results of those that an earlier part of the run has completed. `repeated`
+    counts the items whose key was taken.
     """
 
     step: Step
@@ -187,64 +189,50 @@ class _Batch:
     items: Items
     source: Iterator[Item]
     key_of: KeyOf
-    total: int | None
-    expected: int | None
-    keys: Keys | None = None
+    keys: Keys | None
+    kept: list[ItemRecord]
     repeated: int = 0
-    done: int = 0
-    bad: int = 0
-    codes: set[ExitCode] = field(default_factory=set)
-    spent: Spent = Spent()
-    kept: list[ItemRecord] = field(default_factory=list)
-    first: str = ""
-    rule: str | None = None
-    advice: str | None = None
-    before: int = 0
-    mends: bool = False
-    fatal: StepRecord | None = None
-    over: bool = False
-    through: bool = False
-    dropped: bool = False
-    seconds: float = 0.0
-    workers: int = 0
-    waiting: int = 0
-    paused: list[ItemRecord] = field(default_factory=list)
-    tasks: TaskGroup | None = None
-
-    async def run(self) -> StepRecord:
-        """Run items, `concurrency` at a time; returns the step's end once all have ended."""
-        if self.foreach.key is not None:
-            self.keys = Keys(self.foreach.on_duplicate)
-        self._take_over()
-        with self.context.concurrency.on_change(self._widen):
-            async with task_group() as tasks:
-                self.tasks = tasks
-                for _ in range(self.width):
-                    self._begin_worker()
-        self.through = not self.dropped and (self.through or self._is_empty())
-        self.over = self.over or self._was_stopped()
-        self._tell_of_repeated()
-        return self._record()
 
     @property
-    def _before(self) -> "DoneItems | None":
+    def before(self) -> "DoneItems | None":
         """The items that earlier parts of the run have completed."""
         state = self.context.resume_state
         return None if state is None else state.items.get(self.context.name(self.step))
 
-    @property
-    def width(self) -> int:
-        width = self.context.concurrency.width(self.foreach.concurrency)
-        return width if self.total is None else min(width, self.total)
+    def is_empty(self) -> bool:
+        """Return true if no items are left, without reading ahead."""
+        try:
+            return next(self.source, None) is None
+        except AishError:
+            return False
 
-    def _widen(self) -> None:
-        """Begin more items at once if more may be in flight now."""
-        while self.workers > 0 and self.workers - self.waiting < self.width:
-            if self.through or not self._goes_on():
-                return
-            self._begin_worker()
+    def task(self, item: Item) -> Task | None:
+        """The task for an item; `None` if it is completed, skipped, or in another shard."""
+        context, problem = self.context, None
+        try:
+            key = self._key(item)
+        except DuplicateKeyError:
+            raise
+        except AishError as error:
+            key = place_key(item.index)
+            where = self.items.place(item.index if item.line is None else item.line)
+            problem = Failure("key", f"{where}: {error.message}", error.hint)
+        if key is None:
+            return None
+        if self.foreach.on_duplicate == "first":
+            # Skipped items leave no gap.
+            item = replace(item, index=item.index - self.repeated)
+        shard = context.options.shard
+        if shard is not None and not holds(shard, key):
+            return None
+        digest = digest_of(item.value)
+        done = self.before.get(key) if self.before is not None else None
+        if done is None:
+            return Task(item, key, digest, problem)
+        self._carry(key, item.index, digest, done)
+        return None
 
-    def _tell_of_repeated(self) -> None:
+    def report_repeated(self) -> None:
         """Report how many items had a duplicate key, and how they were handled."""
         if not self.repeated:
             return
@@ -257,31 +245,167 @@ class _Batch:
         place = self.context.place(self.step)
         self.context.emit(Notice(place, "warning", "keys_repeated", message))
 
-    def _is_empty(self) -> bool:
-        """Return true if no items are left, without reading ahead."""
+    def _key(self, item: Item) -> str | None:
+        """The key of the item; `None` if it is skipped."""
         try:
-            return next(self.source, None) is None
-        except AishError:
-            return False
+            key = key_text(self.key_of(item))
+        except StandInKeyError as error:
+            # Earlier versions wrote such keys; completed items stay completed.
+            if not self._is_done(error.key, item):
+                raise
+            key = error.key
+        if self.keys is None:
+            return key
+        name = self.keys.add(key, item.index)
+        if name == key:
+            return key
+        self.repeated += 1
+        return None if name is None else key_text(name)
+
+    def _is_done(self, key: str, item: Item) -> bool:
+        done = self.before.get(key) if self.before is not None else None
+        left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
+        return done is not None and done.index == item.index - left_out
+
+    def _carry(self, key: str, index: int, digest: str, done: "DoneItem") -> None:
+        if done.digest != digest and not self.context.options.force:
+            raise UsageError(
+                f"the item `{key}` changed since the run started",
+                where=f"step `{self.context.name(self.step)}`",
+                hint="`--force` continues with the existing results",
+            )
+        if done.index != index:
+            place = replace(self.context, item=ItemScope(key, {})).place(self.step)
+            self.context.emit(ItemMoved(place, key, index))
+        if done.record is not None:
+            self.kept.append(ItemRecord(key, index, done.record))
+
+
+@slotted
+class _Failures:
+    """The failed items of one step.
+
+    `earlier` of them failed in an earlier part of the run, and `can_be_mended` tells that another
+    attempt could help one. `rule` is a rule that would approve the first denied call.
+    """
+
+    count: int = 0
+    earlier: int = 0
+    codes: set[ExitCode] = field(default_factory=set)
+    first: ItemRecord | None = None
+    rule: str | None = None
+    can_be_mended: bool = False
+
+    def add(self, item: ItemRecord) -> None:
+        record, failure = item.record, item.record.failure
+        self.count += 1
+        self.codes.add(record.exit_code)
+        code = None if failure is None else failure.code
+        self.can_be_mended = self.can_be_mended or may_be_mended(record.status, code)
+        is_lost = record.exit_code is ExitCode.UNAVAILABLE
+        if (is_lost or record.status == "denied") and failure is not None:
+            self.rule = self.rule or failure.hint
+        self.first = self.first or item
+
+    def describe(self, done: int) -> str:
+        """Say how many of the `done` items failed, and why the first one did."""
+        text = f"{self.count:,} of {'1 item' if done == 1 else f'{done:,} items'} failed"
+        if self.earlier:
+            many = "all" if self.earlier == self.count else f"{self.earlier:,}"
+            text = f"{text} ({many} before this part)"
+        if self.first is None:
+            return text
+        failure = self.first.record.failure
+        reason = self.first.record.status if failure is None else failure.message
+        return f"{text}; first `{self.first.key}`: {reason}"
+
+    @property
+    def hint(self) -> str | None:
+        failure = None if self.first is None else self.first.record.failure
+        return self.rule or (None if failure is None else failure.hint)
+
+
+class _Stage(IntEnum):
+    """How far the items of a step are begun; it only moves forward."""
+
+    READING = 0
+    READ = 1
+    """All items have been begun."""
+    CUT_OFF = 2
+    """An item has no result, because the run was stopped."""
+    STOPPED = 3
+    """Too many items have failed: no more are begun."""
+
+
+@slotted
+class _ForeachRun:
+    """The state of one `foreach` step: which items run, and how they have ended.
+
+    `total` is the number of items, `expected` an estimate for a file that was not read yet.
+    `stage` is a record if that of an item ends the whole run.
+    """
+
+    step: Step
+    foreach: Foreach
+    context: StepContext
+    queue: _ItemQueue
+    kept: list[ItemRecord]
+    total: int | None
+    expected: int | None
+    stage: _Stage | StepRecord = _Stage.READING
+    done: int = 0
+    failures: _Failures = field(default_factory=_Failures)
+    spent: Spent = Spent()
+    paused: list[ItemRecord] = field(default_factory=list)
+    workers: int = 0
+    waiting: int = 0
+    tasks: TaskGroup | None = None
+
+    async def run(self) -> StepRecord:
+        """Run items, `concurrency` at a time; returns the step's end once all have ended."""
+        self._take_over()
+        with self.context.concurrency.on_change(self._widen):
+            async with task_group() as tasks:
+                self.tasks = tasks
+                for _ in range(self.width):
+                    self._begin_worker()
+        if self.stage is _Stage.READING and self.queue.is_empty():
+            self.stage = _Stage.READ
+        if self.stage is _Stage.READ and self._was_stopped():
+            self.stage = _Stage.STOPPED
+        self.queue.report_repeated()
+        return self._record()
+
+    @property
+    def width(self) -> int:
+        width = self.context.concurrency.width(self.foreach.concurrency)
+        return width if self.total is None else min(width, self.total)
+
+    def _widen(self) -> None:
+        """Begin more items at once if more may be in flight now."""
+        while self.workers > 0 and self.workers - self.waiting < self.width:
+            if self.stage is _Stage.READ or not self._goes_on():
+                return
+            self._begin_worker()
 
     def _take_over(self) -> None:
         """Take over the completed items of a resumed run."""
-        before = self._before
+        before = self.queue.before
         if before is None:
             return
-        self.done, self.bad = before.ok + before.failed, before.failed
-        if self.bad:
-            self.codes |= before.exit_codes
-            self.before, self.mends = self.bad, before.mendable > 0
+        self.done, failed = before.ok + before.failed, before.failed
+        if failed:
+            codes, can_be_mended = set(before.exit_codes), before.mendable > 0
+            self.failures = _Failures(failed, failed, codes, can_be_mended=can_be_mended)
         usage = before.spent.usage or Usage() if self.done and self._asks_models else None
         self.spent = Spent(usage=usage, cost_usd=before.spent.cost_usd)
 
     def _was_stopped(self) -> bool:
         """Return true if items of earlier parts have stopped the step, and none was left."""
-        before = self._before
-        if before is None or not (self.bad and self.through) or self.done > len(before):
+        before = self.queue.before
+        if before is None or not self.failures.count or self.done > len(before):
             return False
-        return self._too_many() if before.stopped is None else before.stopped
+        return self._has_too_many() if before.stopped is None else before.stopped
 
     def _begin_worker(self) -> None:
         activity = self.context.activity.begin()
@@ -293,7 +417,7 @@ class _Batch:
     def _on_wait(self, waits: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - the only thing that is told
         """An item begins to wait for an answer, and another may run; or it goes on."""
         self.waiting += 1 if waits else -1
-        if waits and self._goes_on() and not self.through:
+        if waits and self.stage is not _Stage.READ and self._goes_on():
             self._begin_worker()
 
     async def _worker(self, activity: Activity) -> None:
@@ -335,11 +459,11 @@ class _Batch:
         """
         passed = 0
         while self._goes_on():
-            item = next(self.source, None)
+            item = next(self.queue.source, None)
             if item is None:
-                self.through = True
+                self._advance(_Stage.READ)
                 return None
-            task = self._task(item)
+            task = self.queue.task(item)
             if task is not None:
                 if not isinstance(self.step, RunStep):
                     require_live_servers(self.context.plan, self.context.resources)
@@ -348,67 +472,6 @@ class _Batch:
             if passed % _AT_ONCE == 0:
                 await checkpoint()
         return None
-
-    def _task(self, item: Item) -> Task | None:
-        """The task for an item; `None` if it is completed, skipped, or in another shard."""
-        context, problem = self.context, None
-        try:
-            key = self._key(item)
-        except DuplicateKeyError:
-            raise
-        except AishError as error:
-            key = place_key(item.index)
-            where = self.items.place(item.index if item.line is None else item.line)
-            problem = Failure("key", f"{where}: {error.message}", error.hint)
-        if key is None:
-            return None
-        if self.foreach.on_duplicate == "first":
-            # Skipped items leave no gap.
-            item = replace(item, index=item.index - self.repeated)
-        shard = context.options.shard
-        if shard is not None and not holds(shard, key):
-            return None
-        digest = digest_of(item.value)
-        done = self._before.get(key) if self._before is not None else None
-        if done is None:
-            return Task(item, key, digest, problem)
-        self._carry(key, item.index, digest, done)
-        return None
-
-    def _key(self, item: Item) -> str | None:
-        """The key of the item; `None` if it is skipped."""
-        try:
-            key = key_text(self.key_of(item))
-        except StandInKeyError as error:
-            # Earlier versions wrote such keys; completed items stay completed.
-            if not self._is_done(error.key, item):
-                raise
-            key = error.key
-        if self.keys is None:
-            return key
-        name = self.keys.add(key, item.index)
-        if name == key:
-            return key
-        self.repeated += 1
-        return None if name is None else key_text(name)
-
-    def _is_done(self, key: str, item: Item) -> bool:
-        done = self._before.get(key) if self._before is not None else None
-        left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
-        return done is not None and done.index == item.index - left_out
-
-    def _carry(self, key: str, index: int, digest: str, done: "DoneItem") -> None:
-        if done.digest != digest and not self.context.options.force:
-            raise UsageError(
-                f"the item `{key}` changed since the run started",
-                where=f"step `{self.context.name(self.step)}`",
-                hint="`--force` continues with the existing results",
-            )
-        if done.index != index:
-            place = replace(self.context, item=ItemScope(key, {})).place(self.step)
-            self.context.emit(ItemMoved(place, key, index))
-        if done.record is not None:
-            self.kept.append(ItemRecord(key, index, done.record))
 
     async def _run(self, task: Task, activity: Activity) -> None:
         here = self._stage_of(task, activity)
@@ -420,7 +483,7 @@ class _Batch:
             begin()
             record = fail(self.step, here, task.problem, ExitCode.FAILED)
         if record is None:
-            self.dropped = True
+            self._advance(_Stage.CUT_OFF)
         else:
             self._finish(task, place, record)
 
@@ -443,13 +506,25 @@ class _Batch:
         if items:
             await carrier.carry(self.step, items, self._goes_on)
         if not all(item.ended for item in items):
-            self.dropped = True
+            self._advance(_Stage.CUT_OFF)
 
     def _goes_on(self) -> bool:
         """Return true if more items are to be begun."""
-        if self.over or self.context.course.stopped or self.context.activity.paused.is_set():
+        if self._is_over or self.context.course.stopped or self.context.activity.paused.is_set():
             return False
         return self.waiting < MOST_WAITING
+
+    @property
+    def _is_over(self) -> bool:
+        """A failure keeps other items from being begun."""
+        return self.stage is _Stage.STOPPED or isinstance(self.stage, StepRecord)
+
+    def _advance(self, stage: _Stage | StepRecord) -> None:
+        """Move to a later stage; the first record that ends the run is the last one."""
+        if isinstance(self.stage, StepRecord):
+            return
+        if isinstance(stage, StepRecord) or stage > self.stage:
+            self.stage = stage
 
     def _stage_of(self, task: Task, activity: Activity) -> StepContext:
         names = {self.foreach.name: task.item.value, "index": task.item.index}
@@ -481,42 +556,28 @@ class _Batch:
         return isinstance(self.step, PromptStep | PipelineStep)
 
     def _count(self, item: ItemRecord) -> None:
-        record = item.record
         self.done += 1
-        self.seconds += record.seconds
         if self.context.name(self.step) in self.context.needed:
             self.kept.append(item)
-        if record.exit_code is ExitCode.OK:
+        if item.record.exit_code is ExitCode.OK:
             return
-        self.bad += 1
-        self.codes.add(record.exit_code)
-        code = None if record.failure is None else record.failure.code
-        self.mends = self.mends or may_be_mended(record.status, code)
-        is_lost = record.exit_code is ExitCode.UNAVAILABLE
-        if (is_lost or record.status == "denied") and record.failure is not None:
-            self.rule = self.rule or record.failure.hint
-        if not self.first:
-            reason = record.failure.message if record.failure else record.status
-            self.first = f"first `{item.key}`: {reason}"
-            self.advice = record.failure.hint if record.failure else None
-        if self._too_many():
-            self._stop()
+        self.failures.add(item)
+        if self._has_too_many():
+            self._advance(_Stage.STOPPED)
+            if self.step.flow.on_error == "fail":
+                self._stop_run()
 
-    def _too_many(self) -> bool:
+    def _has_too_many(self) -> bool:
         most = self.foreach.max_failures
         if most is None:
             return self.step.flow.on_error == "fail"
-        return exceeds(most, self.bad, self.done, self.expected)
-
-    def _stop(self) -> None:
-        """Begin no more items; work in flight continues."""
-        self.over = True
-        if self.step.flow.on_error == "fail":
-            self.context.course.stop(f"step `{self.context.name(self.step)}` failed")
+        return exceeds(most, self.failures.count, self.done, self.expected)
 
     def _end(self, record: StepRecord) -> None:
-        self.fatal = self.fatal or record
-        self.over = True
+        self._advance(record)
+        self._stop_run()
+
+    def _stop_run(self) -> None:
         self.context.course.stop(f"step `{self.context.name(self.step)}` failed")
 
     def _record(self) -> StepRecord:
@@ -525,15 +586,15 @@ class _Batch:
         items = tuple(self.kept)
         usage, cost_usd = self.spent.usage or Usage(), self.spent.cost_usd
         calls = tuple(call for item in items for call in item.record.calls)
-        if self.fatal is not None:
-            record = self.fatal
-        elif self.paused and not self.codes & _NAMED:
+        if isinstance(self.stage, StepRecord):
+            record = self.stage
+        elif self.paused and not self.failures.codes & _NAMED:
             record = self._pause_record()
-        elif not (self.over or self.through):
+        elif self.stage in {_Stage.READING, _Stage.CUT_OFF}:
             record = cut_off(self.step, self.context)
-            if self.bad:
+            if self.failures.count:
                 record = replace(record, exit_code=self._code())
-        elif not self.bad:
+        elif not self.failures.count:
             record = StepRecord(self.step.id, kind, "ok")
         else:
             failure, code = self._failure(), self._code()
@@ -552,41 +613,38 @@ class _Batch:
         return replace(fail(self.step, self.context, failure, ExitCode.PAUSED), status="paused")
 
     def _failure(self) -> Failure:
-        items = "1 item" if self.done == 1 else f"{self.done:,} items"
-        of = f"{self.bad:,} of {items} failed"
-        if self.before:
-            many = "all" if self.before == self.bad else f"{self.before:,}"
-            of = f"{of} ({many} before this part)"
-        of = f"{of}; {self.first}" if self.first else of
-        again = self._again()
-        if not self.over:
+        text = self.failures.describe(self.done)
+        if not self._is_over:
             code, goes_on = "items", ""
         elif self.foreach.max_failures is not None:
             code, goes_on = "max_failures", "raise `max_failures`"
         else:
             code = "items_stopped"
             goes_on = "`on_error: continue` or `max_failures` continues with the others"
-        if ExitCode.UNAVAILABLE in self.codes:
+        if ExitCode.UNAVAILABLE in self.failures.codes:
             goes_on = ""  # more items would fail likewise
-        hint = "; ".join(words for words in (self.rule or self.advice, goes_on, again) if words)
-        return Failure(code, f"{of}; no more were started" if self.over else of, hint or None)
+        hint = "; ".join(filter(None, (self.failures.hint, goes_on, self._resume_hint())))
+        return Failure(
+            code, f"{text}; no more were started" if self._is_over else text, hint or None
+        )
 
-    def _again(self) -> str:
+    def _resume_hint(self) -> str:
         """A hint for running the failed items again, if that can help, or those left."""
         # Nested items are run again with the outer item.
         if not self.context.resume or self.context.course.in_item:
             return ""
         import shlex
 
-        if self.mends:
+        if self.failures.can_be_mended:
             command = shlex.join((*self.context.resume, "--retry-failed"))
             return f"`{command}` runs the failed items again"
-        if self.over and not self.codes & _NAMED:
+        if self._is_over and not self.failures.codes & _NAMED:
             return f"then `{shlex.join(self.context.resume)}` runs the remaining items"
         return ""
 
     def _code(self) -> ExitCode:
         """The exit code: 1 for a completed batch, else the code of what stopped it."""
-        if self.over or self.codes & _NAMED:
-            return next(code for code in PRECEDENCE if code in self.codes)
+        codes = self.failures.codes
+        if self._is_over or codes & _NAMED:
+            return next(code for code in PRECEDENCE if code in codes)
         return ExitCode.FAILED
