@@ -4,16 +4,14 @@ A new pack is one module and one line here. `manifest.json` has the marks and th
 all tools; `docs/generate.py` writes it, and a test holds it against the packs.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import Reach, Tool
-from aish.system.files import pack_manifest
+from aish.system.pack_index import entry_point, find_offered_pack, pack_manifest
 
 _PATHS = frozenset({"path", "new_path", "cwd", "glob"})
 """Parameters that are paths below the root, in all packs."""
@@ -84,26 +82,20 @@ class OlderName:
 
 
 @cache
-def _manifest() -> Mapping[str, Any]:
-    manifest: Mapping[str, Any] = json.loads(pack_manifest())
-    return manifest
-
-
-@cache
 def tool_marks() -> Mapping[str, ToolMarks]:
-    return {name: ToolMarks(**marks) for name, marks in _manifest()["tools"].items()}
+    return {name: ToolMarks(**marks) for name, marks in pack_manifest()["tools"].items()}
 
 
 @cache
 def older_names() -> Mapping[str, OlderName]:
     """Names that users of other servers know: they can be called and are not listed."""
-    return {name: OlderName(**entry) for name, entry in _manifest()["older_names"].items()}
+    return {name: OlderName(**entry) for name, entry in pack_manifest()["older_names"].items()}
 
 
 @cache
 def older_parameters() -> Mapping[str, Mapping[str, str]]:
     """Older names of parameters by tool, and their own names."""
-    names: Mapping[str, Mapping[str, str]] = _manifest()["older_parameters"]
+    names: Mapping[str, Mapping[str, str]] = pack_manifest()["older_parameters"]
     return names
 
 
@@ -120,8 +112,6 @@ def check_pack_name(name: str) -> None:
     """
     if name in PACKS:
         return
-    from aish.system.pack_index import entry_point, find_offered_pack
-
     if find_offered_pack(name) is None:
         hint = f"there are: {', '.join(PACKS)}; `pip install` the distribution {entry_point(name)}"
         raise UsageError(f"there is no tool pack `{name}`", hint=hint)
@@ -129,7 +119,7 @@ def check_pack_name(name: str) -> None:
 
 def pack_needs_root(name: str) -> bool:
     """Return true if the tools of a pack need a root."""
-    return bool(_manifest()["packs"].get(name, {}).get("root") == "needed")
+    return bool(pack_manifest()["packs"].get(name, {}).get("root") == "needed")
 
 
 def tools_of(packs: Sequence[str]) -> Iterator[tuple[str, ToolMarks]]:

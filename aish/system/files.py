@@ -317,11 +317,6 @@ def schema_text(name: str) -> str:
     )
 
 
-def pack_manifest() -> str:
-    """The text that says what built-in packs have, without loading one."""
-    return (_PACKAGE / "packs" / "manifest.json").read_text("utf-8")
-
-
 def config_folder() -> Path:
     """The user's configuration folder; it may not exist."""
     from platformdirs import user_config_path

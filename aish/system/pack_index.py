@@ -22,7 +22,6 @@ from aish.core.errors import UnavailableError, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
-from aish.system.files import pack_manifest
 from aish.system.foreign_output import foreign_output
 
 if TYPE_CHECKING:
@@ -161,6 +160,14 @@ def load_offered_pack(name: str) -> Any:
 
 
 @cache
+def pack_manifest() -> Mapping[str, Any]:
+    """Facts about the built-in packs and their tools, without loading one."""
+    path = Path(__file__).parents[1] / "packs" / "manifest.json"
+    manifest: Mapping[str, Any] = json.loads(path.read_bytes())
+    return manifest
+
+
+@cache
 def options_class(pack: str) -> type[Any] | None:
     """Import the class of a pack's options; that of a built-in one stands in a small module.
 
@@ -168,7 +175,7 @@ def options_class(pack: str) -> type[Any] | None:
         PackLoadError: a pack of a distribution cannot be loaded, or cannot have such options.
         UsageError: two distributions offer it.
     """
-    row = json.loads(pack_manifest())["packs"].get(pack)
+    row = pack_manifest()["packs"].get(pack)
     if row is None:
         return _offered_options(pack)
     module, _, name = row.get("options", "").partition(":")
