@@ -85,7 +85,7 @@ def move_definition(
         target = parse_module(left, path, writing=True)
     else:
         target = parse_module(sources[1], new_path, writing=True)
-    place = _place(target, anchor_type, anchor_symbol)
+    place = _find_place(target, anchor_type, anchor_symbol)
     _check_free(place.module, place.block, moved.name, twins=moved.twins)
     result = _insert_lines(place, moved.text(place.indent, target))
     pairs = [(module.source, result)]
@@ -95,7 +95,7 @@ def move_definition(
     (uses,) = usages(pairs[0][1], name=subject.name, mode="identifier", limit=_MOST_USES)
     return {
         "changes": list(starmap(part_to_replace, pairs)),
-        "unbound": _unbound(place.module, place.block, moved),
+        "unbound": _list_unbound_names(place.module, place.block, moved),
         "still_used": list(dict.fromkeys(f"{line}: {text}" for line, _, text in uses if is_away)),
     }
 
@@ -204,7 +204,7 @@ def with_addition(
         raise PackError("bad_content", message, path=source.path, name=name)
     if scope and anchor_symbol is None and anchor_type in {"top", "bottom"}:
         anchor_type, anchor_symbol = {"top": "start_of", "bottom": "end_of"}[anchor_type], scope
-    place = _place(module, anchor_type, anchor_symbol)
+    place = _find_place(module, anchor_type, anchor_symbol)
     around = place.block.scope.dotted if place.block.scope is not None else ""
     if scope and scope != around:
         where = f"in `{around}`" if around else "in the module"
@@ -268,13 +268,13 @@ def with_region(module: Module, start_line: int, end_line: int, region_name: str
     data, after = _reparse(module, new, module.definitions)
     # Tree-sitter takes a comment within a continued line for what it is not.
     is_inside = any(_before_line(source, n).endswith(b"\\") for n in (start_line, end_line + 1))
-    if _leaves(module) != _leaves(after) or (is_inside and problem_of(code)):
+    if _code_tokens(module) != _code_tokens(after) or (is_inside and problem_of(code)):
         message = "nothing was written: a comment would be inside of a string or a continued line"
         raise PackError("syntax", message, path=source.path)
     return data
 
 
-def _without(module: Module, name: str, line: int | None) -> bytes:
+def _remove_definition(module: Module, name: str, line: int | None) -> bytes:
     subject = single(module, find_definitions(module, name, line), name)
     return without_statement(module, subject)
 
@@ -283,7 +283,7 @@ update_definition = _edit(with_update)
 set_signature = _edit(with_signature)
 set_declaration = _edit(with_declaration)
 add_definition = _edit(with_addition)
-remove_definition = _edit(_without)
+remove_definition = _edit(_remove_definition)
 wrap_region = _edit(with_region)
 
 
@@ -502,21 +502,21 @@ class _Place:  # ruff: ignore[class-as-data-structure] - a dataclass takes long 
         self.is_first = is_first
 
 
-def _place(module: Module, anchor_type: str, anchor_symbol: str | None) -> _Place:
+def _find_place(module: Module, anchor_type: str, anchor_symbol: str | None) -> _Place:
     """The place that an anchor names."""
     path = module.source.path
     if anchor_type in {"top", "bottom"}:
         if anchor_symbol is not None:
             message = "`anchor_symbol` goes with before, after, start_of and end_of"
             raise PackError("bad_arguments", message, path=path)
-        return _top(module) if anchor_type == "top" else _bottom(module)
+        return _place_at_top(module) if anchor_type == "top" else _place_at_bottom(module)
     if not anchor_symbol:
         raise PackError("bad_arguments", f"`{anchor_type}` needs an `anchor_symbol`", path=path)
     anchors = _anchors(module, anchor_symbol, anchor_type)
     anchor = single(module, anchors, anchor_symbol, "name another anchor")
     if anchor_type in {"before", "after"}:
-        return _beside(module, anchor, anchor_type)
-    return _within(module, anchor, anchor_type)
+        return _place_beside(module, anchor, anchor_type)
+    return _place_within(module, anchor, anchor_type)
 
 
 def _anchors(module: Module, symbol: str, anchor_type: str) -> list[Statement]:
@@ -528,7 +528,7 @@ def _anchors(module: Module, symbol: str, anchor_type: str) -> list[Statement]:
     return find_statements(module, definitions, symbol, None)
 
 
-def _top(module: Module) -> _Place:
+def _place_at_top(module: Module) -> _Place:
     """The place after the docstring and the imports of a module."""
     statements = module.top.statements
     count = 1 if module.docstring(module.top) else 0
@@ -542,7 +542,7 @@ def _top(module: Module) -> _Place:
     elif statements:
         offset = _whole_lines(module, statements[0])[0]
     else:
-        return _bottom(module)
+        return _place_at_bottom(module)
     return _Place(module, offset, module.top, b"", is_first=False)
 
 
@@ -556,7 +556,7 @@ def _has_imports(module: Module, statement: Statement) -> bool:
     return any(module.import_rows(child) for child in inner)
 
 
-def _bottom(module: Module) -> _Place:
+def _place_at_bottom(module: Module) -> _Place:
     """The place at the end, but before code for the main program."""
     source = module.source
     statements = module.top.statements
@@ -568,7 +568,7 @@ def _bottom(module: Module) -> _Place:
     return _Place(module, offset, module.top, b"", is_first=False)
 
 
-def _beside(module: Module, anchor: Statement, anchor_type: str) -> _Place:
+def _place_beside(module: Module, anchor: Statement, anchor_type: str) -> _Place:
     indent = module.indent(anchor)
     siblings = anchor.block.statements
     if indent is None and anchor_type == "before":
@@ -587,7 +587,7 @@ def _beside(module: Module, anchor: Statement, anchor_type: str) -> _Place:
     return _Place(module, offset, anchor.block, indent, is_first=first)
 
 
-def _within(module: Module, anchor: Statement, anchor_type: str) -> _Place:
+def _place_within(module: Module, anchor: Statement, anchor_type: str) -> _Place:
     statements = module.body(anchor).statements
     if not statements:
         raise PackError("syntax", "the anchor has no body", path=module.source.path)
@@ -820,7 +820,7 @@ _BINDING_PARTS = frozenset({
 })  # fmt: skip
 
 
-def _unbound(target: Module, block: Block, moved: _Moved) -> list[str]:
+def _list_unbound_names(target: Module, block: Block, moved: _Moved) -> list[str]:
     """The names that a definition uses and that the module it moved to does not bind."""
     bound = {*dir(builtins), *_OF_MODULES, moved.name}
     scopes = [scope for scope in block.scopes() if scope.kind == "function"]
@@ -846,7 +846,7 @@ def _names_of(module: Module, statement: Statement) -> Iterator[str]:
     yield from map(_name_of_import, module.import_rows(statement))
 
 
-def _leaves(module: Module) -> list[tuple[str, bytes]]:
+def _code_tokens(module: Module) -> list[tuple[str, bytes]]:
     """The tokens of a module, without comments."""
     leaves = []
     stack = [module.root]

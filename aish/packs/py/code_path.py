@@ -104,11 +104,11 @@ class _Search(ModuleSearch):
         self._truncated = False
 
     async def calls_of(self, target: str, depth: int) -> Answer:
-        root = await self._root(target)
-        self._nodes[root] = self._node(root, 0, None)
+        root = await self._find_root(target)
+        self._nodes[root] = self._make_node(root, 0, None)
         level = [root]
         for deep in range(1, depth + 1):
-            calls = await self._calls(level)
+            calls = await self._find_calls(level)
             below: list[_Key] = []
             for caller, called in calls:
                 node = self._nodes[caller]
@@ -117,7 +117,7 @@ class _Search(ModuleSearch):
                         if len(self._nodes) >= MOST_NODES:
                             self._truncated = True
                             continue
-                        self._nodes[key] = self._node(key, deep, caller)
+                        self._nodes[key] = self._make_node(key, deep, caller)
                         below.append(key)
                     node.calls.append(key)
             level = below
@@ -125,17 +125,18 @@ class _Search(ModuleSearch):
                 break
         return self._answer(root)
 
-    async def _root(self, target: str) -> _Key:
+    async def _find_root(self, target: str) -> _Key:
         own = target.rpartition(".")[2]
         await self._read(await anyio.to_thread.run_sync(_files_that_define, self.found.files, own))
-        called = await self._callables(await self._definitions(target, _CALLABLE))
-        keys = list(dict.fromkeys(map(self._key, called)))
+        called = await self._call_targets(await self._find_definitions(target, _CALLABLE))
+        keys = list(dict.fromkeys(map(self._key_of, called)))
         if not keys:
             message = f"there is no function `{target}` here"
             raise PackError("no_match", self.found.with_note(message), target=target)
         if len(keys) > 1:
             named: list[JsonValue] = [
-                f"{key[0]}:{self._node(key, 0, None).line}: {key[1]}" for key in keys[:_MOST_NAMED]
+                f"{key[0]}:{self._make_node(key, 0, None).line}: {key[1]}"
+                for key in keys[:_MOST_NAMED]
             ]
             more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
             listing = "; ".join(for_line(str(key)) for key in named)
@@ -146,14 +147,16 @@ class _Search(ModuleSearch):
             raise PackError("ambiguous", message, candidates=named)
         return keys[0]
 
-    async def _callables(self, refs: list[Ref]) -> list[Ref]:
+    async def _call_targets(self, refs: list[Ref]) -> list[Ref]:
         """The functions that calls of these run: of a class its `__init__`."""
-        return await self._result_of(lambda: [self._callable(ref) or ref for ref in refs])
+        return await self._repeat_until_read(
+            lambda: [self._call_target(ref) or ref for ref in refs]
+        )
 
-    def _key(self, ref: Ref) -> _Key:
+    def _key_of(self, ref: Ref) -> _Key:
         return ref.path, self._modules.scope(ref)["name"]
 
-    def _twins(self, key: _Key) -> list[Ref]:
+    def _same_named_definitions(self, key: _Key) -> list[Ref]:
         """All definitions of one name in one file: overloads, setters, branches."""
         path, name = key
         return [
@@ -162,19 +165,19 @@ class _Search(ModuleSearch):
             if scope["name"] == name and scope["kind"] in _CALLABLE
         ]
 
-    def _node(self, key: _Key, depth: int, caller: _Key | None) -> _Node:
-        refs = self._twins(key)
+    def _make_node(self, key: _Key, depth: int, caller: _Key | None) -> _Node:
+        refs = self._same_named_definitions(key)
         return _Node(refs, self._modules.scope(refs[0])["line"], depth, caller)
 
-    async def _calls(self, level: list[_Key]) -> list[tuple[_Key, list[_Key]]]:
+    async def _find_calls(self, level: list[_Key]) -> list[tuple[_Key, list[_Key]]]:
         """Find the calls of these functions, without repeats."""
-        calls, unresolved = await self._result_of(lambda: self._calls_now(level))
+        calls, unresolved = await self._repeat_until_read(lambda: self._list_calls(level))
         # Each name once a file.
         for call in unresolved:
             self._unresolved.setdefault((call.path, call.name), call)
         return calls
 
-    def _calls_now(
+    def _list_calls(
         self, level: list[_Key]
     ) -> tuple[list[tuple[_Key, list[_Key]]], list[_Unresolved]]:
         calls = []
@@ -187,29 +190,31 @@ class _Search(ModuleSearch):
                     continue
                 for steps, line in self._modules.scope(ref)["calls"]:
                     callee = self._modules.resolve(ref.path, ref.scope, steps)
-                    target = self._callable(callee)
+                    target = self._call_target(callee)
                     if target is not None:
-                        called[self._key(target)] = None
+                        called[self._key_of(target)] = None
                     elif callee is None or callee.kind != "builtin":
                         unresolved.append(_Unresolved(_format_path(steps), ref.path, line))
             calls.append((key, list(called)))
         return calls, unresolved
 
-    def _callable(self, ref: Ref | None) -> Ref | None:
+    def _call_target(self, ref: Ref | None) -> Ref | None:
         """The function that a call runs; for a class its `__init__`, or the class itself."""
         if ref is None or ref.kind == "function":
             return ref
         if ref.kind == "class":
-            method = self._modules.attribute(Ref("instance", ref.path, ref.scope), "__init__")
+            method = self._modules.resolve_attribute(
+                Ref("instance", ref.path, ref.scope), "__init__"
+            )
             return method if method is not None and method.kind == "function" else ref
         if ref.kind == "instance":
-            method = self._modules.attribute(ref, "__call__")
+            method = self._modules.resolve_attribute(ref, "__call__")
             return method if method is not None and method.kind == "function" else None
         return None
 
     def _answer(self, root: _Key) -> Answer:
         self._truncated = self._truncated or bool(self.found.stopped)
-        rows, lines = self._tree(root)
+        rows, lines = self._list_tree(root)
         unresolved = sorted(self._unresolved.values(), key=lambda call: (call.path, call.line))
         if unresolved:
             lines.append("not resolved:")
@@ -232,7 +237,7 @@ class _Search(ModuleSearch):
         }
         return Answer("\n".join(lines), data)
 
-    def _tree(self, root: _Key) -> tuple[list[JsonValue], list[str]]:
+    def _list_tree(self, root: _Key) -> tuple[list[JsonValue], list[str]]:
         """The rows: below each function what it calls, where it was reached first."""
         rows: list[JsonValue] = []
         lines: list[str] = []

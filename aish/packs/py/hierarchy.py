@@ -86,17 +86,17 @@ class _Search(ModuleSearch):
 
     async def subclasses(self, name: str, line: int | None, depth: int) -> Answer:
         self._below_builtin = _builtins_below(name.removeprefix("builtins."))
-        await self._read_with({name.rpartition(".")[2], *self._below_builtin})
-        roots = await self._definitions(name, _CLASS)
+        await self._read_files_naming({name.rpartition(".")[2], *self._below_builtin})
+        roots = await self._find_definitions(name, _CLASS)
         if line is not None:
-            roots = self._with_line(roots, line)
+            roots = self._innermost_at(roots, line)
         frontier = set(roots)
         outside = name if not roots and line is None else ""
         levels: list[list[Ref]] = []
         known = set(frontier)
         count = 0
         while len(levels) < depth and (frontier or outside):
-            below = await self._result_of(partial(self._subclasses, frontier, outside))
+            below = await self._repeat_until_read(partial(self._find_subclasses, frontier, outside))
             outside = ""
             below = [ref for ref in below if ref not in known]
             if not below:
@@ -110,7 +110,7 @@ class _Search(ModuleSearch):
                 break
             frontier = set(below)
             if len(levels) < depth:
-                await self._read_with(
+                await self._read_files_naming(
                     {self._modules.scope(ref)["name"].rpartition(".")[2] for ref in below}
                 )
         if not roots and not levels and name not in _BUILTINS:
@@ -118,7 +118,7 @@ class _Search(ModuleSearch):
             raise PackError("no_match", self.found.with_note(message), name=name)
         return self._answer(name, roots, levels)
 
-    def _with_line(self, roots: list[Ref], line: int) -> list[Ref]:
+    def _innermost_at(self, roots: list[Ref], line: int) -> list[Ref]:
         """The innermost class of those with this line in it."""
         scopes = [(self._modules.scope(ref), ref) for ref in roots]
         around = [pair for pair in scopes if pair[0]["start"] <= line <= pair[0]["end"]]
@@ -128,14 +128,14 @@ class _Search(ModuleSearch):
         latest = max(scope["start"] for scope, _ in around)
         return [ref for scope, ref in around if scope["start"] == latest]
 
-    async def _read_with(self, names: set[str]) -> None:
+    async def _read_files_naming(self, names: set[str]) -> None:
         """Read the files in which one of these names may be a base, also by another name."""
         while new := names - self._searched:
             self._searched |= new
-            await self._read(await anyio.to_thread.run_sync(self._files_with, new))
+            await self._read(await anyio.to_thread.run_sync(self._unread_files_naming, new))
             names = self._aliases()
 
-    def _files_with(self, names: set[str]) -> list[PythonFile]:
+    def _unread_files_naming(self, names: set[str]) -> list[PythonFile]:
         """The unread files that may define one of these, derive from it, or rename it."""
         left = [file for path, file in self._files.items() if path not in self._modules.facts]
         if not all(map(str.isascii, names)):
@@ -153,11 +153,11 @@ class _Search(ModuleSearch):
         for facts in self._modules.facts.values():
             for scope in facts["scopes"]:
                 for name, bindings in scope["binds"].items():
-                    if name not in self._searched and any(map(self._is_searched, bindings)):
+                    if name not in self._searched and any(map(self._renames_searched, bindings)):
                         names.add(name)
         return names
 
-    def _is_searched(self, binding: list[object]) -> bool:
+    def _renames_searched(self, binding: list[object]) -> bool:
         if binding[0] == "import":
             return binding[2] in self._searched
         if binding[0] == "value":
@@ -166,7 +166,7 @@ class _Search(ModuleSearch):
             return steps[-1].lstrip(".") in self._searched
         return False
 
-    def _subclasses(self, frontier: set[Ref], outside: str) -> list[Ref]:
+    def _find_subclasses(self, frontier: set[Ref], outside: str) -> list[Ref]:
         """The classes with a base among these, by path and line."""
         below = []
         for path, facts in sorted(self._modules.facts.items()):
@@ -176,7 +176,7 @@ class _Search(ModuleSearch):
                     steps[-1].lstrip(".") in self._searched for steps, _ in scope["bases"]
                 ):
                     continue
-                for base in self._modules.bases(Ref("class", path, index)):
+                for base in self._modules.find_bases(Ref("class", path, index)):
                     if base is None:
                         continue
                     if base in frontier or (
@@ -190,7 +190,7 @@ class _Search(ModuleSearch):
                         break
         return below
 
-    def _possible_subclasses(self) -> list[str]:
+    def _list_possible_subclasses(self) -> list[str]:
         """Classes that may belong here: a base of theirs has the name, and cannot be followed."""
         lines = []
         for path, facts in sorted(self._modules.facts.items()):
@@ -199,7 +199,7 @@ class _Search(ModuleSearch):
                     continue
                 if not any(steps[-1].lstrip(".") in self._searched for steps, _ in scope["bases"]):
                     continue
-                bases = self._modules.bases(Ref("class", path, index))
+                bases = self._modules.find_bases(Ref("class", path, index))
                 for (steps, text), base in zip(scope["bases"], bases, strict=True):
                     if base is None and steps[-1].lstrip(".") in self._searched:
                         lines.append(f"{path}:{scope['line']}: {scope['name']}({text})")
@@ -212,14 +212,14 @@ class _Search(ModuleSearch):
         above = set(roots)
         for refs in levels:
             for ref in refs:
-                bases = self._modules.bases(ref)
+                bases = self._modules.find_bases(ref)
                 inside[next((base for base in bases if base in above), None)].append(ref)
             above = set(refs)
         ahead = [(ref, 0) for ref in reversed(roots)] or [(ref, 1) for ref in inside[None][::-1]]
         while ahead:
             ref, depth = ahead.pop()
             ahead += [(below, depth + 1) for below in reversed(inside[ref])]
-            lines.append(self._line(ref, depth))
+            lines.append(self._format_class(ref, depth))
             if depth:
                 scope = self._modules.scope(ref)
                 row: dict[str, JsonValue] = {
@@ -238,7 +238,7 @@ class _Search(ModuleSearch):
         rows = [row for _, row in sorted(nodes, key=itemgetter(0))]
         if not levels:
             lines.append(f"no subclasses of `{name}` in {len(self.found.files)} files")
-        lines += self._possible_lines()
+        lines += self._format_possible()
         lines = lines[: count_lines_that_fit(lines)]
         hint = ""
         if truncated and not self.found.stopped:
@@ -247,14 +247,14 @@ class _Search(ModuleSearch):
         files = len(self.found.files)
         return Answer("\n".join(lines), {"classes": rows, "files": files, "truncated": truncated})
 
-    def _line(self, ref: Ref, depth: int) -> str:
+    def _format_class(self, ref: Ref, depth: int) -> str:
         scope = self._modules.scope(ref)
         bases = ", ".join(text for _, text in scope["bases"])
         suffix = f"({shorten(bases, _LONGEST_BASES)})" if bases else ""
         return for_line(f"{'  ' * depth}{ref.path}:{scope['line']}: class {scope['name']}{suffix}")
 
-    def _possible_lines(self) -> list[str]:
-        classes = self._possible_subclasses()
+    def _format_possible(self) -> list[str]:
+        classes = self._list_possible_subclasses()
         if not classes:
             return []
         lines = [f"  {for_line(line)}" for line in classes[:_MOST_UNRESOLVED]]

@@ -83,7 +83,7 @@ class ModuleReader:
             self._end = offset + len(code)
             # Most statements are of no use where calls are not wanted.
             if self._calls or code[0] in _FIRST_LETTERS or "=" in code:
-                self._statement(offset, indent, code)
+                self._read_statement(offset, indent, code)
         while self._open:
             self._close()
         return {"scopes": self._scopes, "stars": self._stars}
@@ -93,12 +93,12 @@ class ModuleReader:
         if index >= 0:
             self._scopes[index]["end"] = self._lines.number(max(self._end - 1, 0))
 
-    def _statement(self, offset: int, indent: int, code: str) -> None:
+    def _read_statement(self, offset: int, indent: int, code: str) -> None:
         """Read a logical line, with what follows a colon or semicolons."""
         if code[0] == "@":
             self._decorators.append((offset, code))
             if self._calls:
-                self._expressions(offset, tokens_of(code))
+                self._read_expressions(offset, tokens_of(code))
             return
         body = 0
         if (header := HEADER.match(code)) is not None and len(self._scopes) < MOST_SCOPES:
@@ -106,13 +106,13 @@ class ModuleReader:
         elif _COMPOUND.match(code) and not (code.startswith(("match", "case")) and code[-1] != ":"):
             body = len(code) if code[-1] == ":" else block_start(code)
             if self._calls:
-                self._clause(offset, tokens_of(code[:body]))
+                self._read_clause(offset, tokens_of(code[:body]))
         self._decorators = []
         # Only simple statements may follow on the same line.
         for part in code[body:].split(";") if body < len(code) else ():
             bare = part.lstrip()
             if bare:
-                self._simple(offset + body + len(part) - len(bare), bare.rstrip())
+                self._read_simple(offset + body + len(part) - len(bare), bare.rstrip())
             body += len(part) + 1
 
     def _index(self) -> int:
@@ -162,22 +162,22 @@ class ModuleReader:
             end = body = match.get(place, len(tokens)) + 1
             inner = tokens[place + 1 : end - 1]
             if kind == "class":
-                scope["bases"] = self._bases(offset, inner)
+                scope["bases"] = self._read_bases(offset, inner)
             else:
-                self._parameters(offset, scope, inner)
+                self._read_parameters(offset, scope, inner)
         if kind == "function":
             if body < len(tokens) and tokens[body][0] == "->":
                 while body < len(tokens) and tokens[body][0] != ":":
                     body = match.get(body, body) + 1
-                scope["returns"] = self._annotation(offset, tokens[end + 1 : body])
+                scope["returns"] = self._read_annotation(offset, tokens[end + 1 : body])
             marks = {_decorator(line) for _, line in self._decorators}
             scope["marks"] = sorted(marks & _MARKS)
         if self._calls:
-            self._expressions(offset, tokens[place:body])
+            self._read_expressions(offset, tokens[place:body])
         self._open.append((index, indent, name, offset))
         return tokens[body][1] + 1 if body < len(tokens) else len(code)
 
-    def _bases(self, offset: int, tokens: list[Token]) -> list[list[Any]]:
+    def _read_bases(self, offset: int, tokens: list[Token]) -> list[list[Any]]:
         """The bases of a class: path and text of each."""
         bases = []
         for part in _parts(tokens)[:MOST_BASES]:
@@ -195,7 +195,7 @@ class ModuleReader:
             bases.append([[step for step in path if step != "[]"], excerpt])
         return bases
 
-    def _parameters(self, offset: int, scope: Fact, tokens: list[Token]) -> None:
+    def _read_parameters(self, offset: int, scope: Fact, tokens: list[Token]) -> None:
         for part in _parts(tokens):
             rest = [word for word in part if word[0] != "*"]
             if [word for word, _ in part] == ["/"]:
@@ -209,11 +209,11 @@ class ModuleReader:
             binding: list[Any] = ["unknown"]
             if [word[0] for word in rest[1:2]] == [":"] and part[0][0] != "*":
                 stop = next((n for n, word in enumerate(rest) if word[0] == "="), len(rest))
-                path = self._annotation(offset, rest[2:stop])
+                path = self._read_annotation(offset, rest[2:stop])
                 binding = ["type", path] if path else binding
             self._bind(name, binding, scope)
 
-    def _annotation(self, offset: int, tokens: list[Token]) -> list[str] | None:
+    def _read_annotation(self, offset: int, tokens: list[Token]) -> list[str] | None:
         """The path of the one class that an annotation names, apart from `None`."""
         if not tokens:
             return None
@@ -221,24 +221,24 @@ class ModuleReader:
         raw = self._text[offset + tokens[0][1] : offset + last[1] + len(last[0])]
         return annotation_path(raw)
 
-    def _simple(self, offset: int, code: str) -> None:
+    def _read_simple(self, offset: int, code: str) -> None:
         """A statement without a block."""
         if code.startswith("import") and _starts_word(code, "import"):
-            self._import(tokens_of(code)[1:])
+            self._read_import(tokens_of(code)[1:])
         elif code.startswith("from") and _starts_word(code, "from"):
-            self._import_from(tokens_of(code)[1:])
+            self._read_import_from(tokens_of(code)[1:])
         elif _OUTER.match(code):
             self._here["outer"] += [word for word, _ in tokens_of(code)[1:] if word != ","]
         elif self._calls:
             tokens = tokens_of(code)
-            self._assignment(offset, tokens)
-            self._expressions(offset, tokens)
+            self._read_assignment(offset, tokens)
+            self._read_expressions(offset, tokens)
         elif match := _ALIAS.match(code):
             path = [part.strip() for part in match["path"].split(".")]
             if path[0] not in WORDS:
                 self._bind(match["name"], ["value", _attribute_path(path)])
 
-    def _import(self, tokens: list[Token]) -> None:
+    def _read_import(self, tokens: list[Token]) -> None:
         for part in _parts(tokens):
             module, alias = _name_as(part)
             if alias:
@@ -248,7 +248,7 @@ class ModuleReader:
                 first = module.partition(".")[0]
                 self._bind(first, ["import", first, ""])
 
-    def _import_from(self, tokens: list[Token]) -> None:
+    def _read_import_from(self, tokens: list[Token]) -> None:
         words = [word[0] for word in tokens]
         if "import" not in words:
             return
@@ -263,13 +263,13 @@ class ModuleReader:
             if name:
                 self._bind(alias or name, ["import", module, name])
 
-    def _clause(self, offset: int, tokens: list[Token]) -> None:
+    def _read_clause(self, offset: int, tokens: list[Token]) -> None:
         """The header of a block: what `with` and `except` bind, and calls."""
         words = [word[0] for word in tokens]
         if words[0] == "case":
             # The patterns look like calls; a condition does call.
             tokens = tokens[words.index("if") :] if "if" in words else []
-        self._expressions(offset, tokens)
+        self._read_expressions(offset, tokens)
         match = bracket_ends(tokens)
         if words[0] == "case":
             return
@@ -284,7 +284,7 @@ class ModuleReader:
             known = end == place and path[0] != "?"
             self._bind(words[place + 1], ["type", path] if known else ["unknown"])
 
-    def _assignment(self, offset: int, tokens: list[Token]) -> None:
+    def _read_assignment(self, offset: int, tokens: list[Token]) -> None:
         """`name = value`, `name: type = value`, and the same for an attribute of `self`."""
         depth = 0
         signs: list[int] = []
@@ -299,8 +299,8 @@ class ModuleReader:
             return
         stop = signs[-1] if signs else len(tokens)
         if colon >= 0:
-            path = self._annotation(offset, tokens[colon + 1 : stop])
-            self._target(tokens[:colon], ["type", path] if path else ["unknown"])
+            path = self._read_annotation(offset, tokens[colon + 1 : stop])
+            self._bind_target(tokens[:colon], ["type", path] if path else ["unknown"])
             return
         value = tokens[stop + 1 :]
         if value and value[0][0] == "await":
@@ -309,10 +309,10 @@ class ModuleReader:
         binding = ["value", path] if end == len(value) and path[0] != "?" else ["unknown"]
         begin = 0
         for sign in signs:
-            self._target(tokens[begin:sign], binding)
+            self._bind_target(tokens[begin:sign], binding)
             begin = sign + 1
 
-    def _target(self, tokens: list[Token], binding: list[Any]) -> None:
+    def _bind_target(self, tokens: list[Token], binding: list[Any]) -> None:
         words = [word[0] for word in tokens]
         if len(words) == 1 and words[0].isidentifier() and words[0] not in WORDS:
             self._bind(words[0], binding)
@@ -330,7 +330,7 @@ class ModuleReader:
                 if is_name and before != ["."] and after not in (["."], ["["], ["("]):
                     self._bind(word, ["unknown"])
 
-    def _expressions(self, offset: int, tokens: list[Token]) -> None:
+    def _read_expressions(self, offset: int, tokens: list[Token]) -> None:
         """Every call in a piece of code, and what loops and `:=` bind."""
         match = bracket_ends(tokens)
         done: set[int] = set()
@@ -346,11 +346,11 @@ class ModuleReader:
                 # What stands before it is no name: a string, a bracket, a number.
                 before = tokens[place - 1][0][0]
                 head = '"' if before == '"' or before.isdigit() else "?"
-                self._trailers(offset, [head], start, place, tokens, match, done)
+                self._read_trailers(offset, [head], start, place, tokens, match, done)
             elif word.isidentifier() and word not in WORDS:
-                self._trailers(offset, [word], start, place + 1, tokens, match, done)
+                self._read_trailers(offset, [word], start, place + 1, tokens, match, done)
             elif word == "(" and tokens[place - 1 if place else 0][0] in CLOSING:
-                self._trailers(offset, ["?"], start, place, tokens, match, done)
+                self._read_trailers(offset, ["?"], start, place, tokens, match, done)
 
     def _loop_names(self, tokens: list[Token], place: int) -> None:
         while place < len(tokens) and tokens[place][0] not in {"in", ":", "for"}:
@@ -359,7 +359,7 @@ class ModuleReader:
                 self._bind(word, ["unknown"])
             place += 1
 
-    def _trailers(
+    def _read_trailers(
         self,
         offset: int,
         path: list[str],

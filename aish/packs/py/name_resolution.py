@@ -17,8 +17,8 @@ from aish.packs.workspace.workspace import Workspace
 
 Result = TypeVar("Result")
 
-_DEEPEST = 40
-_MOST_BASES = 200
+_MAX_DEPTH = 40
+_MAX_BASES = 200
 _SUFFIXES = (".py", ".pyi", ".pyw")
 _BUILTINS = frozenset(dir(builtins))
 
@@ -70,7 +70,7 @@ class Modules:
             folder, _, name = path.rpartition("/")
             if folder not in packages:
                 self._importable.setdefault(_stem(name), []).append(folder)
-        self._known: dict[tuple[Any, ...], Ref | None] = {}
+        self._resolved: dict[tuple[Any, ...], Ref | None] = {}
         self._orders: dict[tuple[str, int], list[Ref]] = {}
         self._bindings: dict[tuple[Ref, str], Binding | None] = {}
 
@@ -82,7 +82,7 @@ class Modules:
         self.facts.update((file.path, _EMPTY) for file in files)
         self.facts.update((file.path, facts) for file, facts in found)
         self.missing.clear()
-        self._known.clear()
+        self._resolved.clear()
         self._orders.clear()
         self._bindings.clear()
 
@@ -97,7 +97,7 @@ class Modules:
         """The scope of a class, an instance of it, or a function."""
         return self.scopes(ref.path)[ref.scope]
 
-    def definitions(self, name: str, kinds: frozenset[str]) -> list[Ref]:
+    def find_definitions(self, name: str, kinds: frozenset[str]) -> list[Ref]:
         """Find a dotted name, after the name of its module or without; else names ending so."""
         exact: list[Ref] = []
         others: list[Ref] = []
@@ -120,12 +120,14 @@ class Modules:
         """Find imports of a module that the name begins with, such as all of `from ._api`."""
         module, _, own = name.rpartition(".")
         paths = [path for path in self._paths if f".{module_name(path)}".endswith(f".{module}")]
-        refs = [self.attribute(Ref("module", path), own) for path in sorted(paths) if module]
+        refs = [
+            self.resolve_attribute(Ref("module", path), own) for path in sorted(paths) if module
+        ]
         return [ref for ref in dict.fromkeys(refs) if ref is not None and ref.kind in kinds]
 
-    def resolve(self, path: str, scope: int, steps: Sequence[str], deep: int = 0) -> Ref | None:
+    def resolve(self, path: str, scope: int, steps: Sequence[str], depth: int = 0) -> Ref | None:
         """Resolve an expression in a scope."""
-        if deep > _DEEPEST:
+        if depth > _MAX_DEPTH:
             return None
         first, *rest = steps
         ref: Ref | None
@@ -134,39 +136,45 @@ class Modules:
         elif first == "?":
             return None
         elif first == "super" and rest[:1] == ["()"]:
-            ref, rest = self._super(path, scope), rest[1:]
+            ref, rest = self._resolve_super(path, scope), rest[1:]
         else:
-            ref = self.name(path, scope, first, deep)
+            ref = self.resolve_name(path, scope, first, depth)
         for step in rest:
             if ref is None or step == "[]":
                 return None
-            ref = self._call(ref, deep) if step == "()" else self.attribute(ref, step[1:], deep)
+            ref = (
+                self._resolve_call(ref, depth)
+                if step == "()"
+                else self.resolve_attribute(ref, step[1:], depth)
+            )
         return ref
 
-    def binding(self, path: str, scope: int, steps: Sequence[str]) -> Binding | None:
+    def find_binding(self, path: str, scope: int, steps: Sequence[str]) -> Binding | None:
         """Find the binding of the last name of an expression in a scope."""
         *before, last = steps
         if before:
             owner = self.resolve(path, scope, before)
-            return None if owner is None else self.member(owner, last.removeprefix("."))
+            return None if owner is None else self.find_member(owner, last.removeprefix("."))
         scopes = self.scopes(path)
         index = scope
         while 0 < index < len(scopes):
             here = scopes[index]
             is_seen = here["kind"] != "class" or index == scope
             if is_seen and last in here["binds"] and last not in here["outer"]:
-                return self._origin(Binding(path, index, last))
+                return self._follow_imports(Binding(path, index, last))
             index = here["up"]
-        return self.member(Ref("module", path), last)
+        return self.find_member(Ref("module", path), last)
 
-    def parameter(self, path: str, scope: int, steps: Sequence[str], name: str) -> Binding | None:
+    def find_parameter(
+        self, path: str, scope: int, steps: Sequence[str], name: str
+    ) -> Binding | None:
         """Find the parameter that a call in a scope gives by its name."""
         called = self.resolve(path, scope, steps)
         if called is not None and called.kind == "class":
-            method = self.attribute(Ref("instance", called.path, called.scope), "__init__")
+            method = self.resolve_attribute(Ref("instance", called.path, called.scope), "__init__")
             if method is None or method.kind != "function":
                 # A data class: its fields are the parameters.
-                return self.member(called, name)
+                return self.find_member(called, name)
             called = method
         if called is None or called.kind != "function":
             return None
@@ -174,24 +182,26 @@ class Modules:
         known = name in facts["params"] and name not in facts["unnamed"]
         return Binding(called.path, called.scope, name) if known else None
 
-    def pattern(self, path: str, scope: int, steps: Sequence[str], name: str) -> Binding | None:
+    def find_pattern(
+        self, path: str, scope: int, steps: Sequence[str], name: str
+    ) -> Binding | None:
         """Find the attribute that a pattern of `case` in a scope looks at."""
         matched = self.resolve(path, scope, steps)
         is_class = matched is not None and matched.kind == "class"
-        return self.member(matched, name) if matched is not None and is_class else None
+        return self.find_member(matched, name) if matched is not None and is_class else None
 
-    def member(self, owner: Ref, name: str, deep: int = 0) -> Binding | None:
+    def find_member(self, owner: Ref, name: str, depth: int = 0) -> Binding | None:
         """Find the binding of an attribute of a module or a class."""
         key = (owner, name)
-        if key not in self._bindings and deep <= _DEEPEST:
+        if key not in self._bindings and depth <= _MAX_DEPTH:
             # Also what a circle of imports comes to.
             self._bindings[key] = None
-            self._bindings[key] = self._member_binding(owner, name, deep)
+            self._bindings[key] = self._search_member(owner, name, depth)
         return self._bindings.get(key)
 
-    def _member_binding(self, owner: Ref, name: str, deep: int) -> Binding | None:
+    def _search_member(self, owner: Ref, name: str, depth: int) -> Binding | None:
         if owner.kind in {"class", "instance", "super"}:
-            order = self.order(Ref("class", owner.path, owner.scope))
+            order = self.method_order(Ref("class", owner.path, owner.scope))
             for base in order[1:] if owner.kind == "super" else order:
                 if base.kind == "class":
                     scope = self.scope(base)
@@ -199,56 +209,58 @@ class Modules:
                         return Binding(base.path, base.scope, name)
         elif owner.kind == "module" and (scopes := self.scopes(owner.path)):
             if name in scopes[0]["binds"]:
-                return self._origin(Binding(owner.path, 0, name), deep)
+                return self._follow_imports(Binding(owner.path, 0, name), depth)
             for star in self.facts[owner.path]["stars"]:
-                module = self.locate(star, owner.path)
-                if module is None or (name.startswith("_") and not self._has_list(module)):
+                module = self.find_module(star, owner.path)
+                if module is None or (name.startswith("_") and not self._lists_exports(module)):
                     continue
-                if ref := self.member(module, name, deep + 1):
+                if ref := self.find_member(module, name, depth + 1):
                     return ref
         return None
 
-    def _has_list(self, module: Ref) -> bool:
+    def _lists_exports(self, module: Ref) -> bool:
         """Return true if a module says itself what a star takes of it, private names too."""
         scopes = self.scopes(module.path) if module.kind == "module" else ()
         return bool(scopes) and "__all__" in scopes[0]["binds"]
 
-    def _origin(self, binding: Binding, deep: int = 0) -> Binding:
+    def _follow_imports(self, binding: Binding, depth: int = 0) -> Binding:
         """Follow imports from a binding to the first one."""
         scope = self.scopes(binding.path)[binding.scope]
         for kind, *rest in reversed(scope["binds"][binding.name]):
-            module = self.locate(rest[0], binding.path) if kind == "import" and rest[1] else None
-            if module is not None and (ref := self.member(module, rest[1], deep + 1)):
+            module = (
+                self.find_module(rest[0], binding.path) if kind == "import" and rest[1] else None
+            )
+            if module is not None and (ref := self.find_member(module, rest[1], depth + 1)):
                 return ref
         return binding
 
-    def name(self, path: str, scope: int, name: str, deep: int = 0) -> Ref | None:
+    def resolve_name(self, path: str, scope: int, name: str, depth: int = 0) -> Ref | None:
         """Resolve a name in a scope, or around it, or a builtin."""
         key = ("name", path, scope, name)
-        if key not in self._known:
+        if key not in self._resolved:
             # Also what a circle of names comes to.
-            self._known[key] = None
-            self._known[key] = self._name(path, scope, name, deep)
-        return self._known[key]
+            self._resolved[key] = None
+            self._resolved[key] = self._resolve_name_uncached(path, scope, name, depth)
+        return self._resolved[key]
 
-    def _name(self, path: str, scope: int, name: str, deep: int) -> Ref | None:
+    def _resolve_name_uncached(self, path: str, scope: int, name: str, depth: int) -> Ref | None:
         scopes = self.scopes(path)
         index = scope
         while 0 < index < len(scopes):
             here = scopes[index]
             # The names of a class are not seen in the functions within it.
             if here["kind"] != "class" or index == scope:
-                if (owner := self._owner(path, index, name)) is not None:
+                if (owner := self._implicit_argument(path, index, name)) is not None:
                     return owner
                 if name in here["binds"]:
-                    return self._first(here["binds"][name], path, index, deep)
+                    return self._follow_last(here["binds"][name], path, index, depth)
             index = here["up"]
-        ref, is_bound = self._in_module(path, name, deep)
+        ref, is_bound = self._resolve_in_module(path, name, depth)
         if not is_bound and name in _BUILTINS:
             return Ref("builtin", name)
         return ref
 
-    def _owner(self, path: str, index: int, name: str) -> Ref | None:
+    def _implicit_argument(self, path: str, index: int, name: str) -> Ref | None:
         """The class or an instance of it, for the first parameter of a method."""
         scopes = self.scopes(path)
         here = scopes[index]
@@ -259,7 +271,7 @@ class Modules:
         is_class = "classmethod" in here["marks"] or here["name"].endswith(".__new__")
         return Ref("class" if is_class else "instance", path, here["up"])
 
-    def _super(self, path: str, scope: int) -> Ref | None:
+    def _resolve_super(self, path: str, scope: int) -> Ref | None:
         scopes = self.scopes(path)
         index = scope
         while 0 < index < len(scopes):
@@ -269,102 +281,106 @@ class Modules:
             index = up
         return None
 
-    def _first(
-        self, bindings: Sequence[Sequence[Any]], path: str, scope: int, deep: int
+    def _follow_last(
+        self, bindings: Sequence[Sequence[Any]], path: str, scope: int, depth: int
     ) -> Ref | None:
         """The last binding that can be followed, a definition or import rather than a value."""
         other: Ref | None = None
         for binding in reversed(bindings):
-            ref = self._ref_of(binding, path, scope, deep + 1)
+            ref = self._follow_binding(binding, path, scope, depth + 1)
             if ref is not None and ref.kind not in {"external", "builtin"}:
                 return ref
             other = other or ref
         return other
 
-    def _ref_of(self, binding: Sequence[Any], path: str, scope: int, deep: int) -> Ref | None:
+    def _follow_binding(
+        self, binding: Sequence[Any], path: str, scope: int, depth: int
+    ) -> Ref | None:
         match binding[0]:
             case "scope":
                 return Ref(self.scopes(path)[binding[1]]["kind"], path, binding[1])
             case "import":
-                module = self.locate(binding[1], path)
+                module = self.find_module(binding[1], path)
                 if module is None:
                     return Ref("external", ".".join(filter(None, binding[1:3])))
-                return self.attribute(module, binding[2], deep) if binding[2] else module
+                return self.resolve_attribute(module, binding[2], depth) if binding[2] else module
             case "value":
-                return self.resolve(path, scope, binding[1], deep)
+                return self.resolve(path, scope, binding[1], depth)
             case "type":
-                ref = self.resolve(path, scope, binding[1], deep)
-                return self._call(ref, deep) if ref and ref.kind != "function" else None
+                ref = self.resolve(path, scope, binding[1], depth)
+                return self._resolve_call(ref, depth) if ref and ref.kind != "function" else None
         return None
 
-    def attribute(self, ref: Ref, name: str, deep: int = 0) -> Ref | None:
-        if deep > _DEEPEST:
+    def resolve_attribute(self, ref: Ref, name: str, depth: int = 0) -> Ref | None:
+        if depth > _MAX_DEPTH:
             return None
         key = ("attribute", ref, name)
-        if key not in self._known:
-            self._known[key] = None
-            self._known[key] = self._attribute(ref, name, deep)
-        return self._known[key]
+        if key not in self._resolved:
+            self._resolved[key] = None
+            self._resolved[key] = self._resolve_attribute_uncached(ref, name, depth)
+        return self._resolved[key]
 
-    def _attribute(self, ref: Ref, name: str, deep: int) -> Ref | None:
+    def _resolve_attribute_uncached(self, ref: Ref, name: str, depth: int) -> Ref | None:
         match ref.kind:
             case "module":
-                member, is_bound = self._in_module(ref.path, name, deep)
+                member, is_bound = self._resolve_in_module(ref.path, name, depth)
                 if not is_bound and _stem(ref.path.rpartition("/")[2]) == "__init__":
-                    return self._below(ref.path.rpartition("/")[0], name)
+                    return self._find_child(ref.path.rpartition("/")[0], name)
                 return member
             case "folder":
-                return self._below(ref.path, name)
+                return self._find_child(ref.path, name)
             case "external" | "builtin":
                 return Ref(ref.kind, f"{ref.path}.{name}")
             case "class" | "instance" | "super":
-                return self._member(ref, name, deep)
+                return self._resolve_member(ref, name, depth)
         return None
 
-    def _member(self, ref: Ref, name: str, deep: int) -> Ref | None:
+    def _resolve_member(self, ref: Ref, name: str, depth: int) -> Ref | None:
         """A method or attribute of a class, its own or inherited."""
-        order = self.order(Ref("class", ref.path, ref.scope), deep)
+        order = self.method_order(Ref("class", ref.path, ref.scope), depth)
         for base in order[1:] if ref.kind == "super" else order:
             if base.kind != "class":
                 continue
             scope = self.scope(base)
             if name in scope["binds"]:
-                member = self._first(scope["binds"][name], base.path, base.scope, deep)
+                member = self._follow_last(scope["binds"][name], base.path, base.scope, depth)
                 if member and member.kind == "function" and ref.kind != "class":
                     marks = self.scope(member)["marks"]
                     if "property" in marks or "cached_property" in marks:
-                        return self._call(member, deep)
+                        return self._resolve_call(member, depth)
                 if member is not None:
                     return member
             # Their last part is the method that assigns them.
             for binding in reversed(scope["attributes"].get(name, ())):
-                member = self._ref_of(binding[:-1], base.path, binding[-1], deep + 1)
+                member = self._follow_binding(binding[:-1], base.path, binding[-1], depth + 1)
                 if member is not None:
                     return member
         return None
 
-    def _call(self, ref: Ref, deep: int) -> Ref | None:
+    def _resolve_call(self, ref: Ref, depth: int) -> Ref | None:
         if ref.kind == "class":
             return Ref("instance", ref.path, ref.scope)
         if ref.kind == "function":
             scope = self.scope(ref)
             if scope["returns"]:
-                return self._ref_of(["type", scope["returns"]], ref.path, scope["up"], deep + 1)
+                return self._follow_binding(
+                    ["type", scope["returns"]], ref.path, scope["up"], depth + 1
+                )
             return None
         if ref.kind in {"external", "builtin"}:
             return Ref(ref.kind, f"{ref.path}()")
         return None
 
-    def bases(self, ref: Ref, deep: int = 0) -> list[Ref | None]:
+    def find_bases(self, ref: Ref, depth: int = 0) -> list[Ref | None]:
         """The classes that a class is derived from, `None` for each that cannot be followed."""
         scope = self.scope(ref)
-        refs = [self.resolve(ref.path, scope["up"], steps, deep) for steps, _ in scope["bases"]]
+        refs = [self.resolve(ref.path, scope["up"], steps, depth) for steps, _ in scope["bases"]]
         return [
             base if base and base.kind in {"class", "external", "builtin"} else None
             for base in refs
         ]
 
-    def order(self, ref: Ref, deep: int = 0) -> list[Ref]:
+    def method_order(self, ref: Ref, depth: int = 0) -> list[Ref]:
         """A class and its bases, in the order in which members are looked up."""
         key = (ref.path, ref.scope)
         if key in self._orders:
@@ -373,14 +389,14 @@ class Modules:
         waiting = [ref]
         refs: list[Ref] = []
         known: set[Ref] = set()
-        while waiting and len(refs) < _MOST_BASES:
+        while waiting and len(refs) < _MAX_BASES:
             here = waiting.pop()
             is_first = here not in known
             refs.append(here)
             known.add(here)
             if here.kind == "class" and is_first:
                 waiting.extend(
-                    base for base in reversed(self.bases(here, deep + 1)) if base is not None
+                    base for base in reversed(self.find_bases(here, depth + 1)) if base is not None
                 )
         # A class that several others share comes after all of these.
         order = list(dict.fromkeys(reversed(refs)))
@@ -389,28 +405,28 @@ class Modules:
         self._orders[key] = order[::-1]
         return self._orders[key]
 
-    def _in_module(self, path: str, name: str, deep: int) -> tuple[Ref | None, bool]:
+    def _resolve_in_module(self, path: str, name: str, depth: int) -> tuple[Ref | None, bool]:
         """Resolve a name in a module; tell if it is bound at all."""
         scopes = self.scopes(path)
         if not scopes:
             return None, False
         binds = scopes[0]["binds"]
         if name in binds:
-            return self._first(binds[name], path, 0, deep), True
-        if name.startswith("_") or deep > _DEEPEST:
+            return self._follow_last(binds[name], path, 0, depth), True
+        if name.startswith("_") or depth > _MAX_DEPTH:
             return None, False
         for star in self.facts[path]["stars"]:
-            module = self.locate(star, path)
+            module = self.find_module(star, path)
             if module is not None and module.kind == "module" and module.path != path:
                 key = ("star", module.path, name)
-                if key not in self._known:
-                    self._known[key] = None
-                    self._known[key] = self.attribute(module, name, deep + 1)
-                if self._known[key] is not None:
-                    return self._known[key], True
+                if key not in self._resolved:
+                    self._resolved[key] = None
+                    self._resolved[key] = self.resolve_attribute(module, name, depth + 1)
+                if self._resolved[key] is not None:
+                    return self._resolved[key], True
         return None, False
 
-    def locate(self, module: str, importer: str) -> Ref | None:
+    def find_module(self, module: str, importer: str) -> Ref | None:
         """The module that an import in a file means, if it is below the folder."""
         folder = importer.rpartition("/")[0]
         level = len(module) - len(module.lstrip("."))
@@ -420,41 +436,41 @@ class Modules:
                 if not folder:
                     return None
                 folder = folder.rpartition("/")[0]
-            return self._find_module(folder, names)
+            return self._find_module_in(folder, names)
         candidates = self._importable.get(names[0], []) if names else []
         around = [candidate for candidate in candidates if _contains(candidate, folder)]
         for candidate in sorted(around, key=len, reverse=True):
-            if (ref := self._find_module(candidate, names)) is not None:
+            if (ref := self._find_module_in(candidate, names)) is not None:
                 return ref
         if names and names[0] in sys.stdlib_module_names:
             return None
         for candidate in candidates:
-            if (ref := self._find_module(candidate, names)) is not None:
+            if (ref := self._find_module_in(candidate, names)) is not None:
                 return ref
         return None
 
-    def _find_module(self, folder: str, names: Sequence[str]) -> Ref | None:
+    def _find_module_in(self, folder: str, names: Sequence[str]) -> Ref | None:
         """The module below a folder, or the folder itself as a package."""
-        ref: Ref | None = self._package(folder)
+        ref: Ref | None = self._find_package(folder)
         for name in names:
             if ref is None or (
                 ref.kind == "module" and _stem(ref.path.rpartition("/")[2]) != "__init__"
             ):
                 return None
             above = ref.path if ref.kind == "folder" else ref.path.rpartition("/")[0]
-            ref = self._below(above, name)
+            ref = self._find_child(above, name)
         return ref
 
-    def _package(self, folder: str) -> Ref | None:
+    def _find_package(self, folder: str) -> Ref | None:
         for suffix in _SUFFIXES[:2]:
             path = _join(folder, "__init__" + suffix)
             if path in self._paths:
                 return Ref("module", path)
         return Ref("folder", folder) if folder in self._folders else None
 
-    def _below(self, folder: str, name: str) -> Ref | None:
+    def _find_child(self, folder: str, name: str) -> Ref | None:
         below = _join(folder, name)
-        package = self._package(below)
+        package = self._find_package(below)
         if package is not None and package.kind == "module":
             return package
         for suffix in _SUFFIXES:
@@ -492,14 +508,14 @@ class ModuleSearch:
         self._files = {file.path: file for file in found.files}
         self._modules = Modules(self._files)
 
-    async def _definitions(self, name: str, kinds: frozenset[str]) -> list[Ref]:
-        refs = self._modules.definitions(name, kinds)
+    async def _find_definitions(self, name: str, kinds: frozenset[str]) -> list[Ref]:
+        refs = self._modules.find_definitions(name, kinds)
         while not refs and self._modules.missing:
             await self._read_missing()
-            refs = self._modules.definitions(name, kinds)
+            refs = self._modules.find_definitions(name, kinds)
         return refs
 
-    async def _result_of(self, find: Callable[[], Result]) -> Result:
+    async def _repeat_until_read(self, find: Callable[[], Result]) -> Result:
         """Repeat a search until all modules that it needs are read; returns its last result."""
         while True:
             result = await anyio.to_thread.run_sync(find)

@@ -47,10 +47,10 @@ class _UseReader(ModuleReader):
     def read(self) -> Fact:
         return {**super().read(), "uses": self._uses}
 
-    def _statement(self, offset: int, indent: int, code: str) -> None:
+    def _read_statement(self, offset: int, indent: int, code: str) -> None:
         outer = self._index()
         bound = {outer} if self._name in self._scopes[outer]["binds"] else set()
-        super()._statement(offset, indent, code)
+        super()._read_statement(offset, indent, code)
         if not self._word.search(code):
             return
         inner = self._index()

@@ -167,7 +167,7 @@ class _RenameSearch(MeaningSearch):
 
     async def find_target(self, line: int | None) -> _Target:
         subject = await self.find_subject(line)
-        return await self._result_of(lambda: self._target(subject))
+        return await self._repeat_until_read(lambda: self._make_target(subject))
 
     def for_name(self, name: str, files: Sequence[PythonFile] | None = None) -> "_RenameSearch":
         """The same search for another name, in files as they would be."""
@@ -183,12 +183,12 @@ class _RenameSearch(MeaningSearch):
                 (path, use[3], use[4]): self.meaning(path, use) for path, use in self.all_uses()
             }
 
-        return await self._result_of(find)
+        return await self._repeat_until_read(find)
 
     async def list_clashes(self, target: _Target, name: str) -> list[tuple[str, int, str]]:
-        return await self._result_of(lambda: list(self._clashes(target, name)))
+        return await self._repeat_until_read(lambda: list(self._clashes(target, name)))
 
-    def _target(self, subject: Binding) -> _Target:
+    def _make_target(self, subject: Binding) -> _Target:
         bindings = self._with_overrides(subject)
         relatives = self._relatives(bindings)
         certain: list[Place] = []
@@ -204,7 +204,7 @@ class _RenameSearch(MeaningSearch):
             path
             for path in self.paths
             if subject.scope == 0
-            and self._modules.member(Ref("module", path), subject.name) in bindings
+            and self._modules.find_member(Ref("module", path), subject.name) in bindings
         )
         return _Target(bindings, tuple(certain), tuple(uncertain), relatives, exports)
 
@@ -247,7 +247,7 @@ class _RenameSearch(MeaningSearch):
             raise PackError("too_slow", message)
 
     def _order(self, path: str, index: int) -> set[tuple[str, int]]:
-        order = self._modules.order(Ref("class", path, index))
+        order = self._modules.method_order(Ref("class", path, index))
         return {(each.path, each.scope) for each in order if each.kind == "class"}
 
     def _relatives(self, bindings: frozenset[Binding]) -> frozenset[tuple[str, int]]:
@@ -267,7 +267,7 @@ class _RenameSearch(MeaningSearch):
                 continue
             for path, index in sorted(self._order(binding.path, binding.scope)):
                 scope = self._modules.scopes(path)[index]
-                for base in self._modules.bases(Ref("class", path, index)):
+                for base in self._modules.find_bases(Ref("class", path, index)):
                     if may_have(base, binding.name):
                         yield path, scope["line"], f"class {scope['name']}: its base may have it"
 
@@ -298,17 +298,17 @@ class _RenameSearch(MeaningSearch):
         """Return true if an object of a class without the name may have it all the same."""
         if owner.kind not in {"class", "instance", "super"}:
             return False
-        order = self._modules.order(Ref("class", owner.path, owner.scope))
+        order = self._modules.method_order(Ref("class", owner.path, owner.scope))
         classes = [each for each in order if each.kind == "class"]
         return (owner.path, owner.scope) in relatives or any(
-            base is None for each in classes for base in self._modules.bases(each)
+            base is None for each in classes for base in self._modules.find_bases(each)
         )
 
     def _clashes(self, target: _Target, name: str) -> Iterator[tuple[str, int, str]]:
         """Yield classes that have the new name, and may be those of an object that is renamed."""
         for path, index in sorted(target.relatives):
             scope = self._modules.scopes(path)[index]
-            bases = self._modules.bases(Ref("class", path, index))
+            bases = self._modules.find_bases(Ref("class", path, index))
             is_known = name in scope["binds"] or name in scope["attributes"]
             if is_known or any(base and may_have(base, name) for base in bases):
                 yield path, scope["line"], f"class {scope['name']} has the name"

@@ -150,7 +150,7 @@ class MeaningSearch(ModuleSearch):
 
     async def find_subject(self, line: int | None) -> Binding:
         """The first definition of the name, or the one around a line."""
-        subject = await self._result_of(lambda: self._subject(line))
+        subject = await self._repeat_until_read(lambda: self._search_subject(line))
         if subject is None:
             message = self.found.with_note(f"there is no definition of `{self._name}` here")
             raise PackError("no_match", message, name=self._name)
@@ -164,9 +164,9 @@ class MeaningSearch(ModuleSearch):
             uses = self.all_uses()
             return [(path, use[3:]) for path, use in uses if self.meaning(path, use) == subject]
 
-        return await self._result_of(find)
+        return await self._repeat_until_read(find)
 
-    def _subject(self, line: int | None) -> Binding | None:
+    def _search_subject(self, line: int | None) -> Binding | None:
         """Find the first definition of the name, else its first assignment."""
         for matches in (_is_whole, _ends_with):
             for path in self._uses:
@@ -200,27 +200,27 @@ class MeaningSearch(ModuleSearch):
         """Find what binds the name at one of its places; `None` if that is not known."""
         kind, scope, steps, *_ = use
         if kind == "name":
-            return self._modules.binding(path, scope, steps)
+            return self._modules.find_binding(path, scope, steps)
         if kind == "keyword":
-            return self._modules.parameter(path, scope, steps, self.own)
+            return self._modules.find_parameter(path, scope, steps, self.own)
         if kind == "early":
             found, around = self.both_meanings(path, scope, steps)
             is_known = found == around or (around is None and self.own not in dir(builtins))
             return found if is_known else None
         if kind == "pattern":
-            return self._modules.pattern(path, scope, steps, self.own)
-        module = self._modules.locate(steps[0], path)
-        return None if module is None else self._modules.member(module, self.own)
+            return self._modules.find_pattern(path, scope, steps, self.own)
+        module = self._modules.find_module(steps[0], path)
+        return None if module is None else self._modules.find_member(module, self.own)
 
     def both_meanings(
         self, path: str, scope: int, steps: Sequence[str]
     ) -> tuple[Binding | None, Binding | None]:
         """The binding of a name in the body of a class, and its binding around the class."""
-        found = self._modules.binding(path, scope, steps)
+        found = self._modules.find_binding(path, scope, steps)
         scopes = self._modules.scopes(path)
         while scope < len(scopes) and scopes[scope]["kind"] == "class":
             scope = scopes[scope]["up"]
-        return found, self._modules.binding(path, scope, steps)
+        return found, self._modules.find_binding(path, scope, steps)
 
 
 def _is_whole(defined: str, name: str, path: str) -> bool:
