@@ -26,7 +26,7 @@ from aish.core.events import Counts, Exit, Stamped, to_object
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
-from aish.engine.cancellation import Ending
+from aish.engine.cancellation import ShutdownRequests
 from aish.engine.final import RunStatus
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import require_stdin
@@ -191,7 +191,7 @@ async def arun(
     with as_guest():
         # Reading and checking a file takes time that the event loop needs.
         launch = await to_thread.run_sync(_prepared, Path(file), inputs or {}, options)
-        ending = Ending()
+        ending = ShutdownRequests()
         hearer = _Hearer(options.get("on_event"), ending)
         row = await run_hosted(HostedRun(launch, ending, (hearer,)))
         if hearer.error is not None:
@@ -297,7 +297,7 @@ class _Hearer:
     name = "the caller's `on_event`"
     deltas = True
 
-    def __init__(self, hear: OnEvent | None, ending: Ending) -> None:
+    def __init__(self, hear: OnEvent | None, ending: ShutdownRequests) -> None:
         self.deltas = hear is not None
         self.error: BaseException | None = None
         self._hear = hear

@@ -55,7 +55,7 @@ class PipelineFile(pytest.File):
         """
         from aish.config.loader import lookup_position
         from aish.features.testing.discovery import may_have_tests
-        from aish.features.testing.outcome import Job
+        from aish.features.testing.outcome import CaseJob
         from aish.features.testing.session import load_file
 
         file = load_file(self.path)
@@ -66,7 +66,7 @@ class PipelineFile(pytest.File):
             return
         for case in file.pipeline.tests:
             place = lookup_position(file.pipeline, case.where)
-            job = Job(file.name, file.pipeline, case)
+            job = CaseJob(file.name, file.pipeline, case)
             yield PipelineCase.from_parent(self, name=case.name, job=job, line=place.line)
 
 

@@ -24,7 +24,7 @@ from aish.packs.framework.pack import PackServices
 from aish.packs.framework.server import OpenPacks, open_packs
 from aish.packs.parse_worker import ParseWorker
 from aish.packs.rag.chunks import chunks_of
-from aish.packs.rag.collection_store import Store, Writer, open_writer_lock
+from aish.packs.rag.collection_store import CollectionStore, Writer, open_writer_lock
 from aish.packs.rag.embeddings import BUNDLED
 from aish.packs.rag.rag_options import RagOptions
 from aish.packs.rag.retrieval import load_numpy
@@ -59,7 +59,7 @@ def fill(folder: Path) -> None:
     )
     vectors = numbers.default_rng(1).normal(size=(PASSAGES, DIMENSION)).astype("<f4")
     vectors /= (vectors**2).sum(axis=1, keepdims=True) ** 0.5
-    store = Store(folder, folder.parent, is_own=False)
+    store = CollectionStore(folder, folder.parent, is_own=False)
     with open_writer_lock(store, "default"):
         opened = Writer(store, "default", recreate=False)
         sources: dict[Path, int] = {}

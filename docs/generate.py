@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from aish.cli.catalogue import COMMANDS, Command
+from aish.cli.catalogue import COMMANDS, CommandEntry
 from aish.cli.typer_parser import load_command
 from aish.core.errors import ExitCode
 from aish.engine.final import NAMES, PRECEDENCE, RETRYABLE
@@ -93,11 +93,11 @@ def command_line() -> Iterator[str]:
         yield from _command(f"aish {_words(row)}", load_command(row), others)
 
 
-def _words(row: Command) -> str:
+def _words(row: CommandEntry) -> str:
     return f"{row.group} {row.name}" if row.group else row.name
 
 
-def _is_alias(other: Command, row: Command) -> bool:
+def _is_alias(other: CommandEntry, row: CommandEntry) -> bool:
     return other.hidden and other.module == row.module
 
 

@@ -18,8 +18,8 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted
 from aish.core.text import for_ci_log, for_line
 from aish.engine.final import NAMES
-from aish.features.testing.outcome import Outcome, Session, Tried, Verdict, exit_code
-from aish.output.formats.junit import CaseResult, Suite, Trouble
+from aish.features.testing.outcome import CaseOutcome, TestOutcomes, Tried, Verdict, exit_code
+from aish.output.formats.junit import CaseResult, CaseSuite, Trouble
 from aish.output.status import seconds_text
 from aish.output.style import Look, Style, look_of
 from aish.system.files import atomic_write
@@ -62,7 +62,7 @@ class CasePrinter:
         write_line(self._out, f"{line}\n")
         self._column = 0
 
-    def _print_checks(self, outcome: Outcome) -> None:
+    def _print_checks(self, outcome: CaseOutcome) -> None:
         for one in outcome.checked if self._manners.verbose else ():
             self._print(f"  {'ok' if one.ok else 'no'} {log_line(f'{one.kind}: {one.message}')}")
 
@@ -87,14 +87,14 @@ class CaseLines(CasePrinter):
         self._print(f"{log_line(tried.id)} {word} {seconds_text(outcome.seconds)}")
         self._print_checks(outcome)
 
-    def close(self, session: Session) -> None:
+    def close(self, session: TestOutcomes) -> None:
         if self._column:
             self._print("")
         for line in summary_lines(session, self._manners):
             self._print(line)
 
 
-def summary_lines(session: Session, manners: Manners) -> Iterator[str]:
+def summary_lines(session: TestOutcomes, manners: Manners) -> Iterator[str]:
     look = manners.look
     bad = [tried for tried in session.tried if tried.outcome.verdict != "passed"]
     if bad:
@@ -118,7 +118,7 @@ def summary_lines(session: Session, manners: Manners) -> Iterator[str]:
     yield look.paint("red" if worst else "green", summary(session))
 
 
-def explanation(outcome: Outcome, *, verbose: bool = False) -> Iterator[str]:
+def explanation(outcome: CaseOutcome, *, verbose: bool = False) -> Iterator[str]:
     """Yield why a case did not pass: the failed expectations, the result of its run."""
     for check in outcome.unmet:
         yield f"{check.where} {check.kind}: {check.message}"
@@ -132,7 +132,7 @@ def explanation(outcome: Outcome, *, verbose: bool = False) -> Iterator[str]:
         yield outcome.trace if verbose else "hint: `-v` shows the details; please report it"
 
 
-def summary(session: Session) -> str:
+def summary(session: TestOutcomes) -> str:
     """`3 passed, 1 failed, 1 cassette miss in 0.45 s`."""
     verdicts = [tried.outcome.verdict for tried in session.tried]
     passed, failed = verdicts.count("passed"), verdicts.count("failed")
@@ -174,7 +174,7 @@ _VERSION = 1
 _WHOLE = "(the file)"
 
 
-def session_json(session: Session) -> JsonObject:
+def session_json(session: TestOutcomes) -> JsonObject:
     """Everything about a session; keys are only added in later versions."""
     verdicts = [tried.outcome.verdict for tried in session.tried]
     return {
@@ -221,7 +221,7 @@ def write_file(option: str, path: Path, data: bytes) -> bool:
     return True
 
 
-def tell_github(line: str, suites: Sequence[Suite]) -> None:
+def tell_github(line: str, suites: Sequence[CaseSuite]) -> None:
     """Write the step summary, with the result in short, and annotations of GitHub Actions."""
     from aish.cli.github import file_in_repository, job
     from aish.reports.github.report import case_annotations, cases_summary
@@ -231,14 +231,14 @@ def tell_github(line: str, suites: Sequence[Suite]) -> None:
     step.summarise(lambda limit: cases_summary(line, suites, limit))
 
 
-def suites_of(session: Session) -> list[Suite]:
+def suites_of(session: TestOutcomes) -> list[CaseSuite]:
     files = dict.fromkeys(tried.file for tried in session.tried)
     suites = [
-        Suite(file, tuple(_case(result) for result in session.tried if result.file == file))
+        CaseSuite(file, tuple(_case(result) for result in session.tried if result.file == file))
         for file in files
     ]
     if session.orphans and session.orphans_fail:
-        suites.append(Suite("cassettes", tuple(map(_orphan, session.orphans))))
+        suites.append(CaseSuite("cassettes", tuple(map(_orphan, session.orphans))))
     return suites
 
 
@@ -252,7 +252,7 @@ def _case(tried: Tried) -> CaseResult:
     )
 
 
-def _troubles(outcome: Outcome) -> Iterable[Trouble]:
+def _troubles(outcome: CaseOutcome) -> Iterable[Trouble]:
     """At most one: many readers support only one per case."""
     if outcome.verdict == "passed":
         return

@@ -6,7 +6,7 @@ from aish.core.frozen import frozen
 
 
 @frozen
-class Command:
+class CommandEntry:
     """`module` has a function `command`, whose docstring begins with the summary.
 
     `group` is the parent of a sub-command.
@@ -55,13 +55,13 @@ _SUMMARIES = {
 }
 
 
-def _rows() -> Iterator[Command]:
+def _rows() -> Iterator[CommandEntry]:
     for words, summary in _SUMMARIES.items():
         group, _, name = words.rpartition(" ")
         module = f"aish.cli.commands.{words.replace(' ', '_')}"
-        yield Command(name, module, summary, group or None)
+        yield CommandEntry(name, module, summary, group or None)
         if words == "validate":
-            yield Command("check", module, summary, hidden=True)
+            yield CommandEntry("check", module, summary, hidden=True)
 
 
 COMMANDS = tuple(_rows())
@@ -74,7 +74,7 @@ GROUPS = {
 }
 
 
-def find_command(argv: Sequence[str]) -> tuple[Command | None, Sequence[str]]:
+def find_command(argv: Sequence[str]) -> tuple[CommandEntry | None, Sequence[str]]:
     group = argv[0] if argv and argv[0] in GROUPS else None
     named = argv if group is None else argv[1:]
     for row in COMMANDS:

@@ -8,7 +8,7 @@ from pathlib import Path
 from aish.cli.boundary import say
 from aish.config.loader import lookup_position
 from aish.config.model import Pipeline
-from aish.reports.github.commands import Job, Spot
+from aish.reports.github.commands import RunnerJob, Spot
 from aish.reports.github.report import GitHub
 
 Spots = Mapping[str, Spot]
@@ -20,8 +20,8 @@ def github_of(pipeline: Pipeline | None) -> GitHub:
     return GitHub(job(), spots, path_to_annotate)
 
 
-def job() -> Job:
-    return Job(os.environ, sys.stderr, lambda message: say(f"warning: {message}"))
+def job() -> RunnerJob:
+    return RunnerJob(os.environ, sys.stderr, lambda message: say(f"warning: {message}"))
 
 
 def spots_of(pipeline: Pipeline) -> Spots:

@@ -33,8 +33,8 @@ from aish.core.text import for_ci_log
 from aish.engine.final import PRECEDENCE
 from aish.features.testing.baseline import (
     VERSION,
+    BaselineComparison,
     CellKey,
-    Comparison,
     compare,
     counts_as_failed,
     read_baseline,
@@ -43,7 +43,7 @@ from aish.features.testing.discovery import find_files
 from aish.features.testing.live import Cell, LiveSettings, Matrix, cost_of, live_exit, run_live
 from aish.features.testing.outcome import PipelineFile
 from aish.features.testing.session import find_cases
-from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
+from aish.output.formats.junit import CaseResult, CaseSuite, Trouble, junit_xml
 from aish.output.status import seconds_text
 from aish.output.style import Style
 from aish.reports.figures import cost_text
@@ -76,7 +76,7 @@ class LiveReport:
 
     matrix: Matrix
     broken: tuple[PipelineFile, ...] = ()
-    comparison: Comparison | None = None
+    comparison: BaselineComparison | None = None
 
     @property
     def code(self) -> ExitCode:
@@ -108,7 +108,7 @@ def test_live(live: LiveOptions, cases: CaseOptions, out: TextIO, manners: Manne
             check_writable(path, option)
     baseline = None if live.baseline is None else read_baseline(live.baseline)
     found = find_cases(find_files(cases.paths or ()), cases.keyword)
-    lines = _Lines(out, manners)
+    lines = _ReportLines(out, manners)
     matrix = run_live(found.chosen, settings, lines, None if manners.quiet else beginnings())
     whole = len(found.chosen) == len(found.jobs) and not found.broken
     report = LiveReport(
@@ -149,7 +149,7 @@ def model_name(model: str | None) -> str:
     return _OF_FILE if model is None else model
 
 
-class _Lines(CasePrinter):
+class _ReportLines(CasePrinter):
     def ended(self, cell: Cell) -> None:
         if self._manners.quiet:
             return
@@ -279,7 +279,7 @@ def _model_json(matrix: Matrix, model: str | None) -> JsonValue:
     }
 
 
-def _cell_json(cell: Cell, comparison: Comparison | None) -> JsonValue:
+def _cell_json(cell: Cell, comparison: BaselineComparison | None) -> JsonValue:
     outcome = cell.outcome
     return {
         "model": cell.model,
@@ -297,20 +297,22 @@ def _cell_json(cell: Cell, comparison: Comparison | None) -> JsonValue:
     }
 
 
-def suites(report: LiveReport) -> list[Suite]:
+def suites(report: LiveReport) -> list[CaseSuite]:
     groups: dict[tuple[str, str | None], list[CaseResult]] = {}
     for cell in report.matrix.cells:
         groups.setdefault((cell.job.file, cell.model), []).append(_case(cell, report.comparison))
-    rows = [Suite(f"{file} [{model_name(model)}]", tuple(c)) for (file, model), c in groups.items()]
+    rows = [
+        CaseSuite(f"{file} [{model_name(model)}]", tuple(c)) for (file, model), c in groups.items()
+    ]
     for file in report.broken:
         text = "\n".join(file.problems)
         trouble = Trouble("error", "usage", text.partition("\n")[0], text)
         whole = CaseResult("(the file)", file.name, 0.0, file.name, (trouble,))
-        rows.append(Suite(file.name, (whole,)))
+        rows.append(CaseSuite(file.name, (whole,)))
     return rows
 
 
-def _case(cell: Cell, comparison: Comparison | None) -> CaseResult:
+def _case(cell: Cell, comparison: BaselineComparison | None) -> CaseResult:
     text = "\n".join(explanation(cell.outcome, verbose=True))
     first = text.partition("\n")[0]
     troubles: tuple[Trouble, ...] = ()
@@ -353,7 +355,7 @@ def live_html(report: LiveReport) -> bytes:
     )
 
 
-def _html_cell(cell: Cell, comparison: Comparison | None) -> Markup:
+def _html_cell(cell: Cell, comparison: BaselineComparison | None) -> Markup:
     change = None if comparison is None else comparison.changes.get(cell.key)
     facts = " · ".join((*_figures(cell), *([change] if change in _CHANGES else [])))
     parts = [
@@ -399,7 +401,7 @@ def _seconds(cells: Sequence[Cell]) -> float:
     return sum(cell.outcome.seconds for cell in cells)
 
 
-def _cell_text(cell: Cell, comparison: Comparison | None) -> str:
+def _cell_text(cell: Cell, comparison: BaselineComparison | None) -> str:
     change = None if comparison is None else comparison.changes.get(cell.key)
     mark = (f"({change})",) if change in _CHANGES else ()
     return " ".join((_WORDS[cell.verdict], *_figures(cell), *mark))

@@ -278,9 +278,9 @@ def _result(
 ) -> Sink:
     plan, earlier = launch.plan, launch.earlier
     if form is Format.JSON:
-        from aish.output.result import Result
+        from aish.output.result import ResultWriter
 
-        return Result(
+        return ResultWriter(
             out, launch.folder.id, items, () if earlier is None else earlier.state.repeated.calls
         )
     if form is Format.JSONL:

@@ -10,7 +10,7 @@ from aish.core.errors import AishError, ExitCode
 from aish.core.text import for_line
 from aish.output.formats.junit import (
     CaseResult,
-    Suite,
+    CaseSuite,
     Trouble,
     TroubleState,
     junit_xml,
@@ -89,7 +89,7 @@ def _redden(path: Path, name: str, trouble: Trouble) -> None:
             if not (counts := _COUNTS.search(written)) or any(map(int, counts.groups())):
                 return
         unique = name_apart(name, lambda one: f'classname="run"{one}'.encode() in (written or b""))
-        suite = Suite("run", (CaseResult(unique, "run", 0.0, troubles=(trouble,)),))
+        suite = CaseSuite("run", (CaseResult(unique, "run", 0.0, troubles=(trouble,)),))
         whole = junit_xml(name, (suite,))
         if written is not None:
             whole = _with_suite(written, whole, trouble.state)

@@ -14,7 +14,7 @@ from aish.engine.environment import Opening, RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.plan.validation.validate import shadow_check
-from aish.engine.preview.tool_listing import Look, bare_environment, look
+from aish.engine.preview.tool_listing import ToolListing, bare_environment, look
 from aish.engine.resources.resources import missing_server
 from aish.system.secrets.secrets import Secrets
 
@@ -44,7 +44,7 @@ def beginnings_at_terminal(mask: Callable[[str], str]) -> Opening | None:
     return beginnings(mask) if sys.stderr.isatty() else None
 
 
-def look_at_tools(plan: Plan) -> Look:
+def look_at_tools(plan: Plan) -> ToolListing:
     """The tools of a plan's servers; failures are printed, but for that of `require_servers`."""
     view = anyio.run(look, plan, quiet_environment(plan))
     for server in view.servers:

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from aish import __version__
 from aish.cli.arguments import bind_call, parameters
 from aish.cli.boundary import say
-from aish.cli.catalogue import COMMANDS, GROUPS, Command
+from aish.cli.catalogue import COMMANDS, GROUPS, CommandEntry
 from aish.cli.options import Argument, Option
 from aish.cli.printer import print_text
 from aish.core.errors import ExitCode, UsageError
@@ -99,7 +99,7 @@ def command_line() -> Any:
     return top
 
 
-def load_command(row: Command) -> Any:
+def load_command(row: CommandEntry) -> Any:
     """The command of a row for typer; invoked, it returns the requested call."""
     command = import_module(row.module).command
 
@@ -120,7 +120,7 @@ def load_command(row: Command) -> Any:
     # The result of `inspect.signature`, and so what typer reads.
     vars(call)["__signature__"] = inspect.Signature(seen)
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.command(row.name, cls=_Command, hidden=row.hidden)(call)
+    app.command(row.name, cls=_GroupedCommand, hidden=row.hidden)(call)
     return typer.main.get_command(app)
 
 
@@ -144,7 +144,7 @@ def _completer(name: str) -> Callable[[typer.Context, str], Any]:
     return complete
 
 
-class _Command(TyperCommand):
+class _GroupedCommand(TyperCommand):
     """Shows options in groups if there are very many."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -173,7 +173,7 @@ class _Group(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.rows: dict[str, Command] = {}
+        self.rows: dict[str, CommandEntry] = {}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, cmd, left = super().resolve_command(ctx, args)

@@ -201,7 +201,7 @@ def borrow_signals(lend: Lend) -> Generator[None]:
         _LENT.reset(token)
 
 
-class Ending:
+class ShutdownRequests:
     """Ends runs as a signal would; one that begins afterwards ends at its start."""
 
     def __init__(self) -> None:

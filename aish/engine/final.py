@@ -66,7 +66,7 @@ class FinalState:
 
 
 @frozen
-class _Reason:
+class _UnitFailure:
     text: str
     hint: str | None = None
     retryable: bool = True
@@ -74,18 +74,18 @@ class _Reason:
 
 def decide_exit(state: FinalState) -> Exit:
     """The exit that `state` calls for, with the reason a person reads."""
-    reasons: dict[ExitCode, _Reason] = {}
+    reasons: dict[ExitCode, _UnitFailure] = {}
     if state.signal is not None:
-        reasons[state.signal] = _Reason("interrupted")
+        reasons[state.signal] = _UnitFailure("interrupted")
     for error in (*((state.error,) if state.error is not None else ()), *state.others):
         reasons.setdefault(
-            error.exit_code, _Reason(str(error), error.hint, retryable=error.retryable)
+            error.exit_code, _UnitFailure(str(error), error.hint, retryable=error.retryable)
         )
     for record in state.records:
         if record.exit_code is not ExitCode.OK:
             reasons.setdefault(record.exit_code, _step_reason(record))
     code = next((code for code in PRECEDENCE if code in reasons), ExitCode.OK)
-    reason = reasons.get(code, _Reason(""))
+    reason = reasons.get(code, _UnitFailure(""))
     return Exit(
         code=int(code),
         name=NAMES[code],
@@ -113,10 +113,10 @@ def failure_of(error: AishError) -> Failure:
     return Failure(code=error.code, message=message, hint=error.hint)
 
 
-def _step_reason(record: StepRecord) -> _Reason:
+def _step_reason(record: StepRecord) -> _UnitFailure:
     failure = record.failure
     message = failure.message if failure else record.status
-    return _Reason(
+    return _UnitFailure(
         f"step `{record.id}`: {message}",
         failure.hint if failure else None,
         retryable=record.retryable,

@@ -114,7 +114,7 @@ _Units = Mapping[Kind, int | None]
 
 
 @slotted
-class _Account:
+class _LimitAccount:
     """A set of limits, the amount spent, and the amount reserved for requests in progress."""
 
     step: str | None
@@ -223,7 +223,7 @@ class Budget:
 
     def lend(self, step: str, parts: int, demand: Demand | None = None) -> Lease | Wait | Over:
         """Set aside one of `parts` of what is left for `step`; `demand` is in it."""
-        needs: list[tuple[_Account, _Units]] = []
+        needs: list[tuple[_LimitAccount, _Units]] = []
         for account in self._of_lease(step):
             applies = demand is not None and account.holds_for(demand.step)
             needs.append((account, _units_of(demand.need if applies and demand else Amount())))
@@ -247,7 +247,7 @@ class Budget:
             account.held.subtract(_limits_of(lease.limits[account.step]))
             account.spent.update(_zero_unknown(_units_of(spent.get(account.step, Amount()))))
 
-    def _of_lease(self, step: str) -> Iterator[_Account]:
+    def _of_lease(self, step: str) -> Iterator[_LimitAccount]:
         """The run, the steps that `step` is in, and those within it."""
         yield from self._accounts(step)
         yield from (account for id, account in self._steps.items() if id.startswith(f"{step}/"))
@@ -260,7 +260,7 @@ class Budget:
     def spent(self) -> Amount:
         return _amount_of(self._run)
 
-    def _accounts(self, step: str | None) -> Iterator[_Account]:
+    def _accounts(self, step: str | None) -> Iterator[_LimitAccount]:
         yield self._run
         if step is not None and self._steps:
             for id in scopes(step):
@@ -280,8 +280,10 @@ def scopes(step: str) -> Sequence[str]:
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
-def _account(step: str | None, limits: Limits, spent: Amount | None) -> _Account:
-    return _Account(step, _limits_of(limits), Counter(_zero_unknown(_units_of(spent or Amount()))))
+def _account(step: str | None, limits: Limits, spent: Amount | None) -> _LimitAccount:
+    return _LimitAccount(
+        step, _limits_of(limits), Counter(_zero_unknown(_units_of(spent or Amount())))
+    )
 
 
 def _limits_of(limits: Limits) -> Mapping[Kind, int]:
@@ -313,7 +315,7 @@ def _plain(kind: Kind, units: int) -> float:
     return units / _PER_DOLLAR if kind == "cost_usd" else units
 
 
-def _amount_of(account: _Account) -> Amount:
+def _amount_of(account: _LimitAccount) -> Amount:
     values: Any = {kind: _plain(kind, account.spent[kind]) for kind in _KINDS}
     return Amount(**values)
 

@@ -1,7 +1,7 @@
 """A run within a program that lives on after it: of `aish.api`, and of the MCP server.
 
 Executes a run and returns its result as an object. Signals belong to the program around it, which
-ends a run through `Ending`.
+ends a run through `ShutdownRequests`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from aish.core.errors import ExitCode
 from aish.core.events import Exit, RunFinished, Stamped
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
-from aish.engine.cancellation import Ending, borrow_signals
+from aish.engine.cancellation import ShutdownRequests, borrow_signals
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resume_state import ResumeRefusedError
@@ -22,7 +22,7 @@ from aish.engine.steps.context import has_items
 from aish.features.launch import Launch, open_run
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, open_items_file, public
-from aish.output.result import Fold
+from aish.output.result import ResultFold
 
 Row = dict[str, Any]
 
@@ -35,7 +35,7 @@ class HostedRun:
     """
 
     launch: Launch
-    ending: Ending
+    ending: ShutdownRequests
     sinks: tuple[Sink, ...] = ()
     itemized: frozenset[str] | None = None
 
@@ -81,7 +81,7 @@ async def run_hosted(run: HostedRun) -> Row:
     plan, folder = run.launch.plan, run.launch.folder
     with open_run(run.launch) as opened:
         items = open_items_file(folder.path) if has_items(plan) else None
-        gathered = _Gathered(folder.id, items, run.itemized)
+        gathered = _ResultSink(folder.id, items, run.itemized)
         opened.begin([gathered, *run.sinks], items=items, wanted=None)
         with borrow_signals(run.ending.lend):
             await opened.execute()
@@ -91,7 +91,7 @@ async def run_hosted(run: HostedRun) -> Row:
 def past_result(run: str, folder: RunFolder, plan: Plan, events: Iterable[Stamped]) -> Row:
     """The result of a run that has succeeded before, from the events of its journal."""
     items = open_items_file(folder.path) if has_items(plan) else None
-    gathered = _Gathered(run, items)
+    gathered = _ResultSink(run, items)
     try:
         for stamped in events:
             gathered(stamped)
@@ -101,7 +101,7 @@ def past_result(run: str, folder: RunFolder, plan: Plan, events: Iterable[Stampe
             items.close()
 
 
-class _Gathered(Sink):
+class _ResultSink(Sink):
     """A sink that builds the result from the events."""
 
     name = "the result"
@@ -109,7 +109,7 @@ class _Gathered(Sink):
     def __init__(
         self, run: str, items: ItemsFile | None, itemized: frozenset[str] | None = None
     ) -> None:
-        self._fold = Fold(run)
+        self._fold = ResultFold(run)
         self._items = items
         self._itemized = itemized
         self._finished: RunFinished | None = None

@@ -40,7 +40,7 @@ Retold = Callable[[frozenset[str] | None, int], Iterator[Stamped]]
 """Events of some types, or `None` for all; of items only those that ended after a number."""
 
 
-class Console(Sink, Protocol):
+class LaunchConsole(Sink, Protocol):
     """A sink for people, which can show what is done before the run has started."""
 
     def opening(self, pipeline: str, doing: Sequence[str], now: float, /) -> None: ...
@@ -135,7 +135,7 @@ class OpenRun:
         sinks: Iterable[Sink | None] = (),
         *,
         items: "ItemsFile | None" = None,
-        console: Console | None = None,
+        console: LaunchConsole | None = None,
         wanted: frozenset[str] | None = frozenset(),
         journal_folder: Path | None = None,
         on_failure: OnFailure | None = None,
@@ -216,7 +216,7 @@ class OpenRun:
         """Take down what cannot be written any more."""
         self.lost.append(f"cannot write {sink.name}: {error.strerror or error}")
 
-    def _opening_with_mask(self, console: Console | None) -> Opening | None:
+    def _opening_with_mask(self, console: LaunchConsole | None) -> Opening | None:
         log, mask, name = self.log, self.launch.plan.secrets.mask, self.launch.plan.pipeline.name
         if console is None:
             return mask_opening(self.launch.opening, mask)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted
-from aish.items.json import Lines
+from aish.items.json import JsonLineReader
 from aish.items.source import LONGEST_ITEM, ItemsError
 
 LONGEST_VALUE = 1024 * 1024
@@ -52,7 +52,7 @@ def csv_lists(
     Raises:
         ItemsError: as `csv_rows`.
     """
-    lines = Lines(file, name)
+    lines = JsonLineReader(file, name)
     rows = _rows(lines, delimiter)
     number, header = next(rows, (1, ()))
     if number == 1 and (told := separator(delimiter.join(header))) is not None:
@@ -98,7 +98,7 @@ def other_delimiter(header: Sequence[str]) -> str | None:
     return f"one column that contains {shown}: set `delimiter: {shown}`"
 
 
-def _rows(lines: Lines, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
+def _rows(lines: JsonLineReader, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
     """Rows, each with the line it begins in."""
     csv.field_size_limit(LONGEST_VALUE)
     reader = csv.reader(_limit_rows(lines), strict=True, delimiter=delimiter)
@@ -114,7 +114,7 @@ def _rows(lines: Lines, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:
             yield number, row
 
 
-def _limit_rows(lines: Lines) -> Iterator[str]:
+def _limit_rows(lines: JsonLineReader) -> Iterator[str]:
     """The lines, as long as one row does not span too many of them."""
     for line in lines:
         if lines.taken > LONGEST_ITEM:
@@ -126,7 +126,7 @@ def _reason(said: str) -> str:
     return next((reason for sign, reason in _REASONS if sign in said), said)
 
 
-def _check_header(header: Sequence[str], lines: Lines, number: int) -> None:
+def _check_header(header: Sequence[str], lines: JsonLineReader, number: int) -> None:
     if not header:
         raise _bad("the header is missing: the first line has to name the columns", lines, 1)
     if not any(column.strip() for column in header):
@@ -141,5 +141,5 @@ def _check_header(header: Sequence[str], lines: Lines, number: int) -> None:
         seen.add(column)
 
 
-def _bad(said: str, lines: Lines, number: int) -> ItemsError:
+def _bad(said: str, lines: JsonLineReader, number: int) -> ItemsError:
     return lines.error(said, line=number)

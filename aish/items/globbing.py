@@ -25,7 +25,7 @@ def files_of(pattern: str, root: Path) -> list[str]:
     """
     parts = _parts(pattern)
     inside = os.path.realpath(root)
-    walk = _Walk(inside, parts, f"foreach.glob `{pattern}`")
+    walk = _GlobWalk(inside, parts, f"foreach.glob `{pattern}`")
     found = sorted(walk.below(inside, "", walk.closure({0})))
     for name in found:
         if not _is_text(name):
@@ -44,7 +44,7 @@ def _parts(pattern: str) -> tuple[str, ...]:
     return parts
 
 
-class _Walk:
+class _GlobWalk:
     """States are places in the pattern, as in any matching of globs: nothing is tried twice."""
 
     def __init__(self, inside: str, parts: tuple[str, ...], where: str) -> None:

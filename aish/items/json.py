@@ -18,7 +18,7 @@ from aish.items.source import LONGEST_ITEM, ItemsError, read, value_at, value_of
 NO_UTF8 = "save the file as UTF-8"
 
 
-class Lines:
+class JsonLineReader:
     """Iterates over lines with their ends; `number` is that of the line that came last, from 1.
 
     `taken` counts the bytes read since it was last set to 0.
@@ -88,7 +88,7 @@ def json_array(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
     Raises:
         ItemsError: it is not a JSON array, or an element is too long.
     """
-    text = _Text(file, name)
+    text = _TextWindow(file, name)
     if text.after_space() != "[":
         raise text.error("the file is not one JSON array" if text.here else "the file is empty")
     text.skip()
@@ -100,7 +100,7 @@ def json_array(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
         raise text.error("something follows the array")
 
 
-def _elements(text: "_Text") -> Iterator[tuple[int, JsonValue]]:
+def _elements(text: "_TextWindow") -> Iterator[tuple[int, JsonValue]]:
     """The elements of an array that has been opened, and its end."""
     while True:
         text.after_space()
@@ -111,7 +111,7 @@ def _elements(text: "_Text") -> Iterator[tuple[int, JsonValue]]:
             return
 
 
-class _Text:
+class _TextWindow:
     """A moving window of the file's text; `here` is the next character."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -226,7 +226,7 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
     Raises:
         ItemsError: a line is not valid JSON, or too long.
     """
-    lines = Lines(file, name)
+    lines = JsonLineReader(file, name)
     for line in lines:
         if line.isspace() or not line:
             continue

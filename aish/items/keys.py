@@ -101,7 +101,7 @@ class Keys:
 
     def __init__(self, policy: OnDuplicate = "fail") -> None:
         self._policy = policy
-        self._tables = [_Table() for _ in range(_TABLES)]
+        self._tables = [_NumberTable() for _ in range(_TABLES)]
 
     def add(self, key: str, index: int) -> str | None:
         """Note the key of the item `index`; the key that it goes by, `None` if it is left out.
@@ -134,7 +134,7 @@ class Keys:
         return name
 
 
-class _Table:
+class _NumberTable:
     """Numbers by marks, with open addressing; a number is never 0."""
 
     def __init__(self) -> None:

@@ -65,7 +65,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
-from aish.journal.questions import Question, Questions
+from aish.journal.questions import QuestionFold, RecordedQuestion
 
 Key = tuple[str, str | None]
 """A step, and the key of an item of it."""
@@ -93,7 +93,7 @@ class Segment:
 
 
 @frozen
-class Request:
+class SentRequest:
     """A request to a model: the messages that it adds to the previous one, as `turn.added`.
 
     `count` is its number of messages, of which `earlier` precede the first one here and belong to
@@ -118,7 +118,7 @@ class Request:
 
 
 @frozen
-class Turn:
+class TurnRecord:
     """A request with its answer; the request is missing if the stream does not contain it."""
 
     seq: int
@@ -126,7 +126,7 @@ class Turn:
     began: float
     ended: float
     said: TurnFinished
-    request: Request | None
+    request: SentRequest | None
     within: int | None
 
 
@@ -134,13 +134,13 @@ class Turn:
 class Unanswered:
     """A request without an answer: it failed, or the run ended first, which is no `failure`."""
 
-    request: Request
+    request: SentRequest
     ended: float
     failure: Failure | None = None
 
 
 @slotted
-class Call:
+class CallRecord:
     """A tool call: as requested by the model, the question, the decision, and its result.
 
     `sent` is the number of the event by which it was sent to its server; `began` is the time of
@@ -157,7 +157,7 @@ class Call:
     decided: ToolDecided | None = None
     sent: int | None = None
     finished: ToolFinished | None = None
-    question: Question | None = None
+    question: RecordedQuestion | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -192,7 +192,7 @@ class Aside:
     event: Retry | Fallback | Notice | TextWithdrawn
 
 
-Entry = Turn | Call | Aside | Sent
+Entry = TurnRecord | CallRecord | Aside | Sent
 
 
 @slotted
@@ -222,8 +222,8 @@ class Unit:
         return self.step, self.item
 
     @property
-    def calls(self) -> Iterator[Call]:
-        return (entry for entry in self.entries if isinstance(entry, Call))
+    def calls(self) -> Iterator[CallRecord]:
+        return (entry for entry in self.entries if isinstance(entry, CallRecord))
 
     @property
     def index(self) -> int | None:
@@ -236,10 +236,10 @@ class Unit:
         return self.started.count if isinstance(self.started, StepStarted) else None
 
 
-Ended = Segment | Unit | Turn | Unanswered | Call
+Ended = Segment | Unit | TurnRecord | Unanswered | CallRecord
 
 
-class Annotations:
+class RunAnnotations:
     """The annotations of a run, from its last segment; `left_out` counts those over a limit.
 
     Each item of a batch may have some: they are grouped by place, and replaced as a group.
@@ -268,7 +268,7 @@ class Annotations:
 
 
 @slotted
-class _Talk:
+class _ConversationFold:
     """A conversation so far; `new` is the first unsent index, `sent` whether any was sent."""
 
     messages: list[JsonObject] = field(default_factory=list)
@@ -288,10 +288,10 @@ class _OpenUnit:
 
     unit: Unit
     attempt: int = 1
-    requests: dict[_TurnKey, Request] = field(default_factory=dict)
-    calls: dict[_CallKey, Call] = field(default_factory=dict)
+    requests: dict[_TurnKey, SentRequest] = field(default_factory=dict)
+    calls: dict[_CallKey, CallRecord] = field(default_factory=dict)
     asked: dict[_CallKey, str] = field(default_factory=dict)
-    talks: dict[str, _Talk] = field(default_factory=dict)
+    talks: dict[str, _ConversationFold] = field(default_factory=dict)
 
     @property
     def around(self) -> int | None:
@@ -309,11 +309,11 @@ class History:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.notices: list[Notice] = []
-        self.annotations = Annotations()
+        self.annotations = RunAnnotations()
         self._is_open_segment = False
         self._open: dict[Key, _OpenUnit] = {}
         self._kinds: dict[str, StepKind] = {}
-        self._questions = Questions()
+        self._questions = QuestionFold()
         self._waiting: dict[Key, Unit] = {}
         """The ended units with a call that waits: the answer may follow after the run's end."""
 
@@ -344,7 +344,7 @@ class History:
         return self.segments[-1].finished if self.segments else None
 
     @property
-    def pending(self) -> Sequence[Question]:
+    def pending(self) -> Sequence[RecordedQuestion]:
         """The open questions; none if the run has finished for good.
 
         Whether their time has passed is not checked here.
@@ -446,12 +446,12 @@ class History:
             return call.seq
         return next((own.seq for own in one.requests.values() if own.place == place), outer)
 
-    def open_request(self, place: Place, purpose: TurnPurpose) -> Request | None:
+    def open_request(self, place: Place, purpose: TurnPurpose) -> SentRequest | None:
         """The request at a place that has no answer yet."""
         unit = None if place.step is None else self._open.get((place.step, place.item))
         return None if unit is None else unit.requests.get((place.turn, place.call, purpose))
 
-    def open_call(self, place: Place) -> Call | None:
+    def open_call(self, place: Place) -> CallRecord | None:
         """The call at a place that has no result yet."""
         unit = None if place.step is None else self._open.get((place.step, place.item))
         return None if unit is None else unit.calls.get((place.turn, place.call))
@@ -512,7 +512,7 @@ class History:
             self._waiting[unit.key] = unit
         return unit
 
-    def _question(self, stamped: Stamped) -> Question | None:
+    def _question(self, stamped: Stamped) -> RecordedQuestion | None:
         """The question that an event is about, as it is now; a second answer changes none."""
         event = stamped.event
         before = self._questions.get(event.id) if isinstance(event, ApprovalAnswered) else None
@@ -529,7 +529,7 @@ class History:
             case _:
                 return None
 
-    def _answer_question(self, question: Question) -> Sequence[Ended]:
+    def _answer_question(self, question: RecordedQuestion) -> Sequence[Ended]:
         """An answer; one that is given after the run's end changes a unit that has ended."""
         key = question.asked.place.step or "", question.asked.place.item
         one, ended = self._open.get(key), self._waiting.get(key)
@@ -595,7 +595,7 @@ def _ask(unit: _OpenUnit, event: TurnStarted, stamped: Stamped) -> Sequence[Ende
     talk = _talk(unit, event.purpose)
     _put_in_order(talk)
     known = len(talk.messages)
-    unit.requests[key] = Request(
+    unit.requests[key] = SentRequest(
         stamped.seq,
         place,
         unit.attempt,
@@ -614,12 +614,12 @@ def _ask(unit: _OpenUnit, event: TurnStarted, stamped: Stamped) -> Sequence[Ende
     return () if older is None else (Unanswered(older, stamped.time),)
 
 
-def _answer(unit: _OpenUnit, event: TurnFinished, stamped: Stamped) -> Turn:
+def _answer(unit: _OpenUnit, event: TurnFinished, stamped: Stamped) -> TurnRecord:
     """An answer, which becomes the next message of its conversation."""
     place, now = event.place, stamped.time
     request = unit.requests.pop((place.turn, place.call, event.purpose), None)
     if request is None:
-        turn = Turn(stamped.seq, place, now - event.seconds, now, event, None, unit.around)
+        turn = TurnRecord(stamped.seq, place, now - event.seconds, now, event, None, unit.around)
     else:
         message: dict[str, JsonValue] = {"role": "assistant", "text": event.text}
         if event.calls:
@@ -629,7 +629,7 @@ def _answer(unit: _OpenUnit, event: TurnFinished, stamped: Stamped) -> Turn:
         talk = _talk(unit, event.purpose)
         talk.messages.append(message)
         talk.asked = [one.id for one in event.calls]
-        turn = Turn(request.seq, place, request.began, now, event, request, request.within)
+        turn = TurnRecord(request.seq, place, request.began, now, event, request, request.within)
     for one in event.calls:
         unit.asked[place.turn, one.id] = one.arguments
     unit.unit.entries.append(turn)
@@ -640,13 +640,13 @@ def _open_call(
     unit: _OpenUnit,
     event: ApprovalAsked | ToolDecided | ToolStarted | ToolFinished,
     stamped: Stamped,
-) -> Call:
+) -> CallRecord:
     """The open call of an event; created by the first one."""
     place, now = event.place, stamped.time
     call = unit.calls.get((place.turn, place.call))
     if call is None:
         asked = None if place.call is None else unit.asked.get((place.turn, place.call))
-        call = Call(stamped.seq, place, event.tool, now, now, unit.around, asked)
+        call = CallRecord(stamped.seq, place, event.tool, now, now, unit.around, asked)
         unit.calls[place.turn, place.call] = call
         unit.unit.entries.append(call)
     call.ended = now
@@ -656,9 +656,9 @@ def _open_call(
 def _call(
     unit: _OpenUnit,
     event: ToolDecided | ToolStarted | ToolFinished,
-    question: Question | None,
+    question: RecordedQuestion | None,
     stamped: Stamped,
-) -> Sequence[Call]:
+) -> Sequence[CallRecord]:
     """An event of a call; its `question` may have been asked in an earlier part of the run."""
     call = _open_call(unit, event, stamped)
     call.question = question or call.question
@@ -698,10 +698,10 @@ def _send(unit: _OpenUnit, event: TurnAdded | HistoryReplaced, now: float) -> No
         unit.unit.entries.append(Sent(now, event.purpose, new, anew))
 
 
-def _talk(unit: _OpenUnit, purpose: str) -> _Talk:
+def _talk(unit: _OpenUnit, purpose: str) -> _ConversationFold:
     talk = unit.talks.get(purpose)
     if talk is None:
-        talk = unit.talks[purpose] = _Talk()
+        talk = unit.talks[purpose] = _ConversationFold()
     return talk
 
 
@@ -715,7 +715,7 @@ def _add(unit: _OpenUnit, event: TurnAdded) -> None:
     talk = _talk(unit, purpose)
     begins = purpose in {"summary", "sampling"} or (purpose == "judge" and role == "system")
     if begins and talk.sent:
-        talk = unit.talks[purpose] = _Talk()
+        talk = unit.talks[purpose] = _ConversationFold()
     # The sent message may differ from the recorded one: this replaces it.
     if role == "assistant" and talk.messages and talk.messages[-1].get("role") == "assistant":
         talk.messages[-1] = message
@@ -748,7 +748,7 @@ def _ids(message: Mapping[str, JsonValue]) -> list[str]:
     return [str(call.get("id")) for call in found if isinstance(call, dict)]
 
 
-def _put_in_order(talk: _Talk) -> None:
+def _put_in_order(talk: _ConversationFold) -> None:
     """Replies are reported as calls end, but sent in the order of the calls."""
     messages = talk.messages
     at = len(messages)

@@ -64,7 +64,7 @@ def ends_questions(finished: RunFinished) -> bool:
 
 
 @frozen
-class Question:
+class RecordedQuestion:
     """A question about a call, and its answer if there is one.
 
     `began` is when it was asked first: a resumed run asks an open question again, and it remains
@@ -104,7 +104,7 @@ class Question:
         expires = self.asked.expires
         return math.inf if expires is None else _seconds(expires)
 
-    def at(self, now: float) -> "Question":
+    def at(self, now: float) -> "RecordedQuestion":
         """The same as of a time: it may have expired."""
         if not self.is_open or now < self.expires_at:
             return self
@@ -124,21 +124,21 @@ class Question:
         return not self.ends_with_process and self.at(now).is_open
 
 
-class Questions:
+class QuestionFold:
     """Folds the questions of one run, in order."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Question] = {}
+        self._held: dict[str, RecordedQuestion] = {}
 
     @property
-    def pending(self) -> Sequence[Question]:
+    def pending(self) -> Sequence[RecordedQuestion]:
         """The open ones; none if the run has finished for good.
 
         Whether their time has passed is not checked here.
         """
         return [one for one in self._held.values() if one.is_open]
 
-    def take(self, stamped: Stamped) -> Sequence[Question]:
+    def take(self, stamped: Stamped) -> Sequence[RecordedQuestion]:
         """Fold one event in; returns the questions that it opened or ended."""
         event = stamped.event
         if isinstance(event, AskReceived | AskEnded):
@@ -162,7 +162,7 @@ class Questions:
                 pass
         return ()
 
-    def without_process(self) -> Sequence[Question]:
+    def without_process(self) -> Sequence[RecordedQuestion]:
         """The process that asked is gone; a resumed run asks again, with the same ids.
 
         Returns the questions that ended with it.
@@ -172,28 +172,28 @@ class Questions:
             self._held[id] = replace(one, caller_waiting=False)
         return ended
 
-    def all(self, now: float) -> Sequence[Question]:
+    def all(self, now: float) -> Sequence[RecordedQuestion]:
         """Every question, in the order in which they were asked, as of a time."""
         return tuple(one.at(now) for one in self._held.values())
 
-    def get(self, id: str) -> Question | None:
+    def get(self, id: str) -> RecordedQuestion | None:
         """The question with this id; its time may have passed."""
         return self._held.get(id)
 
-    def forget(self, id: str) -> Question | None:
+    def forget(self, id: str) -> RecordedQuestion | None:
         """Keep a question no longer, for a run that asks without end; returns it."""
         return self._held.pop(id, None)
 
-    def _ask(self, asked: ApprovalAsked, time: float) -> Sequence[Question]:
+    def _ask(self, asked: ApprovalAsked, time: float) -> Sequence[RecordedQuestion]:
         known = self._held.get(asked.id)
         if known is not None and known.answer is not None:
             return ()
         # A resumed run takes the question over, even one that the end of a run had withdrawn.
-        question = Question(time if known is None else known.began, asked)
+        question = RecordedQuestion(time if known is None else known.began, asked)
         self._held[asked.id] = question
         return (question,)
 
-    def _answer(self, answered: ApprovalAnswered, time: float) -> Sequence[Question]:
+    def _answer(self, answered: ApprovalAnswered, time: float) -> Sequence[RecordedQuestion]:
         known = self._held.get(answered.id)
         if known is None or known.answered is not None:
             return ()
@@ -205,7 +205,7 @@ class Questions:
         self._held[known.id] = ended
         return (ended,)
 
-    def _withdraw(self, ids: Collection[str]) -> Sequence[Question]:
+    def _withdraw(self, ids: Collection[str]) -> Sequence[RecordedQuestion]:
         ended = []
         for id in ids:
             one = self._held[id]

@@ -264,7 +264,7 @@ Reader = Callable[[Any, str], Any]
 
 
 @frozen
-class _Slot:
+class _FieldSlot:
     """A field of a dataclass: its name, its key in JSON, its reader."""
 
     name: str
@@ -324,7 +324,7 @@ def value_of(kind: type[Kind], value: JsonValue) -> Kind:
     return made
 
 
-def _build(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: Any) -> Any:
+def _build(kind: Any, slots: Sequence[_FieldSlot], given: Mapping[str, Any], values: Any) -> Any:
     """A dataclass from JSON values; unknown keys are ignored."""
     for slot in slots:
         if slot.key in given:
@@ -335,17 +335,19 @@ def _build(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: 
 
 
 @cache
-def _event_slots(kind: Any) -> tuple[_Slot, ...]:
+def _event_slots(kind: Any) -> tuple[_FieldSlot, ...]:
     keys = dict(keys_of(kind))
     return tuple(slot for slot in _slots(kind, keys) if slot.name != "place")
 
 
-def _slots(kind: Any, keys: Mapping[str, str]) -> tuple[_Slot, ...]:
-    slots: list[_Slot] = []
+def _slots(kind: Any, keys: Mapping[str, str]) -> tuple[_FieldSlot, ...]:
+    slots: list[_FieldSlot] = []
     for one in fields(kind):
         hint: Any = one.type
         needed = one.default is MISSING and one.default_factory is MISSING
-        slots.append(_Slot(one.name, keys.get(one.name, one.name), _reader(hint), needed=needed))
+        slots.append(
+            _FieldSlot(one.name, keys.get(one.name, one.name), _reader(hint), needed=needed)
+        )
     return tuple(slots)
 
 

@@ -58,14 +58,14 @@ class Cleaner:
 
 
 @frozen
-class Line:
+class LinePiece:
     """A whole line; or of a long one the `first` piece, a `next` one, or its `end`."""
 
     text: str
     part: Literal["whole", "first", "next", "end"] = "whole"
 
 
-_END = Line("", "end")
+_END = LinePiece("", "end")
 
 
 class LineAssembler:
@@ -96,14 +96,14 @@ class LineAssembler:
             self._size += len(text)
         return True
 
-    def feed(self, text: str) -> Iterator[Line]:
+    def feed(self, text: str) -> Iterator[LinePiece]:
         """The lines that `text` completes."""
         if not self._has_end(text):
             yield from self._add(text)
             return
         for part in (_RETURNS if self._overwrites else _ENDS).split(text):
             if part == "\n":
-                yield _END if self._is_long else Line(self.partial)
+                yield _END if self._is_long else LinePiece(self.partial)
                 self._restart()
             elif part == "\r" and self._overwrites:
                 if self._is_long:
@@ -112,27 +112,27 @@ class LineAssembler:
             else:
                 yield from self._add(part)
 
-    def end(self) -> Iterator[Line]:
+    def end(self) -> Iterator[LinePiece]:
         """No text follows; its last line need not have a line end."""
         if self._is_long:
             yield _END
         elif partial := self.partial:
-            yield Line(partial)
+            yield LinePiece(partial)
         self._restart()
 
     def _has_end(self, text: str) -> bool:
         return "\n" in text or (self._overwrites and "\r" in text)
 
-    def _add(self, text: str) -> Iterator[Line]:
+    def _add(self, text: str) -> Iterator[LinePiece]:
         if not text:
             return
         if self._is_long:
-            yield Line(text, "next")
+            yield LinePiece(text, "next")
             return
         self._pieces.append(text)
         self._size += len(text)
         if self._size >= self._longest:
-            yield Line("".join(self._pieces), "first")
+            yield LinePiece("".join(self._pieces), "first")
             self._restart()
             self._is_long = True
 
@@ -143,7 +143,7 @@ class LineAssembler:
         self._is_long = False
 
 
-class Answer(Protocol):
+class LiveAnswer(Protocol):
     """The answer of one turn: as written, or drawn as Markdown."""
 
     def feed(self, text: str) -> None:
@@ -177,7 +177,7 @@ class RawAnswer:
         self._screen.end_line()
 
 
-class _Stream:
+class _CommandStream:
     """An output stream of a command."""
 
     def __init__(self, look: Look, style: Style) -> None:
@@ -194,8 +194,11 @@ class CommandOutput:
         self._screen = screen
         look = screen.look
         self._margin = 2 + len(look.glyphs.bar) + 1
-        self._streams = {"stdout": _Stream(look, "dim"), "stderr": _Stream(look, "yellow")}
-        self._in_line: _Stream | None = None
+        self._streams = {
+            "stdout": _CommandStream(look, "dim"),
+            "stderr": _CommandStream(look, "yellow"),
+        }
+        self._in_line: _CommandStream | None = None
         self.is_empty = True
         screen.end_line()
         screen.pin(self._tail)
@@ -211,12 +214,12 @@ class CommandOutput:
         self._screen.pin(None)
         self._screen.end_line()
 
-    def _draw(self, stream: _Stream, lines: Iterator[Line]) -> None:
+    def _draw(self, stream: _CommandStream, lines: Iterator[LinePiece]) -> None:
         room = self._screen.width - self._margin
         if rows := "".join([self._row(stream, line, room) for line in lines]):
             self._screen.instead(rows)
 
-    def _row(self, stream: _Stream, line: Line, room: int) -> str:
+    def _row(self, stream: _CommandStream, line: LinePiece, room: int) -> str:
         goes_on = self._in_line is stream
         if line.part == "end":
             self._in_line = None if goes_on else self._in_line

@@ -60,7 +60,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue, json_text
 from aish.core.phrases import and_more, counted, dollars
 from aish.core.text import for_line, for_terminal
-from aish.output.live_text import Answer, CommandOutput, RawAnswer
+from aish.output.live_text import CommandOutput, LiveAnswer, RawAnswer
 from aish.output.progress import Batch, Batches, ItemLog, summary_parts
 from aish.output.rows import fold, hint_rows, parts_in_rows, sentence
 from aish.output.screen import Screen
@@ -107,7 +107,7 @@ class Presentation:
     """
 
     name: str
-    closing: Callable[["Account", RunFinished, Look], Iterable[str]]
+    closing: Callable[["ClosingLines", RunFinished, Look], Iterable[str]]
     names_steps: bool = False
     """Whether several steps may speak, each under its name, and items have a display."""
     frames_commands: bool = False
@@ -115,7 +115,7 @@ class Presentation:
 
 
 @slotted
-class Account:
+class ClosingLines:
     """The data for the last lines; `hint` was already shown."""
 
     tally: Tally = field(default_factory=Tally)
@@ -153,10 +153,10 @@ class Presenter:
         self._verbose = verbose
         self._guest = guest
         self._items = ItemDisplay(screen) if presentation.names_steps else None
-        self._account = Account()
-        self._waits = Waits()
+        self._account = ClosingLines()
+        self._waits = WaitingText()
         self._lock = OutputLock()
-        self._answer: Answer | None = None
+        self._answer: LiveAnswer | None = None
         """What the speaker of the lock says now."""
         self._kind: Literal["answer", "thought"] = "answer"
         self._step: str | None = None
@@ -394,7 +394,7 @@ class Presenter:
             answer = self._begin(event.place, "thought")
         answer.feed(event.text)
 
-    def _begin(self, place: Place, kind: Literal["answer", "thought"]) -> Answer:
+    def _begin(self, place: Place, kind: Literal["answer", "thought"]) -> LiveAnswer:
         """A turn begins its answer; returns what draws it."""
         self._header(place)
         self._quiet()
@@ -581,7 +581,7 @@ def _header_lines(look: Look, event: RunStarted, *, titled: bool) -> Iterator[st
         yield look.row(cassette_text(event.cassette), "dim")
 
 
-def _run_summary(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
+def _run_summary(account: ClosingLines, event: RunFinished, look: Look) -> Iterator[str]:
     yield ""
     if account.annotations:
         from aish.output.result import annotation_rows
@@ -615,7 +615,7 @@ def _style_of(event: RunFinished) -> Style:
     return "green" if event.exit.code == 0 else "red"
 
 
-def _session_summary(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
+def _session_summary(account: ClosingLines, event: RunFinished, look: Look) -> Iterator[str]:
     if event.exit.code:
         message = event.exit.reason or event.exit.name
         yield from _own_lines(look, f"{look.glyphs.no} {message}", "red")
@@ -761,7 +761,7 @@ class OutputLock:
 
 
 @slotted
-class Waits:
+class WaitingText:
     """The text of the spinner: pending models by step, pending calls by place."""
 
     _models: dict[str, str] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from aish.core.events import (
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
-from aish.journal.history import Call, Ended, Finished, History, Unit
+from aish.journal.history import CallRecord, Ended, Finished, History, Unit
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, public
 
@@ -82,7 +82,7 @@ def refusal_row(run: str, pipeline: str, error: AishError, calls: Sequence[JsonO
     return {**head, "exit": plain(end), **nothing, **of_nothing, "calls": tuple(calls)}
 
 
-class Fold:
+class ResultFold:
     """Collects the result object; `run` is the run's id.
 
     `repeated` are the calls that it may make again.
@@ -116,7 +116,7 @@ class Fold:
         for entry in ended:
             if isinstance(entry, Unit) and entry.item is None and entry.finished is not None:
                 self._steps[entry.step] = _step_row(entry, entry.finished)
-            elif isinstance(entry, Call) and entry.is_refused:
+            elif isinstance(entry, CallRecord) and entry.is_refused:
                 self._denials[entry.tool] += 1
 
     def result(self, end: RunFinished) -> Row:
@@ -198,7 +198,7 @@ def _step_row(unit: Unit, finished: Finished) -> Row:
     return row if finished.error is None else row | {"error": plain(finished.error)}
 
 
-def _call_row(call: Call) -> Row:
+def _call_row(call: CallRecord) -> Row:
     decided, finished, question = call.decided, call.finished, call.question
     row: Row = {
         "tool": call.tool,
@@ -250,7 +250,7 @@ def _where(place: Place) -> Row:
     return {name: value for name, value in where if value is not None}
 
 
-class Result(Sink):
+class ResultWriter(Sink):
     """Writes the object to a binary stream when the run has ended.
 
     `items` has the results of items, if a step has any; it must precede this sink.
@@ -266,7 +266,7 @@ class Result(Sink):
         repeated: Sequence[JsonValue] = (),
     ) -> None:
         self._out = out
-        self._fold = Fold(run, repeated)
+        self._fold = ResultFold(run, repeated)
         self._items = items
 
     def __call__(self, stamped: Stamped) -> None:

@@ -77,7 +77,7 @@ class Protected:
 
 
 @slotted
-class Commands:
+class PackCommands:
     """Starts the commands of a pack.
 
     `environment` is what a command gets; `temporary` is its folder for temporary files where the
@@ -210,14 +210,14 @@ class Commands:
 @asynccontextmanager
 async def open_commands(
     context: PackContext, options: ShellOptions | ProcOptions
-) -> AsyncGenerator[Commands]:
+) -> AsyncGenerator[PackCommands]:
     """Open a starter of commands; at its end nothing of them is left."""
     workspace = context.workspace
     assert workspace is not None, "the packs `shell` and `proc` need a root"
     environment = child_environment({}, context.services.environ)
     if options.env_file is not None:
         environment = read_environment(options.env_file, environment)
-    commands = Commands(
+    commands = PackCommands(
         workspace,
         Supervisor(workspace.reaper),
         environment,

@@ -50,20 +50,20 @@ from aish.packs.workspace.file_summary import summary_of
 from aish.packs.workspace.file_text import (
     IMAGE_LIMIT,
     SCAN_LIMIT,
-    Content,
-    Lines,
+    FileContent,
+    FileLines,
     content_of,
     image_type,
     plain_text,
     read_lines,
 )
 from aish.packs.workspace.folder_tree import find_files, folder_tree
-from aish.packs.workspace.folder_walk import Entry, Walk, format_name, list_folder
+from aish.packs.workspace.folder_walk import FolderEntry, FolderWalk, format_name, list_folder
 from aish.packs.workspace.languages import FIRST_LINE, language_of
 from aish.packs.workspace.text_search import (
     MOST_CONTEXT,
-    Found,
-    Search,
+    SearchMatches,
+    TextSearch,
     search_literal,
     search_regex,
 )
@@ -279,7 +279,7 @@ async def file_read(
     if first < 1 or (end_line is not None and end_line < first):
         raise PackError("out_of_range", f"lines {first} to {end_line} are not a range")
 
-    def answer(content: Content) -> Answer:
+    def answer(content: FileContent) -> Answer:
         with content.stream:
             if (kind := image_type(content.start)) is not None:
                 return _image(path, content, kind)
@@ -298,10 +298,10 @@ async def file_read(
         return await _run_in_thread(work)
     # Many such calls in a row leave room for others, and for their end.
     await anyio.lowlevel.checkpoint()
-    return answer(Content(io.BytesIO(whole), len(whole), whole))
+    return answer(FileContent(io.BytesIO(whole), len(whole), whole))
 
 
-def _image(path: str, content: Content, kind: str) -> Answer:
+def _image(path: str, content: FileContent, kind: str) -> Answer:
     if content.whole is None or content.size > IMAGE_LIMIT:
         message = f"`{path}` is an image of {content.size:,} bytes; {IMAGE_LIMIT:,} are the most"
         raise PackError("too_large", message, path=path, limit=IMAGE_LIMIT)
@@ -310,7 +310,7 @@ def _image(path: str, content: Content, kind: str) -> Answer:
     return Answer(text, data, (Media(kind, content.whole),))
 
 
-def _file_facts(path: str, content: Content) -> dict[str, JsonValue]:
+def _file_facts(path: str, content: FileContent) -> dict[str, JsonValue]:
     """Fields of each result of reading a file."""
     first_line = content.start.partition(b"\n")[0][:FIRST_LINE]
     language, _ = language_of(path.rpartition("/")[2], first_line)
@@ -353,7 +353,7 @@ async def file_find(
     if not glob.strip("/"):
         raise PackError("bad_arguments", "`glob` is empty; `**` finds all files")
     most = min(max(limit, 1), MOST_FOUND)
-    walk = Walk(place.folder, ignored=ignored)
+    walk = FolderWalk(place.folder, ignored=ignored)
     paths = await _run_in_thread(lambda: sorted(find_files(walk, path, glob)))
     text, count = _lines_that_fit([for_line(path) for path in paths[:most]])
     text += f"{len(paths):,} files" if count else "no file matches"
@@ -406,7 +406,7 @@ async def file_search(  # ruff: ignore[too-many-arguments] - the parameters of t
         raise PackError("bad_arguments", "`query` is empty")
     plain_text(query, "query")
     around = min(max(context, 0), MOST_CONTEXT)
-    search = Search(query, path, glob, ignore_case, around, show, ignored)
+    search = TextSearch(query, path, glob, ignore_case, around, show, ignored)
     if regex:
         return _search_answer(await search_regex(place, search), show)
     return _search_answer(await _run_in_thread(lambda: search_literal(place.folder, search)), show)
@@ -433,7 +433,7 @@ async def file_summary(place: Workspace, path: FilePath) -> Answer:
     Of Python and C also classes and functions, of TOML, YAML and JSON keys, of Markdown headings.
     """
 
-    def work() -> tuple[dict[str, JsonValue], Lines, Content]:
+    def work() -> tuple[dict[str, JsonValue], FileLines, FileContent]:
         with place.folder.file(path) as descriptor:
             content = content_of(descriptor, path)
             digest = content.sha256 or _sha256(descriptor)
@@ -519,7 +519,7 @@ async def dir_tree(
         ignored: Whether files and folders are shown that `.gitignore` excludes.
     """
     levels = min(max(depth, 1), DEEPEST_TREE)
-    walk = Walk(place.folder, ignored=ignored)
+    walk = FolderWalk(place.folder, ignored=ignored)
     tree = await _run_in_thread(lambda: folder_tree(walk, path, levels, max(room() - NOTE_ROOM, 0)))
     text = tree.text
     if tree.truncated:
@@ -537,7 +537,7 @@ async def dir_tree(
     return Answer(text or "nothing here", data)
 
 
-def _lines_data(path: str, lines: Lines) -> dict[str, JsonValue]:
+def _lines_data(path: str, lines: FileLines) -> dict[str, JsonValue]:
     return {
         "path": path,
         "content": lines.text,
@@ -549,7 +549,7 @@ def _lines_data(path: str, lines: Lines) -> dict[str, JsonValue]:
     }
 
 
-def _how_to_go_on(lines: Lines) -> str:
+def _how_to_go_on(lines: FileLines) -> str:
     """The text below content that was cut, which says how to continue."""
     if not lines.cut:
         return ""
@@ -561,7 +561,7 @@ def _how_to_go_on(lines: Lines) -> str:
     return f"[truncated: true, {where}; go on with start_line={lines.last + 1}]"
 
 
-def _search_answer(result: Found, show: str) -> Answer:
+def _search_answer(result: SearchMatches, show: str) -> Answer:
     text, count = _lines_that_fit(result.rows)
     matches = [match for match in result.matches if match.row < count]
     stopped = result.stopped or ("because the result is long" if count < len(result.rows) else "")
@@ -590,7 +590,7 @@ def _format_note(note: str) -> str:
     return f"\n[{note}]" if note else ""
 
 
-def _size_note(entry: Entry) -> str:
+def _size_note(entry: FolderEntry) -> str:
     return f" ({entry.size:,} bytes)" if entry.kind == "file" else ""
 
 

@@ -31,7 +31,7 @@ _FLAGS = DiffOption.IGNORE_SUBMODULES
 _LEADS_AWAY = ("commondir", "objects/info/alternates", "gitdir")
 
 
-class RefusedError(Exception):
+class GitRefusedError(Exception):
     """The request cannot be answered: a sentence for the model."""
 
 
@@ -43,13 +43,13 @@ def open_repository() -> pygit2.Repository:
     pygit2.settings.owner_validation = False
     git = Path(".git")
     if git.is_symlink() or not git.is_dir():
-        raise RefusedError("there is no git repository in the root folder, or it lies outside")
+        raise GitRefusedError("there is no git repository in the root folder, or it lies outside")
     if any(os.path.lexists(git / name) for name in _LEADS_AWAY) or _has_links(git):
-        raise RefusedError("the repository uses files outside its own folder")
+        raise GitRefusedError("the repository uses files outside its own folder")
     repository = pygit2.Repository(".git", pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
     # A bare repository has none.
     if Path(repository.workdir or ".").resolve() != Path.cwd():
-        raise RefusedError("the repository has its working files in another folder")
+        raise GitRefusedError("the repository has its working files in another folder")
     return repository
 
 
@@ -60,7 +60,7 @@ def _has_links(git: Path) -> bool:
             folders.remove("hooks")
         left -= len(folders) + len(files)
         if left < 0:
-            raise RefusedError("the repository has too many files to be looked at")
+            raise GitRefusedError("the repository has too many files to be looked at")
         if any(Path(folder, name).is_symlink() for name in (*folders, *files)):
             return True
     return False
@@ -69,11 +69,11 @@ def _has_links(git: Path) -> bool:
 def commit_of(repository: pygit2.Repository, revision: str) -> pygit2.Commit:
     """The commit that a name refers to; never a file, whatever the name."""
     if ":" in revision or ".." in revision:
-        raise RefusedError("the revision has to be one commit, such as `HEAD~1` or a branch")
+        raise GitRefusedError("the revision has to be one commit, such as `HEAD~1` or a branch")
     try:
         return repository.revparse_single(revision).peel(pygit2.Commit)
     except (KeyError, ValueError, pygit2.GitError):
-        raise RefusedError("there is no such commit") from None
+        raise GitRefusedError("there is no such commit") from None
 
 
 def name_of(file: pygit2.DiffFile) -> str:
@@ -201,14 +201,14 @@ def _content(repository: pygit2.Repository, commit: pygit2.Commit, path: str) ->
     try:
         entry = commit.tree[path]
     except KeyError:
-        raise RefusedError("there is no such file in that commit") from None
+        raise GitRefusedError("there is no such file in that commit") from None
     if entry.type != ObjectType.BLOB:
-        raise RefusedError("that is not a file in that commit")
+        raise GitRefusedError("that is not a file in that commit")
     if repository.odb.read_header(entry.id)[1] > LARGEST_BLOB:
-        raise RefusedError("the file is too large to be shown")
+        raise GitRefusedError("the file is too large to be shown")
     data = repository[entry.id].peel(pygit2.Blob).data
     if b"\0" in data:
-        raise RefusedError("the file is not text")
+        raise GitRefusedError("the file is not text")
     return data.decode("utf-8", "replace")[:MOST_TEXT]
 
 
@@ -221,7 +221,7 @@ def main() -> None:
     answer: Answer
     try:
         answer = QUESTIONS[question["ask"]](open_repository(), question)
-    except RefusedError as error:
+    except GitRefusedError as error:
         answer = {"refused": str(error)}
     except (pygit2.GitError, OSError, KeyError, ValueError, MemoryError):
         answer = {"refused": "the repository is damaged, or cannot be read"}

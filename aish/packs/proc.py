@@ -16,7 +16,7 @@ from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import CALL_DEADLINE
 from aish.packs.command_options import ProcOptions
-from aish.packs.commands import COMMAND_CODES, Commands, open_commands
+from aish.packs.commands import COMMAND_CODES, PackCommands, open_commands
 from aish.packs.environment_file import refusal_of
 from aish.packs.framework.channels import Channels
 from aish.packs.framework.pack import READS, Marks, Pack, PackContext, tool
@@ -114,7 +114,7 @@ class Managed:
 class ProcState:
     """The processes of a run by their ids, in the order in which they were started."""
 
-    commands: Commands
+    commands: PackCommands
     most: int
     tasks: TaskGroup
     secrets: Secrets | None
@@ -427,7 +427,7 @@ def _reader(descriptor: int) -> PipeReader:
     return PipeReader(descriptor)
 
 
-async def _live(commands: Commands, process: Managed, out: PipeReader, err: PipeReader) -> None:
+async def _live(commands: PackCommands, process: Managed, out: PipeReader, err: PipeReader) -> None:
     """Keep the output of a process until it ends, then end what it left behind."""
     code = -int(signal.SIGKILL)
     try:

@@ -13,7 +13,7 @@ from aish.core.json import JsonValue
 from aish.core.text import for_line, without_markers
 from aish.core.tools import CALL_DEADLINE
 from aish.packs.command_options import ShellOptions
-from aish.packs.commands import COMMAND_CODES, Commands, open_commands
+from aish.packs.commands import COMMAND_CODES, PackCommands, open_commands
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
 from aish.packs.model_request import Message, ModelRequest, ask_model
 from aish.packs.pack_error import PackError
@@ -45,7 +45,7 @@ ShellName = Literal["sh", "bash", "pwsh"]
 class ShellState:
     """The state of the tool; `count` numbers the scripts that are kept."""
 
-    commands: Commands
+    commands: PackCommands
     options: ShellOptions
     context: PackContext
     count: int = 0

@@ -22,7 +22,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import json_text
 from aish.core.phrases import first_lines, shorten
 from aish.core.text import for_line
-from aish.journal.history import Call, Ended, History, Key, Unit
+from aish.journal.history import CallRecord, Ended, History, Key, Unit
 from aish.output.formats.junit import (
     CaseResult,
     Trouble,
@@ -33,7 +33,7 @@ from aish.output.formats.junit import (
 )
 from aish.output.status import call_status
 from aish.reports.figures import iso_text
-from aish.reports.outcome import WORDS, Reason, State, answer_of, reason_of, state_of
+from aish.reports.outcome import WORDS, FailureReason, State, answer_of, reason_of, state_of
 
 _SPOOLED = 4_000_000
 _LONGEST = 1e9
@@ -58,7 +58,7 @@ _NONE = -1
 
 
 @frozen
-class _Place:
+class _CasePositions:
     """The positions of the cases of a unit, and their counts.
 
     `trouble` identifies the message by which a container reports a failed unit, `code` is the exit
@@ -81,18 +81,18 @@ _PLACE = Struct("<qqqqqqdqqq")
 _LARGEST = (1 << 63) - 1
 
 
-def _pack(place: _Place) -> bytes:
-    values = (getattr(place, name) for name in _Place.__match_args__)
+def _pack(place: _CasePositions) -> bytes:
+    values = (getattr(place, name) for name in _CasePositions.__match_args__)
     # A journal may contain numbers of any size.
     return _PLACE.pack(*(max(-_LARGEST, min(value, _LARGEST)) for value in values))
 
 
-def _unpack(data: bytes) -> _Place:
-    return _Place(*_PLACE.unpack(data))
+def _unpack(data: bytes) -> _CasePositions:
+    return _CasePositions(*_PLACE.unpack(data))
 
 
 @slotted
-class _Suite:
+class _PackedCases:
     """The places of the cases by item, packed: a long batch has many.
 
     `names` says whose case has which name, both as hashes, but not for those that are the item.
@@ -102,7 +102,7 @@ class _Suite:
     packed: dict[str | None, bytes] = field(default_factory=dict)
     names: dict[int, int] = field(default_factory=dict)
 
-    def places(self) -> Iterator[_Place]:
+    def places(self) -> Iterator[_CasePositions]:
         return map(_unpack, self.packed.values())
 
 
@@ -115,7 +115,7 @@ class JUnitReport:
     def __init__(self, history: History) -> None:
         self._stack = ExitStack()
         self._history = history
-        self._suites: dict[str, _Suite] = {}
+        self._suites: dict[str, _PackedCases] = {}
         spool = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # ruff: ignore[open-file-with-context-handler] - closed by the stack
         self._file: IO[bytes] = self._stack.enter_context(spool)
 
@@ -128,7 +128,7 @@ class JUnitReport:
     def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
         event, step = stamped.event, stamped.event.place.step
         if step is not None and step not in self._suites:
-            self._suites[step] = _Suite(stamped.time)
+            self._suites[step] = _PackedCases(stamped.time)
         if isinstance(event, ItemMoved) and step is not None:
             packed = self._suites[step].packed
             if (data := packed.get(event.place.item)) is not None:
@@ -174,7 +174,7 @@ class JUnitReport:
         ):
             return CaseResult(name, _RUN, _clamp(seconds))
         else:
-            reason = Reason(end.exit.name, end.exit.reason, end.exit.hint)
+            reason = FailureReason(end.exit.name, end.exit.reason, end.exit.hint)
             trouble = _trouble(end.exit.code, reason)
         return CaseResult(name, _RUN, _clamp(seconds), troubles=(trouble,))
 
@@ -183,7 +183,7 @@ class JUnitReport:
         for unit in ended:
             if not isinstance(unit, Unit):
                 continue
-            suite = self._suites.setdefault(unit.step, _Suite(unit.began))
+            suite = self._suites.setdefault(unit.step, _PackedCases(unit.began))
             results = _cases(unit, told_within=self._is_reported_within(unit))
             cases = [_apart(case, suite, (unit.key, n)) for n, case in enumerate(results)]
             data = _text("".join(piece for case in cases for piece in case_xml(case)))
@@ -214,7 +214,7 @@ class JUnitReport:
         return any(data is not None and _unpack(data).trouble == own_hash for data in inner)
 
 
-def _apart(case: CaseResult, suite: _Suite, owner: tuple[Key, int]) -> CaseResult:
+def _apart(case: CaseResult, suite: _PackedCases, owner: tuple[Key, int]) -> CaseResult:
     """The case with a name that no case of its suite but its own earlier part has."""
     names, own, item = suite.names, hash(owner), owner[0][1]
 
@@ -237,9 +237,9 @@ def _place(
     code: int,
     trouble: int,
     index: int = _NONE,
-) -> _Place:
+) -> _CasePositions:
     states = Counter(trouble.state for case in cases for trouble in case.troubles)
-    return _Place(
+    return _CasePositions(
         offset,
         len(data),
         tests=len(cases),
@@ -277,12 +277,12 @@ def _trouble_of(unit: Unit) -> int:
     return hash(f"step `{unit.step}`: {reason.message}")
 
 
-def _suite_start(name: str, began: float, places: Iterable[_Place]) -> str:
+def _suite_start(name: str, began: float, places: Iterable[_CasePositions]) -> str:
     attributes_text = attributes(name=name, timestamp=iso_text(began), **_counts(places))
     return f"  <testsuite{attributes_text}>\n"
 
 
-def _counts(places: Iterable[_Place]) -> dict[str, str]:
+def _counts(places: Iterable[_CasePositions]) -> dict[str, str]:
     tests = failures = errors = skipped = 0
     seconds = 0.0
     for place in places:
@@ -301,7 +301,7 @@ def _cases(unit: Unit, *, told_within: bool) -> Iterator[CaseResult]:
     seconds = unit.ended - unit.began if end is None else end.seconds
     name = unit.step if unit.item is None else unit.item
     state = state_of(unit)
-    reason = reason_of(unit) or Reason(state, WORDS[state])
+    reason = reason_of(unit) or FailureReason(state, WORDS[state])
     unmet = reason.code == "expectation" and any(not check.ok for check in unit.checks)
     code = _code_of(unit)
     is_reported = state == "ok" or (bool(code) and (unmet or told_within))
@@ -345,7 +345,7 @@ def _denial_text(unit: Unit) -> str:
     return f"tool: {denied[-1].tool}\n{_arguments_and_rule(denied[-1])}\n"
 
 
-def _arguments_and_rule(call: Call) -> str:
+def _arguments_and_rule(call: CallRecord) -> str:
     """Return the arguments of a call, and the rule or who denied it."""
     arguments = shorten(json_text(call.arguments, spaced=True), _LONGEST_ARGUMENTS)
     return f"arguments: {arguments}\nrule: {call.decided.rule if call.decided else ''}"
@@ -368,7 +368,7 @@ def _expectation(name: str, classname: str, check: ExpectChecked, answer: str) -
     return CaseResult(name, classname, 0.0, troubles=(trouble,), system_out=answer)
 
 
-def _trouble(code: int, reason: Reason, call: str = "") -> Trouble:
+def _trouble(code: int, reason: FailureReason, call: str = "") -> Trouble:
     hint = "" if reason.hint is None else f"hint: {reason.hint}"
     text = f"{reason.message}\n{call}{hint}".rstrip("\n")
     first = for_line(reason.message.partition("\n")[0])

@@ -43,7 +43,7 @@ WORDS: dict[State, str] = {
 
 
 @frozen
-class Reason:
+class FailureReason:
     code: str
     message: str
     hint: str | None = None
@@ -60,13 +60,13 @@ def state_of(unit: Unit) -> State:
     return "error" if end.status == "budget" else end.status
 
 
-def reason_of(unit: Unit) -> Reason | None:
+def reason_of(unit: Unit) -> FailureReason | None:
     """Return why it did not succeed; `None` if it did, or if no reason is given."""
     end = unit.finished
     if end is None:
-        return Reason("interrupted", "the run ended before this did")
+        return FailureReason("interrupted", "the run ended before this did")
     if end.error is not None:
-        return Reason(end.error.code, end.error.message, end.error.hint)
+        return FailureReason(end.error.code, end.error.message, end.error.hint)
     return None
 
 

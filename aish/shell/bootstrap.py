@@ -32,7 +32,7 @@ from aish.mcp.client.server_requests import Elicit
 from aish.policy.questions import Questions
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.lines import Lines
-from aish.shell.local.approval import CommandAsking, Said
+from aish.shell.local.approval import CommandAsking, RepeatingApprover
 from aish.shell.local.shell import LocalShell, own_environment
 from aish.shell.loop import take_lines
 from aish.shell.pending_input import SessionBuffer
@@ -41,9 +41,9 @@ from aish.shell.recording import next_recording
 from aish.shell.request_queue import RequestQueue
 from aish.shell.resource_group import open_resource_group
 from aish.shell.server_offers import Offers
-from aish.shell.session import Opened, Session, frame
-from aish.shell.session_models import Models
-from aish.shell.stats import Following
+from aish.shell.session import Session, SessionServices, frame
+from aish.shell.session_models import SessionModels
+from aish.shell.stats import SessionStats
 from aish.shell.status_line import make_status_line
 from aish.system.process.reaper import Reaper
 from aish.terminal.approver import TerminalApprover
@@ -68,7 +68,7 @@ async def hold_session(
     events begins with `run.started` and ends with `run.finished`.
     """
     earlier, services, person = prepared.earlier, prepared.services, _person(prepared, lines)
-    following, switch = Following(prepared.outlets.emit), Said(person.approver)
+    following, switch = SessionStats(prepared.outlets.emit), RepeatingApprover(person.approver)
     if earlier is not None:
         following.spending.begin(earlier.resume_state)
     # A killed session may have left questions, which nobody waits for.
@@ -101,8 +101,8 @@ class _SessionRun:
     lines: Lines
     interrupts: Interrupts
     environment: RunEnvironment
-    following: Following
-    said: Said
+    following: SessionStats
+    said: RepeatingApprover
     requests: RequestQueue
     sessions: list[Session] = field(default_factory=list)
 
@@ -186,7 +186,7 @@ class _SessionRun:
         async def servers(
             plan: Plan, environment: RunEnvironment, reaper: Reaper
         ) -> AsyncGenerator[Registry]:
-            settled = _Settled(environment.emit, lines)
+            settled = _ServerReports(environment.emit, lines)
             async with open_live_servers(
                 plan, environment, reaper, self.person.elicit, settled
             ) as opened:
@@ -199,13 +199,13 @@ class _SessionRun:
         ):
             ours = replace(box, runtime=_runtime(box.runtime, plan))
             registry, buffer = live[0].dynamic_registry, SessionBuffer(following)
-            opened = Opened(
+            opened = SessionServices(
                 plan=plan,
                 options=prepared.options,
                 environment=environment,
                 box=ours,
                 servers=live[0],
-                models=Models(resources, ours, environment, meter, self._plan_for),
+                models=SessionModels(resources, ours, environment, meter, self._plan_for),
                 lines=lines,
                 out=prepared.outlets.out,
                 interrupts=self.interrupts,
@@ -292,7 +292,7 @@ def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:
 
 
 @frozen
-class _Settled:
+class _ServerReports:
     """Reports once for each server that did not start or was lost for good."""
 
     emit: Emit

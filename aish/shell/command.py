@@ -41,7 +41,7 @@ class Form:
 
 
 @frozen
-class Command:
+class ShellCommand:
     """`spelled` as `model [ALIAS]`, `summary` one line, `details` further text.
 
     `also` are aliases, which no list shows.

@@ -20,7 +20,7 @@ from aish.engine.final import failure_of
 from aish.engine.plan.order import models_of_packs
 from aish.engine.resources.resources import missing_server, require_lock
 from aish.engine.steps.context import EXIT_OF_STATUS
-from aish.shell.pending_input import Asked
+from aish.shell.pending_input import QuestionInput
 from aish.shell.recording import settle
 from aish.shell.session import Session
 from aish.shell.steps import finish
@@ -39,7 +39,7 @@ _SHOWN_CALLS = 3
 
 
 @frozen
-class Answer:
+class ExchangeResult:
     """Result of an exchange; `text` is the model's last text, `cut` whether it was cut off."""
 
     status: StepStatus
@@ -49,30 +49,32 @@ class Answer:
     error: AishError | None = None
 
 
-async def exchange(session: Session, text: str) -> Answer:
+async def exchange(session: Session, text: str) -> ExchangeResult:
     """Send `text` with everything queued for it to the model, and report the result.
 
     Ctrl-C ends the answer (`Interrupts.cancellable` around this), and is not an error.
     """
     place, clock = session.next_line(), session.open.environment.clock
-    session.asked, session.stands = Asked(text), False
+    session.asked, session.stands = QuestionInput(text), False
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
-    question = _Question(session, text)
+    question = _UserTurn(session, text)
     # Of Ctrl-C, or the end of the session; the cancelled scope decides which.
-    answer = Answer("failed")
+    answer = ExchangeResult("failed")
     try:
         outcome = await question.ask(place)
         cut = outcome.finish == "length"
-        answer = Answer(outcome.status, outcome.text, cut, outcome.failure)
+        answer = ExchangeResult(outcome.status, outcome.text, cut, outcome.failure)
     except AishError as error:
-        answer = Answer("budget" if isinstance(error, BudgetError) else "failed", error=error)
+        answer = ExchangeResult(
+            "budget" if isinstance(error, BudgetError) else "failed", error=error
+        )
     finally:
         _finish(session, place, question, answer, clock.monotonic() - begun)
     return answer
 
 
-class _Question:
+class _UserTurn:
     """A user turn being answered; it can be removed as long as the model has not answered."""
 
     def __init__(self, session: Session, text: str) -> None:
@@ -194,7 +196,7 @@ def _is_call(turn: Turn) -> bool:
 
 
 def _finish(
-    session: Session, place: Place, question: _Question, answer: Answer, seconds: float
+    session: Session, place: Place, question: _UserTurn, answer: ExchangeResult, seconds: float
 ) -> None:
     # Text that was shown is kept, also if a limit has ended the answer.
     text = session.following.said.rstrip() if answer.status in _CUT_SHORT else ""
@@ -213,7 +215,7 @@ def _finish(
         session.note_failure(answer.status, failure, code)
 
 
-async def ask(session: Session, text: str) -> Answer:
+async def ask(session: Session, text: str) -> ExchangeResult:
     """Ask `text`; the `CMD:` lines of the answer are proposed once it is complete."""
     answer = await exchange(session, text)
     if answer.status == "ok" and session.open.plan.pipeline.shell.cmd_lines:

@@ -17,7 +17,7 @@ from aish.shell.session import Session
 
 
 @frozen
-class Question:
+class TypedQuestion:
     text: str
 
 
@@ -35,7 +35,7 @@ class LocalLine:
     hand_over: bool
 
 
-Route = Question | CommandLine | LocalLine
+Route = TypedQuestion | CommandLine | LocalLine
 
 
 def route(line: str) -> Route | None:
@@ -52,7 +52,7 @@ def route(line: str) -> Route | None:
         return CommandLine(name, after[0] if after else "")
     if first in "!$":
         return LocalLine(rest, hand_over=first == "!") if rest else None
-    return Question(line.strip())
+    return TypedQuestion(line.strip())
 
 
 async def take_lines(session: Session) -> None:
@@ -112,7 +112,7 @@ async def _do(session: Session, line: str) -> None:
     match route(line):
         case None:
             return
-        case Question(text):
+        case TypedQuestion(text):
             await ask(session, text)
         case LocalLine(command, hand_over):
             ran = await session.open.local.run_typed(command, hand_over=hand_over)

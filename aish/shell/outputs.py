@@ -133,7 +133,7 @@ Mask = Callable[[str], str]
 """Makes secrets unreadable."""
 
 
-class Answers(Sink):
+class AnswerWriter(Sink):
     """Writes each answer to a stream that is not a terminal, once it is complete."""
 
     name = "the answers"
@@ -177,7 +177,7 @@ class Answers(Sink):
 class PipedOut:
     """Answers of commands without a terminal: they are data."""
 
-    def __init__(self, answers: Answers, lost: Lost, mask: Mask) -> None:
+    def __init__(self, answers: AnswerWriter, lost: Lost, mask: Mask) -> None:
         self._answers = answers
         self._lost = lost
         self._mask = mask
@@ -320,7 +320,7 @@ def open_outlets(
         # Not the stream of `sys.stdout`, which discards what a reader that has gone does not take:
         # a session ends then, and asks for nothing that nobody reads.
         stdout = FileIO(sys.stdout.fileno(), "wb", closefd=False)
-        answers = Answers(stdout, manner_for(sys.stdout))
+        answers = AnswerWriter(stdout, manner_for(sys.stdout))
         others.append(answers)
         out = piped = PipedOut(answers, lost, mask)
         output = LastWords(piped) if session_output.quiet else Plain(sys.stderr, process_began())

@@ -36,7 +36,7 @@ class Enclosure:
 
 
 @frozen
-class Asked:
+class QuestionInput:
     """A question, the output that `waited` for it, and its attachments."""
 
     text: str
@@ -78,7 +78,7 @@ class SessionBuffer(Buffer):
         super().add(output)
 
 
-class Attached:
+class PendingAttachments:
     """Attachments for the next question; a resumed session has those of before."""
 
     def __init__(self, emit: Emit, told: Callable[[UserTurn], JsonObject]) -> None:
@@ -128,21 +128,21 @@ _TAKEN_BACK = frozenset({"taken back", "asked again", "asked another way"})
 
 
 @frozen
-class _Sent:
+class _SentQuestion:
     """A question that became a turn; `attached` has names, texts, and numbers of pictures."""
 
     text: str
     waited: str
     attached: tuple[tuple[str, str, int], ...]
 
-    def question_of(self, turn: UserTurn) -> Asked:
+    def question_of(self, turn: UserTurn) -> QuestionInput:
         """The question of this turn with what was sent with it."""
         media = iter(turn.media)
         attached = [
             Enclosure(name, text, tuple(islice(media, count)))
             for name, text, count in self.attached
         ]
-        return Asked(self.text, self.waited, tuple(attached))
+        return QuestionInput(self.text, self.waited, tuple(attached))
 
 
 class AskedBefore:
@@ -155,7 +155,7 @@ class AskedBefore:
         self.outputs: tuple[str, ...] = ()
         self._attached: tuple[WaitingAttachment, ...] = ()
         self._question: str | None = None
-        self._sent: dict[str, _Sent] = {}
+        self._sent: dict[str, _SentQuestion] = {}
         self._last: str | None = None
         self._taken_back: str | None = None
 
@@ -188,13 +188,13 @@ class AskedBefore:
         for attachment in self._attached:
             media: Any = attachment.turn.get("media", ())
             attached.append((attachment.name, str(attachment.turn.get("text")), len(media)))
-        self._sent[whole] = _Sent(text, "\n\n".join(self.outputs), tuple(attached))
+        self._sent[whole] = _SentQuestion(text, "\n\n".join(self.outputs), tuple(attached))
         self._last, self._taken_back = text, None
 
     @property
-    def taken_back(self) -> Asked | None:
+    def taken_back(self) -> QuestionInput | None:
         """The last question, if it was removed from the conversation and can be repeated."""
-        return None if self._taken_back is None else Asked(self._taken_back)
+        return None if self._taken_back is None else QuestionInput(self._taken_back)
 
     def read_attachments(self, read_file: ReadFile, lost: Lost) -> tuple[Enclosure, ...]:
         """Attachments that were not sent yet; `lost` is called for a missing picture.
@@ -208,7 +208,7 @@ class AskedBefore:
             message = f"what the journal says to be attached is not what was written: {error}"
             raise UsageError(message) from error
 
-    def questions(self, turns: Sequence[Turn]) -> Iterator[tuple[UserTurn, Asked]]:
+    def questions(self, turns: Sequence[Turn]) -> Iterator[tuple[UserTurn, QuestionInput]]:
         """The questions of a conversation as they were asked, without summarised ones."""
         for turn in turns:
             if not isinstance(turn, UserTurn):
@@ -220,7 +220,7 @@ class AskedBefore:
                 # A picture of it is missing, so it is not the original question.
                 name = counted(len(turn.media), "picture")
                 pictures = (Enclosure(name, "", turn.media),) if turn.media else ()
-                yield turn, Asked(turn.text, attached=pictures)
+                yield turn, QuestionInput(turn.text, attached=pictures)
 
 
 def _enclosure(waiting: WaitingAttachment, read_file: ReadFile, lost: Lost) -> Enclosure:

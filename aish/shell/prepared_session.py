@@ -25,7 +25,7 @@ from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     from aish.features.control.run_services import ControlRequest, RunServices
-    from aish.shell.resume import Earlier
+    from aish.shell.resume import EarlierParts
 
 SESSIONS_FOLDER = "sessions"
 
@@ -80,7 +80,7 @@ class PreparedSession:
     outlets: Outlets
     clock: Clock
     stack: ExitStack
-    earlier: "Earlier | None"
+    earlier: "EarlierParts | None"
     services: "RunServices | None"
 
 
@@ -103,7 +103,7 @@ def prepare_session(
     """
     clock, output = SystemClock(), wanted.output
     place = sessions_place(plan.pipeline.file, wanted.run_dir)
-    earlier: Earlier | None = None
+    earlier: EarlierParts | None = None
     if resume is not None:
         from aish.shell.resume import find_earlier
 
@@ -145,7 +145,7 @@ def _services(
     settings: SessionOptions,
     folder: RunFolder,
     clock: Clock,
-    earlier: "Earlier | None",
+    earlier: "EarlierParts | None",
     stack: ExitStack,
 ) -> "RunServices | None":
     """The sockets of the session and what tells of its questions, if it has any."""
@@ -186,10 +186,10 @@ def _lines(
         yield PipedLines(_stdin(), deferred.notice)
         return
     from aish.output.style import look_of
-    from aish.shell.input.editor import Settings
+    from aish.shell.input.editor import EditorSettings
     from aish.shell.input.open_editor import open_editor
 
-    settings = Settings(
+    settings = EditorSettings(
         words=deferred,
         prompt=deferred.prompt,
         notice=deferred.notice,

@@ -161,7 +161,7 @@ _TAKEN_BACK = (
 )
 
 
-class Earlier:
+class EarlierParts:
     """The state that the earlier parts of a session have left, after the records so far.
 
     `model` is the alias of the last model, `seconds` the time that answers took. `connected` are
@@ -320,7 +320,7 @@ class Earlier:
 
 def find_earlier(
     pipeline: Pipeline, place: RunsPlace, name: str, mask: Callable[[str], str], stack: ExitStack
-) -> Earlier:
+) -> EarlierParts:
     """The session with this id, or the newest; it is locked from now on.
 
     Raises:
@@ -334,7 +334,7 @@ def find_earlier(
     except BeingWrittenError as error:
         message = f"this session is open elsewhere, by {error.writer}"
         raise UsageError(message, where=id, hint=f"close it there first; {ANEW}") from error
-    earlier = Earlier(id, path, reopen_folder(path, mask), journal)
+    earlier = EarlierParts(id, path, reopen_folder(path, mask), journal)
     with read_journal(journal.path) as reading:
         for record in reading:
             earlier.take(record)

@@ -39,11 +39,11 @@ from aish.shell.autonomous import AutonomousMode
 from aish.shell.cancellation import Interrupts
 from aish.shell.input.lines import Lines
 from aish.shell.local.shell import LocalShell
-from aish.shell.pending_input import Asked, Attached, Enclosure, SessionBuffer
+from aish.shell.pending_input import Enclosure, PendingAttachments, QuestionInput, SessionBuffer
 from aish.shell.request_queue import RequestQueue
 from aish.shell.server_offers import Offers
-from aish.shell.session_models import Models
-from aish.shell.stats import Following
+from aish.shell.session_models import SessionModels
+from aish.shell.stats import SessionStats
 
 if TYPE_CHECKING:
     from aish.agent.compaction import Window
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Opened:
+class SessionServices:
     plan: Plan
     options: RunOptions
     environment: RunEnvironment
     box: Toolbox
     servers: LiveServers
-    models: Models
+    models: SessionModels
     lines: Lines
     out: "Out"
     interrupts: Interrupts
@@ -77,7 +77,11 @@ class Session:
     """The state that lines and commands change."""
 
     def __init__(
-        self, opened: Opened, following: Following, heard: TurnRecorder, buffer: SessionBuffer
+        self,
+        opened: SessionServices,
+        following: SessionStats,
+        heard: TurnRecorder,
+        buffer: SessionBuffer,
     ) -> None:
         self.open = opened
         self.following = following
@@ -85,7 +89,7 @@ class Session:
         self.buffer = buffer
         self.history = History()
         self.model = opened.plan.default_model
-        self.attached = Attached(following, heard.to_json)
+        self.attached = PendingAttachments(following, heard.to_json)
         self.connected: dict[str, ServerEntry] = {}
         """Servers that were connected by a command, by alias; those that have gone too."""
         self.autonomous = AutonomousMode()
@@ -93,11 +97,11 @@ class Session:
         """Set by `:quit`."""
         self.resume: str | None = None
         """The session that is gone on with after this one."""
-        self.asked: Asked | None = None
+        self.asked: QuestionInput | None = None
         """The last question, for `:retry`."""
         self.stands = False
         """Whether it is in the conversation."""
-        self.questions: list[tuple[UserTurn, Asked]] = []
+        self.questions: list[tuple[UserTurn, QuestionInput]] = []
         """The questions of the conversation as they were asked, for `:undo`."""
         self.records: list[StepRecord] = []
         """Lines that did not go well."""
@@ -112,7 +116,7 @@ class Session:
         self.lines = 0
 
     def begin(
-        self, turns: Iterable[Turn] = (), questions: Iterable[tuple[UserTurn, Asked]] = ()
+        self, turns: Iterable[Turn] = (), questions: Iterable[tuple[UserTurn, QuestionInput]] = ()
     ) -> None:
         """Begin a conversation, or continue `turns` as they were journaled."""
         self.history = History(list(turns))
@@ -157,7 +161,9 @@ class Session:
             IllegalTurnError: it is none; nothing has changed.
         """
         self.conversation().rewrite(turns, "given" if turns else "cleared")
-        self.questions = [(turn, Asked(turn.text)) for turn in turns if isinstance(turn, UserTurn)]
+        self.questions = [
+            (turn, QuestionInput(turn.text)) for turn in turns if isinstance(turn, UserTurn)
+        ]
         self._forget()
         self.look_back()
         self.attached.clear()
@@ -177,8 +183,8 @@ class Session:
             self.buffer.put_first(asked.waited)
         self.attached.put_first(asked.attached)
 
-    def send(self, text: str) -> tuple[Asked, UserTurn]:
-        asked = Asked(text, self.buffer.user_turn("").text, self.attached.take())
+    def send(self, text: str) -> tuple[QuestionInput, UserTurn]:
+        asked = QuestionInput(text, self.buffer.user_turn("").text, self.attached.take())
         self.asked, self.stands = asked, True
         turn = UserTurn(asked.whole, asked.media)
         self.questions.append((turn, asked))

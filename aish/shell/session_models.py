@@ -17,7 +17,7 @@ PlanFor = Callable[[str], Plan]
 """A plan that opens the model of an alias, and what that falls back to."""
 
 
-class Models:
+class SessionModels:
     """Opens models; the keys of those of a `plan_for` are resolved only then."""
 
     def __init__(

@@ -9,7 +9,7 @@ from aish.engine.limits import Spending
 
 
 @slotted
-class Following:
+class SessionStats:
     """An `Emit` that collects what a session needs. `said` is the text of an unfinished answer."""
 
     emit: Emit

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from aish.shell.command import Command, Completes
+from aish.shell.command import Completes, ShellCommand
 from aish.shell.commands.catalogue import COMMANDS
 from aish.shell.commands.prompts import values_of
 from aish.shell.input.deferred_editor import Shown
@@ -38,7 +38,7 @@ class SessionWords:
         return (*dict.fromkeys(form.name for form in row.forms), *self._of_kinds([row.completes]))
 
     def paths(self, command: str) -> bool:  # ruff: ignore[no-self-use] - see `lines.Words`
-        row: Command | None = COMMANDS.get(command)
+        row: ShellCommand | None = COMMANDS.get(command)
         return row is not None and row.completes in _PATHS
 
     def tools(self) -> Sequence[str]:

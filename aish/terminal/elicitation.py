@@ -32,7 +32,7 @@ class FieldError(ValueError):
 
 
 @frozen
-class Choice:
+class ElicitationChoice:
     value: str
     title: str
 
@@ -47,7 +47,7 @@ class Field:
     kind: Kind
     required: bool
     default: JsonValue
-    choices: tuple[Choice, ...]
+    choices: tuple[ElicitationChoice, ...]
     schema: JsonObject
 
     @property
@@ -243,7 +243,7 @@ def _with_default(field: Field, default: JsonValue) -> Field:
     return replace(field, default=default)
 
 
-def _kind(name: str, schema: JsonObject) -> tuple[Kind, tuple[Choice, ...]]:
+def _kind(name: str, schema: JsonObject) -> tuple[Kind, tuple[ElicitationChoice, ...]]:
     match schema.get("type"):
         case "string":
             choices = _choices(schema)
@@ -262,13 +262,15 @@ def _kind(name: str, schema: JsonObject) -> tuple[Kind, tuple[Choice, ...]]:
     raise FieldError(f"the field {name} takes something that cannot be typed in a line")
 
 
-def _choices(schema: JsonObject) -> tuple[Choice, ...]:
+def _choices(schema: JsonObject) -> tuple[ElicitationChoice, ...]:
     names = schema.get("enumNames")
     listed = schema.get("enum")
     if is_list(listed):
         titles = names if is_list(names) and len(names) == len(listed) else listed
         pairs = zip(listed, titles, strict=True)
-        found = [Choice(value, str(title)) for value, title in pairs if isinstance(value, str)]
+        found = [
+            ElicitationChoice(value, str(title)) for value, title in pairs if isinstance(value, str)
+        ]
     else:
         rows = schema.get("oneOf", schema.get("anyOf"))
         found = [one for row in (rows if is_list(rows) else ()) for one in _choices_of(row)]
@@ -277,10 +279,10 @@ def _choices(schema: JsonObject) -> tuple[Choice, ...]:
     return tuple(found)
 
 
-def _choices_of(row: JsonValue) -> Iterator[Choice]:
+def _choices_of(row: JsonValue) -> Iterator[ElicitationChoice]:
     value = row.get("const") if isinstance(row, Mapping) else None
     if isinstance(row, Mapping) and isinstance(value, str):
-        yield Choice(value, _text(row, "title") or value)
+        yield ElicitationChoice(value, _text(row, "title") or value)
 
 
 def _text(schema: JsonObject, key: str) -> str:

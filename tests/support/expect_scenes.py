@@ -13,7 +13,7 @@ from aish.core.events import Verdict
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
 from aish.core.tools import ResultKind
-from aish.engine.expectations.check import Checked, check
+from aish.engine.expectations.check import CheckedExpectation, check
 from aish.engine.expectations.subject import Subject, run_subject
 from aish.engine.records import StepRecord
 from aish.system.schema.check import SchemaProblem, check_any
@@ -57,10 +57,10 @@ def run(*records: StepRecord, outputs: JsonValue = None, seconds: float = 2.0) -
     return run_subject({**CONTEXT, "steps": views}, named, outputs, seconds=seconds)
 
 
-def checked(wanted: Expectation, subject: Subject) -> Checked:
+def checked(wanted: Expectation, subject: Subject) -> CheckedExpectation:
     """The expectation held against it, with a worker for what is not simple."""
 
-    async def checking() -> Checked:
+    async def checking() -> CheckedExpectation:
         worker = SchemaWorker()
 
         async def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:

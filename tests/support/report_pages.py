@@ -30,7 +30,7 @@ from aish.core.events import (
 )
 from aish.core.messages import Usage
 from aish.journal.history import Ended, History
-from aish.reports.html.contents import Budget, Gathering
+from aish.reports.html.contents import Gathering, PageBudget
 from aish.reports.html.page import page
 
 RUN = "20261118T120640Z-triage-a1b2"
@@ -200,7 +200,7 @@ def feed(report: Report, history: History, events: Iterable[Stamped]) -> None:
     report.add(history.rest())
 
 
-def page_of(events: Iterable[Stamped], budget: Budget | None = None) -> Page:
+def page_of(events: Iterable[Stamped], budget: PageBudget | None = None) -> Page:
     """The HTML report of a run."""
     history = History()
     gathering = Gathering(history, budget)

@@ -19,7 +19,7 @@ import anyio
 from aish.engine.cancellation import Interrupt, interruptible
 from aish.output.screen import Screen
 from aish.output.style import Look
-from aish.shell.input.editor import Settings
+from aish.shell.input.editor import EditorSettings
 from aish.shell.input.lines import INTERRUPTED, Lines
 from aish.shell.input.open_editor import open_editor
 from aish.terminal.tty import open_terminal
@@ -48,8 +48,8 @@ class Driver:
         self.done = anyio.Event()
         self.scope = anyio.CancelScope()
 
-    def settings(self, history: str) -> Settings:
-        return Settings(
+    def settings(self, history: str) -> EditorSettings:
+        return EditorSettings(
             SomeWords(),
             prompt=lambda: self.prompt,
             toolbar=self.toolbar_text,

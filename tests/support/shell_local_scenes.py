@@ -19,7 +19,7 @@ from aish.engine.environment import Recorder
 from aish.engine.resources.toolbox import AllTools, LocalCommands
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
-from aish.shell.local.approval import CommandAsking, Reaction, Said
+from aish.shell.local.approval import CommandAsking, Reaction, RepeatingApprover
 from aish.shell.local.shell import LocalShell
 from aish.system.process.reaper import Reaper
 
@@ -85,7 +85,7 @@ class Scene:
         return anyio.run(scene)
 
     def shell(self, reaper: Reaper) -> LocalShell:
-        said = Said(self.person)
+        said = RepeatingApprover(self.person)
         rules = RuleLists(auto_approve=self.auto, ask=self.ask, deny=self.deny)
         commands = LocalCommands(self.cwd, {}, reaper, self.recorder, shell=self.prefix)
         runtime = AgentRuntime(

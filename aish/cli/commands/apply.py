@@ -44,9 +44,9 @@ from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.features.launch import Launch, open_run
 from aish.features.staging.apply import (
     Application,
+    ApplyJob,
     Attempt,
     CallSelection,
-    Job,
     Objection,
     ReviewedCalls,
     apply_calls,
@@ -74,7 +74,7 @@ WORDS = {
 
 
 @frozen
-class Row:
+class ReviewRow:
     """A call in the review: its state so far, and what prevents it now."""
 
     call: StagedCall
@@ -83,7 +83,7 @@ class Row:
     problems: tuple[Objection, ...] = ()
 
 
-def review_lines(heading: Sequence[str], rows: Sequence[Row], width: int) -> Iterator[str]:
+def review_lines(heading: Sequence[str], rows: Sequence[ReviewRow], width: int) -> Iterator[str]:
     """All calls for the review, reviewed or not: nothing of a call is cut."""
     yield from map(for_line, heading)
     for number, row in enumerate(rows, 1):
@@ -100,7 +100,7 @@ def review_lines(heading: Sequence[str], rows: Sequence[Row], width: int) -> Ite
         yield from (for_line(f"  problem: {problem.text}") for problem in row.problems)
 
 
-def review_row(row: Row) -> JsonObject:
+def review_row(row: ReviewRow) -> JsonObject:
     call = row.call
     return {
         "id": call.id,
@@ -207,12 +207,12 @@ def make_request(
     )
 
 
-def review_rows(asked: Applying, secrets: Secrets) -> list[Row]:
+def review_rows(asked: Applying, secrets: Secrets) -> list[ReviewRow]:
     """Every call with its state, without contacting a server."""
     states = states_in(log_path(asked.path))
     meant = {call.id for call in asked.calls}
     return [
-        Row(
+        ReviewRow(
             call,
             states.get(call.digest, "open"),
             call.id not in meant,
@@ -222,7 +222,7 @@ def review_rows(asked: Applying, secrets: Secrets) -> list[Row]:
     ]
 
 
-def predict_code(asked: Applying, rows: Sequence[Row]) -> ExitCode:
+def predict_code(asked: Applying, rows: Sequence[ReviewRow]) -> ExitCode:
     """The expected exit code, as far as it is known without a server."""
     codes = {ExitCode.OK}
     for row in rows:
@@ -297,7 +297,7 @@ def apply_staged(
         if not due:
             return Application((), NOTHING_DUE), None
         folder = _folder(asked, due, run_dir, clock, plans[""].secrets)
-        job = Job(folder.id, plans, options, due, asked.staged.head.run, log)
+        job = ApplyJob(folder.id, plans, options, due, asked.staged.head.run, log)
         return _run_job(job, folder, clock, asked.path.name, quiet=quiet), folder.shown
 
 
@@ -313,7 +313,9 @@ def _folder(
     return folder
 
 
-def _run_job(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool) -> Application:
+def _run_job(
+    job: ApplyJob, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
+) -> Application:
     """Execute the job, with events to its journal and the person."""
     register_masks(job.secrets, quiet=quiet)
     plain = None if quiet else Plain(sys.stderr, process_began())
@@ -410,7 +412,11 @@ def command(
 
 
 def _report(
-    asked: Applying, rows: Sequence[Row], done: Application | None, folder: str | None, code: int
+    asked: Applying,
+    rows: Sequence[ReviewRow],
+    done: Application | None,
+    folder: str | None,
+    code: int,
 ) -> JsonObject:
     attempts = {attempt.call.id: attempt_row(attempt) for attempt in done.attempts} if done else {}
     return {

@@ -12,7 +12,7 @@ from aish.core.json import JsonObject
 from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.engine.plan.plan import load_checked
-from aish.features.recording.lint import Checked, check, subjects
+from aish.features.recording.lint import LintResult, check, subjects
 
 
 def command(
@@ -46,7 +46,7 @@ def command(
     return int(ExitCode.FAILED if any(result.findings for result in checks) else ExitCode.OK)
 
 
-def _lines(cassette: Checked) -> Iterator[str]:
+def _lines(cassette: LintResult) -> Iterator[str]:
     path = for_line(show_path(cassette.path))
     if cassette.unreadable is not None:
         yield f"{path}: cannot be read"
@@ -62,7 +62,7 @@ def _lines(cassette: Checked) -> Iterator[str]:
     yield from (f"  {for_line(text)}" for text in cassette.findings)
 
 
-def _row(cassette: Checked) -> JsonObject:
+def _row(cassette: LintResult) -> JsonObject:
     return {
         "cassette": show_path(cassette.path),
         "exchanges": cassette.exchanges,

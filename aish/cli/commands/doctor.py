@@ -14,7 +14,7 @@ from aish.config.loader import read_pipeline
 from aish.core.errors import ExitCode
 from aish.core.events import plain
 from aish.core.text import for_line
-from aish.engine.preview.checkup import Finding, check_machine, check_pipeline
+from aish.engine.preview.checkup import CheckResult, check_machine, check_pipeline
 from aish.engine.preview.pack_checks import check_offered_packs, check_packs
 from aish.packs.catalogue import PACKS
 from aish.system.pack_index import offered_packs
@@ -49,7 +49,7 @@ def command(
     return int(ExitCode.UNAVAILABLE if failed else ExitCode.OK)
 
 
-def _packs_of(file: Path) -> Iterator[Finding]:
+def _packs_of(file: Path) -> Iterator[CheckResult]:
     """Yield the findings on the packs that a file names, as far as it can be read."""
     pipeline = read_pipeline(file).pipeline
     named = [pack for one in pipeline.servers.values() for pack in one.pack] if pipeline else []
@@ -58,6 +58,6 @@ def _packs_of(file: Path) -> Iterator[Finding]:
     yield from check_offered_packs(filter(offered_packs().get, others), required=True)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: CheckResult) -> str:
     line = f"{finding.state:4}  {for_line(finding.subject)}: {for_line(finding.text)}"
     return f"{line}\n      hint: {finding.hint}" if finding.hint else line

@@ -57,7 +57,7 @@ from aish.engine.preview.preview import (
     preview_json,
     preview_of,
 )
-from aish.engine.preview.tool_listing import MANY_TOOLS, Look, look_at_lock
+from aish.engine.preview.tool_listing import MANY_TOOLS, ToolListing, look_at_lock
 from aish.engine.resources.resources import require_servers
 from aish.engine.steps.prompt import visible_tools
 from aish.features.launch import with_key_surveys
@@ -495,7 +495,7 @@ def _print(preview: Preview, format_: PlanReport) -> None:
             print_text("\n".join(text.lines()))
 
 
-def _report_unmatched(view: Look, *, strict: bool) -> int:
+def _report_unmatched(view: ToolListing, *, strict: bool) -> int:
     """A rule that matches no known tool: a warning, an error with `--strict`."""
     for rule in view.unmatched:
         level = "error" if strict else "warning"
@@ -512,7 +512,7 @@ def _exfiltration(plan: Plan, *, strict: bool) -> int:
     return len(problems) + sum(_exfiltration(inner, strict=strict) for inner in plan.inner.values())
 
 
-def _report_crowded(plan: Plan, view: Look, *, strict: bool) -> int:
+def _report_crowded(plan: Plan, view: ToolListing, *, strict: bool) -> int:
     """Requests with more tools than endpoints or the context accept, as far as that is known."""
     crowded = 0
     for step in plan.steps:

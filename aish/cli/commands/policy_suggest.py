@@ -12,7 +12,7 @@ from aish.core.json import JsonObject
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
 from aish.engine.plan.plan import load_checked
-from aish.features.suggest.calls import Calls, calls_of
+from aish.features.suggest.calls import CallHistory, calls_of
 from aish.features.suggest.write import MissingRules, missing_rules, write_rules
 from aish.policy.rule_yaml import rule_data, rules_yaml
 from aish.policy.suggest import LeftOut, Suggestion, suggestion
@@ -75,7 +75,7 @@ def command(
 def _document(
     rules: Suggestion,
     left_out: tuple[LeftOut, ...],
-    calls: Calls,
+    calls: CallHistory,
     missing: MissingRules,
     write: Path | None,
 ) -> JsonObject:

@@ -27,10 +27,10 @@ from aish.engine.run_folder import read_kept
 from aish.features.history.messages import RequestFilter, requests
 from aish.features.history.run_store import RunStore, find_run, open_stores
 from aish.features.history.summary import calls_of_level, events, require_past
-from aish.journal.history import Call, Request
+from aish.journal.history import CallRecord, SentRequest
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
-from aish.output.result import Fold, result_pieces
+from aish.output.result import ResultFold, result_pieces
 
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "turn",
@@ -110,7 +110,7 @@ def _print_log(store: RunStore, id: str, stack: ExitStack) -> None:
 
 def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
     journal = require_past(store, id, stack)
-    fold = Fold(id)
+    fold = ResultFold(id)
     items = stack.enter_context(closing(open_items_file(None)))
     end: RunFinished | None = None
     for stamped in events(journal.reading):
@@ -167,7 +167,7 @@ def _print_calls(
         print_text(f"no tool calls of level `{level}`")
 
 
-def _call_object(call: Call, decided: ToolDecided) -> JsonObject:
+def _call_object(call: CallRecord, decided: ToolDecided) -> JsonObject:
     ended = call.finished
     return {
         "seq": call.seq,
@@ -186,7 +186,7 @@ def _call_object(call: Call, decided: ToolDecided) -> JsonObject:
     }
 
 
-def _decision_lines(call: Call, decided: ToolDecided) -> Iterator[str]:
+def _decision_lines(call: CallRecord, decided: ToolDecided) -> Iterator[str]:
     step, item = str(call.place.step), call.place.item
     place = step if item is None else f"{step} · {item}"
     call_line = f"{rfc3339(call.began)} {place}: {decided.tool} {json_text(decided.arguments)}"
@@ -216,7 +216,7 @@ def _no_requests(store: RunStore, id: str, scope: RequestFilter) -> UsageError:
     return UsageError(message, where=where, hint=hint)
 
 
-def _request_object(request: Request, answer: TurnFinished | None) -> JsonObject:
+def _request_object(request: SentRequest, answer: TurnFinished | None) -> JsonObject:
     return {
         "step": request.place.step,
         "item": request.place.item,
@@ -239,7 +239,7 @@ def _answer_object(answer: TurnFinished) -> JsonObject:
     return {"model": answer.model, "finish": answer.finish, "text": answer.text, "calls": calls}
 
 
-def _request_lines(request: Request, answer: TurnFinished | None) -> Iterator[str]:
+def _request_lines(request: SentRequest, answer: TurnFinished | None) -> Iterator[str]:
     step, item = str(request.place.step), request.place.item
     place = step if item is None else f"{step} · {item}"
     attempt = f" · attempt {request.attempt}" if request.attempt > 1 else ""

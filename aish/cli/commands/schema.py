@@ -8,7 +8,7 @@ from aish.cli.printer import write_text
 from aish.system.files import schema_text
 
 
-class Name(StrEnum):
+class SchemaName(StrEnum):
     PIPELINE = "pipeline"
     EVENTS = "events"
     RESULT = "result"
@@ -17,7 +17,7 @@ class Name(StrEnum):
 
 
 def command(
-    name: Annotated[Name, Argument("NAME", "pipeline, events, result, lock or staged")],
+    name: Annotated[SchemaName, Argument("NAME", "pipeline, events, result, lock or staged")],
 ) -> int:
     """Print a JSON Schema: pipeline, events, result, lock, staged.
 

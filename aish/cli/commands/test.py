@@ -21,7 +21,7 @@ from aish.cli.report_files import report_files
 from aish.core.errors import ExitCode, UsageError
 from aish.features.testing.discovery import find_files
 from aish.features.testing.outcome import exit_code
-from aish.features.testing.session import Renewal, SessionSettings, run_session
+from aish.features.testing.session import CassetteRenewal, SessionSettings, run_session
 from aish.output.formats.junit import junit_xml
 
 QuietOption = Annotated[bool, Option("-q --quiet", "Print a dot for each case, and the failures.")]
@@ -38,7 +38,7 @@ def command(
         bool, Option("--update-snapshots", "Update the snapshots that differ.")
     ] = False,
     record: Annotated[
-        Renewal | None,
+        CassetteRenewal | None,
         Option(
             "--record [missing|all]",
             "First record, live, the cassettes that are missing or do not match any more; or"
@@ -87,7 +87,7 @@ def command(
             keyword=cases.keyword,
             processes=cases.width or 1,
             stop_first=cases.stop_first,
-            record=Renewal.MISSING if record is None and record_missing else record,
+            record=CassetteRenewal.MISSING if record is None and record_missing else record,
             update_snapshots=update_snapshots,
             allow_orphans=allow_orphans,
         )

@@ -23,7 +23,7 @@ from aish.core.text import for_line, suspicious
 from aish.core.tools import Tool
 from aish.engine.plan.lock import pin_now
 from aish.engine.plan.plan import Plan
-from aish.engine.preview.tool_listing import Look, ToolView
+from aish.engine.preview.tool_listing import ToolListing, ToolView
 from aish.engine.resources.resources import require_servers
 from aish.system.secrets.secrets import Secrets
 
@@ -75,7 +75,7 @@ def command(
     return odd
 
 
-def _rows(view: Look) -> list[JsonObject]:
+def _rows(view: ToolListing) -> list[JsonObject]:
     return [
         {
             "tool": str(row.tool.name),
@@ -93,7 +93,7 @@ def _rows(view: Look) -> list[JsonObject]:
     ]
 
 
-def _older(view: Look, *, as_json: bool) -> None:
+def _older(view: ToolListing, *, as_json: bool) -> None:
     """The older names of the tools of packs."""
     from aish.packs.catalogue import older_names
 
@@ -121,7 +121,7 @@ def _older(view: Look, *, as_json: bool) -> None:
         print_text("no older names")
 
 
-def _rows_of(view: Look, secrets: Secrets) -> None:
+def _rows_of(view: ToolListing, secrets: Secrets) -> None:
     width = min(44, max(len(str(row.tool.name)) for row in view.tools))
     marks = [f"{row.verdict}*" if row.conditional else row.verdict for row in view.tools]
     room = max(len("auto*"), *map(len, marks))

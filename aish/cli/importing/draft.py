@@ -24,7 +24,7 @@ class LeftOutError(Exception):
 
 
 @frozen
-class Skipped:
+class SkippedPart:
     """Something that no pipeline says, or says otherwise, where it stands first.
 
     `instead` is what can be done, `count` how many places there are.
@@ -41,7 +41,7 @@ class Skipped:
 
 
 @slotted
-class Draft:
+class ImportDraft:
     """`source` is read, `target` will be written.
 
     `exports` says of each variable what belongs into it, `described` what the source says of it,
@@ -102,12 +102,12 @@ class Draft:
         except LeftOutError as error:
             self.skip(position, path, f"{lead}{error}")
 
-    def lines_of_skipped(self) -> tuple[Skipped, ...]:
+    def lines_of_skipped(self) -> tuple[SkippedPart, ...]:
         """Return a line for each kind of what did not map, in the order of the file."""
-        skips: list[Skipped] = []
+        skips: list[SkippedPart] = []
         for (_, instead), places in self.skips.items():
             path, position = min(places, key=lambda skip: (skip[1].line, skip[1].column))
-            skips.append(Skipped(position, path, instead, len(places)))
+            skips.append(SkippedPart(position, path, instead, len(places)))
         return tuple(sorted(skips, key=lambda place: (place.position.line, place.position.column)))
 
     def wrong(self, position: Position, path: str, message: str, hint: str | None = None) -> None:
@@ -130,7 +130,7 @@ class Section:
 
     node: MappingNode
     path: str
-    draft: Draft
+    draft: ImportDraft
     read: set[str] = field(default_factory=set)
     told: set[str] = field(default_factory=set)
 
@@ -251,7 +251,7 @@ class Section:
         return None
 
 
-def as_section(node: Node, path: str, draft: Draft) -> Section | None:
+def as_section(node: Node, path: str, draft: ImportDraft) -> Section | None:
     """A mapping as a section; what is none is wrong."""
     if isinstance(node, MappingNode):
         return Section(node, path, draft)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aish.cli.importing.draft import Draft
+from aish.cli.importing.draft import ImportDraft
 from aish.core.errors import Position
 from aish.core.json import JsonValue
 
@@ -23,7 +23,7 @@ _ENDPOINTS: Mapping[str, tuple[str, str | None]] = {
 DEFAULT = "cloud"
 
 
-def default_models(draft: Draft) -> dict[str, JsonValue]:
+def default_models(draft: ImportDraft) -> dict[str, JsonValue]:
     """The model of a file that names none: the one of the starters, to be chosen by variables."""
     draft.uses(
         "MODEL_KEY", "the key of the model; `MODEL_URL` and `MODEL_NAME` choose another endpoint"
@@ -43,7 +43,7 @@ def is_known(provider: str) -> bool:
 
 
 def model_entry(
-    provider: str, model: str, draft: Draft, position: Position, path: str
+    provider: str, model: str, draft: ImportDraft, position: Position, path: str
 ) -> dict[str, JsonValue]:
     """An entry under `models`; of a provider that is not known, with variables to fill in."""
     known = _ENDPOINTS.get(provider.lower())

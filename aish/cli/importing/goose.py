@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from aish.cli.importing.draft import Draft, LeftOutError, Section, variable_name
+from aish.cli.importing.draft import ImportDraft, LeftOutError, Section, variable_name
 from aish.cli.importing.endpoints import model_entry
 from aish.cli.importing.servers import alias_near, as_list, of_goose
 from aish.cli.importing.templates import free_names, rename_variables, with_raw
@@ -101,7 +101,7 @@ def _description(root: Section) -> dict[str, JsonValue]:
 
 
 @frozen
-class Parameter:
+class RecipeParameter:
     """A parameter of a recipe: `name` is what a template reads in its place."""
 
     name: str
@@ -109,8 +109,8 @@ class Parameter:
     schema: JsonValue
 
 
-def _parameters(root: Section) -> dict[str, Parameter]:
-    parameters: dict[str, Parameter] = {}
+def _parameters(root: Section) -> dict[str, RecipeParameter]:
+    parameters: dict[str, RecipeParameter] = {}
     for section in root.sections("parameters"):
         key = section.text("key")
         if key is None:
@@ -119,12 +119,14 @@ def _parameters(root: Section) -> dict[str, Parameter]:
         # goose reads the file, and what is rendered is what it holds.
         is_file = section.text("input_type") == "file"
         name = f"inputs.{key} | readfile" if is_file else f"inputs.{key}"
-        parameters[key] = Parameter(name, section, _input(section, key))
+        parameters[key] = RecipeParameter(name, section, _input(section, key))
         section.leave("goose.parameter")
     return parameters
 
 
-def _fill(text: str, parameters: Mapping[str, Parameter], filled: set[str], draft: Draft) -> str:
+def _fill(
+    text: str, parameters: Mapping[str, RecipeParameter], filled: set[str], draft: ImportDraft
+) -> str:
     """A text in which variables take the place of parameters: a pipeline has no inputs there.
 
     Raises:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from aish.cli.importing.documents import read_document
-from aish.cli.importing.draft import Draft, Section, Skipped, slug
+from aish.cli.importing.draft import ImportDraft, Section, SkippedPart, slug
 from aish.cli.importing.endpoints import default_models
 from aish.cli.importing.goose import from_recipe, is_recipe
 from aish.cli.importing.promptfoo import from_configuration, is_configuration
@@ -49,7 +49,7 @@ class Imported:
     text: str
     kind: str
     exports: Mapping[str, str]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedPart, ...]
     approved: tuple[str, ...]
     servers: tuple[str, ...]
 
@@ -62,8 +62,8 @@ def import_pipeline(source: Path, target: Path, name: str, head: str) -> Importe
     """
     root = read_document(source)
     # Read twice: the name of a credential must be none that the source reads further down.
-    first, _, _ = _make_draft(root, Draft(source, target))
-    draft, kind, data = _make_draft(root, Draft(source, target, frozenset(first.read)))
+    first, _, _ = _make_draft(root, ImportDraft(source, target))
+    draft, kind, data = _make_draft(root, ImportDraft(source, target, frozenset(first.read)))
     approved = tuple(dict.fromkeys(draft.approved))
     servers = _servers(data, approved)
     if draft.secrets:
@@ -76,7 +76,9 @@ def import_pipeline(source: Path, target: Path, name: str, head: str) -> Importe
     return Imported(text, kind, exports, draft.lines_of_skipped(), approved, servers)
 
 
-def _make_draft(root: MappingNode, draft: Draft) -> tuple[Draft, str, dict[str, JsonValue]]:
+def _make_draft(
+    root: MappingNode, draft: ImportDraft
+) -> tuple[ImportDraft, str, dict[str, JsonValue]]:
     """Return `draft` filled, what the file is, and the pipeline's keys, a model among them.
 
     Raises:
@@ -90,7 +92,7 @@ def _make_draft(root: MappingNode, draft: Draft) -> tuple[Draft, str, dict[str, 
     return draft, kind, data
 
 
-def _exports(source: Path, draft: Draft) -> dict[str, str]:
+def _exports(source: Path, draft: ImportDraft) -> dict[str, str]:
     """Map each variable to its uses and to where its value stands."""
     exports: dict[str, str] = {}
     for variable, uses in draft.exports.items():

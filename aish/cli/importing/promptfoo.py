@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aish.cli.importing.documents import LIMIT, read_data
-from aish.cli.importing.draft import Draft, LeftOutError, Section, as_section, as_text, slug
+from aish.cli.importing.draft import ImportDraft, LeftOutError, Section, as_section, as_text, slug
 from aish.cli.importing.endpoints import DEFAULT, is_known, model_entry
 from aish.cli.importing.keys import EXACT, PARAMS, TABLES, UNKNOWN
 from aish.cli.importing.servers import literal
@@ -56,7 +56,7 @@ _SPELLED = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 
 
 @frozen
-class Prompt:
+class PromptfooPrompt:
     """A prompt, its variables still named as in the source, each with what it becomes."""
 
     id: str
@@ -66,7 +66,7 @@ class Prompt:
 
 
 @slotted
-class Case:
+class PromptfooCase:
     """A test: values of variables, and what is expected with its place."""
 
     name: str | None
@@ -132,7 +132,7 @@ def _resolve(node: Node, root: MappingNode) -> None:
             node.items[int(key)] = target
 
 
-def _prompts(root: Section) -> Iterator[Prompt]:
+def _prompts(root: Section) -> Iterator[PromptfooPrompt]:
     taken: set[str] = set()
     for path, node in root.items("prompts"):
         label, raws = None, [literal(node)]
@@ -155,10 +155,10 @@ def _prompts(root: Section) -> Iterator[Prompt]:
                     system, user = _chat(text)
                     names = _names(user) | _names(system or "")
                     id = _free(slug(label or "prompt", "prompt"), taken)
-                    yield Prompt(id, user, system, names)
+                    yield PromptfooPrompt(id, user, system, names)
 
 
-def _texts(raw: str, position: Position, path: str, draft: Draft) -> Iterator[str]:
+def _texts(raw: str, position: Position, path: str, draft: ImportDraft) -> Iterator[str]:
     if raw.startswith(_ELSEWHERE):
         raise LeftOutError("a prompt that stands elsewhere; write it out")
     if not _PATH.fullmatch(raw):
@@ -201,7 +201,7 @@ def _read(file: Path) -> str:
         raise LeftOutError(f"`{file.name}` {reason(error)}") from error
 
 
-def _files(name: str, draft: Draft) -> list[Path]:
+def _files(name: str, draft: ImportDraft) -> list[Path]:
     folder = draft.source.parent
     try:
         name = f"{name}/*" if (folder / name).is_dir() else name
@@ -267,7 +267,7 @@ def _names(text: str) -> dict[str, str]:
     return renames
 
 
-def _step(prompt: Prompt) -> dict[str, JsonValue]:
+def _step(prompt: PromptfooPrompt) -> dict[str, JsonValue]:
     user: dict[str, JsonValue] = {"prompt": rename_variables(prompt.user, prompt.names)}
     if prompt.system is None:
         return user
@@ -307,7 +307,7 @@ def _models(root: Section) -> dict[str, JsonValue]:
 
 
 def _model(
-    id: str, config: Section | None, position: Position, path: str, draft: Draft
+    id: str, config: Section | None, position: Position, path: str, draft: ImportDraft
 ) -> dict[str, JsonValue]:
     if _NO_CHAT.fullmatch(id):
         raise LeftOutError(f"`{id}` is not a chat completions endpoint")
@@ -348,7 +348,7 @@ def _address(config: Section, provider: str, model: str) -> str | None:
     return url and _with_variables(url.rstrip("/"), f"the endpoint of `{model}`", config.draft)
 
 
-def _with_variables(text: str, what: str, draft: Draft) -> str:
+def _with_variables(text: str, what: str, draft: ImportDraft) -> str:
     """A text of a provider, its variables of the environment as ours."""
     for match in _ENV.finditer(text):
         draft.uses(match[1], what)
@@ -358,7 +358,7 @@ def _with_variables(text: str, what: str, draft: Draft) -> str:
     return result
 
 
-def _key(config: Section, provider: str, model: str, draft: Draft) -> str | None:
+def _key(config: Section, provider: str, model: str, draft: ImportDraft) -> str | None:
     """The variable of a model's key, as named, or in the place of the key that stands there."""
     what = f"the key of the model `{model}`"
     name, key = config.text("apiKeyEnvar"), config.text("apiKey")
@@ -372,7 +372,7 @@ def _key(config: Section, provider: str, model: str, draft: Draft) -> str | None
     return name
 
 
-def _cases(root: Section) -> list[Case]:
+def _cases(root: Section) -> list[PromptfooCase]:
     """The cases, each with what is common to all of them."""
     common = None
     if isinstance(root.node.entries.get("defaultTest"), ScalarNode):
@@ -383,20 +383,22 @@ def _cases(root: Section) -> list[Case]:
             return []
     values, checks = (common.values, common.checks) if common else ({}, [])
     if (values or checks) and not {"tests", "scenarios"} & set(root.node.entries):
-        return list(_combine(Case(None, values, checks), root))
-    cases: list[Case] = []
+        return list(_combine(PromptfooCase(None, values, checks), root))
+    cases: list[PromptfooCase] = []
     for path, node in root.items("tests"):
         for place, entry in _list_cases(path, node, root.draft):
             if (section := as_section(entry, place, root.draft)) is None:
                 continue
             if (case := _case(section, values, root.draft)) is not None:
-                cases += _combine(Case(case.name, case.values, checks + case.checks), section)
+                cases += _combine(
+                    PromptfooCase(case.name, case.values, checks + case.checks), section
+                )
     if len(cases) > _MOST_CASES:
         root.skip("tests", f"the first {_MOST_CASES:,} of {len(cases):,} cases were taken")
     return cases[:_MOST_CASES]
 
 
-def _list_cases(path: str, node: Node, draft: Draft) -> Iterator[tuple[str, Node]]:
+def _list_cases(path: str, node: Node, draft: ImportDraft) -> Iterator[tuple[str, Node]]:
     """A case as it stands, or those of the file that is named."""
     name = literal(node)
     if name is None:
@@ -420,7 +422,7 @@ def _is_row(node: Node) -> bool:
     return isinstance(node, MappingNode) and not {"vars", "assert"} & set(node.entries)
 
 
-def _of_csv(file: Path, draft: Draft) -> Iterator[tuple[str, Node]]:
+def _of_csv(file: Path, draft: ImportDraft) -> Iterator[tuple[str, Node]]:
     reader = csv.DictReader(io.StringIO(_read(file), newline=""))
     try:
         rows = [(reader.line_num, cells) for cells in reader]
@@ -476,7 +478,9 @@ def _parse_expected(cell: str, position: Position) -> MappingNode:
     return node
 
 
-def _case(section: Section, common: Mapping[str, JsonValue], draft: Draft) -> Case | None:
+def _case(
+    section: Section, common: Mapping[str, JsonValue], draft: ImportDraft
+) -> PromptfooCase | None:
     """A case of its own; `None` if it is left out, which is reported."""
     values = dict(common)
     if isinstance(section.node.entries.get("vars"), ScalarNode | ListNode):
@@ -495,10 +499,10 @@ def _case(section: Section, common: Mapping[str, JsonValue], draft: Draft) -> Ca
     section.read.add("description")
     if section.leave("promptfoo.case") or is_out:
         return None
-    return Case(section.text("description"), values, checks)
+    return PromptfooCase(section.text("description"), values, checks)
 
 
-def _load_files(value: JsonValue, draft: Draft) -> JsonValue:
+def _load_files(value: JsonValue, draft: ImportDraft) -> JsonValue:
     """The value of a variable, with the contents of files that it names."""
     if isinstance(value, list):
         items: list[JsonValue] = []
@@ -545,7 +549,7 @@ def _fill(value: JsonValue, values: Mapping[str, JsonValue]) -> JsonValue:
         raise LeftOutError(f"not a template here: {error.message.splitlines()[0]}") from error
 
 
-def _combine(case: Case, section: Section) -> Iterator[Case]:
+def _combine(case: PromptfooCase, section: Section) -> Iterator[PromptfooCase]:
     """A case for each combination, where a variable has a list of values."""
     lists = {name: value for name, value in case.values.items() if isinstance(value, list)}
     count = 1
@@ -559,10 +563,10 @@ def _combine(case: Case, section: Section) -> Iterator[Case]:
         name = case.name and f"{case.name} ({', '.join(map(str, chosen))})" if lists else case.name
         with section.draft.catch_left_out(section.position("vars"), section.place("vars"), _LEAD):
             filled = {key: _fill(value, values) for key, value in values.items()}
-            yield Case(name, filled, case.checks)
+            yield PromptfooCase(name, filled, case.checks)
 
 
-def _inputs(used: set[str], cases: Sequence[Case]) -> dict[str, JsonValue]:
+def _inputs(used: set[str], cases: Sequence[PromptfooCase]) -> dict[str, JsonValue]:
     """Return the inputs that templates read, with the type that all cases agree on.
 
     What a case does not give is empty in the other program, and so it is here.
@@ -587,11 +591,11 @@ def _kind(value: JsonValue) -> str:
 
 
 def _tests(
-    cases: Sequence[Case],
+    cases: Sequence[PromptfooCase],
     inputs: Mapping[str, JsonValue],
     where: Sequence[str | None],
     judge: str,
-    draft: Draft,
+    draft: ImportDraft,
 ) -> list[JsonValue]:
     tests: list[JsonValue] = []
     taken: set[str] = set()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aish.cassettes.record.secret_scan import scan_text
-from aish.cli.importing.draft import Draft, Section, as_section, as_text, variable_name
+from aish.cli.importing.draft import ImportDraft, Section, as_section, as_text, variable_name
 from aish.cli.importing.keys import RULES
 from aish.config.fields import variables
 from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, join
@@ -56,7 +56,7 @@ _HTTP = frozenset({"http", "sse", "streamable-http", "streamable_http", "streama
 
 
 @frozen
-class Server:
+class ImportedServer:
     """A server of the source, its texts with our references; `None` in `env` passes on."""
 
     command: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ def _servers(
     root: Section,
     key: str,
     base: Path | None,
-    read: Callable[[str, Section], Server | None],
+    read: Callable[[str, Section], ImportedServer | None],
     kind: str,
 ) -> dict[str, JsonValue]:
     draft, listed = root.draft, root.section(key)
@@ -136,7 +136,7 @@ def of_goose(section: Section, alias: str, name: str, fill: Callable[[str], str]
     """
     values = {key: fill(_escape(value)) for key, value in section.pairs("envs").items()}
     env: dict[str, str | None] = {**dict.fromkeys(section.texts("env_keys")), **values}
-    common = Server(call=section.number("timeout"), tools=section.texts("available_tools"))
+    common = ImportedServer(call=section.number("timeout"), tools=section.texts("available_tools"))
     url, command = section.text("uri", "url"), section.text("cmd", "command")
     if url is not None:
         headers: dict[str, str] = {}
@@ -168,7 +168,7 @@ def alias_near(name: str, taken: Mapping[str, JsonValue]) -> str:
 
 
 def entry(
-    alias: str, name: str, server: Server, section: Section, base: Path | None
+    alias: str, name: str, server: ImportedServer, section: Section, base: Path | None
 ) -> dict[str, JsonValue]:
     """The entry under `mcp.servers`, with variables where the source has credentials."""
     moving = _Moving(alias, name, section.draft)
@@ -202,7 +202,7 @@ def entry(
 class _Moving:
     """Puts variables in the place of credentials of one server."""
 
-    def __init__(self, alias: str, name: str, draft: Draft) -> None:
+    def __init__(self, alias: str, name: str, draft: ImportDraft) -> None:
         self._alias = alias
         self._of = f"the server `{name}`"
         self._draft = draft
@@ -323,7 +323,7 @@ def _is_credential(name: str, value: str) -> bool:
     return names_credential(name) and len(value) >= SHORTEST and not _PATH.fullmatch(value)
 
 
-def _access(server: Server, moving: _Moving) -> dict[str, JsonValue]:
+def _access(server: ImportedServer, moving: _Moving) -> dict[str, JsonValue]:
     """Headers, and the bearer token as `auth_env`."""
     data: dict[str, JsonValue] = {}
     headers: dict[str, JsonValue] = {}
@@ -339,7 +339,7 @@ def _access(server: Server, moving: _Moving) -> dict[str, JsonValue]:
     return data | ({"headers": headers} if headers else {})
 
 
-def _cwd(server: Server, section: Section, base: Path | None) -> str | None:
+def _cwd(server: ImportedServer, section: Section, base: Path | None) -> str | None:
     """The folder a child starts in, as the pipeline says it; `None` for the pipeline's own."""
     own = server.cwd
     if own is not None and ("$" in own or own.startswith("~")):
@@ -353,7 +353,7 @@ def _cwd(server: Server, section: Section, base: Path | None) -> str | None:
     return None if folder == "." else folder
 
 
-def _of_json(section: Section, convert: Convert) -> Server | None:
+def _of_json(section: Section, convert: Convert) -> ImportedServer | None:
     """An entry of a JSON list; `None` where it is left out."""
     url = section.text("url", "serverUrl", "httpUrl")
     command = _command(section) if "command" in section.node.entries else None
@@ -364,7 +364,7 @@ def _of_json(section: Section, convert: Convert) -> Server | None:
         return {name: convert(text, section, key) for name, text in texts.items()}
 
     listed = section.texts("includeTools", "enabledTools", "enabled_tools", "tools")
-    filters = Server(
+    filters = ImportedServer(
         tools=() if "*" in listed else listed,
         exclude=section.texts("excludeTools", "disabledTools", "disabled_tools"),
     )
@@ -468,7 +468,7 @@ def _option(item: JsonValue) -> str:
 
 
 def _json_references(
-    inputs: Mapping[str, Input], key: str, base: Path | None, draft: Draft
+    inputs: Mapping[str, Input], key: str, base: Path | None, draft: ImportDraft
 ) -> Convert:
     """`${VAR}` of `.mcp.json`, and what editors have between the braces."""
     folder = draft.target.parent if base is None else base
@@ -523,7 +523,7 @@ _EDITORS = frozenset(
 )
 
 
-def _of_input(one: Input, draft: Draft) -> str:
+def _of_input(one: Input, draft: ImportDraft) -> str:
     if one.default is not None and "}" not in one.default:
         return f"${{{one.variable}:-{one.default}}}"
     draft.described[one.variable] = one.what
@@ -535,7 +535,7 @@ def _escape(text: str) -> str:
     return text.replace("${", "$${")
 
 
-def _of_codex(name: str, section: Section) -> Server | None:
+def _of_codex(name: str, section: Section) -> ImportedServer | None:
     if section.flag("enabled") is False:
         section.draft.skip(section.node.position, section.path, _DISABLED)
         return None
@@ -548,7 +548,7 @@ def _of_codex(name: str, section: Section) -> Server | None:
         return None
     ms = section.number("startup_timeout_ms")
     connect = section.number("startup_timeout_sec")
-    common = Server(
+    common = ImportedServer(
         required=section.flag("required"),
         connect=ms / 1000 if connect is None and ms is not None else connect,
         call=section.number("tool_timeout_sec"),

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Task:
+class ItemTask:
     """An item to be run; with a `problem` it has no key of its own, and fails with it."""
 
     item: Item
@@ -206,7 +206,7 @@ class _ItemQueue:
         except AishError:
             return False
 
-    def task(self, item: Item) -> Task | None:
+    def task(self, item: Item) -> ItemTask | None:
         """The task for an item; `None` if it is completed, skipped, or in another shard."""
         context, problem = self.context, None
         try:
@@ -228,7 +228,7 @@ class _ItemQueue:
         digest = digest_of(item.value)
         done = self.before.get(key) if self.before is not None else None
         if done is None:
-            return Task(item, key, digest, problem)
+            return ItemTask(item, key, digest, problem)
         self._carry(key, item.index, digest, done)
         return None
 
@@ -326,7 +326,7 @@ class _Failures:
 
 
 class _Stage(IntEnum):
-    """How far the items of a step are begun; it only moves forward."""
+    """Progress of a step through its items; it only moves forward."""
 
     READING = 0
     READ = 1
@@ -432,7 +432,7 @@ class _ForeachRun:
             async with self._slot(activity):
                 carrier = self.context.carrier
                 size = 1 if carrier is None else carrier.size(self.step, self.context)
-                tasks: list[Task] = []
+                tasks: list[ItemTask] = []
                 try:
                     while len(tasks) < size and (task := await self._next()) is not None:
                         tasks.append(task)
@@ -451,7 +451,7 @@ class _ForeachRun:
         parts = self.context.carrier is None and isinstance(self.step, PipelineStep)
         return nullcontext() if parts else activity.hold(self.context.concurrency.slots)
 
-    async def _next(self) -> Task | None:
+    async def _next(self) -> ItemTask | None:
         """The next item to run, if there is one and more are allowed.
 
         Raises:
@@ -473,7 +473,7 @@ class _ForeachRun:
                 await checkpoint()
         return None
 
-    async def _run(self, task: Task, activity: Activity) -> None:
+    async def _run(self, task: ItemTask, activity: Activity) -> None:
         here = self._stage_of(task, activity)
         place = here.place(self.step)
         begin = partial(self._begin, task, place)
@@ -487,7 +487,7 @@ class _ForeachRun:
         else:
             self._finish(task, place, record)
 
-    async def _hand_over(self, tasks: list[Task], carrier: Carrier, activity: Activity) -> None:
+    async def _hand_over(self, tasks: list[ItemTask], carrier: Carrier, activity: Activity) -> None:
         """Run items on workers, one after the other.
 
         Those that need no execution end here, and those that go on run here: workers know nothing
@@ -526,14 +526,14 @@ class _ForeachRun:
         if isinstance(stage, StepRecord) or stage > self.stage:
             self.stage = stage
 
-    def _stage_of(self, task: Task, activity: Activity) -> StepContext:
+    def _stage_of(self, task: ItemTask, activity: Activity) -> StepContext:
         names = {self.foreach.name: task.item.value, "index": task.item.index}
         return replace(self.context, item=ItemScope(task.key, names), activity=activity)
 
-    def _begin(self, task: Task, place: Place) -> None:
+    def _begin(self, task: ItemTask, place: Place) -> None:
         self.context.emit(task.start_event(place))
 
-    def _finish(self, task: Task, place: Place, record: StepRecord) -> None:
+    def _finish(self, task: ItemTask, place: Place, record: StepRecord) -> None:
         self.context.spending.forget(place)
         if not has_no_usage(record):
             self._bill(record)

@@ -40,7 +40,7 @@ async def run_graph(context: StepContext) -> None:
     steps = context.plan.steps
     known = [step.id for step in steps]
     # Template references are collected once: a file may have a thousand steps.
-    graph = _Graph(context, {step.id: _Waiting(step, needs_of(step, known)) for step in steps})
+    graph = _Graph(context, {step.id: _WaitingStep(step, needs_of(step, known)) for step in steps})
     async with task_group() as tasks:
         graph.begin(tasks)
 
@@ -61,7 +61,7 @@ def leave_out_the_rest(
 
 
 @frozen
-class _Waiting:
+class _WaitingStep:
     """A step that has not begun, and the steps that it waits for."""
 
     step: Step
@@ -71,7 +71,7 @@ class _Waiting:
 @slotted
 class _Graph:
     context: StepContext
-    waiting: dict[str, _Waiting]
+    waiting: dict[str, _WaitingStep]
 
     def begin(self, tasks: TaskGroup) -> None:
         """Begin each step whose needs have ended; skip those that are not to run."""

@@ -128,7 +128,7 @@ def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
 def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
     surveys: dict[str, KeySurvey] = {}
     context = template_context(plan.pipeline, options, {}, plan.variables)
-    for id, foreach, names, is_sure in _steps_with_items(_Scope(plan, context)):
+    for id, foreach, names, is_sure in _steps_with_items(_PlanScope(plan, context)):
         try:
             looks = survey_keys(foreach, items_of(foreach, names), names)
             surveys[id] = next(survey for survey in looks if survey is not None)
@@ -142,7 +142,7 @@ def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
 
 
 @frozen
-class _Scope:
+class _PlanScope:
     """Knowledge of a plan before the run.
 
     `unknown` are inputs of a sub-pipeline that are known only during the run; `written` says that
@@ -167,7 +167,7 @@ class _Scope:
         )
 
 
-def _steps_with_items(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bool]]:
+def _steps_with_items(scope: _PlanScope) -> Iterator[tuple[str, Foreach, Context, bool]]:
     """The steps with keys whose items exist before the run, including those of sub-pipelines.
 
     With each, whether it is certain to run; steps that are certain not to run are omitted.
@@ -185,7 +185,7 @@ def _steps_with_items(scope: _Scope) -> Iterator[tuple[str, Foreach, Context, bo
             yield from _steps_with_items(_inside(step, scope, sure=sure and not names_item(step)))
 
 
-def _will_run(step: Step, scope: _Scope, runs: Mapping[str, bool | None]) -> bool | None:
+def _will_run(step: Step, scope: _PlanScope, runs: Mapping[str, bool | None]) -> bool | None:
     """Return true if a step runs unless an earlier one fails; `None` if only the run can tell.
 
     `runs` has the same for the earlier steps.
@@ -207,7 +207,7 @@ def _will_run(step: Step, scope: _Scope, runs: Mapping[str, bool | None]) -> boo
         return None
 
 
-def _is_known(step: Step, foreach: Foreach, scope: _Scope) -> bool:
+def _is_known(step: Step, foreach: Foreach, scope: _PlanScope) -> bool:
     """Return true if the items and their keys are certain to be the same during the run."""
     if input_parts(step, scope.plan) != ("item", "key"):
         return False
@@ -221,7 +221,7 @@ def _is_known(step: Step, foreach: Foreach, scope: _Scope) -> bool:
     return not scope.waits(reads)
 
 
-def _inside(step: PipelineStep, scope: _Scope, *, sure: bool) -> _Scope:
+def _inside(step: PipelineStep, scope: _PlanScope, *, sure: bool) -> _PlanScope:
     """The scope of the sub-pipeline of a step."""
     from aish.engine.plan.estimate import inner_context
 
@@ -232,7 +232,7 @@ def _inside(step: PipelineStep, scope: _Scope, *, sure: bool) -> _Scope:
         reads = {reference for text in texts(value) for reference in references(text)}
         if scope.waits(reads) or any(reference.split(".")[0] in of_items for reference in reads):
             unknown.add(name)
-    return _Scope(
+    return _PlanScope(
         scope.plan.inner[step.id],
         inner_context(step, scope.plan, scope.context),
         frozenset(unknown),

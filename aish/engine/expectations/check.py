@@ -359,7 +359,7 @@ Got = str | None
 
 
 @frozen
-class Checked:
+class CheckedExpectation:
     """An expectation and whether it is met.
 
     `message` says what is expected and, if it is not met, the actual value, possibly followed by
@@ -381,7 +381,7 @@ async def check_all(
     fits: CheckArguments,
     mask: Mask = str,
     grade: Grade | None = None,
-) -> tuple[Checked, ...]:
+) -> tuple[CheckedExpectation, ...]:
     """Check all expectations, in order; `fits` is the run's bounded JSON Schema check.
 
     `mask` masks what is shown, and what is compared with a snapshot, as when it was written.
@@ -396,7 +396,7 @@ async def check(
     fits: CheckArguments,
     mask: Mask = str,
     grade: Grade | None = None,
-) -> Checked:
+) -> CheckedExpectation:
     """Check one expectation; only a judge can raise an error."""
     expected, got = _UNRENDERED, None
     subject = replace(subject, mask=mask)
@@ -413,9 +413,9 @@ async def check(
         got = str(error)
     except TemplateError as error:
         said = f"this cannot be checked: {error.message}"
-        return Checked(expectation.kind, ok=False, message=said, where=expectation.where)
+        return CheckedExpectation(expectation.kind, ok=False, message=said, where=expectation.where)
     message = f"expected {expected}" + ("" if got is None else f"; got {got}")
-    return Checked(expectation.kind, got is None, message, expectation.where)
+    return CheckedExpectation(expectation.kind, got is None, message, expectation.where)
 
 
 async def judge(expectation: Expectation, subject: Subject, grade: Grade | None) -> tuple[str, Got]:

@@ -260,7 +260,7 @@ def make_plan(
 
 
 @frozen
-class _Models:
+class _PlannedModels:
     """Models that are required, those that only packs may ask, and why others cannot be used."""
 
     needed: Mapping[str, ResolvedModel]
@@ -270,7 +270,7 @@ class _Models:
 
 def _models(
     used: Collection[str], of_packs: Collection[str], resolver: Resolver, bounds: tuple[Limits, ...]
-) -> _Models:
+) -> _PlannedModels:
     entries = resolver.pipeline.models
     needed = {alias: resolve_model(cap_tokens(entries[alias], bounds), resolver) for alias in used}
     others = [one for one in used_models(entries, (), None, of_packs) if one not in needed]
@@ -300,7 +300,7 @@ def _models(
         for alias, name in broken.items():
             del models[alias]
             unusable[alias] = f"its fallback `{name}` cannot be used: {unusable[name]}"
-    return _Models(needed, models, unusable)
+    return _PlannedModels(needed, models, unusable)
 
 
 def require_environment_files(pipeline: Pipeline) -> None:

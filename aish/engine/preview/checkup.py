@@ -32,7 +32,7 @@ State = Literal["ok", "--", "bad"]
 
 
 @frozen
-class Finding:
+class CheckResult:
     """A check result: `ok`, `--` (optional and absent), `bad` (needed and missing)."""
 
     subject: str
@@ -41,35 +41,37 @@ class Finding:
     hint: str | None = None
 
 
-def check_machine() -> Iterator[Finding]:
-    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
+def check_machine() -> Iterator[CheckResult]:
+    yield CheckResult("python", "ok", f"{platform.python_version()} on {platform.system()}")
     yield _check_smollm2()
     yield _serve_extra()
     for program, use in (("uvx", "Python"), ("npx", "JavaScript")):
         path = which(program)
         state: State = "ok" if path else "--"
-        yield Finding(program, state, path or f"not found; {use} MCP servers often need it")
+        yield CheckResult(program, state, path or f"not found; {use} MCP servers often need it")
 
 
-def _check_smollm2() -> Finding:
+def _check_smollm2() -> CheckResult:
     subject = "embedded models"
     if find_spec("xllamacpp") is None:
-        return Finding(subject, "--", "llama.cpp is not installed", f"{EXTRA_HINT} && {MODEL_HINT}")
+        return CheckResult(
+            subject, "--", "llama.cpp is not installed", f"{EXTRA_HINT} && {MODEL_HINT}"
+        )
     try:
         model_file(ModelEntry(alias=smollm2.NAME, embedded=smollm2.NAME))
     except AishError as error:
-        return Finding(subject, "--", error.message, MODEL_HINT)
-    return Finding(subject, "ok", f"`{smollm2.NAME}` is ready")
+        return CheckResult(subject, "--", error.message, MODEL_HINT)
+    return CheckResult(subject, "ok", f"`{smollm2.NAME}` is ready")
 
 
-async def check_pipeline(file: Path, opening: Opening | None = None) -> list[Finding]:
+async def check_pipeline(file: Path, opening: Opening | None = None) -> list[CheckResult]:
     """The file, its keys, its endpoints and its servers; no model is asked for an answer."""
     try:
         pipeline = load_checked(file, ())
         plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))
     except PipelineError as error:
         return [
-            Finding(
+            CheckResult(
                 str(problem.position),
                 "bad",
                 f"{problem.path}: {problem.message}" if problem.path else problem.message,
@@ -78,8 +80,8 @@ async def check_pipeline(file: Path, opening: Opening | None = None) -> list[Fin
             for problem in error.problems
         ]
     except AishError as error:
-        return [Finding(str(file), "bad", str(error), error.hint)]
-    findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]
+        return [CheckResult(str(file), "bad", str(error), error.hint)]
+    findings = [CheckResult(str(file), "ok", counted(len(pipeline.steps), "step"))]
     findings += [await _model(alias, plan) for alias in plan.models]
     findings += _check_logins(plan)
     findings += await _servers(pipeline, plan, opening)
@@ -88,19 +90,19 @@ async def check_pipeline(file: Path, opening: Opening | None = None) -> list[Fin
     return [replace(one, text=mask(one.text), hint=one.hint and mask(one.hint)) for one in findings]
 
 
-def _serve_extra() -> Finding:
+def _serve_extra() -> CheckResult:
     missing = _missing_serve_libraries()
     if missing:
         text = f"{backticked(missing)} not installed: no HTTP in `aish serve`, no `--control`"
-        return Finding("extra `serve`", "--", text, SERVE_HINT)
-    return Finding("extra `serve`", "ok", "`aish serve` over HTTP, `--control`")
+        return CheckResult("extra `serve`", "--", text, SERVE_HINT)
+    return CheckResult("extra `serve`", "ok", "`aish serve` over HTTP, `--control`")
 
 
 def _missing_serve_libraries() -> list[str]:
     return [name for name in ("starlette", "httptools") if find_spec(name) is None]
 
 
-def _check_listeners(plan: Plan) -> Iterator[Finding]:
+def _check_listeners(plan: Plan) -> Iterator[CheckResult]:
     """The extra `serve`, if a run of the file listens."""
     on_ask, listens = most_patient(plan), bool(plan.pipeline.control.listen)
     if on_ask == "deny" and not listens:
@@ -110,30 +112,30 @@ def _check_listeners(plan: Plan) -> Iterator[Finding]:
     if missing:
         state: State = "bad" if listens else "--"
         text = f"{why} needs {backticked(missing, by=' and ')}, not installed here"
-        yield Finding("control API", state, text, SERVE_HINT)
+        yield CheckResult("control API", state, text, SERVE_HINT)
     else:
-        yield Finding("control API", "ok", f"{why} can open its socket")
+        yield CheckResult("control API", "ok", f"{why} can open its socket")
 
 
-async def _model(alias: str, plan: Plan) -> Finding:
+async def _model(alias: str, plan: Plan) -> CheckResult:
     subject = f"model `{alias}`"
     resolved = plan.models[alias]
     if resolved.entry.embedded is not None:
         if find_spec("xllamacpp") is None:
-            return Finding(subject, "bad", "llama.cpp is not installed", EXTRA_HINT)
+            return CheckResult(subject, "bad", "llama.cpp is not installed", EXTRA_HINT)
         try:
             path = model_file(resolved.entry)
         except AishError as error:
-            return Finding(subject, "bad", error.message, error.hint)
-        return Finding(subject, "ok", f"embedded, {path.name}")
+            return CheckResult(subject, "bad", error.message, error.hint)
+        return CheckResult(subject, "ok", f"embedded, {path.name}")
     try:
         text = await probe(resolved.entry, resolved.key, plan.secrets)
     except AishError as error:
-        return Finding(subject, "bad", error.message, error.hint)
-    return Finding(subject, "ok", text)
+        return CheckResult(subject, "bad", error.message, error.hint)
+    return CheckResult(subject, "ok", text)
 
 
-def _check_logins(plan: Plan) -> Iterator[Finding]:
+def _check_logins(plan: Plan) -> Iterator[CheckResult]:
     """The logins of servers, and what of them is missing here; nobody is asked."""
     for server in plan.servers:
         if server.login is None:
@@ -142,25 +144,25 @@ def _check_logins(plan: Plan) -> Iterator[Finding]:
         path = settings.private_key_file
         if path is not None and not path.is_file():
             hint = "`private_key_file` is relative to the pipeline file"
-            yield Finding(subject, "bad", f"there is no private key `{path}`", hint)
+            yield CheckResult(subject, "bad", f"there is no private key `{path}`", hint)
         elif path is not None and find_spec("joserfc") is None:
             text = "`joserfc` is not installed, and `private_key_file` needs it"
-            yield Finding(subject, "bad", text, OAUTH_HINT)
+            yield CheckResult(subject, "bad", text, OAUTH_HINT)
         else:
-            yield Finding(subject, "ok", describe_login(settings))
+            yield CheckResult(subject, "ok", describe_login(settings))
 
 
-async def _servers(pipeline: Pipeline, plan: Plan, opening: Opening | None) -> list[Finding]:
+async def _servers(pipeline: Pipeline, plan: Plan, opening: Opening | None) -> list[CheckResult]:
     environment = bare_environment(plan, lambda _event: None, opening)
     try:
         view = await look(plan, environment)
     except LockDiffersError as error:
-        return [Finding("lock file", "bad", str(error), error.hint)]
+        return [CheckResult("lock file", "bad", str(error), error.hint)]
     except AishError as error:
-        return [Finding("tool servers", "bad", str(error), error.hint)]
-    locked = [Finding("lock file", "bad", str(error), error.hint) for error in view.locked]
+        return [CheckResult("tool servers", "bad", str(error), error.hint)]
+    locked = [CheckResult("lock file", "bad", str(error), error.hint) for error in view.locked]
     return locked + [
-        Finding(
+        CheckResult(
             f"mcp server `{info.alias}`",
             _server_state(info.state, required=pipeline.servers[info.alias].required is not False),
             info.error or f"{counted(info.tools, 'tool')} over {info.transport}",

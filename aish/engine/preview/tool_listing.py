@@ -34,7 +34,7 @@ class ToolView:
 
 
 @frozen
-class Look:
+class ToolListing:
     """The tools that the servers of a pipeline offer now, and the rules that match none of them.
 
     `locked` is the verdict of an enforced lock; `kept_out` are the tools that it excludes, and how
@@ -61,10 +61,10 @@ def bare_environment(plan: Plan, emit: Emit, opening: Opening | None = None) -> 
     )
 
 
-async def look(plan: Plan, environment: RunEnvironment) -> Look:
+async def look(plan: Plan, environment: RunEnvironment) -> ToolListing:
     async with open_toolbox(plan, environment) as box:
         listed = box.tools.listed()
-        return Look(
+        return ToolListing(
             tools=tuple(view(plan.policy, tool) for tool in listed),
             servers=box.servers,
             unmatched=rules_without_tool(plan.policy, box.tools),
@@ -73,7 +73,7 @@ async def look(plan: Plan, environment: RunEnvironment) -> Look:
         )
 
 
-def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
+def look_at_lock(plan: Plan, emit: Emit) -> ToolListing | None:
     """The tools as locked, without asking a server; `None` if nothing is locked."""
     if plan.lock is None:
         return None
@@ -88,7 +88,7 @@ def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
 
     known = tuple(locked_tools(plan.pipeline, plan.lock).values())
     complete = len(known_servers(plan.pipeline, plan.lock)) == len(plan.servers)
-    return Look(
+    return ToolListing(
         tools=tuple(view(plan.policy, tool) for tool in known),
         servers=(),
         unmatched=rules_without_tools(plan.policy, known) if complete else (),

@@ -57,7 +57,7 @@ def command_arguments(run: Sequence[str] | str) -> JsonObject:
     return {"command": run} if isinstance(run, str) else {"argv": list(run)}
 
 
-class Listener(Protocol):
+class OutputListener(Protocol):
     """Receives the output of a running command, as far as it is kept."""
 
     def printed(self, stream: Stream, data: bytes) -> None:
@@ -83,7 +83,7 @@ class LocalCommands:
     step: str = ""
     shell: tuple[str, ...] = PLATFORM_SHELL
     environment: Mapping[str, str] | None = None
-    listener: Listener | None = None
+    listener: OutputListener | None = None
 
     def of_step(self, step: str) -> "LocalCommands":
         return replace(self, step=step)

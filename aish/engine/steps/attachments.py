@@ -39,7 +39,7 @@ _KINDS = {
 
 
 @frozen
-class Attached:
+class AttachedText:
     """The start of a user turn: text, and the images that it names."""
 
     text: str
@@ -48,7 +48,7 @@ class Attached:
 
 async def attachment(
     wanted: Attachment, servers: "Registry | None", folder: Path, limit: int, *, sees_images: bool
-) -> Attached:
+) -> AttachedText:
     """A file of `folder`, or a resource, as shown to a model; `wanted.ref` is not a template here.
 
     Raises:
@@ -64,10 +64,10 @@ async def attachment(
     return _format_parts(wanted, parts, sees_images=sees_images)
 
 
-def join_attachments(pieces: Iterable[Attached], text: str) -> Attached:
+def join_attachments(pieces: Iterable[AttachedText], text: str) -> AttachedText:
     """A user turn: the attachments, then its own text."""
     pieces = tuple(pieces)
-    return Attached(
+    return AttachedText(
         "\n\n".join(part for part in (*(piece.text for piece in pieces), text) if part),
         tuple(media for piece in pieces for media in piece.media),
     )
@@ -160,7 +160,7 @@ async def _server_of(uri: str, servers: "Registry") -> str:
     raise StepFailedError(message, hint=hint)
 
 
-def _format_parts(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:
+def _format_parts(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> AttachedText:
     """Each part between two lines that name its source.
 
     The server's name for it is shown completely or not at all: a truncated secret in it would not
@@ -178,4 +178,4 @@ def _format_parts(wanted: Attachment, parts: Iterable[Part], *, sees_images: boo
             media += [part.media] if is_attached else []
         head = f"[attached: {name} ({kind})]" if kind else f"[attached: {name}]"
         blocks.append(f"{head}\n{body.removesuffix(chr(10))}\n[end of {name}]")
-    return Attached("\n\n".join(blocks), tuple(media))
+    return AttachedText("\n\n".join(blocks), tuple(media))

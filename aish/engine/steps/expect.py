@@ -28,7 +28,7 @@ from aish.core.messages import History
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.text import for_line, safe_utf8
 from aish.engine.answer_schema import instruction
-from aish.engine.expectations.check import Checked, Grade, check
+from aish.engine.expectations.check import CheckedExpectation, Grade, check
 from aish.engine.expectations.subject import step_subject
 from aish.engine.plan.order import OPENING
 from aish.engine.records import StepRecord
@@ -43,7 +43,7 @@ async def check_expectations(step: Step, record: StepRecord, context: StepContex
     """
     runtime, place = context.agent, context.place(step)
     subject = step_subject(context.template_values(), record)
-    unmet: list[Checked] = []
+    unmet: list[CheckedExpectation] = []
     fits, mask, ask = runtime.check_arguments, context.plan.secrets.mask, grader(context, place)
     for expectation in step.expect:
         checked = await check(expectation, subject, fits, mask, ask)
@@ -65,7 +65,7 @@ def grader(context: StepContext, place: Place) -> Grade:
     return ask
 
 
-def _summary_of(unmet: Sequence[Checked]) -> str:
+def _summary_of(unmet: Sequence[CheckedExpectation]) -> str:
     """The first of them in one line, and the number of others."""
     first = unmet[0].message.splitlines()[0].removesuffix(":")
     return first if len(unmet) == 1 else f"{first} (and {len(unmet) - 1} more)"

@@ -14,7 +14,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.text import safe_utf8
 from aish.core.tools import ToolName
-from aish.engine.steps.attachments import Attached
+from aish.engine.steps.attachments import AttachedText
 from aish.engine.steps.context import RAG_DEGRADED, RAG_REDUCED, StepContext
 from aish.packs.tool_results import enclose
 from aish.policy.decide import forbidden
@@ -25,7 +25,7 @@ _LONGEST_REASON = 300
 
 
 @frozen
-class _Passage:
+class _AttachedPassage:
     """A row of the result: a text, where it is from, and how well it fits."""
 
     source: str
@@ -38,7 +38,7 @@ class _NothingFoundError(Exception):
 
 async def retrieve(
     wanted: Retrieval, query: str, step: PromptStep, context: StepContext
-) -> Attached:
+) -> AttachedText:
     """The passages found for `query`, each between marks; nothing where the search fails.
 
     The passages that no longer fit into `result_limit` are counted on a line of their own.
@@ -49,16 +49,16 @@ async def retrieve(
         CassetteMissError: a replay met a search that the cassette does not hold.
     """
     try:
-        return Attached(_format_passages(await _search(wanted, query, step, context), step))
+        return AttachedText(_format_passages(await _search(wanted, query, step, context), step))
     except _NothingFoundError as error:
         why = f"nothing is attached from the server `{wanted.server}`: {error}"
         _tell(RAG_DEGRADED, why, step, context)
-        return Attached("")
+        return AttachedText("")
 
 
 async def _search(
     retrieval: Retrieval, query: str, step: PromptStep, context: StepContext
-) -> tuple[_Passage, ...]:
+) -> tuple[_AttachedPassage, ...]:
     tools, runtime = context.resources.tools, context.runtime(step)
     name = ToolName(retrieval.server, RETRIEVAL_TOOL)
     tool = tools.by_name(name)
@@ -98,7 +98,7 @@ async def _search(
     return tuple(_passages(rows))
 
 
-def _passages(rows: Sequence[JsonValue]) -> Iterator[_Passage]:
+def _passages(rows: Sequence[JsonValue]) -> Iterator[_AttachedPassage]:
     for row in rows:
         if not isinstance(row, Mapping):
             continue
@@ -106,10 +106,10 @@ def _passages(rows: Sequence[JsonValue]) -> Iterator[_Passage]:
             str(row.get(key) or "") for key in ("content", "source", "section")
         )
         if text.strip():
-            yield _Passage(f"{source}, {section}" if section else source, text)
+            yield _AttachedPassage(f"{source}, {section}" if section else source, text)
 
 
-def _format_passages(passages: Sequence[_Passage], step: PromptStep) -> str:
+def _format_passages(passages: Sequence[_AttachedPassage], step: PromptStep) -> str:
     """The best passages that fit, in their order, and how many there are beside."""
     blocks: list[str] = []
     left = step.limits.result_limit

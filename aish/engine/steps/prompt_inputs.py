@@ -10,7 +10,7 @@ from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.text import safe_utf8
 from aish.core.tools import PromptMessage
-from aish.engine.steps.attachments import Attached, attachment, join_attachments, refuse_long
+from aish.engine.steps.attachments import AttachedText, attachment, join_attachments, refuse_long
 from aish.engine.steps.context import StepContext
 from aish.templates.render import render
 
@@ -97,7 +97,7 @@ async def opening_turns(
             prompt = replace(step.prompt, arguments=filled)
             turns = await prompt_turns(prompt, servers, limit, sees_images=sees_images)
     # Sequentially, so that a recording has them in the order of the file.
-    pieces: list[Attached] = []
+    pieces: list[AttachedText] = []
     for source in step.attach:
         if isinstance(source, Retrieval):
             from aish.engine.steps.passages import retrieve

@@ -20,7 +20,7 @@ from aish.features.approvals.hub_questions import open_hub_folder
 from aish.features.approvals.questions import HUB_ID, ApprovalQuestion, approval_question
 from aish.features.history.run_store import RunStore
 from aish.features.history.summary import events
-from aish.journal.questions import EVENTS, Question, Questions
+from aish.journal.questions import EVENTS, QuestionFold, RecordedQuestion
 from aish.journal.reader import read_journal
 from aish.journal.writer import HeldJournal, hold_journal, user_key
 from aish.system.file_lock import BeingWrittenError, take
@@ -177,7 +177,7 @@ def _answer_hub(
     return [approval_question(question.run, one) for one in left if one.is_open]
 
 
-def _require_same(question: Question | None, view: ApprovalQuestion) -> Question:
+def _require_same(question: RecordedQuestion | None, view: ApprovalQuestion) -> RecordedQuestion:
     asked = None if question is None else question.asked
     if asked is None or (asked.digest, asked.arguments) != (view.digest, view.arguments):
         message = f"question `{view.id}` has changed since it was shown"
@@ -207,7 +207,7 @@ def _append(
     held: HeldJournal, question: ApprovalQuestion, answer: GivenAnswer, now: float
 ) -> Sequence[ApprovalQuestion]:
     user_key()
-    fold = Questions()
+    fold = QuestionFold()
     with read_journal(held.path) as reading:
         for stamped in events(reading, EVENTS):
             fold.take(stamped)

@@ -18,7 +18,7 @@ from aish.core.events import ApprovalAnswered, ApprovalAsked, Event, Stamped, To
 from aish.core.frozen import frozen
 from aish.features.approvals.questions import HUB_ID
 from aish.features.history.run_store import RunStore
-from aish.journal.questions import Question, Questions
+from aish.journal.questions import QuestionFold, RecordedQuestion
 from aish.journal.reader import JournalReading, event_of
 from aish.journal.writer import cut_torn_tail, seal
 from aish.system.file_lock import hold_lock
@@ -37,7 +37,7 @@ _PATIENCE = 5.0
 class HubQuestion:
     """A question of a client's call, as its file has it; `given` once a call had its answer."""
 
-    question: Question
+    question: RecordedQuestion
     given: bool
     events: tuple[Stamped, ...]
 
@@ -56,7 +56,7 @@ class HubQuestion:
 
 def _fold(events: Sequence[Stamped]) -> HubQuestion | None:
     """The question of these events; `None` if there is none."""
-    fold = Questions()
+    fold = QuestionFold()
     for event in events:
         fold.take(event)
     is_decided = any(isinstance(one.event, ToolDecided) for one in events)

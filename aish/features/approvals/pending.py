@@ -26,7 +26,7 @@ from aish.features.history.run_store import (
     open_stores,
 )
 from aish.features.history.summary import events, open_past
-from aish.journal.questions import EVENTS, Questions, ends_questions
+from aish.journal.questions import EVENTS, QuestionFold, ends_questions
 from aish.journal.reader import event_of
 from aish.journal.writer import last_record
 from aish.system.files import state_of_servers
@@ -90,7 +90,7 @@ def questions_of(store: RunStore, id: str, now: float) -> Sequence[ApprovalQuest
     """
     if HUB_ID.match(id):
         return _hub_questions(store, id, now).questions
-    fold = Questions()
+    fold = QuestionFold()
     with ExitStack() as stack:
         journal = open_past(store, id, stack)
         for stamped in events(journal.reading, EVENTS):

@@ -7,7 +7,7 @@ from aish.core.events import Place, rfc3339
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
 from aish.core.tools import Tool, ToolName
-from aish.journal.questions import Question, QuestionState
+from aish.journal.questions import QuestionState, RecordedQuestion
 
 LONGEST_NOTE = 2000
 """How many characters the note of an answer may have."""
@@ -56,7 +56,7 @@ class ApprovalQuestion:
         return self.state == "open"
 
 
-def approval_question(run: str, question: Question) -> ApprovalQuestion:
+def approval_question(run: str, question: RecordedQuestion) -> ApprovalQuestion:
     """A question of a run, as it is shown."""
     asked, end = question.asked, question.answer
     answer = None

@@ -38,7 +38,7 @@ from aish.features.cluster.address import ClusterAddress
 from aish.features.cluster.connection import close_in_order, quiet
 from aish.features.cluster.failure_policy import LOST, ToolRules, after_loss, unrepeatable
 from aish.features.cluster.local_workers import local_cluster
-from aish.features.cluster.protocol import Opening, Packed, Renewal, Scene, Slice, SliceResult
+from aish.features.cluster.protocol import LeaseRenewal, Opening, Packed, Scene, Slice, SliceResult
 from aish.features.cluster.worker_session import (
     add_scene,
     attend,
@@ -345,7 +345,7 @@ class Dispatcher:
                 sent.lease = await self._meter.lend(name, parts, demand)
             except BudgetError as error:
                 sent.lease, refusal = await self._meter.lend(name, parts), error
-            self._submit(sent, Renewal(sent.number, sent.lease, refusal))
+            self._submit(sent, LeaseRenewal(sent.number, sent.lease, refusal))
 
     async def _recall(self, sent: _Handover, step: Step) -> None:
         """Cancel a slice that is no longer needed, and collect its partial results."""
@@ -356,7 +356,7 @@ class Dispatcher:
         with suppress(_LostError):
             await self._call(sent.worker, cancel_slice, sent.number)
             if sent.paused:
-                self._submit(sent, Renewal(sent.number))
+                self._submit(sent, LeaseRenewal(sent.number))
             await self._take_result(sent, step)
 
     def _order(self, sent: _Handover, step: Step) -> Slice:
@@ -373,7 +373,7 @@ class Dispatcher:
             seconds=None if time is None or time.seconds is None else max(0.0, time.left),
         )
 
-    def _submit(self, sent: _Handover, order: Slice | Renewal) -> None:
+    def _submit(self, sent: _Handover, order: Slice | LeaseRenewal) -> None:
         """A task for this worker only: if the worker is lost, the task is not run."""
         if sent.task is not None:
             sent.task.release()

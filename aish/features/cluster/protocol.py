@@ -76,7 +76,7 @@ class Slice:
 
 
 @frozen
-class Renewal:
+class LeaseRenewal:
     """Continuation of a slice whose lease is used up: another lease, or a `refusal`.
 
     Without a lease it only returns partial results.

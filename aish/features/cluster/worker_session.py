@@ -65,9 +65,9 @@ from aish.engine.run_values import Concurrency
 from aish.engine.steps.context import Inner, ItemScope, StepContext
 from aish.features.cluster.protocol import (
     ItemResult,
+    LeaseRenewal,
     Opening,
     Packed,
-    Renewal,
     Scene,
     Slice,
     SliceResult,
@@ -78,7 +78,7 @@ from aish.terminal.unattended import Unattended
 
 
 @slotted
-class _Waiting:
+class _PendingDemand:
     demand: Demand
     answered: anyio.Event = field(default_factory=anyio.Event)
     refusal: AishError | None = None
@@ -97,7 +97,7 @@ class LeasedMeter(RunMeter):
         self._lease = lease
         self._changed = changed
         self._requests = 0
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_PendingDemand] = []
         self.owns = owns
 
     @property
@@ -126,7 +126,7 @@ class LeasedMeter(RunMeter):
             BudgetError: the run has no more to lend.
         """
         del over
-        waiting = _Waiting(demand)
+        waiting = _PendingDemand(demand)
         self._waiting.append(waiting)
         self._changed()
         try:
@@ -313,7 +313,7 @@ class WorkerSession(threading.Thread):
         return Packed(SliceResult((), {}, None, (), (), (), self._broken))
 
     async def _result(self, packed: Packed) -> Packed | None:
-        order: Slice | Renewal = packed.value()
+        order: Slice | LeaseRenewal = packed.value()
         if self._over.is_set():
             return None
         if isinstance(order, Slice):
@@ -344,7 +344,7 @@ class WorkerSession(threading.Thread):
 
 
 @dataclass(slots=True)
-class _ItemLog:
+class _ItemEvents:
     """The events of an item that the run does not have yet, and its end."""
 
     events: list[Event] = field(default_factory=list)
@@ -366,7 +366,7 @@ class RunningSlice:
         self._session = session
         self._order = order
         self._scope = anyio.CancelScope()
-        self._logs: list[_ItemLog] = []
+        self._logs: list[_ItemEvents] = []
         self._files: list[tuple[str, bytes]] = []
         self._broken: str | None = None
         self._place: Place | None = None
@@ -425,7 +425,7 @@ class RunningSlice:
 
     async def _run(self, item: ItemScope, used: Spent) -> None:
         scene = self._session.scenes[self._order.scene]
-        log = _ItemLog()
+        log = _ItemEvents()
         self._logs.append(log)
         context = self._context(scene, item, used, log)
         step = next(step for step in context.plan.steps if step.id == scene.step)
@@ -437,7 +437,7 @@ class RunningSlice:
             needed = context.name(step) in scene.needed
             log.record = record if needed else replace(record, calls=())
 
-    def _context(self, scene: Scene, item: ItemScope, used: Spent, log: _ItemLog) -> StepContext:
+    def _context(self, scene: Scene, item: ItemScope, used: Spent, log: _ItemEvents) -> StepContext:
         session, spending = self._session, Spending()
 
         def emit(event: Event) -> None:

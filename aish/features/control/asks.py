@@ -22,7 +22,7 @@ from aish.core.protocols import Approver, Clock
 from aish.engine.environment import RunHandle
 from aish.features.approvals.questions import approval_question, as_asked
 from aish.features.control.run_state import RunState
-from aish.journal.questions import Question, answer_to_program, program_question_as_call
+from aish.journal.questions import RecordedQuestion, answer_to_program, program_question_as_call
 from aish.net.listen.http_error import HttpError, body_error
 from aish.net.listen.routes import ConnectionState
 from aish.policy.gate import THE_USER
@@ -50,7 +50,7 @@ class AskedQuestion:
 
 
 @slotted
-class _Ask:
+class _PendingAsk:
     over: anyio.Event
     ended: AskEnded | None = None
 
@@ -71,7 +71,7 @@ class Asks:
         self._approver = handle.approver
         self._state = state
         self._clock = clock
-        self._asks: OrderedDict[str, _Ask] = OrderedDict()
+        self._asks: OrderedDict[str, _PendingAsk] = OrderedDict()
 
     async def ask(
         self, asked: AskedQuestion, by: str, connection: ConnectionState
@@ -86,7 +86,7 @@ class Asks:
         if sum(ask.ended is None for ask in self._asks.values()) >= _MOST_OPEN:
             message = f"{_MOST_OPEN} questions wait for a response already"
             raise HttpError(503, "busy", message, headers={"retry-after": "5"})
-        id, ask = token_hex(_ID_BYTES), _Ask(anyio.Event())
+        id, ask = token_hex(_ID_BYTES), _PendingAsk(anyio.Event())
         self._asks[id] = ask
         if len(self._asks) > _MOST_PAST:
             old = next((id for id, ask in self._asks.items() if ask.ended is not None), None)
@@ -113,11 +113,11 @@ class Asks:
             raise HttpError(504, "unanswered", f"nobody responded within {asked.seconds:g} s")
         raise HttpError(409, "finished", "the run has ended, and nobody responded")
 
-    async def _ask_at(self, terminal: Approver, received: AskReceived, ask: _Ask) -> None:
+    async def _ask_at(self, terminal: Approver, received: AskReceived, ask: _PendingAsk) -> None:
         async def is_open() -> bool:  # ruff: ignore[unused-async] - the type of those that wait
             return ask.ended is None
 
-        view = approval_question("", Question(0.0, program_question_as_call(received)))
+        view = approval_question("", RecordedQuestion(0.0, program_question_as_call(received)))
         question = replace(as_asked(view), is_open=is_open, answered=lambda: ask.said)
         answer = await terminal.ask(question)
         if ask.ended is None:
@@ -162,7 +162,7 @@ class Asks:
     def _settle(
         self,
         id: str,
-        ask: _Ask,
+        ask: _PendingAsk,
         end: AskEnd,
         response: JsonValue = None,
         by: str = "",

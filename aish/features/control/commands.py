@@ -25,7 +25,7 @@ _A: Final[Mapping[_Subject, str]] = {"run": "a run", "shell": "a shell", "serve"
 
 
 @frozen
-class Command:
+class CommandSpec:
     """A command, what it takes, and for what it is; `one_of` are keys of which one is needed."""
 
     name: str
@@ -38,11 +38,11 @@ class Command:
 COMMANDS: Final = {
     command.name: command
     for command in (
-        Command("stop", ("run", "shell", "serve"), {}, {}),
-        Command("cancel", ("run", "shell", "serve"), {}, {}),
-        Command("event", ("run", "shell", "serve"), {"name": "word"}, {"data": "any"}),
-        Command("say", ("shell",), {"text": "text"}, {}),
-        Command(
+        CommandSpec("stop", ("run", "shell", "serve"), {}, {}),
+        CommandSpec("cancel", ("run", "shell", "serve"), {}, {}),
+        CommandSpec("event", ("run", "shell", "serve"), {"name": "word"}, {"data": "any"}),
+        CommandSpec("say", ("shell",), {"text": "text"}, {}),
+        CommandSpec(
             "connect",
             ("shell",),
             {},
@@ -50,8 +50,8 @@ COMMANDS: Final = {
             {"url": "text", "argv": "texts", "alias": "word"},
             one_of=("url", "argv"),
         ),
-        Command("reset", ("shell",), {}, {}),
-        Command("reload", ("serve",), {}, {}),
+        CommandSpec("reset", ("shell",), {}, {}),
+        CommandSpec("reload", ("serve",), {}, {}),
     )
 }
 """Every command; those of a shell are done by `RunHandle.commands`."""
@@ -82,7 +82,7 @@ async def obey(body: JsonValue, handle: RunHandle, by: str) -> JsonObject:
     return {"command": name, **answer}
 
 
-def _parse_command(body: JsonValue, handle: RunHandle) -> tuple[Command, JsonObject]:
+def _parse_command(body: JsonValue, handle: RunHandle) -> tuple[CommandSpec, JsonObject]:
     if not isinstance(body, Mapping) or not isinstance(body.get("command"), str):
         raise body_error("the body is not an object with the name of a `command`")
     command = COMMANDS.get(str(body["command"]))

@@ -35,7 +35,7 @@ _SPOKEN = frozenset({"conversation", "answer"})
 
 
 @frozen
-class Entry:
+class ConversationEntry:
     """A message: its role in the conversation, and the calls that a model asked for.
 
     `characters` is the length of the whole text, of which the end may be left out.
@@ -66,7 +66,7 @@ class Entry:
         return 100 + len(self.text) + sum(len(str(call)) for call in self.calls)
 
 
-class Conversation:
+class RunConversation:
     """The entries of all steps and items in the order of time.
 
     Where a conversation is recorded turn by turn, to be continued, its turns are what is said;
@@ -76,7 +76,7 @@ class Conversation:
     def __init__(self) -> None:
         self.is_one = False
         """Whether all steps are one conversation, as the lines of a session are."""
-        self._entries: deque[tuple[Entry, int]] = deque()
+        self._entries: deque[tuple[ConversationEntry, int]] = deque()
         self._text = 0
         self._left_out = 0
         self._recorded: set[str | None] = set()
@@ -122,7 +122,7 @@ class Conversation:
             case _:
                 pass
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: ConversationEntry) -> None:
         weight = entry.weight
         self._entries.append((entry, weight))
         self._text += weight
@@ -134,7 +134,7 @@ class Conversation:
             self._left_out += 1
 
 
-def _of_turn(turn: JsonObject, place: Place, stamped: Stamped) -> Entry:
+def _of_turn(turn: JsonObject, place: Place, stamped: Stamped) -> ConversationEntry:
     """The entry of a turn as `agent.turn_json` tells it, or as a recorder of requests does."""
     role, said = str(turn.get("role", "")), turn.get("content" if "content" in turn else "text", "")
     calls, length = turn.get("calls", ()), turn.get("characters")
@@ -151,7 +151,9 @@ def _of_turn(turn: JsonObject, place: Place, stamped: Stamped) -> Entry:
     )
     if not isinstance(length, int):
         return entry
-    return Entry(entry.role, entry.text, entry.calls, entry.time, entry.place, entry.tool, length)
+    return ConversationEntry(
+        entry.role, entry.text, entry.calls, entry.time, entry.place, entry.tool, length
+    )
 
 
 def _call(call: Mapping[str, JsonValue]) -> JsonObject:
@@ -165,9 +167,9 @@ def _entry(
     stamped: Stamped,
     calls: tuple[JsonObject, ...] = (),
     tool: str | None = None,
-) -> Entry:
+) -> ConversationEntry:
     cut = text[:LONGEST_TEXT]
-    return Entry(role, cut, calls, rfc3339(stamped.time), place, tool, len(text))
+    return ConversationEntry(role, cut, calls, rfc3339(stamped.time), place, tool, len(text))
 
 
 _Unit = tuple[str | None, str | None]

@@ -61,7 +61,7 @@ class ToldQuestion:
 
 
 @frozen
-class Notification:
+class QuestionsNotification:
     """Open questions of a run, told together."""
 
     run: str
@@ -99,7 +99,7 @@ class NotifyError(Exception):
     """The notification failed; the message says why."""
 
 
-Send = Callable[[Notification], Awaitable[None]]
+Send = Callable[[QuestionsNotification], Awaitable[None]]
 """Tells somebody; raises `NotifyError`."""
 
 
@@ -179,7 +179,7 @@ class Notifier(Sink):
             ToldQuestion(id, tool, self._command(id), self._link(id)) for id, tool in tools.items()
         )
         try:
-            await self._send(Notification(self._run, questions))
+            await self._send(QuestionsNotification(self._run, questions))
         except NotifyError as error:
             text = f"nobody was notified of {counted(len(tools), 'question')}: {error}"
             assert self._handle is not None, "it asks, so it has begun"
@@ -220,7 +220,7 @@ def make_notifier(
 def _by_command(
     argv: Sequence[str], cwd: Path, environ: Mapping[str, str], secrets: Secrets
 ) -> Send:
-    async def send(notification: Notification) -> None:
+    async def send(notification: QuestionsNotification) -> None:
         program = f"`{argv[0]}`"
         reaper = Reaper()
         try:
@@ -250,7 +250,7 @@ def _by_command(
 
 
 def _by_request(url: str, variable: str) -> Send:
-    async def send(notification: Notification) -> None:
+    async def send(notification: QuestionsNotification) -> None:
         from aish.net.post_request import PostError, post_json
 
         target = f"the URL in `{variable}`"

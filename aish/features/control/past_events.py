@@ -33,7 +33,7 @@ _HEAD_BYTES = 64
 
 
 @frozen
-class EventPage:
+class PastEventPage:
     """Events after a number, in order; `next` is the number to ask for what follows them."""
 
     events: Sequence[JsonObject]
@@ -50,7 +50,7 @@ class PastEvents:
         """How many readers there are that get what follows."""
         self._latest: tuple[Stamped, ServerEvent] | None = None
 
-    async def page(self, after: int | None) -> EventPage:
+    async def page(self, after: int | None) -> PastEventPage:
         """The events after a number, or the oldest that memory keeps.
 
         Raises:
@@ -63,7 +63,7 @@ class PastEvents:
                 assert after is not None, "the oldest are there"
                 page = await self._read_journal_page(after, error)
             else:
-                return EventPage([to_object(event) for event in events], next_)
+                return PastEventPage([to_object(event) for event in events], next_)
             if page.events:
                 return page
             after = page.next
@@ -92,7 +92,7 @@ class PastEvents:
             self._latest = stamped, ServerEvent(line, id=str(stamped.seq))
         return self._latest[1]
 
-    async def _read_journal_page(self, after: int, gone: EventsGoneError) -> EventPage:
+    async def _read_journal_page(self, after: int, gone: EventsGoneError) -> PastEventPage:
         if self._journal is None:
             raise _events_gone_error(gone)
         try:
@@ -175,7 +175,7 @@ def _events_gone_error(error: EventsGoneError) -> HttpError:
     return HttpError(410, "events_gone", message, hint=hint)
 
 
-def read_page(path: Path, after: int, last: int) -> EventPage:
+def read_page(path: Path, after: int, last: int) -> PastEventPage:
     """Events of a journal after a number, up to the `last` one.
 
     Raises:
@@ -190,7 +190,7 @@ def read_page(path: Path, after: int, last: int) -> EventPage:
             number = record["seq"]
             assert isinstance(number, int), "each record has one"
             if number > last:
-                return EventPage(records, last)
+                return PastEventPage(records, last)
             if number > after:
                 records.append(record)
                 after = number
@@ -200,7 +200,7 @@ def read_page(path: Path, after: int, last: int) -> EventPage:
             # Memory keeps what follows, so that the journal would have it too.
             if not records:
                 raise JournalError("the journal does not have all events", where=str(path))
-    return EventPage(records, after)
+    return PastEventPage(records, after)
 
 
 def _place_after(file: BinaryIO, number: int) -> int:

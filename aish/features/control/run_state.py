@@ -35,8 +35,8 @@ from aish.core.messages import Spent
 from aish.core.protocols import Clock
 from aish.engine.run_folder import RunFolder
 from aish.features.approvals.questions import ApprovalQuestion, approval_question
-from aish.features.control.conversation import Conversation, UnderWay
-from aish.journal.questions import Question, Questions
+from aish.features.control.conversation import RunConversation, UnderWay
+from aish.journal.questions import QuestionFold, RecordedQuestion
 from aish.journal.statistics import Statistics
 from aish.system.secrets.secrets import Secrets
 
@@ -106,7 +106,7 @@ class RunState:
         self._spent = spent or Spent()
         self._begun: float | None = None
         self._finished: RunFinished | None = None
-        self._questions = Questions()
+        self._questions = QuestionFold()
         self._decided: deque[str] = deque()
         self._kept: deque[tuple[Stamped, int]] = deque()
         self._text = 0
@@ -116,7 +116,7 @@ class RunState:
         self.caller_waits: Callable[[str], bool] | None = None
         """Whether a call waits for the answer to a question now, if that is known of each."""
         self._number = 0
-        self.conversation = Conversation()
+        self.conversation = RunConversation()
         self.under_way = UnderWay()
         self.statistics = Statistics()
 
@@ -226,7 +226,7 @@ class RunState:
         found = self._questions.get(id)
         return None if found is None else self._question_for_client(found.at(self._clock.now()))
 
-    def _question_for_client(self, question: Question) -> ApprovalQuestion:
+    def _question_for_client(self, question: RecordedQuestion) -> ApprovalQuestion:
         result = approval_question(self._run, question)
         if self.caller_waits is None or not result.server:
             return result
@@ -261,7 +261,7 @@ class RunState:
 
         return stop
 
-    def _open(self) -> list[Question]:
+    def _open(self) -> list[RecordedQuestion]:
         return [question for question in self._questions.all(self._clock.now()) if question.is_open]
 
     def _fold(self, stamped: Stamped) -> None:

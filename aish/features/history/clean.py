@@ -9,7 +9,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.features.history.run_store import RunStore, newest_first
 from aish.features.history.summary import began, events
-from aish.journal.questions import EVENTS, Questions
+from aish.journal.questions import EVENTS, QuestionFold
 from aish.journal.reader import JournalReading
 from aish.journal.writer import JournalError
 from aish.system.file_lock import writer
@@ -85,7 +85,7 @@ def _count_open_calls(journal: int, name: str, now: float) -> int:
 
     None of a damaged journal: such a run is not resumed.
     """
-    questions = Questions()
+    questions = QuestionFold()
     with os.fdopen(os.dup(journal), "rb", buffering=_BUFFER) as file:
         # Most runs have no questions, and some have millions of records.
         if not any(_ASKED in line for line in file):

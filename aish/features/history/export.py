@@ -54,7 +54,7 @@ from aish.engine.run_folder import read_kept
 from aish.features.history.messages import ReadFile, whole_message
 from aish.features.history.run_store import RunStore, open_subfolder
 from aish.features.history.summary import State, records, require_past
-from aish.journal.history import Call, Ended, History, Key, Unit
+from aish.journal.history import CallRecord, Ended, History, Key, Unit
 from aish.journal.writer import JournalError
 from aish.output.status import call_status, control_text, retry_text
 from aish.policy.rules import LOCAL_COMMAND
@@ -83,7 +83,7 @@ _SIGNALS: Mapping[int, str] = {
 
 
 @frozen
-class Exported:
+class ExportSummary:
     """An export: the number of entries of each file, and the state of the run.
 
     `problem` is damage of the journal: what precedes it was exported.
@@ -95,7 +95,7 @@ class Exported:
     problem: JournalError | None
 
 
-def export_run(store: RunStore, id: str, wanted: Path) -> Exported:
+def export_run(store: RunStore, id: str, wanted: Path) -> ExportSummary:
     """Write the views of a run into the folder `wanted`, which is new or empty.
 
     If they cannot be written, nothing of them is left.
@@ -119,7 +119,7 @@ def export_run(store: RunStore, id: str, wanted: Path) -> Exported:
             problem = error
         views.close()
         state: State = "unreadable" if problem is not None else journal.state(end)
-        return Exported(views.counts, state, journal.writer(end), problem)
+        return ExportSummary(views.counts, state, journal.writer(end), problem)
 
 
 # --- The folder and its files -----------------------------------------------------------------
@@ -151,7 +151,7 @@ def _write_errors(shown: str) -> Generator[None]:
 
 
 @slotted
-class _Folder:
+class _ExportFolder:
     """The open folder of an export; no path is looked up again, so no link can be put in it."""
 
     path: Path
@@ -170,7 +170,7 @@ class _Folder:
 
 
 @contextmanager
-def _new_folder(wanted: Path) -> Generator[_Folder]:
+def _new_folder(wanted: Path) -> Generator[_ExportFolder]:
     """The folder for an export, emptied again if that fails.
 
     Raises:
@@ -186,7 +186,7 @@ def _new_folder(wanted: Path) -> Generator[_Folder]:
             os.mkdir(SCRIPTS, 0o700, dir_fd=held)
             scripts = open_subfolder(held, SCRIPTS, wanted / SCRIPTS)
         stack.callback(os.close, scripts)
-        yield _Folder(wanted, held, scripts)
+        yield _ExportFolder(wanted, held, scripts)
 
 
 def _open_empty(path: Path, shown_path: Path, stack: ExitStack, *, made: bool) -> int:
@@ -230,7 +230,7 @@ def _empty_on_error(path: Path, held: int, *, made: bool) -> Generator[None]:
 
 
 @frozen
-class _Record:
+class _ExportRecord:
     """A record of the journal: its event, and what it ended."""
 
     data: JsonObject
@@ -241,11 +241,11 @@ class _Record:
 class _Views:
     """All views of one run, written as its records come; `counts` has the entries of each file."""
 
-    def __init__(self, id: str, folder: _Folder, read_file: ReadFile) -> None:
+    def __init__(self, id: str, folder: _ExportFolder, read_file: ReadFile) -> None:
         self.counts = dict.fromkeys((*_FILES, SCRIPTS), 0)
         self._history = History()
         self._files = {name: folder.file(name) for name in _FILES}
-        self._commands = _Commands(self._history, folder.write_script, read_file)
+        self._commands = _CommandExport(self._history, folder.write_script, read_file)
         self._read_file = read_file
         self._who = ""
         self._files[_TOOL_CALLS].write(f"# Tool calls of the run {markdown_code(id)}\n")
@@ -253,7 +253,7 @@ class _Views:
     def take(self, data: JsonObject, stamped: Stamped | None) -> None:
         if stamped is None:
             return
-        record = _Record(data, stamped, self._history.take(stamped))
+        record = _ExportRecord(data, stamped, self._history.take(stamped))
         self._write_calls(record.ended)
         for line in _comms_lines(record, self._history, self._read_file):
             self._add(_COMMS, f"{line}\n")
@@ -285,7 +285,7 @@ class _Views:
 
     def _write_calls(self, ended: Sequence[Ended]) -> None:
         for record in ended:
-            if isinstance(record, Call):
+            if isinstance(record, CallRecord):
                 number = self.counts[_TOOL_CALLS] + 1
                 self._add(_TOOL_CALLS, _call_section(record, number, self._read_file))
 
@@ -307,7 +307,7 @@ def _content(finished: ToolFinished, read_file: ReadFile) -> tuple[str, bool]:
 # --- comms.jsonl: what was sent to models and tools, and what they answered -------------------
 
 
-def _comms_lines(record: _Record, history: History, read_file: ReadFile) -> Iterator[str]:
+def _comms_lines(record: _ExportRecord, history: History, read_file: ReadFile) -> Iterator[str]:
     event = record.stamped.event
     payload: JsonObject
     match event:
@@ -327,7 +327,7 @@ def _comms_lines(record: _Record, history: History, read_file: ReadFile) -> Iter
         case ToolFinished():
             for entry in record.ended:
                 # A call that was refused has reached no tool.
-                if isinstance(entry, Call) and entry.sent is not None:
+                if isinstance(entry, CallRecord) and entry.sent is not None:
                     content, truncated = _content(event, read_file)
                     payload = {
                         "tool": event.tool,
@@ -343,7 +343,7 @@ def _comms_lines(record: _Record, history: History, read_file: ReadFile) -> Iter
             pass
 
 
-def _comms_line(record: _Record, direction: str, kind: str, payload: JsonObject) -> str:
+def _comms_line(record: _ExportRecord, direction: str, kind: str, payload: JsonObject) -> str:
     stamped = record.stamped
     return json_text(
         {
@@ -371,7 +371,7 @@ def _fields(of: object, *names: str) -> JsonObject:
 # --- toolcalls.md: each tool call for people --------------------------------------------------
 
 
-def _call_section(call: Call, number: int, read_file: ReadFile) -> str:
+def _call_section(call: CallRecord, number: int, read_file: ReadFile) -> str:
     """A section of Markdown, in which untrusted text is inert."""
     lines = ["", f"## {number}. {markdown_code(call.tool)}", ""]
     named = _place_object(call.place)
@@ -486,7 +486,7 @@ def _of_process(arguments: JsonObject) -> _Program:
 
 
 @frozen
-class _Command:
+class _SentCommand:
     """A command before its result.
 
     `script` is the file of the call that made it, `process` the id of a process that keeps running
@@ -504,7 +504,7 @@ _CallKey = tuple[Key, int | None, str | None]
 _ProcessKey = tuple[str, str]
 
 
-class _Commands:
+class _CommandExport:
     """The commands of a run: a script for each when it is sent, a line when it has ended.
 
     The result of a `run` step is that of the step, which is known only at the step's end.
@@ -519,11 +519,11 @@ class _Commands:
         self._read_file = read_file
         self._packs: set[str] = set()
         self._servers: set[str] = set()
-        self._sent: dict[_CallKey, _Command] = {}
-        self._waiting: dict[Key, list[tuple[_Command, Call, JsonObject]]] = {}
+        self._sent: dict[_CallKey, _SentCommand] = {}
+        self._waiting: dict[Key, list[tuple[_SentCommand, CallRecord, JsonObject]]] = {}
         self._processes = _Processes()
 
-    def lines(self, record: _Record) -> Iterator[str]:
+    def lines(self, record: _ExportRecord) -> Iterator[str]:
         event = record.stamped.event
         yield from self.ended(record.ended, record.data)
         if isinstance(event, RunStarted):
@@ -539,7 +539,7 @@ class _Commands:
     def ended(self, ended: Sequence[Ended], data: JsonObject) -> Iterator[str]:
         """The lines of the commands among what ended."""
         for one in ended:
-            if isinstance(one, Call):
+            if isinstance(one, CallRecord):
                 command = self._sent.pop(_key(one), None)
                 if command is None:
                     continue
@@ -556,7 +556,7 @@ class _Commands:
                     yield self._line(command, call, result, output)
                 self._processes.forget(one.key)
 
-    def _command(self, call: Call) -> _Command | None:
+    def _command(self, call: CallRecord) -> _SentCommand | None:
         """The command of a sent call; `None` if it has none."""
         decided, arguments = call.decided, call.arguments
         if decided is None or not isinstance(arguments, Mapping):
@@ -574,18 +574,20 @@ class _Commands:
         process = str(arguments.get("id"))
         argv = self._processes.argv(_unit_key(call.place), (server, process))
         stdin = arguments.get("input")
-        return _Command(argv, None, stdin if isinstance(stdin, str) else None, None, process)
+        return _SentCommand(argv, None, stdin if isinstance(stdin, str) else None, None, process)
 
-    def _new_command(self, call: Call, program: _Program) -> _Command:
+    def _new_command(self, call: CallRecord, program: _Program) -> _SentCommand:
         """A call that makes a command: its script is written."""
         self.scripts += 1
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(call.began))
         file = f"{stamp}_{self.scripts:04d}.{program.suffix}"
         text = program.text
         self._write_script(file, text if text.endswith("\n") else f"{text}\n")
-        return _Command(program.argv, program.cwd, None, f"{SCRIPTS}/{file}", None)
+        return _SentCommand(program.argv, program.cwd, None, f"{SCRIPTS}/{file}", None)
 
-    def _line(self, command: _Command, call: Call, data: JsonObject, output: JsonValue) -> str:
+    def _line(
+        self, command: _SentCommand, call: CallRecord, data: JsonObject, output: JsonValue
+    ) -> str:
         finished = call.finished
         streams: JsonObject = {}
         text: str | None = None
@@ -647,7 +649,7 @@ class _Processes:
         self._of_unit.pop(unit, None)
 
 
-def _key(call: Call) -> _CallKey:
+def _key(call: CallRecord) -> _CallKey:
     return _unit_key(call.place), call.place.turn, call.place.call
 
 
@@ -655,7 +657,7 @@ def _unit_key(place: Place) -> Key:
     return str(place.step), place.item
 
 
-def _server_of(call: Call) -> str:
+def _server_of(call: CallRecord) -> str:
     """The server of a call as `run.started` names it: one of a sub-pipeline as `step/alias`."""
     around, slash, _ = (call.place.step or "").rpartition("/")
     return f"{around}{slash}{call.decided.server if call.decided is not None else ''}"

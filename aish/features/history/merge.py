@@ -39,7 +39,7 @@ class MergeError(UsageError):
 
 
 @frozen
-class Part:
+class MergedRun:
     """A run: its location and its shard."""
 
     store: RunStore
@@ -83,7 +83,7 @@ def merge(runs: Sequence[tuple[RunStore, str]], step: str | None, into: ItemsFil
     return step_id
 
 
-def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
+def _take(store: RunStore, id: str, into: ItemsFile) -> MergedRun:
     """Add the results of a run to the existing ones."""
     started: RunStarted | None = None
     finished: RunFinished | None = None
@@ -114,7 +114,7 @@ def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
         hint = "its results are complete: `aish run -o FILE` writes them"
         raise MergeError("it is not a shard: it has all items", where=name, hint=hint)
     _check_ended(name, finished, ends)
-    return Part(store, id, started.shard, started.pipeline, started.fingerprint)
+    return MergedRun(store, id, started.shard, started.pipeline, started.fingerprint)
 
 
 def _check_item(
@@ -159,7 +159,7 @@ def _check_ended(name: str, finished: RunFinished | None, ends: Mapping[str, Ste
         raise MergeError(said, where=name, hint=_GO_ON)
 
 
-def _different(part: Part, other: Part) -> Iterator[str]:
+def _different(part: MergedRun, other: MergedRun) -> Iterator[str]:
     if part.pipeline != other.pipeline:
         yield "name"
     for name in part.fingerprint.keys() | other.fingerprint.keys():
@@ -167,9 +167,9 @@ def _different(part: Part, other: Part) -> Iterator[str]:
             yield name
 
 
-def _check_shards(parts: Sequence[Part]) -> None:
+def _check_shards(parts: Sequence[MergedRun]) -> None:
     of = parts[0].shard.of
-    there: dict[int, Part] = {}
+    there: dict[int, MergedRun] = {}
     for part in parts:
         twice = there.setdefault(part.shard.index, part)
         if twice is not part:

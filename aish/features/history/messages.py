@@ -6,12 +6,12 @@ from dataclasses import replace
 from aish.core.events import RunFinished, RunStarted, Stamped, TurnFinished
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.journal.history import Ended, History, Request, Turn, Unanswered
+from aish.journal.history import Ended, History, SentRequest, TurnRecord, Unanswered
 
 ReadFile = Callable[[str], bytes | None]
 """A file that a message names -> its content; `None` where it is not there any more."""
 
-Answered = tuple[Request, TurnFinished | None]
+Answered = tuple[SentRequest, TurnFinished | None]
 """A request and its answer; `None` where none came."""
 
 
@@ -52,11 +52,11 @@ def requests(
 
 def _answers(ended: Iterable[Ended], read_file: ReadFile) -> Iterator[Answered]:
     for entry in ended:
-        if isinstance(entry, Turn | Unanswered) and entry.request is not None:
+        if isinstance(entry, TurnRecord | Unanswered) and entry.request is not None:
             messages = tuple(
                 [whole_message(message, read_file) for message in entry.request.messages]
             )
-            answer = entry.said if isinstance(entry, Turn) else None
+            answer = entry.said if isinstance(entry, TurnRecord) else None
             yield replace(entry.request, messages=messages), answer
 
 

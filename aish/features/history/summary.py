@@ -23,8 +23,8 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.features.history.run_store import JOURNAL, RunStore, newest_first
-from aish.journal.history import Call, fold_records
-from aish.journal.questions import Question, Questions
+from aish.journal.history import CallRecord, fold_records
+from aish.journal.questions import QuestionFold, RecordedQuestion
 from aish.journal.reader import JournalReading, parse_event
 from aish.system.file_lock import is_written, writer
 
@@ -42,7 +42,7 @@ class PastRun:
     pipeline: str | None = None
     steps: int = 0
     finished: RunFinished | None = None
-    pending: tuple[Question, ...] = ()
+    pending: tuple[RecordedQuestion, ...] = ()
     """The open questions, whether their time has passed or not."""
     writer: str | None = None
     problem: str | None = None
@@ -156,22 +156,26 @@ def records(
 
 def calls_of_level(
     stream: Iterator[Stamped], level: DecisionLevel
-) -> Iterator[tuple[Call, ToolDecided]]:
+) -> Iterator[tuple[CallRecord, ToolDecided]]:
     """The decided calls of one level, in order of their ends; those without an end come last."""
     for entry in fold_records(stream):
-        if isinstance(entry, Call) and entry.decided is not None and entry.decided.level == level:
+        if (
+            isinstance(entry, CallRecord)
+            and entry.decided is not None
+            and entry.decided.level == level
+        ):
             yield entry, entry.decided
 
 
 def _fold(
     stream: Iterator[Stamped],
-) -> tuple[str | None, int, RunFinished | None, tuple[Question, ...]]:
+) -> tuple[str | None, int, RunFinished | None, tuple[RecordedQuestion, ...]]:
     """Pipeline, steps that were not skipped, end, and questions; a resumed run has no end yet.
 
     The seconds are the sum over all parts of the run, without the time between them.
     """
     pipeline, finished = None, None
-    questions = Questions()
+    questions = QuestionFold()
     steps: set[str | None] = set()
     begun = last = earlier = 0.0
     for stamped in stream:

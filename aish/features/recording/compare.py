@@ -87,7 +87,7 @@ def _request(request: Request) -> ModelRequest:
     )
 
 
-class Following:
+class TrajectoryCollector:
     """Collects the trajectory of a run from its events."""
 
     def __init__(self) -> None:

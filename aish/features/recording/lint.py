@@ -24,7 +24,7 @@ PARTIAL = ".partial"
 
 
 @frozen
-class Checked:
+class LintResult:
     """The findings; `unreadable` is the reason if the cassette could not be checked."""
 
     path: Path
@@ -49,18 +49,18 @@ def _once(named: Iterable[CassetteSettings]) -> tuple[CassetteSettings, ...]:
     return tuple(settings.values())
 
 
-def check(subject: CassetteSettings, allow: Sequence[str] = ()) -> Checked:
+def check(subject: CassetteSettings, allow: Sequence[str] = ()) -> LintResult:
     path = subject.path
     if path.name.endswith(PARTIAL) and path.exists():
-        return Checked(path, findings=("this recording was interrupted and cannot be replayed",))
+        return LintResult(path, findings=("this recording was interrupted and cannot be replayed",))
     try:
         cassette = load(path)
     except AishError as error:
-        return Checked(path, unreadable=error)
+        return LintResult(path, unreadable=error)
     secrets = _secrets(cassette, (*subject.allow, *allow))
     beside = partial(path)
     left = [f"`{beside.name}`: a recording of it was interrupted"] if beside.exists() else []
-    return Checked(
+    return LintResult(
         path,
         len(cassette.interactions),
         (*(f"may be a secret: {text}" for text in secrets), *_for_others(path, cassette), *left),

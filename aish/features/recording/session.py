@@ -166,7 +166,7 @@ class RunRecorder(CassetteRecorder):
     entries: tuple[ModelEntry, ...] = ()
     """The models of the file, whose prices a comparison wants."""
     following: object | None = None
-    """A `compare.Following`, which only these runs import: it takes milliseconds."""
+    """A `compare.TrajectoryCollector`, which only these runs import: it takes milliseconds."""
     is_of_server: bool = False
     """Whether it is that of a server, in which runs begin and end."""
     _approvals: AnswerRecording | None = None
@@ -218,9 +218,9 @@ class RunRecorder(CassetteRecorder):
         """The same `emit`; if another model answers, its actions are collected."""
         if self.session.choice.live_model is None:
             return emit
-        from aish.features.recording.compare import Following
+        from aish.features.recording.compare import TrajectoryCollector
 
-        following = self.following = Following()
+        following = self.following = TrajectoryCollector()
 
         def both(event: Event) -> None:
             following.take(event)
@@ -480,10 +480,10 @@ def _comparison_text(recorder: RunRecorder) -> str:
     """Describe how the live model deviated from the recorded one."""
     # Imported late: takes milliseconds, and few runs compare.
     from aish.cassettes.inspect.trajectory import compare, comparison_lines
-    from aish.features.recording.compare import Following, trajectory_of_models
+    from aish.features.recording.compare import TrajectoryCollector, trajectory_of_models
 
     following = recorder.following
-    assert isinstance(following, Following), "`followed` makes them"
+    assert isinstance(following, TrajectoryCollector), "`followed` makes them"
     recorded = trajectory_of_models(_interactions(recorder), recorder.entries)
     title = f"`{recorder.session.choice.live_model}` compared with {recorder.session.shown}"
     return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))

@@ -30,7 +30,7 @@ from aish.engine.records import STOPPED, StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
 from aish.features.resume.rules import Repeatable, Rules
-from aish.journal.questions import Question, Questions
+from aish.journal.questions import QuestionFold, RecordedQuestion
 from aish.journal.reader import parse_event
 from aish.policy.questions import PastQuestion, QuestionEnd
 
@@ -46,7 +46,7 @@ _Key = tuple[Any, ...]
 
 
 @slotted
-class Call:
+class ScannedCall:
     """A call; `began` is when it was sent to its server, if it was; `is_lost`: no answer came."""
 
     tool: str
@@ -72,7 +72,7 @@ class Call:
         return self.finished.get("kind") not in NOT_MADE_KINDS
 
 
-class Calls:
+class AttemptCalls:
     """The calls of one attempt at a step or item.
 
     `whole` keeps repeatable ones too: a later step may read them.
@@ -82,14 +82,14 @@ class Calls:
         self._repeatable = repeatable
         self._read_file = read_file
         self._whole = whole
-        self._calls: dict[_Key, Call] = {}
-        self._replaced: dict[_Key, Call] = {}
+        self._calls: dict[_Key, ScannedCall] = {}
+        self._replaced: dict[_Key, ScannedCall] = {}
         self.has_media = False
         self._asked: dict[_Key, JsonValue] = {}
 
-    def empty_copy(self) -> "Calls":
+    def empty_copy(self) -> "AttemptCalls":
         """The calls of another attempt at the same step or item: none so far."""
-        return Calls(self._repeatable, self._read_file, whole=self._whole)
+        return AttemptCalls(self._repeatable, self._read_file, whole=self._whole)
 
     def add_requests(self, turn: JsonObject) -> None:
         """`turn.finished`: calls requested by a model, in its order."""
@@ -105,7 +105,7 @@ class Calls:
             if before is not None and before.unknown:
                 # Until the call is really made again.
                 self._replaced[key] = before
-            call = self._calls[key] = Call(tool)
+            call = self._calls[key] = ScannedCall(tool)
             call.arguments = record.get("arguments")
             call.verdict, call.rule = record.get("verdict"), str(record.get("rule"))
 
@@ -126,7 +126,7 @@ class Calls:
         if call is not None:
             call.finished = record
 
-    def unrepeatable(self) -> Iterator[Call]:
+    def unrepeatable(self) -> Iterator[ScannedCall]:
         """The calls that may have taken effect, and may not be repeated without consent."""
         for call in (*self._replaced.values(), *self._calls.values()):
             if call.was_made and not self._repeatable(call.tool):
@@ -167,7 +167,7 @@ class Calls:
             if call.finished is not None:
                 yield *key[2:], self._make_used_call(call, call.finished, output)
 
-    def _make_used_call(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
+    def _make_used_call(self, call: ScannedCall, finished: Any, output: JsonValue) -> UsedCall:
         content = str(finished.get("content") or "")
         full = finished.get("full")
         return UsedCall(
@@ -185,7 +185,7 @@ class Calls:
             repeatable=call.began is None or self._repeatable(call.tool),
         )
 
-    def _of(self, record: JsonObject) -> Call | None:
+    def _of(self, record: JsonObject) -> ScannedCall | None:
         key = _place_of(record)
         call = self._calls.get(key)
         if call is None:
@@ -193,7 +193,7 @@ class Calls:
             if not self._whole and self._repeatable(tool):
                 return None
             # Refused before any rule was evaluated: only the model's text is known.
-            call = self._calls[key] = Call(tool, self._asked.get(key))
+            call = self._calls[key] = ScannedCall(tool, self._asked.get(key))
         return call
 
 
@@ -261,7 +261,7 @@ _ANSWER = frozenset({"answer", RESUMABLE})
 
 
 @slotted
-class Talk:
+class ScannedConversation:
     """The conversation of a unit in one attempt, for a later part to go on with.
 
     `answers` are the records of the models' answers, among all `records`. `corrections` counts the
@@ -304,7 +304,7 @@ class Talk:
 
 
 @slotted
-class Open:
+class OpenAttempt:
     """An attempt at a step or an item that is not known to be completed.
 
     `begun` numbers its first record. `ended` is the record of its end, if it has one: it is run
@@ -312,7 +312,7 @@ class Open:
     is what an item has done that is a pipeline. `changed`: the step is gone or of another kind.
     """
 
-    calls: Calls
+    calls: AttemptCalls
     read_file: ReadFile
     begun: int
     step: str
@@ -323,20 +323,20 @@ class Open:
     digest: str = ""
     denials: tuple[str, ...] = ()
     ended: JsonObject | None = None
-    talk: Talk | None = None
+    talk: ScannedConversation | None = None
     used: list[Spent] = field(default_factory=list)
-    before: "Open | None" = None
+    before: "OpenAttempt | None" = None
     parts: "Scan | None" = None
     changed: bool = False
 
-    def attempts(self) -> Iterator["Open"]:
-        one: Open | None = self
+    def attempts(self) -> Iterator["OpenAttempt"]:
+        one: OpenAttempt | None = self
         while one is not None:
             yield one
             one = one.before
 
     @property
-    def latest(self) -> "Open":
+    def latest(self) -> "OpenAttempt":
         """The last attempt that has done anything, if one has; else this one."""
         if self.parts is not None:
             return self
@@ -396,16 +396,16 @@ class Scan:
     def __init__(self, rules: Rules, read_file: ReadFile = lambda _: None) -> None:
         self.rules = rules
         self._read_file = read_file
-        self._open: dict[Unit, Open] = {}
+        self._open: dict[Unit, OpenAttempt] = {}
         self._kinds: dict[str, Any] = {}
         self._on_workers: set[Any] = set()
         self._has_parts = False
-        self._failed: dict[Unit, Open] = {}
+        self._failed: dict[Unit, OpenAttempt] = {}
         self._untracked: dict[Unit, set[int]] = {}
         self.steps: dict[str, StepRecord] = {}
         self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
-        self.talks: dict[str, Talk] = {}
+        self.talks: dict[str, ScannedConversation] = {}
         """The conversation of each step that is completed."""
         self.context_tag: str | None = None
         self.context_states: dict[str, str] = {}
@@ -415,7 +415,7 @@ class Scan:
         """Of each step the answers of plain items, which are not in `_spending` yet."""
         self.time = RunTime()
         self.denials: Counter[str] = Counter()
-        self._questions = Questions()
+        self._questions = QuestionFold()
         self._approved: dict[tuple[Any, ...], str] = {}
         self._spent: set[str] = set()
         self._unsigned: set[str] = set()
@@ -512,7 +512,7 @@ class Scan:
             self._spending.add(answered.spent, step)
         return self._spending
 
-    def calls_to_repeat(self) -> Iterator[tuple[Open, Call, bool]]:
+    def calls_to_repeat(self) -> Iterator[tuple[OpenAttempt, ScannedCall, bool]]:
         """The calls of units that are run again, each with its owner.
 
         With them stands whether the owner goes on with their results.
@@ -665,7 +665,9 @@ class Scan:
                     unit,
                     calls=unit.calls.empty_copy(),
                     ended=None,
-                    talk=None if unit.talk is None else Talk(attempt=unit.talk.attempt + 1),
+                    talk=None
+                    if unit.talk is None
+                    else ScannedConversation(attempt=unit.talk.attempt + 1),
                     before=unit,
                     parts=None if unit.parts is None else Scan(self.rules, self._read_file),
                 )
@@ -714,7 +716,7 @@ class Scan:
             if not is_signed or event.digest != question.asked.digest:
                 self._unsigned.add(event.id)
 
-    def units_to_continue(self) -> Iterator[Open]:
+    def units_to_continue(self) -> Iterator[OpenAttempt]:
         """The units that go on, within their conversations or with their `parts`."""
         for unit in self._open.values():
             if unit.latest.goes_on:
@@ -789,7 +791,7 @@ class Scan:
     def _went_well(self, step: str, status: object) -> bool:
         return status in _WELL or (status == "denied" and self.rules.tolerant(step))
 
-    def _begin(self, unit: Open) -> None:
+    def _begin(self, unit: OpenAttempt) -> None:
         key = unit.step, unit.item
         before = unit.before = self._open.get(key) or self._failed.pop(key, None)
         if before is not None and before.parts is not None and before.goes_on:
@@ -798,13 +800,13 @@ class Scan:
             unit.denials, unit.used = before.denials, before.used
         self._open[unit.step, unit.item] = unit
 
-    def _attempt(self, step: str, item: str | None, *, whole: bool) -> Open:
+    def _attempt(self, step: str, item: str | None, *, whole: bool) -> OpenAttempt:
         kind = str(self._kinds.get(step))
-        calls = Calls(
+        calls = AttemptCalls(
             self.rules.repeatable(step), self._read_file, whole=whole or kind != "pipeline"
         )
-        talk = Talk() if kind == "prompt" else None
-        return Open(
+        talk = ScannedConversation() if kind == "prompt" else None
+        return OpenAttempt(
             calls,
             self._read_file,
             self.last_seq,
@@ -822,14 +824,14 @@ class Scan:
             return False
         return any(unit in self._open for unit in owners(step, item) if unit[0] != step)
 
-    def _unit(self, record: JsonObject) -> Open | None:
+    def _unit(self, record: JsonObject) -> OpenAttempt | None:
         unit = self._open.get((record.get("step"), record.get("item")))
         if unit is not None:
             return unit
         found = owners(record.get("step"), record.get("item"))
         return next((self._open[unit] for unit in found if unit in self._open), None)
 
-    def _record(self, unit: Open, record: Any) -> StepRecord:
+    def _record(self, unit: OpenAttempt, record: Any) -> StepRecord:
         return StepRecord(
             id=unit.step,
             kind=self._kinds.get(unit.step, "prompt"),
@@ -858,7 +860,7 @@ def _place_of(record: JsonObject) -> tuple[Any, ...]:
     return get("step"), get("item"), get("turn"), get("call")
 
 
-def _past_question(question: Question) -> PastQuestion:
+def _past_question(question: RecordedQuestion) -> PastQuestion:
     asked, given = question.asked, question.answered
     expires = None if asked.expires is None else question.expires_at
     end = None if given is None else QuestionEnd(given.answer, given.by, given.way, given.note)

@@ -22,7 +22,7 @@ from aish.engine.steps.context import CALLS_REPEATED
 from aish.engine.steps.prompt import step_to_continue
 from aish.features.resume.plain_items import scan_journal
 from aish.features.resume.rules import Rules
-from aish.features.resume.scan import Open, Scan, Talk, tags, within
+from aish.features.resume.scan import OpenAttempt, Scan, ScannedConversation, tags, within
 from aish.features.resume.unknown_calls import check_calls
 from aish.journal.reader import JournalReading
 from aish.system.secrets.secrets import Secrets
@@ -33,7 +33,7 @@ _MASKED_TEXT = (
 )
 
 
-class Conversations:
+class StepConversations:
     """The conversation of each completed step, as far as recorded.
 
     `states` name the files with what each has of the files of `context.files`, `item` is the one
@@ -42,7 +42,7 @@ class Conversations:
 
     def __init__(
         self,
-        talks: Mapping[str, Talk],
+        talks: Mapping[str, ScannedConversation],
         states: Mapping[str, str],
         plan: Plan,
         read_file: ReadFile,
@@ -70,7 +70,7 @@ class Conversations:
             found[step] = replace(found[step], history=history, files=files)
         return found
 
-    def conversation_of(self, unit: Open) -> Unfinished:
+    def conversation_of(self, unit: OpenAttempt) -> Unfinished:
         """The conversation of a step or an item that goes on within it, or its only call."""
         spent, talk, recorded = unit.spent, unit.talk, unit.turns
         if talk is None or recorded is None:
@@ -253,7 +253,7 @@ def _done(
     item: str | None = None,
 ) -> ResumeState:
     """The state of the run, or of an item that is a pipeline; adds notices to `told`."""
-    conversations = Conversations(scan.talks, scan.context_states, plan, read_file, item)
+    conversations = StepConversations(scan.talks, scan.context_states, plan, read_file, item)
     unfinished: dict[tuple[str, str | None], Unfinished] = {}
     parts: dict[tuple[str, str], ResumeState] = {}
     made: dict[tuple[str, str | None], UsedCall] = {}

@@ -10,7 +10,7 @@ from aish.core.json import JsonObject, json_text
 from aish.core.phrases import counted, first_lines, shorten
 from aish.core.text import for_line
 from aish.engine.resume_state import CallsNamedError, NamedCalls
-from aish.features.resume.scan import Call, Open, Scan
+from aish.features.resume.scan import OpenAttempt, Scan, ScannedCall
 
 SHOWN = 10
 """The number of calls of a kind that a message names."""
@@ -67,7 +67,7 @@ _HEADS: Mapping[_Reason, Callable[[int], str]] = {
 }
 
 
-def _reason(unit: Open, call: Call, *, retry_failed: bool) -> _Reason:
+def _reason(unit: OpenAttempt, call: ScannedCall, *, retry_failed: bool) -> _Reason:
     """Why a call with a known result is made again by a unit that begins anew."""
     if unit.cut_off:
         return "known"
@@ -99,7 +99,7 @@ def _describe(found: Mapping[_Reason, Sequence[JsonObject]]) -> NamedCalls:
     return NamedCalls(calls, "\n".join(message), tuple(lines))
 
 
-def _call_object(outcome: str, unit: Open, call: Call) -> JsonObject:
+def _call_object(outcome: str, unit: OpenAttempt, call: ScannedCall) -> JsonObject:
     place: JsonObject = {"outcome": outcome, "step": unit.step, "item": unit.item}
     return {**place, "tool": call.tool, "time": call.began, "arguments": call.arguments}
 

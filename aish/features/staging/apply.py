@@ -152,7 +152,7 @@ Outcome = Literal["applied", "failed", "denied", "unknown", "not_tried"]
 
 
 @frozen
-class Job:
+class ApplyJob:
     """The calls to apply: `calls` are those that are due, `run` is the run that staged them.
 
     `id` is the run that applies them. `plans` has one for each pipeline that calls are of, by
@@ -189,17 +189,17 @@ class Application:
     end: Exit
 
 
-async def apply_calls(job: Job, environment: RunEnvironment) -> Application:
+async def apply_calls(job: ApplyJob, environment: RunEnvironment) -> Application:
     """Make the calls of a job; every failure becomes part of the result."""
     held = HeldEvents(environment.emit)
-    return await _Run(job, environment, held, environment.clock.monotonic()).to_its_end()
+    return await _ApplyRun(job, environment, held, environment.clock.monotonic()).to_its_end()
 
 
 @slotted
-class _Run:
+class _ApplyRun:
     """The run that applies calls, and its state so far, which is read also after an error."""
 
-    job: Job
+    job: ApplyJob
     environment: RunEnvironment
     held: HeldEvents
     began: float

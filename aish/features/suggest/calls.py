@@ -37,7 +37,7 @@ from aish.features.history.summary import events, open_past
 from aish.features.recording.lint import settings_of
 from aish.features.recording.recorded_answer import read_answer
 from aish.features.yaml_files import SUFFIXES, is_pipeline
-from aish.journal.history import Call, fold_records
+from aish.journal.history import CallRecord, fold_records
 from aish.journal.reader import read_journal
 from aish.mcp.protocol.convert import wire_name
 from aish.policy.decide import tool_name
@@ -48,7 +48,7 @@ _YES = frozenset({"auto", "ask-yes"})
 
 
 @frozen
-class Calls:
+class CallHistory:
     """Executed and denied calls, in order; `untold` says what is unknown, and why."""
 
     made: tuple[Made, ...] = ()
@@ -56,7 +56,7 @@ class Calls:
     untold: tuple[str, ...] = ()
 
 
-def calls_of_run(calls: Iterable[Call]) -> Calls:
+def calls_of_run(calls: Iterable[CallRecord]) -> CallHistory:
     """The calls of a run or a session, without staged ones.
 
     A call that was approved but never begun was not made.
@@ -72,11 +72,11 @@ def calls_of_run(calls: Iterable[Call]) -> Calls:
             denied.append((call.seq, made_call))
         elif decided.verdict in _YES and call.sent is not None:
             rows.append((call.sent, made_call))
-    return Calls(_in_order(rows), _in_order(denied))
+    return CallHistory(_in_order(rows), _in_order(denied))
 
 
-def calls_in_events(events: Iterable[Stamped]) -> Calls:
-    return calls_of_run(record for record in fold_records(events) if isinstance(record, Call))
+def calls_in_events(events: Iterable[Stamped]) -> CallHistory:
+    return calls_of_run(record for record in fold_records(events) if isinstance(record, CallRecord))
 
 
 def _in_order(numbered: list[tuple[int, Made]]) -> tuple[Made, ...]:
@@ -84,7 +84,7 @@ def _in_order(numbered: list[tuple[int, Made]]) -> tuple[Made, ...]:
     return tuple([call for _, call in numbered])
 
 
-def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Calls:
+def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> CallHistory:
     """The calls of a run (its id, the end of it, `latest`, or its folder) or of a cassette.
 
     `pipeline` provides the aliases of servers that the cassette lacks.
@@ -117,7 +117,7 @@ def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Ca
 _HINT = "name a run (`aish runs list` lists them), its folder, or a cassette"
 
 
-def _of_journal(path: Path) -> Calls:
+def _of_journal(path: Path) -> CallHistory:
     with read_journal(path) as reading:
         return calls_in_events(events(reading))
 
@@ -223,7 +223,9 @@ _MOVED = "its arguments contained a folder of the recording machine"
 _SHELL_RUN = ToolName("shell", "run")
 
 
-def calls_in_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Calls:
+def calls_in_cassette(
+    interactions: Sequence[Interaction], pipeline: Pipeline | None
+) -> CallHistory:
     """The calls of a recording; `pipeline` provides the aliases of its servers."""
     parts = conversation(interactions, read_answer)
     aliases = aliases_of(interactions, pipeline)
@@ -252,7 +254,7 @@ def calls_in_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | 
     turns = [part for part in parts if isinstance(part, ModelTurn)]
     denied = {call.name + call.arguments: call for call in _calls_with_denial(turns, interactions)}
     tools = tools_of(interactions, aliases)
-    return Calls(tuple(calls), tuple(_parse_calls(denied.values(), tools)), tuple(untold))
+    return CallHistory(tuple(calls), tuple(_parse_calls(denied.values(), tools)), tuple(untold))
 
 
 def _calls_with_denial(

@@ -30,7 +30,7 @@ class Baseline:
 
 
 @frozen
-class Comparison:
+class BaselineComparison:
     """The change of each cell, and the cells of the baseline that no longer exist."""
 
     baseline: Baseline
@@ -62,7 +62,7 @@ def read_baseline(path: Path) -> Baseline:
         raise UsageError("lacks a part of it", where=where, hint=_WRITE) from error
 
 
-def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> Comparison:
+def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> BaselineComparison:
     """The changes; with `whole` also the cells that no longer exist."""
     changes = {
         cell.key: _change(cell.verdict, baseline.verdicts.get(cell.key))
@@ -72,10 +72,10 @@ def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> Comparison:
     known = {cell.key for cell in matrix.cells}
     models = set(matrix.models)
     gone = tuple(key for key in baseline.verdicts if key not in known and key[1] in models)
-    return Comparison(baseline, changes, gone if whole else ())
+    return BaselineComparison(baseline, changes, gone if whole else ())
 
 
-def counts_as_failed(cell: Cell, comparison: Comparison | None) -> bool:
+def counts_as_failed(cell: Cell, comparison: BaselineComparison | None) -> bool:
     """Return true if a case makes the command fail: not if it failed before."""
     if cell.verdict != "failed":
         return False

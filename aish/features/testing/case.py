@@ -20,7 +20,7 @@ from aish.config.model import Expectation
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import NOWHERE
 from aish.core.json import JsonValue
-from aish.engine.expectations.check import Checked, check_all
+from aish.engine.expectations.check import CheckedExpectation, check_all
 from aish.engine.expectations.rendering import UnusableError, render_expectation
 from aish.engine.expectations.snapshot import project_of, write_snapshot
 from aish.engine.expectations.subject import (
@@ -38,7 +38,7 @@ from aish.engine.steps.context import StepContext
 from aish.engine.steps.expect import grader
 from aish.features.launch import Launch, open_run
 from aish.features.recording.session import CassetteChoice, Mode, load_session, test_renewal
-from aish.features.testing.outcome import Job, Outcome, verdict_of
+from aish.features.testing.outcome import CaseJob, CaseOutcome, verdict_of
 from aish.system.clock import SystemClock
 from aish.templates.limits import TemplateError
 
@@ -56,7 +56,7 @@ class Examiner:
         *,
         update_snapshots: bool,
     ) -> None:
-        self.checked: tuple[Checked, ...] = ()
+        self.checked: tuple[CheckedExpectation, ...] = ()
         self.written: tuple[str, ...] = ()
         self._expect = expect
         self._names = names
@@ -114,7 +114,7 @@ _OWN = "cases with different requests need a `cassette` each; "
 _ACCEPTED = frozenset({ExitCode.OK})
 
 
-def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -> Outcome:
+def run_case(job: CaseJob, mode: Mode = "none", *, update_snapshots: bool = False) -> CaseOutcome:
     """Run a case and return its outcome; with `mode="all"` live, to record its cassette.
 
     All errors become part of the outcome.
@@ -124,7 +124,7 @@ def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -
         outcome = _run(job, mode, update_snapshots=update_snapshots)
     except AishError as error:
         code = error.exit_code
-        outcome = Outcome(
+        outcome = CaseOutcome(
             verdict_of(code, ()),
             code=code,
             reason=str(error),
@@ -134,11 +134,11 @@ def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -
     except Exception as error:  # ruff: ignore[blind-except] - a bug met in one case must not hide how the others end
         message = f"this is a bug in aish: {type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
-        outcome = Outcome("error", code=ExitCode.INTERNAL, reason=message, trace=trace)
+        outcome = CaseOutcome("error", code=ExitCode.INTERNAL, reason=message, trace=trace)
     return replace(outcome, seconds=monotonic() - begun)
 
 
-def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
+def _run(job: CaseJob, mode: Mode, *, update_snapshots: bool) -> CaseOutcome:
     settings = job.cassette
     if settings is None:
         raise UsageError(_NO_CASSETTE, hint=_NAME)
@@ -168,7 +168,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         run.begin()
         end = anyio.run(run.execute, look)
     verdict = verdict_of(ExitCode(end.code), examiner.checked)
-    return Outcome(
+    return CaseOutcome(
         verdict,
         code=ExitCode(end.code),
         reason=mask(end.reason),
@@ -178,13 +178,13 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
     )
 
 
-def _expectations(job: Job, mode: Mode) -> tuple[Expectation, ...]:
+def _expectations(job: CaseJob, mode: Mode) -> tuple[Expectation, ...]:
     """The expectations of a case; while it is recorded only its judges, which are recorded too."""
     expect = job.case.expect
     return expect if mode == "none" else tuple(one for one in expect if one.kind == "judge")
 
 
-def _own(job: Job) -> str:
+def _own(job: CaseJob) -> str:
     """The hint for cases that share a cassette but have different inputs, or nothing."""
     asked = {
         json.dumps([dict(case.inputs), case.stdin], sort_keys=True)
@@ -194,7 +194,7 @@ def _own(job: Job) -> str:
     return _OWN if len(asked) > 1 else ""
 
 
-def case_inputs(job: Job) -> dict[str, JsonValue]:
+def case_inputs(job: CaseJob) -> dict[str, JsonValue]:
     """Every input of the pipeline with its value in this case.
 
     Raises:

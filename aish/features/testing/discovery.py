@@ -17,7 +17,7 @@ _TESTED = re.compile(rb"""^(?:\{\s*)?["']?(?:tests|extends)["']?[ \t]*:""", re.M
 
 
 @frozen
-class Search:
+class FileSearch:
     """The files found for the given paths; `searched` says that a file was found in a folder."""
 
     files: tuple[Path, ...]
@@ -29,7 +29,7 @@ class Search:
         return len(self.searched) == len(self.files)
 
 
-def find_files(paths: Sequence[Path]) -> Search:
+def find_files(paths: Sequence[Path]) -> FileSearch:
     """The pipeline files among `paths` and below them, each once, in the order given."""
     if not paths:
         paths = (USUAL if USUAL.is_dir() and not Path(PROJECT_FILE).exists() else Path(),)
@@ -50,7 +50,7 @@ def find_files(paths: Sequence[Path]) -> Search:
         named = backticked(paths)
         hint = "a pipeline is a `.yaml` file with `aish: 1`; `aish init` writes one"
         raise UsageError(f"no pipeline files in {named}", hint=hint)
-    return Search(tuple(files.values()), frozenset(searched))
+    return FileSearch(tuple(files.values()), frozenset(searched))
 
 
 def may_have_tests(file: Path) -> bool:

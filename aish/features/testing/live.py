@@ -19,7 +19,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage, sum_costs
 from aish.core.phrases import backticked, dollars
 from aish.core.protocols import Approver
-from aish.engine.cancellation import Ending, borrow_signals, interruptible
+from aish.engine.cancellation import ShutdownRequests, borrow_signals, interruptible
 from aish.engine.environment import Opening
 from aish.engine.limits import Budget, RequestHold, RunMeter
 from aish.engine.plan.options import RunOptions
@@ -28,7 +28,7 @@ from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.run_folder import new_folder
 from aish.features.launch import Launch, open_run
 from aish.features.testing.case import Examiner, case_inputs
-from aish.features.testing.outcome import Job, Outcome
+from aish.features.testing.outcome import CaseJob, CaseOutcome
 from aish.models.pricing import Pricing
 from aish.output.event_log import Sink
 from aish.system.clock import SystemClock
@@ -75,10 +75,10 @@ class Cell:
     `answer` is the text of the last step that ended.
     """
 
-    job: Job
+    job: CaseJob
     model: str | None
     verdict: CellVerdict
-    outcome: Outcome
+    outcome: CaseOutcome
     cost_usd: float | None = 0.0
     usage: Usage = field(default_factory=Usage)
     folder: str | None = None
@@ -114,7 +114,10 @@ def cost_of(cells: Sequence[Cell]) -> float | None:
 
 
 def run_live(
-    jobs: Sequence[Job], settings: LiveSettings, tell: LiveListener, opening: Opening | None = None
+    jobs: Sequence[CaseJob],
+    settings: LiveSettings,
+    tell: LiveListener,
+    opening: Opening | None = None,
 ) -> Matrix:
     """Run each case on each model.
 
@@ -125,7 +128,7 @@ def run_live(
     begun = monotonic()
     models = settings.models or (AS_IN_THE_FILE,)
     drafts = tuple(_draft(job, model, settings) for job in jobs for model in models)
-    trial = _Trial(drafts, settings, tell, opening)
+    trial = _LiveTrial(drafts, settings, tell, opening)
     anyio.run(trial.run)
     return Matrix(trial.cells, models, monotonic() - begun, stopped=trial.stopped)
 
@@ -139,17 +142,17 @@ def live_exit(matrix: Matrix) -> tuple[ExitCode, ...]:
 
 
 @frozen
-class _Draft:
+class _CellDraft:
     """A cell before it is run: its plan, or why there is none."""
 
-    job: Job
+    job: CaseJob
     model: str | None
     options: RunOptions = RunOptions()
     plan: Plan | None = None
     error: AishError | None = None
 
 
-def _check_models(jobs: Sequence[Job], models: Sequence[str]) -> None:
+def _check_models(jobs: Sequence[CaseJob], models: Sequence[str]) -> None:
     for job in jobs:
         known = job.pipeline.models
         for model in models:
@@ -159,7 +162,7 @@ def _check_models(jobs: Sequence[Job], models: Sequence[str]) -> None:
                 raise UsageError(f"no model `{model}` in {job.file}", hint=hint)
 
 
-def _draft(job: Job, model: str | None, settings: LiveSettings) -> _Draft:
+def _draft(job: CaseJob, model: str | None, settings: LiveSettings) -> _CellDraft:
     """The cell with its plan: all that is wrong with files and variables comes before any cost."""
     try:
         # The limit of one run is the file's own. Where only the whole has one, this is out
@@ -177,8 +180,8 @@ def _draft(job: Job, model: str | None, settings: LiveSettings) -> _Draft:
         )
         plan = make_plan(job.pipeline, options, judges=tuple(judges_of(job.case.expect)))
     except AishError as error:
-        return _Draft(job, model, error=error)
-    return _Draft(job, model, options, plan)
+        return _CellDraft(job, model, error=error)
+    return _CellDraft(job, model, options, plan)
 
 
 class _Share(RunMeter):
@@ -220,10 +223,10 @@ class _LastAnswer:
         """Nothing is held back."""
 
 
-class _Trial:
+class _LiveTrial:
     def __init__(
         self,
-        drafts: Sequence[_Draft],
+        drafts: Sequence[_CellDraft],
         settings: LiveSettings,
         tell: LiveListener,
         opening: Opening | None,
@@ -232,7 +235,7 @@ class _Trial:
         self._drafts = drafts
         self._settings = settings
         self._tell = tell
-        self._signals = Ending()
+        self._signals = ShutdownRequests()
         self._ended: dict[int, Cell] = {}
         self._total: RunMeter | None = None
         self._over: str | None = None
@@ -277,7 +280,7 @@ class _Trial:
         self._over = f"the time limit of {seconds:g} s for all cases is exceeded"
         self._signals.arrive(ExitCode.TERMINATED)
 
-    async def _one(self, number: int, draft: _Draft, limiter: anyio.CapacityLimiter) -> None:
+    async def _one(self, number: int, draft: _CellDraft, limiter: anyio.CapacityLimiter) -> None:
         async with limiter:
             if self._signals.code is not None or self._over is not None or self._first_failed:
                 return
@@ -289,7 +292,7 @@ class _Trial:
         }
         self._tell.ended(cell)
 
-    async def _cell(self, draft: _Draft) -> Cell:
+    async def _cell(self, draft: _CellDraft) -> Cell:
         begun = monotonic()
         if draft.plan is None:
             assert draft.error is not None
@@ -300,11 +303,13 @@ class _Trial:
             cell = _error_cell(draft, error)
         except Exception as error:  # ruff: ignore[blind-except] - a bug met in one case must not hide how the others end
             message = f"this is a bug in aish: {type(error).__name__}: {error}"
-            cell = Cell(draft.job, draft.model, "error", Outcome("error", code=ExitCode.INTERNAL))
+            cell = Cell(
+                draft.job, draft.model, "error", CaseOutcome("error", code=ExitCode.INTERNAL)
+            )
             cell = replace(cell, outcome=replace(cell.outcome, reason=message))
         return replace(cell, outcome=replace(cell.outcome, seconds=monotonic() - begun))
 
-    async def _execute(self, draft: _Draft, plan: Plan) -> Cell:
+    async def _execute(self, draft: _CellDraft, plan: Plan) -> Cell:
         mask, clock, heard = plan.secrets.mask, SystemClock(), _LastAnswer()
         launch = Launch(
             plan,
@@ -317,7 +322,7 @@ class _Trial:
         )
         share = None if self._total is None else _Share(self._total)
         examiner = Examiner(draft.job.case.expect, draft.job.case.names, update_snapshots=False)
-        ending = Ending()
+        ending = ShutdownRequests()
         with (
             open_run(launch) as run,
             self._signals.lend(ending.arrive),
@@ -352,12 +357,12 @@ class _Trial:
 
     def _outcome(
         self, end: Exit, examiner: Examiner, mask: Callable[[str], str], *, refused: bool
-    ) -> tuple[CellVerdict, Outcome]:
+    ) -> tuple[CellVerdict, CaseOutcome]:
         code, reason = ExitCode(end.code), mask(end.reason)
         verdict = live_verdict(code, ok=all(check.ok for check in examiner.checked))
         if refused or verdict == "not_run":
             verdict, code, reason = "not_run", self._left_code, self._over or "interrupted"
-        outcome = Outcome(
+        outcome = CaseOutcome(
             verdict if verdict in {"passed", "failed"} else "error",
             code=code,
             reason=reason,
@@ -373,9 +378,9 @@ class _Trial:
             return ExitCode.BUDGET
         return self._signals.code or ExitCode.OK
 
-    def _cell_not_run(self, draft: _Draft) -> Cell:
+    def _cell_not_run(self, draft: _CellDraft) -> Cell:
         reason = self._over or ("interrupted" if self._signals.code is not None else "")
-        outcome = Outcome("error", code=self._left_code, reason=reason)
+        outcome = CaseOutcome("error", code=self._left_code, reason=reason)
         return Cell(draft.job, draft.model, "not_run", outcome, folder=None)
 
 
@@ -394,8 +399,8 @@ def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
             return "error"
 
 
-def _error_cell(draft: _Draft, error: AishError) -> Cell:
+def _error_cell(draft: _CellDraft, error: AishError) -> Cell:
     code = error.exit_code
-    outcome = Outcome("error", code=code, reason=str(error), hint=error.hint)
+    outcome = CaseOutcome("error", code=code, reason=str(error), hint=error.hint)
     verdict: CellVerdict = "unreachable" if code is ExitCode.UNAVAILABLE else "error"
     return Cell(draft.job, draft.model, verdict, outcome)

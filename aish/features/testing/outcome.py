@@ -7,7 +7,7 @@ from typing import Literal
 from aish.config.model import Case, CassetteSettings, Pipeline
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
-from aish.engine.expectations.check import Checked
+from aish.engine.expectations.check import CheckedExpectation
 from aish.engine.final import PRECEDENCE
 
 Verdict = Literal["passed", "failed", "miss", "error"]
@@ -30,7 +30,7 @@ class PipelineFile:
 
 
 @frozen
-class Job:
+class CaseJob:
     """A case of a file, to be run."""
 
     file: str
@@ -48,7 +48,7 @@ class Job:
 
 
 @frozen
-class Outcome:
+class CaseOutcome:
     """The outcome of a case.
 
     `code` is the one of the run, `reason` says why it is not 0; `trace` is a bug's traceback;
@@ -61,7 +61,7 @@ class Outcome:
     code: ExitCode = ExitCode.OK
     reason: str = ""
     hint: str | None = None
-    checked: tuple[Checked, ...] = ()
+    checked: tuple[CheckedExpectation, ...] = ()
     written: tuple[str, ...] = ()
     trace: str = ""
     unreadable: bool = False
@@ -71,7 +71,7 @@ class Outcome:
         return self.verdict == "miss" or self.unreadable
 
     @property
-    def unmet(self) -> tuple[Checked, ...]:
+    def unmet(self) -> tuple[CheckedExpectation, ...]:
         return tuple(check for check in self.checked if not check.ok)
 
 
@@ -81,7 +81,7 @@ class Tried:
 
     file: str
     case: str
-    outcome: Outcome
+    outcome: CaseOutcome
 
     @property
     def id(self) -> str:
@@ -89,7 +89,7 @@ class Tried:
 
 
 @frozen
-class Session:
+class TestOutcomes:
     """All outcomes; `left_out` counts the cases after the first failure (`-x`).
 
     `stopped` is the code of a signal that ended it early.
@@ -106,7 +106,7 @@ class Session:
     stopped: ExitCode | None = None
 
 
-def verdict_of(code: ExitCode, checked: Iterable[Checked]) -> Verdict:
+def verdict_of(code: ExitCode, checked: Iterable[CheckedExpectation]) -> Verdict:
     """The verdict on a case, from the end of its run and its expectations."""
     if code is ExitCode.CASSETTE:
         return "miss"
@@ -116,7 +116,7 @@ def verdict_of(code: ExitCode, checked: Iterable[Checked]) -> Verdict:
     return "passed" if held else "failed"
 
 
-def exit_code(session: Session) -> ExitCode:
+def exit_code(session: TestOutcomes) -> ExitCode:
     """The total exit code: the first that applies, in the order of `PRECEDENCE`."""
     codes = {_code_of(tried.outcome) for tried in session.tried}
     if session.orphans and session.orphans_fail:
@@ -126,7 +126,7 @@ def exit_code(session: Session) -> ExitCode:
     return next((code for code in PRECEDENCE if code in codes), ExitCode.OK)
 
 
-def _code_of(outcome: Outcome) -> ExitCode:
+def _code_of(outcome: CaseOutcome) -> ExitCode:
     match outcome.verdict:
         case "passed":
             return ExitCode.OK

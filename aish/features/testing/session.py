@@ -20,10 +20,10 @@ from aish.core.phrases import counted
 from aish.engine.plan.case_rows import with_rows
 from aish.engine.plan.validation.validate import check_file, no_step, row_check
 from aish.features.testing.case import run_case
-from aish.features.testing.discovery import Search, may_have_tests, orphans
-from aish.features.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
+from aish.features.testing.discovery import FileSearch, may_have_tests, orphans
+from aish.features.testing.outcome import CaseJob, CaseOutcome, PipelineFile, TestOutcomes, Tried
 
-Run = Callable[[int], Outcome]
+Run = Callable[[int], CaseOutcome]
 """Runs the case of a number."""
 
 _PATIENCE = 5.0
@@ -34,9 +34,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 @slotted
-class _Worker:
+class _CaseWorker:
     process: ForkProcess
-    pipe: "Connection[int | None, Outcome]"
+    pipe: "Connection[int | None, CaseOutcome]"
     busy: int | None = None
 
 
@@ -46,7 +46,7 @@ class Workers:
     def __init__(self, count: int, run: Run) -> None:
         self._run = run
         self._context = get_context("fork")
-        self._workers: list[_Worker] = []
+        self._workers: list[_CaseWorker] = []
         for _ in range(count):
             self._workers.append(self._fork())
 
@@ -65,7 +65,7 @@ class Workers:
                 worker.process.kill()
                 worker.process.join()
 
-    def outcomes(self, jobs: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
+    def outcomes(self, jobs: Sequence[int]) -> Iterator[tuple[int, CaseOutcome]]:
         """The outcome of each case, in order of completion."""
         waiting = list(reversed(jobs))
         for worker in self._workers:
@@ -79,7 +79,7 @@ class Workers:
                     self._assign(worker, waiting)
                     yield number, outcome
 
-    def _receive_outcome(self, worker: _Worker) -> tuple[int, Outcome]:
+    def _receive_outcome(self, worker: _CaseWorker) -> tuple[int, CaseOutcome]:
         number = worker.busy
         assert number is not None
         worker.busy = None
@@ -94,14 +94,14 @@ class Workers:
             elif code < 0:
                 how = f"by {signal.Signals(-code).name}"
             reason = f"the process that ran the case ended {how}"
-            outcome = Outcome("error", code=ExitCode.FAILED, reason=reason)
+            outcome = CaseOutcome("error", code=ExitCode.FAILED, reason=reason)
         fresh = self._fork()
         worker.pipe.close()
         worker.process, worker.pipe = fresh.process, fresh.pipe
         return number, outcome
 
     @staticmethod
-    def _assign(worker: _Worker, waiting: list[int]) -> None:
+    def _assign(worker: _CaseWorker, waiting: list[int]) -> None:
         if not waiting:
             return
         worker.busy = waiting.pop()
@@ -109,7 +109,7 @@ class Workers:
         with suppress(OSError):
             worker.pipe.send(worker.busy)
 
-    def _fork(self) -> _Worker:
+    def _fork(self) -> _CaseWorker:
         ours, theirs = self._context.Pipe()
         others = [ours, *(worker.pipe for worker in self._workers)]
         arguments = (theirs, self._run, others)
@@ -121,11 +121,13 @@ class Workers:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
-        return _Worker(process, ours)
+        return _CaseWorker(process, ours)
 
 
 def _work(
-    pipe: "Connection[Outcome, int]", run: Run, others: Sequence["Connection[int | None, Outcome]"]
+    pipe: "Connection[CaseOutcome, int]",
+    run: Run,
+    others: Sequence["Connection[int | None, CaseOutcome]"],
 ) -> None:
     """Serve jobs until the pipe is closed, which also happens when the parent is killed."""
     # A fork has the parent's ends too, and a pipe is closed when nobody holds its other end.
@@ -153,7 +155,7 @@ class StoppedError(BaseException):
     """SIGTERM or SIGHUP arrived; like `KeyboardInterrupt`, it is not handled on the way."""
 
 
-class Renewal(StrEnum):
+class CassetteRenewal(StrEnum):
     """Which cassettes are recorded first: with the missing ones those that do not match, or all."""
 
     MISSING = "missing"
@@ -168,7 +170,7 @@ class SessionSettings:
     keyword: str = ""
     processes: int = 1
     stop_first: bool = False
-    record: Renewal | None = None
+    record: CassetteRenewal | None = None
     update_snapshots: bool = False
     allow_orphans: bool = False
 
@@ -180,18 +182,20 @@ class SessionListener(Protocol):
     def ended(self, tried: Tried) -> None: ...
 
 
-def run_session(search: Search, settings: SessionSettings, tell: SessionListener) -> Session:
+def run_session(
+    search: FileSearch, settings: SessionSettings, tell: SessionListener
+) -> TestOutcomes:
     begun = monotonic()
     cases = find_cases(search, settings.keyword)
     files, broken, jobs, chosen = cases.files, cases.broken, cases.jobs, cases.chosen
-    trial = _Trial(settings, tell, chosen)
+    trial = _CaseTrial(settings, tell, chosen)
     for file in broken:
         trial.end(Tried(file.name, "", _outcome_of_broken_file(file)))
     stopped = trial.run()
     whole = search.whole and not broken
     ended = stopped is None and not trial.left_out
     left = tuple(map(show_path, orphans(_cassettes_of(files)))) if whole and ended else ()
-    return Session(
+    return TestOutcomes(
         tried=trial.results(files),
         seconds=monotonic() - begun,
         deselected=len(jobs) - len(chosen),
@@ -205,16 +209,16 @@ def run_session(search: Search, settings: SessionSettings, tell: SessionListener
 
 
 @frozen
-class Found:
+class FoundCases:
     """The files of a search, the broken ones, all their cases, and the selected ones."""
 
     files: tuple[PipelineFile, ...]
     broken: tuple[PipelineFile, ...]
-    jobs: tuple[Job, ...]
-    chosen: tuple[Job, ...]
+    jobs: tuple[CaseJob, ...]
+    chosen: tuple[CaseJob, ...]
 
 
-def find_cases(search: Search, keyword: str) -> Found:
+def find_cases(search: FileSearch, keyword: str) -> FoundCases:
     """Load the files and select the cases whose names contain `keyword`."""
     files = tuple(load_file(path) for path in search.files)
     broken = tuple(file for file in files if file.problems and _counts(file, search))
@@ -228,12 +232,12 @@ def find_cases(search: Search, keyword: str) -> Found:
             raise UsageError(message, hint="cases are under `tests:` in a pipeline file")
         if not chosen:
             raise UsageError(f"none of {len(jobs)} cases is selected", where="-k")
-    return Found(files, broken, jobs, chosen)
+    return FoundCases(files, broken, jobs, chosen)
 
 
-class _Trial:
+class _CaseTrial:
     def __init__(
-        self, settings: SessionSettings, tell: SessionListener, jobs: Sequence[Job]
+        self, settings: SessionSettings, tell: SessionListener, jobs: Sequence[CaseJob]
     ) -> None:
         self.recorded: tuple[str, ...] = ()
         self._settings = settings
@@ -271,14 +275,14 @@ class _Trial:
             return ExitCode.TERMINATED
         return None
 
-    def _outcomes(self, stack: ExitStack) -> Iterator[tuple[Job, Outcome]]:
+    def _outcomes(self, stack: ExitStack) -> Iterator[tuple[CaseJob, CaseOutcome]]:
         if self._over:
             return
-        failed: Mapping[str, Outcome] = {}
+        failed: Mapping[str, CaseOutcome] = {}
         if self._settings.record is not None:
             due = _due(self._jobs, self._settings.record, self._settings.processes)
             self.recorded, failed = record(due, self._tell)
-        ready: list[Job] = []
+        ready: list[CaseJob] = []
         for job in self._jobs:
             outcome = failed.get(show_path(job.cassette.path)) if job.cassette else None
             if outcome is None:
@@ -290,25 +294,25 @@ class _Trial:
         for number, outcome in workers.outcomes(range(len(ready))):
             yield ready[number], outcome
 
-    def _one(self, job: Job) -> Outcome:
+    def _one(self, job: CaseJob) -> CaseOutcome:
         return run_case(job, update_snapshots=self._settings.update_snapshots)
 
 
-def _due(jobs: Sequence[Job], which: Renewal, processes: int) -> dict[str, Job]:
+def _due(jobs: Sequence[CaseJob], which: CassetteRenewal, processes: int) -> dict[str, CaseJob]:
     """The cassettes to be recorded, each with the first case that names it."""
-    firsts: dict[str, Job] = {}
+    firsts: dict[str, CaseJob] = {}
     for job in jobs:
         if job.cassette is not None:
             firsts.setdefault(show_path(job.cassette.path), job)
-    if which is Renewal.ALL:
+    if which is CassetteRenewal.ALL:
         return firsts
     due = {name for name in firsts if not Path(name).exists()}
-    if which is Renewal.CHANGED:
+    if which is CassetteRenewal.CHANGED:
         due |= _stale([job for job in jobs if job.cassette is not None], due, processes)
     return {name: job for name, job in firsts.items() if name in due}
 
 
-def _stale(jobs: Sequence[Job], missing: Collection[str], processes: int) -> set[str]:
+def _stale(jobs: Sequence[CaseJob], missing: Collection[str], processes: int) -> set[str]:
     """The cassettes whose cases make other requests, or that cannot be read."""
     there = [job for job in jobs if job.cassette and show_path(job.cassette.path) not in missing]
     count = min(processes, len(there))
@@ -321,15 +325,15 @@ def _stale(jobs: Sequence[Job], missing: Collection[str], processes: int) -> set
 
 
 def record(
-    due: Mapping[str, Job], tell: SessionListener
-) -> tuple[tuple[str, ...], dict[str, Outcome]]:
+    due: Mapping[str, CaseJob], tell: SessionListener
+) -> tuple[tuple[str, ...], dict[str, CaseOutcome]]:
     """Record cassettes, each with its case.
 
     Returns which were recorded, and the errors of the others. A failed run is not a usable
     recording: it leaves none, and an older one is unchanged.
     """
     recorded: list[str] = []
-    failed: dict[str, Outcome] = {}
+    failed: dict[str, CaseOutcome] = {}
     waiting = list(due.items())
     with Workers(min(1, len(waiting)), lambda n: run_case(waiting[n][1], "all")) as workers:
         for number, (cassette, _) in enumerate(waiting):
@@ -374,23 +378,23 @@ def load_file(path: Path) -> PipelineFile:
     return PipelineFile(show_path(path), path, None, reasons, None if own is None else own.path)
 
 
-def _counts(file: PipelineFile, search: Search) -> bool:
+def _counts(file: PipelineFile, search: FileSearch) -> bool:
     """Return true if a broken file is an error: one found in a folder may be a base of others."""
     return file.path not in search.searched or may_have_tests(file.path)
 
 
-def _outcome_of_broken_file(file: PipelineFile) -> Outcome:
-    return Outcome("error", code=ExitCode.USAGE, reason="\n".join(file.problems))
+def _outcome_of_broken_file(file: PipelineFile) -> CaseOutcome:
+    return CaseOutcome("error", code=ExitCode.USAGE, reason="\n".join(file.problems))
 
 
 def _tests(file: PipelineFile) -> bool:
     return file.pipeline is not None and bool(file.pipeline.tests)
 
 
-def _jobs(files: Iterable[PipelineFile]) -> Iterator[Job]:
+def _jobs(files: Iterable[PipelineFile]) -> Iterator[CaseJob]:
     for file in files:
         if file.pipeline is not None:
-            yield from (Job(file.name, file.pipeline, case) for case in file.pipeline.tests)
+            yield from (CaseJob(file.name, file.pipeline, case) for case in file.pipeline.tests)
 
 
 def _cassettes_of(files: Iterable[PipelineFile]) -> Iterator[Path]:

@@ -41,7 +41,7 @@ class CaseResult:
 
 
 @frozen
-class Suite:
+class CaseSuite:
     """The cases of one file."""
 
     name: str
@@ -55,10 +55,11 @@ class Suite:
         return sum(any(trouble.state == state for trouble in case.troubles) for case in self.cases)
 
 
-def junit_xml(name: str, suites: Sequence[Suite]) -> bytes:
+def junit_xml(name: str, suites: Sequence[CaseSuite]) -> bytes:
     taken: set[tuple[str, str]] = set()
     apart = [
-        Suite(suite.name, tuple(_apart(case, taken) for case in suite.cases)) for suite in suites
+        CaseSuite(suite.name, tuple(_apart(case, taken) for case in suite.cases))
+        for suite in suites
     ]
     return "".join(_document(name, apart)).encode("utf-8", "replace")
 
@@ -81,7 +82,7 @@ def name_apart(name: str, is_taken: Callable[[str], bool]) -> str:
     return unique
 
 
-def _document(name: str, suites: Sequence[Suite]) -> Iterator[str]:
+def _document(name: str, suites: Sequence[CaseSuite]) -> Iterator[str]:
     yield '<?xml version="1.0" encoding="utf-8"?>\n'
     totals = {state: sum(suite.count(state) for suite in suites) for state in _STATES}
     cases = sum(len(suite.cases) for suite in suites)

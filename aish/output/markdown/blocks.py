@@ -11,7 +11,7 @@ from typing import Literal
 
 from aish.core.frozen import frozen
 from aish.core.text import for_terminal
-from aish.output.live_text import Line, LineAssembler
+from aish.output.live_text import LineAssembler, LinePiece
 
 _FENCE = re.compile(r"^( *)(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?: |$)")
@@ -88,7 +88,7 @@ class Blocks:
             yield from self._take(line)
         yield from self._end_block()
 
-    def _take(self, line: Line) -> Iterator[Block]:
+    def _take(self, line: LinePiece) -> Iterator[Block]:
         if line.part == "whole":
             text = for_terminal(line.text.removesuffix("\r"))
             yield from self._in_fence(text) if self._fence else self._line(text)

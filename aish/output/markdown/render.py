@@ -23,14 +23,14 @@ from aish.output.style import ASCII, Look, cells
 
 
 @frozen
-class Run:
+class StyledText:
     """Text in one style; `codes` are those of a terminal, empty for none."""
 
     text: str
     codes: str = ""
 
 
-def rows(runs: Sequence[Run], width: int) -> list[str]:
+def rows(runs: Sequence[StyledText], width: int) -> list[str]:
     """The rows of a text whose line ends are kept."""
     text = "".join([run.text for run in runs])
     placed = list(spans(text, width))
@@ -39,7 +39,7 @@ def rows(runs: Sequence[Run], width: int) -> list[str]:
     return list(_paint_rows(runs, placed))
 
 
-def _paint_rows(runs: Sequence[Run], placed: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _paint_rows(runs: Sequence[StyledText], placed: Sequence[tuple[int, int]]) -> Iterator[str]:
     at = index = 0
     for start, end in placed:
         row: list[str] = []
@@ -61,33 +61,33 @@ _CODES: Mapping[str, str] = {"strong": "1", "em": "3", "s": "9", "code_inline": 
 _ENCODED = re.compile(r"%3C(secret:[^<>%\s]+)%3E")
 
 
-def inline_runs(nodes: Sequence[SyntaxTreeNode], look: Look) -> list[Run]:
+def inline_runs(nodes: Sequence[SyntaxTreeNode], look: Look) -> list[StyledText]:
     """The text of the nodes in runs of one style; without colour some marks are kept."""
     return list(_runs(nodes, look, ""))
 
 
-def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[Run]:
+def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[StyledText]:
     for node in nodes:
         own = _CODES.get(node.type, "")
         inner = ";".join(filter(None, (codes, own))) if look.color else ""
         match node.type:
             case "softbreak" | "hardbreak":
-                yield Run("\n")
+                yield StyledText("\n")
             case "code_inline":
                 mark = "" if look.color else node.markup
-                yield Run(f"{mark}{for_terminal(node.content)}{mark}", inner)
+                yield StyledText(f"{mark}{for_terminal(node.content)}{mark}", inner)
             case "image":
-                yield Run(for_terminal(f"[{node.content}] ({_lead(node, 'src')})"), codes)
+                yield StyledText(for_terminal(f"[{node.content}] ({_lead(node, 'src')})"), codes)
             case "link":
                 children = list(_runs(node.children, look, codes))
                 yield from children
                 lead = for_terminal(_lead(node, "href"))
                 if lead != "".join(run.text for run in children):
-                    yield Run(f" ({lead})", codes)
+                    yield StyledText(f" ({lead})", codes)
             case _ if node.children:
                 yield from _runs(node.children, look, inner)
             case _:
-                yield Run(for_terminal(node.content), codes)
+                yield StyledText(for_terminal(node.content), codes)
 
 
 def _lead(node: SyntaxTreeNode, name: str) -> str:
@@ -98,7 +98,7 @@ def _lead(node: SyntaxTreeNode, name: str) -> str:
     return f'{lead} "{title}"' if title else lead
 
 
-Cell = Sequence[Run]
+Cell = Sequence[StyledText]
 
 _SIDES: Mapping[object, Side] = {"text-align:right": "right", "text-align:center": "center"}
 
@@ -115,7 +115,7 @@ def table_rows(
     needed = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     widths = _share_width(needed, width - len(GAP) * (len(sides) - 1))
     head, *body = lines
-    bold = [[Run(run.text, f"1;{run.codes}".rstrip(";")) for run in cell] for cell in head]
+    bold = [[StyledText(run.text, f"1;{run.codes}".rstrip(";")) for run in cell] for cell in head]
     yield from column_rows(list(map(rows, bold if look.color else head, widths)), widths, sides)
     yield look.paint("dim", GAP.join(look.glyphs.rule * column for column in widths))
     is_tall = any(need > have for need, have in zip(needed, widths, strict=True))
@@ -191,7 +191,7 @@ class Drawing:
     def _draw(self, text: str, width: int) -> Sequence[str]:
         width = max(_NARROWEST, width)
         if not _MARKS.search(text):
-            return rows([Run(text)], width)
+            return rows([StyledText(text)], width)
         try:
             drawn = self._parse(text, width)
         except Exception:  # ruff: ignore[blind-except] - untrusted text never ends a session: it is shown as written
@@ -248,10 +248,12 @@ class Drawing:
         style = "1;4" if level == 1 else "1"
         runs = [run for child in node.children for run in inline_runs(child.children, self._look)]
         if self._look.color:
-            runs = [Run(run.text, f"{style};{run.codes}" if run.codes else style) for run in runs]
+            runs = [
+                StyledText(run.text, f"{style};{run.codes}" if run.codes else style) for run in runs
+            ]
         else:
             # Without a style only its mark shows what it is.
-            runs.insert(0, Run(f"{'#' * level} "))
+            runs.insert(0, StyledText(f"{'#' * level} "))
         return iter(rows(runs, width))
 
     def _list(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
@@ -269,7 +271,7 @@ class Drawing:
         table = [[self._cell(cell) for cell in line.children] for line in lines]
         return table_rows(table, sides, self._look, width)
 
-    def _cell(self, node: SyntaxTreeNode) -> Sequence[Run]:
+    def _cell(self, node: SyntaxTreeNode) -> Sequence[StyledText]:
         return [run for part in node.children for run in inline_runs(part.children, self._look)]
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_MESSAGE: Final = 32 * 1024 * 1024
 """Bytes of one message; a screenshot of the largest size is 7 MiB of base64."""
 NO_MESSAGE: Final = "the browser has sent what is not a message"
-"""Says a `ConnectionLostError` of a peer that does not speak the protocol."""
+"""Says a `BrowserLostError` of a peer that does not speak the protocol."""
 _HEAD: Final = 64
 _READ: Final = 1 << 18
 _CLOSING_SECONDS: Final = 1.0
@@ -37,7 +37,7 @@ class CdpError(Exception):
     """The browser answered a command with an error."""
 
 
-class ConnectionLostError(Exception):
+class BrowserLostError(Exception):
     """The connection to the browser is lost."""
 
 
@@ -93,7 +93,7 @@ class PipeWire:
                 with anyio.CancelScope(shield=True):
                     await self._writer.write(text.encode() + b"\0")
         except BrokenPipeError as error:
-            raise ConnectionLostError("the browser has ended") from error
+            raise BrowserLostError("the browser has ended") from error
 
     async def receive(self) -> bytes | Oversized:
         """The next message; of one that is too large its beginning.
@@ -108,7 +108,7 @@ class PipeWire:
             size += len(piece)
             head = (head + piece)[:_HEAD] if len(head) < _HEAD else head
             if head and not head.startswith(b"{"):
-                raise ConnectionLostError(NO_MESSAGE)
+                raise BrowserLostError(NO_MESSAGE)
             if size <= MAX_MESSAGE:
                 pieces.append(piece)
             else:
@@ -118,7 +118,7 @@ class PipeWire:
                 return b"".join(pieces) if size <= MAX_MESSAGE else Oversized(head)
             self._chunk = await self._reader.read(_READ)
             if not self._chunk:
-                raise ConnectionLostError("the browser has ended")
+                raise BrowserLostError("the browser has ended")
 
     async def aclose(self) -> None:
         """Close both pipes: the browser ends by that."""
@@ -138,7 +138,7 @@ class WebSocketWire:
         try:
             await self._socket.send(text)
         except ConnectionClosed as error:
-            raise ConnectionLostError("the browser has closed the connection") from error
+            raise BrowserLostError("the browser has closed the connection") from error
 
     async def receive(self) -> str | bytes:
         """The next message; one that is too large closes the connection."""
@@ -149,8 +149,8 @@ class WebSocketWire:
         except ConnectionClosed as error:
             sent = error.sent
             if sent is not None and sent.code == _TOO_BIG:
-                raise ConnectionLostError("the browser has sent too large a message") from error
-            raise ConnectionLostError("the browser has closed the connection") from error
+                raise BrowserLostError("the browser has sent too large a message") from error
+            raise BrowserLostError("the browser has closed the connection") from error
 
     async def aclose(self) -> None:
         """Close the connection; a peer that does not answer is not waited for."""
@@ -182,11 +182,11 @@ async def connect_websocket(url: str, seconds: float) -> WebSocketWire:
             user_agent_header=None,
         )
     except (OSError, InvalidHandshake, TimeoutError) as error:
-        raise ConnectionLostError("nothing there speaks the DevTools protocol") from error
+        raise BrowserLostError("nothing there speaks the DevTools protocol") from error
     return WebSocketWire(socket)
 
 
-class _Pending:
+class _PendingCommand:
     def __init__(self) -> None:
         self.done = anyio.Event()
         self.result: Mapping[str, Any] = {}
@@ -198,19 +198,19 @@ class CdpClient:
 
     def __init__(self, wire: Wire, tasks: TaskGroup, on_event: Event) -> None:
         self._wire, self._tasks, self._on_event = wire, tasks, on_event
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingCommand] = {}
         self._count = 0
-        self.lost: ConnectionLostError | None = None
+        self.lost: BrowserLostError | None = None
 
     async def run(self) -> None:
         """Read until the connection ends; whoever waits for a reply then gets an error."""
         try:
             while True:
                 self._take(await self._wire.receive())
-        except ConnectionLostError as error:
+        except BrowserLostError as error:
             self._end(error)
         finally:
-            self._end(ConnectionLostError("the browser is closed"))
+            self._end(BrowserLostError("the browser is closed"))
 
     async def call(
         self,
@@ -228,7 +228,7 @@ class CdpClient:
             NoReplyError: there is no reply in time.
             ReplyTooLargeError: the reply is too large.
         """
-        pending = _Pending()
+        pending = _PendingCommand()
         self._count += 1
         id = self._count
         self._pending[id] = pending
@@ -254,7 +254,7 @@ class CdpClient:
     async def _send_if_connected(
         self, id: int, method: str, parameters: Mapping[str, Any] | None, session: str
     ) -> None:
-        with suppress(ConnectionLostError):  # `run` reports it
+        with suppress(BrowserLostError):  # `run` reports it
             await self._send(id, method, parameters, session)
 
     async def _send(
@@ -267,7 +267,7 @@ class CdpClient:
             message["sessionId"] = session
         try:
             await self._wire.send(json.dumps(message))
-        except ConnectionLostError as error:
+        except BrowserLostError as error:
             self._end(error)
             raise
 
@@ -278,9 +278,9 @@ class CdpClient:
         try:
             value = json.loads(message)
         except (ValueError, RecursionError) as error:
-            raise ConnectionLostError(NO_MESSAGE) from error
+            raise BrowserLostError(NO_MESSAGE) from error
         if not isinstance(value, dict):
-            raise ConnectionLostError(NO_MESSAGE)
+            raise BrowserLostError(NO_MESSAGE)
         if "id" in value:
             self._take_reply(value)
             return
@@ -289,7 +289,7 @@ class CdpClient:
         if not (
             isinstance(method, str) and isinstance(parameters, dict) and isinstance(session, str)
         ):
-            raise ConnectionLostError(NO_MESSAGE)
+            raise BrowserLostError(NO_MESSAGE)
         self._on_event(session, method, parameters)
 
     def _take_oversized(self, head: bytes) -> None:
@@ -311,10 +311,10 @@ class CdpClient:
         elif isinstance(result, dict):
             pending.result = result
         else:
-            raise ConnectionLostError(NO_MESSAGE)
+            raise BrowserLostError(NO_MESSAGE)
         pending.done.set()
 
-    def _end(self, error: ConnectionLostError) -> None:
+    def _end(self, error: BrowserLostError) -> None:
         if self.lost is not None:
             return
         self.lost = error

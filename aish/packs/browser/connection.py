@@ -20,16 +20,16 @@ from aish.packs.browser import page_functions
 from aish.packs.browser.browser_options import BrowserOptions
 from aish.packs.browser.cdp import (
     NO_MESSAGE,
+    BrowserLostError,
     CdpClient,
     CdpError,
-    ConnectionLostError,
     NoReplyError,
     ReplyTooLargeError,
     Wire,
     connect_websocket,
 )
 from aish.packs.browser.chromium import Chromium, own_chromium
-from aish.packs.browser.page import CRASHED, REPLY_SECONDS, Console, Navigated, Notes, Page
+from aish.packs.browser.page import CRASHED, REPLY_SECONDS, Navigated, Notes, Page, PageConsole
 from aish.packs.browser.page_functions import PERMISSIONS
 from aish.packs.framework.pack import PackServices
 from aish.packs.pack_error import PackError
@@ -120,7 +120,7 @@ class BrowserConnection:
         self.place = place
         self.sandboxed: bool | None = None
         self.version = ""
-        self.console = Console(services.mask)
+        self.console = PageConsole(services.mask)
         self.notes = Notes(services.mask)
 
     @property
@@ -284,7 +284,7 @@ class BrowserConnection:
     ) -> Mapping[str, Any]:
         try:
             return await self._client.call(method, parameters, seconds=REPLY_SECONDS)
-        except ConnectionLostError as error:
+        except BrowserLostError as error:
             raise PackError("unavailable", str(error)) from error
         except (NoReplyError, ReplyTooLargeError) as error:
             message = f"the browser did not answer `{method}`"
@@ -335,7 +335,7 @@ async def open_connection(
         seconds = _DEBUG_SECONDS
         try:
             wire = await connect_websocket(await _websocket_of(place), seconds)
-        except ConnectionLostError as error:
+        except BrowserLostError as error:
             message = f"no browser can be attached to at `{place}`: {error}"
             raise PackError("unavailable", message) from error
         try:

@@ -22,9 +22,9 @@ from aish.core.phrases import and_more, shorten
 from aish.core.text import for_line
 from aish.packs.browser import page_functions
 from aish.packs.browser.cdp import (
+    BrowserLostError,
     CdpClient,
     CdpError,
-    ConnectionLostError,
     NoReplyError,
     ReplyTooLargeError,
 )
@@ -80,7 +80,7 @@ class Image:
     height: int
 
 
-class Console:
+class PageConsole:
     """The last messages of the console, over all pages; `dropped` counts those before them."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
@@ -132,7 +132,7 @@ class Notes:
 
 class Page:
     def __init__(
-        self, client: CdpClient, target: str, session: str, console: Console, notes: Notes
+        self, client: CdpClient, target: str, session: str, console: PageConsole, notes: Notes
     ) -> None:
         self._client, self.target, self.session = client, target, session
         self._console, self._notes = console, notes
@@ -207,7 +207,7 @@ class Page:
             return await self._client.call(
                 method, parameters, session=self.session, seconds=max(seconds, 0.001)
             )
-        except ConnectionLostError as error:
+        except BrowserLostError as error:
             message = f"{error}; browser_navigate starts a new one"
             raise PackError("unavailable", message) from error
         except ReplyTooLargeError as error:
@@ -239,7 +239,7 @@ class Page:
             )
         except NoReplyError:
             self.die("the page hangs: it answers nothing")
-        except (CdpError, ConnectionLostError):
+        except (CdpError, BrowserLostError):
             return self._is_usable()
         return self._is_usable()
 
@@ -271,7 +271,7 @@ class Page:
             reply = await self._client.call(
                 "Page.navigate", {"url": url}, session=self.session, seconds=seconds
             )
-        except ConnectionLostError as error:
+        except BrowserLostError as error:
             message = f"{error}; browser_navigate starts a new one"
             raise PackError("unavailable", message) from error
         except NoReplyError as error:

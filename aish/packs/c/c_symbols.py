@@ -87,12 +87,14 @@ class Symbol:
         self.start = self.end = self.body = self.line = self.last = 0
 
 
-class _Scope:
+class _DeclarationScope:
     """The scope of a declaration: the names before its own, and whether it is a class."""
 
     __slots__ = ("depth", "name", "namespace", "plain")
 
-    def __init__(self, name: str, plain: str, depth: int, namespace: "_Scope | None") -> None:
+    def __init__(
+        self, name: str, plain: str, depth: int, namespace: "_DeclarationScope | None"
+    ) -> None:
         self.name = name
         self.plain = plain
         self.depth = depth
@@ -100,7 +102,7 @@ class _Scope:
         """Of a class: the scope in which its friends are."""
 
 
-_Pending = list[tuple[Any, _Scope]]
+_Pending = list[tuple[Any, _DeclarationScope]]
 """Nodes whose children are looked at next, and the scopes that they are in."""
 
 
@@ -228,10 +230,10 @@ def update(
 
 def symbols_of(found: Parse) -> list[Symbol]:
     """The types and functions of some code in their order; those within functions are left out."""
-    return _Finder(found).symbols()
+    return _SymbolFinder(found).symbols()
 
 
-class _Finder:
+class _SymbolFinder:
     """Walks over the declarations of one file; a list of what is left to do takes any depth."""
 
     def __init__(self, found: Parse) -> None:
@@ -243,7 +245,7 @@ class _Finder:
         self._found: list[Symbol] = []
 
     def symbols(self) -> list[Symbol]:
-        pending: _Pending = [(self._root, _Scope("", "", 0, None))]
+        pending: _Pending = [(self._root, _DeclarationScope("", "", 0, None))]
         while pending and len(self._found) < _MOST:
             node, scope = pending.pop()
             inner: _Pending = []
@@ -255,7 +257,12 @@ class _Finder:
         return self._found[:_MOST]
 
     def _child(
-        self, outer: Any, siblings: Sequence[Any], index: int, scope: _Scope, inner: _Pending
+        self,
+        outer: Any,
+        siblings: Sequence[Any],
+        index: int,
+        scope: _DeclarationScope,
+        inner: _Pending,
     ) -> None:
         node, scope = _unwrap(outer, scope)
         kind = "" if node is None else node.type
@@ -278,7 +285,7 @@ class _Finder:
         elif kind == "compound_statement" and self._is_c:
             self._old_style(siblings, index, scope)
 
-    def _function(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
+    def _function(self, node: Any, outer: Any, scope: _DeclarationScope, inner: _Pending) -> None:
         declarator = node.child_by_field_name("declarator")
         kind_node = node.child_by_field_name("type")
         body = node.child_by_field_name("body")
@@ -302,7 +309,9 @@ class _Finder:
             has_body = any(c.type.endswith("_method_clause") for c in node.children)
         self._add(what, named, outer, outer.end_byte, scope, cut, defines=has_body)
 
-    def _declaration(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
+    def _declaration(
+        self, node: Any, outer: Any, scope: _DeclarationScope, inner: _Pending
+    ) -> None:
         end = outer.end_byte
         kind_node = node.child_by_field_name("type")
         declarators = node.children_by_field_name("declarator")
@@ -318,7 +327,7 @@ class _Finder:
                 has_body = body is not None
                 self._add("function", named, outer, end, scope, body, defines=has_body)
 
-    def _typedef(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
+    def _typedef(self, node: Any, outer: Any, scope: _DeclarationScope, inner: _Pending) -> None:
         end = outer.end_byte
         kind_node = node.child_by_field_name("type")
         declarators = node.children_by_field_name("declarator")
@@ -331,7 +340,13 @@ class _Finder:
                 self._add("typedef", named, outer, end, scope, body, defines=True)
 
     def _type(
-        self, node: Any, outer: Any, end: int, scope: _Scope, inner: _Pending, alias: Any = None
+        self,
+        node: Any,
+        outer: Any,
+        end: int,
+        scope: _DeclarationScope,
+        inner: _Pending,
+        alias: Any = None,
     ) -> None:
         """A type and its members; an anonymous one gets the name of its `typedef`."""
         named = node.child_by_field_name("name")
@@ -346,7 +361,7 @@ class _Finder:
             if below is not None:
                 inner.append((body, below))
 
-    def _namespace(self, node: Any, outer: Any, scope: _Scope, inner: _Pending) -> None:
+    def _namespace(self, node: Any, outer: Any, scope: _DeclarationScope, inner: _Pending) -> None:
         named = node.child_by_field_name("name")
         body = node.child_by_field_name("body")
         if named is not None:
@@ -356,13 +371,15 @@ class _Finder:
             if below is not None:
                 inner.append((body, below))
 
-    def _below(self, scope: _Scope, named: Any, namespace: _Scope | None) -> _Scope | None:
+    def _below(
+        self, scope: _DeclarationScope, named: Any, namespace: _DeclarationScope | None
+    ) -> _DeclarationScope | None:
         if scope.depth >= _DEEPEST:
             return None
         name, plain = self._names(named, scope)
-        return _Scope(name, plain, scope.depth + 1, namespace)
+        return _DeclarationScope(name, plain, scope.depth + 1, namespace)
 
-    def _old_style(self, siblings: Sequence[Any], index: int, scope: _Scope) -> None:
+    def _old_style(self, siblings: Sequence[Any], index: int, scope: _DeclarationScope) -> None:
         """A K&R definition that the grammar takes for declarations and a block behind them."""
         for position in range(index - 1, max(-1, index - 100), -1):
             head = siblings[position]
@@ -383,7 +400,7 @@ class _Finder:
         named: Any,
         outer: Any,
         end: int,
-        scope: _Scope,
+        scope: _DeclarationScope,
         body: Any,
         *,
         defines: bool,
@@ -424,7 +441,7 @@ class _Finder:
             index -= 1
         return start
 
-    def _names(self, named: Any, scope: _Scope) -> tuple[str, str]:
+    def _names(self, named: Any, scope: _DeclarationScope) -> tuple[str, str]:
         """The full name, and the same without template arguments."""
         name = normalize_name(_text(self._source[named.start_byte : _name_end(named)]))
         plain = name if "<" not in name else _plain(named, self._source)
@@ -499,7 +516,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _unwrap(node: Any, scope: _Scope) -> tuple[Any, _Scope]:
+def _unwrap(node: Any, scope: _DeclarationScope) -> tuple[Any, _DeclarationScope]:
     """Return the declaration in a template, a friend or a linkage, and its scope."""
     while node is not None:
         kind = node.type

@@ -45,7 +45,7 @@ _SILENT.setLevel(logging.CRITICAL + 1)
 _SILENT.propagate = False
 
 
-class Waits:
+class ReconnectPauses:
     """Pauses before connections: doubled each time, with a little jitter."""
 
     def __init__(self, first: float, most: float) -> None:
@@ -70,7 +70,7 @@ class _Connecting(connect):
         return exc
 
 
-class _Request:
+class _EditorRequest:
     def __init__(self) -> None:
         self.answered = anyio.Event()
         self.reply: Mapping[str, JsonValue] | None = None
@@ -98,11 +98,11 @@ class Bridge:
         self._secrets = Secrets() if secrets is None else secrets
         self._monotonic = monotonic
         self._sleep = sleep
-        self._waits = Waits(options.reconnect, options.most)
+        self._waits = ReconnectPauses(options.reconnect, options.most)
         self._connection: ClientConnection | None = None
         self._problem = "no connection could be opened yet"
         self._tried = anyio.Event()
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, _EditorRequest] = {}
 
     @property
     def is_online(self) -> bool:
@@ -147,7 +147,7 @@ class Bridge:
             "data": data,
             "timestamp": rfc3339(time.time()),
         }
-        self._requests[id] = request = _Request()
+        self._requests[id] = request = _EditorRequest()
         left = CALL_DEADLINE.get() - anyio.current_time() - 1
         try:
             with anyio.move_on_after(max(min(ANSWER_SECONDS, left), 0)):

@@ -34,7 +34,7 @@ _PLAN_SIZE = 4 << 20
 
 
 @frozen
-class PastRun:
+class RunSketch:
     """A run: what its first and its last event say, and whether a process writes it now."""
 
     id: str
@@ -103,7 +103,7 @@ def start_seconds(id: str) -> float:
         return 0.0
 
 
-def past_run(id: str, folder: Path) -> PastRun | None:
+def past_run(id: str, folder: Path) -> RunSketch | None:
     """A run; `None` if it has no journal that can be read."""
     try:
         with _open_journal(folder) as reading:
@@ -114,7 +114,7 @@ def past_run(id: str, folder: Path) -> PastRun | None:
     started = next((record for record in records if record.get("type") == "run.started"), {})
     last = records[-1] if records else {}
     finished = last if last.get("type") == "run.finished" else None
-    return PastRun(id, folder, started, finished, running)
+    return RunSketch(id, folder, started, finished, running)
 
 
 def steps_of(folder: Path) -> tuple[str, list[dict[str, JsonValue]]] | None:
@@ -195,7 +195,7 @@ def metrics_since(folders: Sequence[Path], since: float) -> dict[str, JsonValue]
     }
 
 
-def _since(folders: Sequence[Path], since: float) -> Iterator[PastRun]:
+def _since(folders: Sequence[Path], since: float) -> Iterator[RunSketch]:
     for id, folder in run_ids(folders)[:MOST_RUNS]:
         if start_seconds(id) < since:
             return
@@ -205,17 +205,17 @@ def _since(folders: Sequence[Path], since: float) -> Iterator[PastRun]:
 
 
 @frozen
-class _Reading:
+class _JournalReading:
     journal: JournalReading
     descriptor: int
 
 
 @contextmanager
-def _open_journal(folder: Path) -> Generator[_Reading]:
+def _open_journal(folder: Path) -> Generator[_JournalReading]:
     descriptor = open_own(folder / JOURNAL)
     file = os.fdopen(descriptor, "rb")
     with JournalReading(file, str(folder / JOURNAL)) as journal:
-        yield _Reading(journal, descriptor)
+        yield _JournalReading(journal, descriptor)
 
 
 def branch_of(project: Path) -> tuple[Path, str] | None:

@@ -22,7 +22,7 @@ from aish.packs.tool_results import Answer, count_that_fits
 
 if TYPE_CHECKING:
     from aish.net.guarded_client import GuardedClient
-    from aish.packs.ml.probes import Question
+    from aish.packs.ml.probes import ProbeQuestion
 
 LONGEST_TEXT = 400_000
 """Characters of a prompt, a system prompt or an answer that is scored."""
@@ -203,7 +203,7 @@ async def ml_probe(ml: Ml, model: ModelAlias = "", categories: list[str] | None 
     return _probe_answer(rows)
 
 
-async def _ask(model: str, question: "Question") -> str:
+async def _ask(model: str, question: "ProbeQuestion") -> str:
     messages = (Message("user", question.text),)
     answer = await ask_model(
         ModelRequest(messages, model, temperature=0.0, max_tokens=_PROBE_TOKENS)

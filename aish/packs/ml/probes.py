@@ -15,7 +15,7 @@ _WORD = lazy_pattern(r"[^\W_]+")
 
 
 @frozen
-class Question:
+class ProbeQuestion:
     """A question, and what tells whether an answer is right."""
 
     id: str
@@ -200,10 +200,10 @@ CATEGORIES = tuple(_ALL)
 """Their names, in the order in which they are asked."""
 
 
-def questions_of(categories: Collection[str] | None) -> list[Question]:
+def questions_of(categories: Collection[str] | None) -> list[ProbeQuestion]:
     """The questions of these categories, of all if none are named."""
     return [
-        Question(f"{category}-{at}", category, f"{asked} {form}".strip(), accepts)
+        ProbeQuestion(f"{category}-{at}", category, f"{asked} {form}".strip(), accepts)
         for category, questions in _ALL.items()
         if not categories or category in categories
         for at, (asked, form, accepts) in enumerate(questions, 1)

@@ -26,7 +26,7 @@ from aish.core.json import JsonValue, strict_json
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted, shorten
 from aish.core.tools import CALL_DEADLINE
-from aish.journal.history import Segment, Turn, fold_records
+from aish.journal.history import Segment, TurnRecord, fold_records
 from aish.journal.reader import event_of, read_journal
 from aish.net.guarded_client import GuardedClient, GuardedRequestError, destination_of_url
 from aish.packs.ml.ml_options import InfluxOptions
@@ -49,7 +49,7 @@ _TYPES: tuple[type[Event], ...] = (
 
 
 @frozen
-class Status:
+class UsageStatus:
     """Counts of runs, and the usage of their models; `degraded` says what is missing."""
 
     runs: int
@@ -59,7 +59,7 @@ class Status:
     degraded: str = ""
 
 
-async def runs_since(folder: Path, seconds: int, own: Path | None) -> Status:
+async def runs_since(folder: Path, seconds: int, own: Path | None) -> UsageStatus:
     """The runs that began in these last seconds; `own` is the folder of the one that asks."""
     left = CALL_DEADLINE.get() - anyio.current_time() - _FOR_ENDING
     until = time.monotonic() + max(min(left, _LOOK_SECONDS), 0)
@@ -68,7 +68,7 @@ async def runs_since(folder: Path, seconds: int, own: Path | None) -> Status:
     )
 
 
-class _Use:
+class _ModelUse:
     """Turns and tokens of one model; the cost of turns without a price is not known."""
 
     def __init__(self) -> None:
@@ -84,9 +84,9 @@ class _Use:
             self.cost = (self.cost or 0.0) + turn.cost_usd
 
 
-def _read_runs(folder: Path, since: float, own: Path | None, until: float) -> Status:
+def _read_runs(folder: Path, since: float, own: Path | None, until: float) -> UsageStatus:
     runs = ok = failed = unreadable = unread = 0
-    uses: dict[str, _Use] = {}
+    uses: dict[str, _ModelUse] = {}
     ids = [id for id in _runs_since(folder, since) if own is None or id != own.name]
     for at, id in enumerate(ids):
         if at == MOST_RUNS or time.monotonic() > until:
@@ -104,14 +104,14 @@ def _read_runs(folder: Path, since: float, own: Path | None, until: float) -> St
             is_ok = finished.exit.code == 0
             ok, failed = ok + is_ok, failed + (not is_ok)
         for turn in turns:
-            uses.setdefault(turn.model, _Use()).add(turn)
+            uses.setdefault(turn.model, _ModelUse()).add(turn)
     models = [
         {"model": name, "turns": use.turns, "tokens": use.tokens, "cost_usd": use.cost}
         for name, use in sorted(uses.items(), key=lambda pair: (-pair[1].tokens, pair[0]))
     ]
     notes = [f"{counted(unreadable, 'journal')} cannot be read"] if unreadable else []
     notes += [f"the {counted(unread, 'oldest run')} were not read in time"] if unread else []
-    return Status(runs, ok, failed, models, "; ".join(notes))
+    return UsageStatus(runs, ok, failed, models, "; ".join(notes))
 
 
 def _run(journal: Path) -> tuple[RunFinished | None, list[TurnFinished]]:
@@ -121,7 +121,7 @@ def _run(journal: Path) -> tuple[RunFinished | None, list[TurnFinished]]:
     for record in fold_records(_events(journal)):
         if isinstance(record, Segment):
             last = record
-        elif isinstance(record, Turn):
+        elif isinstance(record, TurnRecord):
             turns.append(record.said)
     return None if last is None else last.finished, turns
 

@@ -16,7 +16,7 @@ from aish.core.text_diff import equal_start
 from aish.packs.pack_error import PackError
 from aish.packs.py.code_text import usages
 from aish.packs.py.definitions import (
-    Block,
+    CodeBlock,
     Module,
     Statement,
     compile_problem,
@@ -28,7 +28,7 @@ from aish.packs.py.definitions import (
     syntax_tree,
 )
 from aish.packs.py.readers import definition_span
-from aish.packs.py.source_code import Source
+from aish.packs.py.source_code import SourceCode
 
 if TYPE_CHECKING:
     import symtable
@@ -100,7 +100,7 @@ def move_definition(
     }
 
 
-def part_to_replace(source: Source, after: bytes) -> dict[str, Any]:
+def part_to_replace(source: SourceCode, after: bytes) -> dict[str, Any]:
     """The change that makes one file another: the bytes kept before and after it.
 
     `new` has the new bytes, each as a character: JSON has no bytes. `texts` are those before and
@@ -129,7 +129,7 @@ def with_update(module: Module, name: str, line: int | None, content: str) -> by
     if text == _LINE_END.sub(b"\n", old):
         return source.data
     indent = module.indent(subject) or b""
-    part = _Part(text, module, "content")
+    part = _InsertedCode(text, module, "content")
     first = next((each for each in part.statements if each.name == subject.name), None)
     if first is None:
         message = f"`content` does not define `{subject.name}`; it has to be a whole definition"
@@ -154,7 +154,7 @@ def with_signature(module: Module, name: str, line: int | None, content: str) ->
     text = text.removesuffix(b":").rstrip()
     if text == _LINE_END.sub(b"\n", source.code[start:end]):
         return source.data
-    part = _Part(text + b":\n    pass", module, "signature")
+    part = _InsertedCode(text + b":\n    pass", module, "signature")
     new = part.statements[0] if len(part.statements) == 1 else None
     if (
         new is None
@@ -175,7 +175,7 @@ def with_declaration(module: Module, name: str, line: int | None, content: str) 
     text = _content_bytes(source, content, "declaration").strip(b" \t\f\n")
     if text == _LINE_END.sub(b"\n", source.code[subject.start : subject.end]):
         return source.data
-    part = _Part(text, module, "declaration")
+    part = _InsertedCode(text, module, "declaration")
     last = name.strip().rpartition(".")[2]
     new = part.statements[0] if len(part.statements) == 1 else None
     if new is None or last not in part.module.targets(new):
@@ -196,7 +196,7 @@ def with_addition(
     """The file with one more definition."""
     source = module.source
     text = _content_bytes(source, content, "content")
-    part = _Part(text, module, "content")
+    part = _InsertedCode(text, module, "content")
     scope, _, last = name.strip().rpartition(".")
     first = next((statement for statement in part.statements if statement.name == last), None)
     if not last or first is None:
@@ -287,7 +287,7 @@ remove_definition = _edit(_remove_definition)
 wrap_region = _edit(with_region)
 
 
-def _before_line(source: Source, line: int) -> bytes:
+def _before_line(source: SourceCode, line: int) -> bytes:
     if not 1 < line <= len(source.starts):
         return b""
     return source.code[source.starts[line - 2] : source.starts[line - 1]].rstrip(b"\r\n")
@@ -306,7 +306,7 @@ def _reparse(module: Module, code: bytes, definitions: Iterable[Statement]) -> t
     """The bytes of the changed file, and its statements."""
     source = module.source
     data = source.encode(code)
-    after = Module(Source(code, source.path, encoding="utf-8"))
+    after = Module(SourceCode(code, source.path, encoding="utf-8"))
     problem = problem_of(code)
     if problem and problem_of(source.code):
         # It is for a newer Python.
@@ -327,7 +327,7 @@ def _reparse(module: Module, code: bytes, definitions: Iterable[Statement]) -> t
     return data, after
 
 
-def _content_bytes(source: Source, text: str, what: str) -> bytes:
+def _content_bytes(source: SourceCode, text: str, what: str) -> bytes:
     r"""Code from a caller, with `\n` at the end of lines and none around it."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").rstrip(" \t\n\f").split("\n")
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
@@ -347,7 +347,7 @@ def _content_bytes(source: Source, text: str, what: str) -> bytes:
     return code
 
 
-class _Part:
+class _InsertedCode:
     """Code from a caller: its statements, and the indentation of all of it.
 
     Raises:
@@ -380,7 +380,7 @@ class _Part:
 
 def _standalone(code: bytes, module: Module, what: str) -> Module:
     path = module.source.path
-    part = Module(Source(code, path, encoding="utf-8"))
+    part = Module(SourceCode(code, path, encoding="utf-8"))
     problem = problem_of(code)
     if problem and (part.broken or not problem_of(module.source.code)):
         raise PackError("syntax", f"`{what}` does not parse: {problem}", path=path, problem=problem)
@@ -424,7 +424,7 @@ def _lines_in_strings(text: bytes) -> tuple[set[int], set[int]]:
     return inside - docstrings, docstrings
 
 
-def _in_lines(text: bytes, source: Source, offset: int) -> bytes:
+def _in_lines(text: bytes, source: SourceCode, offset: int) -> bytes:
     """Code with the line ends that the file has from an offset on."""
     newline = source.line_end(offset)
     return text if newline == b"\n" else text.replace(b"\n", newline)
@@ -460,7 +460,7 @@ def _whole_lines(module: Module, subject: Statement) -> tuple[int, int]:
     return start, end
 
 
-def _blank_above(source: Source, offset: int) -> int:
+def _blank_above(source: SourceCode, offset: int) -> int:
     """Find the start of the blank lines directly above a line."""
     line = source.line_of(offset)
     if offset > source.starts[line - 1]:
@@ -471,7 +471,7 @@ def _blank_above(source: Source, offset: int) -> int:
     return source.starts[line - 1]
 
 
-def _blank_below(source: Source, offset: int) -> int:
+def _blank_below(source: SourceCode, offset: int) -> int:
     """Find the end of the blank lines from a line on."""
     place = offset
     while place < len(source.code) and _BLANK.match(source.code, place):
@@ -489,11 +489,11 @@ def _without_line_end(code: bytes) -> bytes:
     return code[:-1] if _ends_line(code) else code
 
 
-class _Place:  # ruff: ignore[class-as-data-structure] - a dataclass takes long to import
+class _InsertPlace:  # ruff: ignore[class-as-data-structure] - a dataclass takes long to import
     """A place for new lines: before the line at `offset`, in `block`."""
 
     def __init__(
-        self, module: Module, offset: int, block: Block, indent: bytes, *, is_first: bool
+        self, module: Module, offset: int, block: CodeBlock, indent: bytes, *, is_first: bool
     ) -> None:
         self.module = module
         self.offset = offset
@@ -502,7 +502,7 @@ class _Place:  # ruff: ignore[class-as-data-structure] - a dataclass takes long 
         self.is_first = is_first
 
 
-def _find_place(module: Module, anchor_type: str, anchor_symbol: str | None) -> _Place:
+def _find_place(module: Module, anchor_type: str, anchor_symbol: str | None) -> _InsertPlace:
     """The place that an anchor names."""
     path = module.source.path
     if anchor_type in {"top", "bottom"}:
@@ -528,7 +528,7 @@ def _anchors(module: Module, symbol: str, anchor_type: str) -> list[Statement]:
     return find_statements(module, definitions, symbol, None)
 
 
-def _place_at_top(module: Module) -> _Place:
+def _place_at_top(module: Module) -> _InsertPlace:
     """The place after the docstring and the imports of a module."""
     statements = module.top.statements
     count = 1 if module.docstring(module.top) else 0
@@ -543,7 +543,7 @@ def _place_at_top(module: Module) -> _Place:
         offset = _whole_lines(module, statements[0])[0]
     else:
         return _place_at_bottom(module)
-    return _Place(module, offset, module.top, b"", is_first=False)
+    return _InsertPlace(module, offset, module.top, b"", is_first=False)
 
 
 def _has_imports(module: Module, statement: Statement) -> bool:
@@ -556,19 +556,19 @@ def _has_imports(module: Module, statement: Statement) -> bool:
     return any(module.import_rows(child) for child in inner)
 
 
-def _place_at_bottom(module: Module) -> _Place:
+def _place_at_bottom(module: Module) -> _InsertPlace:
     """The place at the end, but before code for the main program."""
     source = module.source
     statements = module.top.statements
     if statements and _MAIN.match(source.code, statements[-1].start):
         offset = _whole_lines(module, statements[-1])[0]
-        return _Place(module, offset, module.top, b"", is_first=len(statements) == 1)
+        return _InsertPlace(module, offset, module.top, b"", is_first=len(statements) == 1)
     end = len(source.code)
     offset = _blank_above(source, end) if _ends_line(source.code) else end
-    return _Place(module, offset, module.top, b"", is_first=False)
+    return _InsertPlace(module, offset, module.top, b"", is_first=False)
 
 
-def _place_beside(module: Module, anchor: Statement, anchor_type: str) -> _Place:
+def _place_beside(module: Module, anchor: Statement, anchor_type: str) -> _InsertPlace:
     indent = module.indent(anchor)
     siblings = anchor.block.statements
     if indent is None and anchor_type == "before":
@@ -584,10 +584,10 @@ def _place_beside(module: Module, anchor: Statement, anchor_type: str) -> _Place
         offset = _whole_lines(module, anchor)[0]
     else:
         offset = _line_after(module, anchor)
-    return _Place(module, offset, anchor.block, indent, is_first=first)
+    return _InsertPlace(module, offset, anchor.block, indent, is_first=first)
 
 
-def _place_within(module: Module, anchor: Statement, anchor_type: str) -> _Place:
+def _place_within(module: Module, anchor: Statement, anchor_type: str) -> _InsertPlace:
     statements = module.body(anchor).statements
     if not statements:
         raise PackError("syntax", "the anchor has no body", path=module.source.path)
@@ -602,12 +602,12 @@ def _place_within(module: Module, anchor: Statement, anchor_type: str) -> _Place
         raise PackError("syntax", "the anchor's body begins on a continued line", path=source.path)
     if anchor_type == "end_of":
         offset = _line_after(module, statements[-1])
-        return _Place(module, offset, block, indent, is_first=False)
+        return _InsertPlace(module, offset, block, indent, is_first=False)
     has_docstring = module.docstring(block) is not None
     offset = source.next_line(module.colon(anchor))
     if has_docstring:
         offset = _line_after(module, statements[0])
-    return _Place(module, offset, block, indent, is_first=not has_docstring)
+    return _InsertPlace(module, offset, block, indent, is_first=not has_docstring)
 
 
 def _with_own_lines(module: Module, anchor: Statement) -> tuple[Module, Statement]:
@@ -617,7 +617,7 @@ def _with_own_lines(module: Module, anchor: Statement) -> tuple[Module, Statemen
     first = module.body(anchor).statements[0]
     indent = (module.indent(anchor) or b"") + _indent_unit(module)
     code = source.code[: colon + 1] + source.line_end(colon) + indent + source.code[first.start :]
-    changed = Source(source.data, source.path, writing=True)
+    changed = SourceCode(source.data, source.path, writing=True)
     changed.code = code
     after = Module(changed)
     return after, next(definition for definition in after.definitions if definition.at == anchor.at)
@@ -650,7 +650,7 @@ def _line_after(module: Module, statement: Statement) -> int:
     return source.next_line(statement.end)
 
 
-def _insert_lines(place: _Place, text: bytes) -> bytes:
+def _insert_lines(place: _InsertPlace, text: bytes) -> bytes:
     """The file with lines put in, and blank lines around them as around their neighbours."""
     module = place.module
     source = module.source
@@ -672,7 +672,7 @@ def _insert_lines(place: _Place, text: bytes) -> bytes:
     return _reparse(module, before + new + after, module.definitions)[0]
 
 
-def _usual_gap(module: Module, block: Block) -> int:
+def _usual_gap(module: Module, block: CodeBlock) -> int:
     """The usual number of blank lines between definitions, here or else in Python."""
     source = module.source
     gaps: Counter[int] = Counter()
@@ -686,7 +686,7 @@ def _usual_gap(module: Module, block: Block) -> int:
     return 2 if block.scope is None else 1
 
 
-def _check_free(module: Module, block: Block, name: str, *, twins: bool) -> None:
+def _check_free(module: Module, block: CodeBlock, name: str, *, twins: bool) -> None:
     """Check that a scope does not bind a name yet, other than to what it is a twin of."""
     scope = block.scope.dotted if block.scope is not None else ""
     for statement in module.statements():
@@ -820,7 +820,7 @@ _BINDING_PARTS = frozenset({
 })  # fmt: skip
 
 
-def _list_unbound_names(target: Module, block: Block, moved: _Moved) -> list[str]:
+def _list_unbound_names(target: Module, block: CodeBlock, moved: _Moved) -> list[str]:
     """The names that a definition uses and that the module it moved to does not bind."""
     bound = {*dir(builtins), *_OF_MODULES, moved.name}
     scopes = [scope for scope in block.scopes() if scope.kind == "function"]

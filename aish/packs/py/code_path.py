@@ -69,7 +69,7 @@ async def py_derive_code_path(
         raise PackError("bad_arguments", "`target` is not the name of a function")
     deadline = anyio.current_time() + SECONDS
     files = await read_python_files(place, path)
-    return await _Search(place, files, deadline).calls_of(target, depth)
+    return await _CallSearch(place, files, deadline).calls_of(target, depth)
 
 
 _Key = tuple[str, str]
@@ -84,7 +84,7 @@ class _Unresolved:
 
 
 @slotted
-class _Node:
+class _CallNode:
     """A function that was reached: its definitions, and what they call in order."""
 
     refs: list[Ref]
@@ -94,12 +94,12 @@ class _Node:
     calls: list[_Key] = field(default_factory=list)
 
 
-class _Search(ModuleSearch):
+class _CallSearch(ModuleSearch):
     """Follows calls breadth first."""
 
     def __init__(self, place: Workspace, files: PythonFiles, deadline: float) -> None:
         super().__init__(place, files, deadline, calls=True)
-        self._nodes: dict[_Key, _Node] = {}
+        self._nodes: dict[_Key, _CallNode] = {}
         self._unresolved: dict[tuple[str, str], _Unresolved] = {}
         self._truncated = False
 
@@ -165,9 +165,9 @@ class _Search(ModuleSearch):
             if scope["name"] == name and scope["kind"] in _CALLABLE
         ]
 
-    def _make_node(self, key: _Key, depth: int, caller: _Key | None) -> _Node:
+    def _make_node(self, key: _Key, depth: int, caller: _Key | None) -> _CallNode:
         refs = self._same_named_definitions(key)
-        return _Node(refs, self._modules.scope(refs[0])["line"], depth, caller)
+        return _CallNode(refs, self._modules.scope(refs[0])["line"], depth, caller)
 
     async def _find_calls(self, level: list[_Key]) -> list[tuple[_Key, list[_Key]]]:
         """Find the calls of these functions, without repeats."""

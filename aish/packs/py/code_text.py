@@ -183,7 +183,7 @@ def _field_sign(
     return after
 
 
-class Lines:
+class LineIndex:
     def __init__(self, text: str) -> None:
         self._text = text
         self._starts = [0]
@@ -260,11 +260,11 @@ def usages(*sources: bytes, name: str, mode: str, limit: int) -> list[list[list[
     for source in sources:
         text = decode_module(source)
         hits = []
-        lines: Lines | None = None
+        lines: LineIndex | None = None
         for offset in _text_offsets(text, name) if mode == "text" else _name_offsets(text, name):
             if left <= 0:
                 break
-            lines = lines or Lines(text)
+            lines = lines or LineIndex(text)
             hits.append(lines.hit(offset))
             left -= 1
         hit_lists.append(hits)
@@ -281,7 +281,7 @@ def mentions(*sources: bytes, name: str) -> list[list[list[int]]]:
         code = code_only(text) if offsets else ""
         offsets = [offset for offset in offsets if not code.startswith(name, offset)]
         lists = _exports(code) if offsets and "__all__" in code else []
-        lines = Lines(text)
+        lines = LineIndex(text)
         rows = []
         for offset in offsets:
             end = offset + len(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aish.core.normal_form import compatible_form
 from aish.packs.pack_error import PackError
-from aish.packs.py.source_code import Source
+from aish.packs.py.source_code import SourceCode
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -36,7 +36,7 @@ class Statement:
 
     __slots__ = ("at", "block", "blocks", "end", "kind", "name", "node", "start")
 
-    def __init__(self, kind: str, start: int, end: int, block: "Block", node: Any) -> None:
+    def __init__(self, kind: str, start: int, end: int, block: "CodeBlock", node: Any) -> None:
         self.kind = kind
         self.start = start
         self.at = start
@@ -44,7 +44,7 @@ class Statement:
         self.block = block
         self.node = node
         self.name = ""
-        self.blocks: list[Block] = []
+        self.blocks: list[CodeBlock] = []
 
     @property
     def dotted(self) -> str:
@@ -61,7 +61,7 @@ class Statement:
         return self.kind == "function" and scope is not None and scope.kind == "class"
 
 
-class Block:
+class CodeBlock:
     """Statements of one suite, what it belongs to, and the definition around it."""
 
     __slots__ = ("owner", "scope", "statements")
@@ -103,11 +103,11 @@ def syntax_tree(code: bytes) -> "tree_sitter.Tree":
     return parser.parse(_NEWLINE.sub(b"\n", code) if b"\r" in code else code)
 
 
-_Todo = tuple["tree_sitter.Node", Block, Statement | None]
+_Todo = tuple["tree_sitter.Node", CodeBlock, Statement | None]
 
 
 def _suite_of(
-    node: "tree_sitter.Node", suite: "tree_sitter.Node", block: Block, owner: Statement | None
+    node: "tree_sitter.Node", suite: "tree_sitter.Node", block: CodeBlock, owner: Statement | None
 ) -> _Todo:
     """A suite of a statement, with the block for its statements."""
     if owner is None:
@@ -115,7 +115,7 @@ def _suite_of(
     if node.type == "match_statement":
         # It has cases in it.
         return suite, block, owner
-    inner = Block(owner, owner if owner.name else block.scope)
+    inner = CodeBlock(owner, owner if owner.name else block.scope)
     owner.blocks.append(inner)
     return suite, inner, None
 
@@ -123,9 +123,9 @@ def _suite_of(
 class Module:
     """The statements of a file, also of broken code; `broken` has the lines with an error."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceCode) -> None:
         self.source = source
-        self.top = Block(None, None)
+        self.top = CodeBlock(None, None)
         self.definitions: list[Statement] = []
         self.root = root = syntax_tree(source.code).root_node
         self._has_error = root.has_error
@@ -149,7 +149,7 @@ class Module:
         self.definitions.sort(key=lambda definition: definition.at)
         self.broken = _error_lines(root) if self._has_error else []
 
-    def _statement(self, node: "tree_sitter.Node", kind: str, block: Block) -> "list[_Todo]":
+    def _statement(self, node: "tree_sitter.Node", kind: str, block: CodeBlock) -> "list[_Todo]":
         """Add a statement; returns where its suites are."""
         statement = Statement("other", node.start_byte, node.end_byte, block, node)
         block.statements.append(statement)
@@ -219,7 +219,7 @@ class Module:
             names = [("*", None)]
         return [_import(module[level:], name, alias, level, line) for name, alias in names]
 
-    def docstring(self, block: Block) -> tuple[str, Statement] | None:
+    def docstring(self, block: CodeBlock) -> tuple[str, Statement] | None:
         if not block.statements:
             return None
         first = block.statements[0]
@@ -261,8 +261,8 @@ class Module:
             else:
                 stack.pop()
 
-    def body(self, definition: Statement) -> Block:  # ruff: ignore[no-self-use] - beside the others
-        return definition.blocks[0] if definition.blocks else Block(definition, definition)
+    def body(self, definition: Statement) -> CodeBlock:  # ruff: ignore[no-self-use] - beside the others
+        return definition.blocks[0] if definition.blocks else CodeBlock(definition, definition)
 
     def end_with_tail(self, definition: Statement) -> int:
         """The end of a definition; what follows on its last line, such as a comment, included."""
@@ -308,7 +308,7 @@ def parse_module(data: bytes, path: str, *, writing: bool = False) -> Module:
         PackError: the file is not text; or an edit may not change it, as neither Python nor
             tree-sitter parses it (`syntax`).
     """
-    module = Module(Source(data, path, writing=writing))
+    module = Module(SourceCode(data, path, writing=writing))
     if writing and module.broken:
         try:
             check_parses(module.source.code)
@@ -371,11 +371,11 @@ def compile_problem(code: bytes) -> str:
 _PATTERNS = frozenset({"pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern"})
 
 
-def _first(block: Block) -> int:
+def _first(block: CodeBlock) -> int:
     return block.statements[0].start if block.statements else -1
 
 
-def _after_semicolon(source: Source, end: int) -> int:
+def _after_semicolon(source: SourceCode, end: int) -> int:
     semicolon = _SEMICOLON.match(source.code, end)
     return semicolon.end() if semicolon else end
 

@@ -71,11 +71,11 @@ async def py_get_hierarchy(
         raise PackError("bad_arguments", "`name` is not the name of a class")
     deadline = anyio.current_time() + SECONDS
     files = await read_python_files(place, path)
-    search = _Search(place, files, deadline)
+    search = _HierarchySearch(place, files, deadline)
     return await search.subclasses(name, line, depth)
 
 
-class _Search(ModuleSearch):
+class _HierarchySearch(ModuleSearch):
     """Finds who derives from whom."""
 
     def __init__(self, place: Workspace, files: PythonFiles, deadline: float) -> None:

@@ -15,7 +15,7 @@ import keyword
 import re
 from typing import Any
 
-from aish.packs.py.code_text import Lines, code_only, decode_module, statements
+from aish.packs.py.code_text import LineIndex, code_only, decode_module, statements
 
 MOST_SCOPES = 20_000
 MOST_CALLS = 2_000
@@ -65,7 +65,7 @@ class ModuleReader:
 
     def __init__(self, text: str, *, calls: bool) -> None:
         self._text = text
-        self._lines = Lines(text)
+        self._lines = LineIndex(text)
         self._calls = calls
         self._stars: list[str] = []
         self._scopes: list[Fact] = [_scope("module", "", -1, 1)]

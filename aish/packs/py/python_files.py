@@ -20,7 +20,7 @@ from aish.packs.parse_worker import LARGEST_SOURCE
 from aish.packs.py.source_code import encoding_of
 from aish.packs.tool_results import room
 from aish.packs.workspace.confined_path import Folder, Where, path_text
-from aish.packs.workspace.folder_walk import Walk
+from aish.packs.workspace.folder_walk import FolderWalk
 from aish.packs.workspace.languages import FIRST_LINE, language_of
 from aish.packs.workspace.workspace import Workspace
 
@@ -108,7 +108,7 @@ def _read_all(  # ruff: ignore[complex-structure] - one list of limits
             raise PackError("unsupported", message, path=path)
         return PythonFiles([PythonFile(path_text(path), data)])
     size = 0
-    walk = Walk(folder, ignored=False)
+    walk = FolderWalk(folder, ignored=False)
     for segments in walk.files(path):
         if not segments[-1].endswith(SUFFIXES):
             continue

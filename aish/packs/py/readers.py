@@ -13,7 +13,7 @@ from typing import Any
 
 from aish.packs.pack_error import PackError
 from aish.packs.py.definitions import (
-    Block,
+    CodeBlock,
     Module,
     Statement,
     find_definitions,
@@ -21,7 +21,7 @@ from aish.packs.py.definitions import (
     parse_module,
     single,
 )
-from aish.packs.py.source_code import Source, encoding_of, line_starts
+from aish.packs.py.source_code import SourceCode, encoding_of, line_starts
 
 _PLAIN_NEWLINE = re.compile(rb"(?<!\\)(?:\r\n|\r|\n)")
 _ROLE = re.compile(
@@ -149,7 +149,9 @@ def docstring(module: Module, name: str, line: int | None) -> dict[str, Any]:
     return {"docstring": text, "start_line": lines[0], "end_line": lines[1]}
 
 
-def _docstring(module: Module, block: Block) -> tuple[str | None, tuple[int | None, int | None]]:
+def _docstring(
+    module: Module, block: CodeBlock
+) -> tuple[str | None, tuple[int | None, int | None]]:
     value = module.docstring(block)
     if value is None:
         return None, (None, None)
@@ -262,6 +264,6 @@ def _error(line: int | None, column: int | None, message: str) -> dict[str, Any]
 def _is_newer(data: bytes, path: str) -> bool:
     """Return true if tree-sitter reads the file."""
     try:
-        return not Module(Source(data, path)).broken
+        return not Module(SourceCode(data, path)).broken
     except PackError:
         return False

@@ -17,7 +17,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 _UTF8 = frozenset({"utf-8", "utf8", "utf_8"})
 
 
-class Source:
+class SourceCode:
     """A file: its code in UTF-8 without a byte-order mark, and its line starts.
 
     `encoding` is for code that is in no file: a cookie in it means nothing.

@@ -24,29 +24,29 @@ _MARKDOWN_LEVELS = "=-"
 
 
 @frozen
-class Chunk:
+class TextChunk:
     section: str
     content: str
 
 
 @frozen
-class _Block:
+class _TextBlock:
     """Lines without a heading among them: text, or a code fence."""
 
     text: str
     is_fence: bool = False
 
 
-def chunks_of(text: str, language: str) -> Iterator[Chunk]:
+def chunks_of(text: str, language: str) -> Iterator[TextChunk]:
     """The passages of a document in their order; none of an empty one."""
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     if language in {"markdown", "restructuredtext"}:
         sections = _Parser(language).sections(plain.split("\n"))
     else:
-        sections = iter([("", [_Block(plain)])])
+        sections = iter([("", [_TextBlock(plain)])])
     for section, blocks in sections:
         for content in _passages(blocks):
-            yield Chunk(section, content)
+            yield TextChunk(section, content)
 
 
 class _Parser:
@@ -56,10 +56,10 @@ class _Parser:
         self._is_markdown = language == "markdown"
         self._headings: list[tuple[int, str]] = []
         self._underlines: list[str] = list(_MARKDOWN_LEVELS) if self._is_markdown else []
-        self._blocks: list[_Block] = []
+        self._blocks: list[_TextBlock] = []
         self._plain: list[str] = []
 
-    def sections(self, lines: list[str]) -> Iterator[tuple[str, list[_Block]]]:
+    def sections(self, lines: list[str]) -> Iterator[tuple[str, list[_TextBlock]]]:
         """Yield the text below each heading, with all headings above."""
         number = 0
         while number < len(lines):
@@ -81,14 +81,14 @@ class _Parser:
             self._headings.append(found)
         yield self._section()
 
-    def _section(self) -> tuple[str, list[_Block]]:
+    def _section(self) -> tuple[str, list[_TextBlock]]:
         self._end_text()
         blocks, self._blocks = self._blocks, []
         return " > ".join(title for _, title in self._headings)[:_SECTION], blocks
 
     def _end_text(self) -> None:
         if self._plain:
-            self._blocks.append(_Block("\n".join(self._plain)))
+            self._blocks.append(_TextBlock("\n".join(self._plain)))
             self._plain.clear()
 
     def _fence(self, lines: list[str], begin: int) -> int:
@@ -104,7 +104,7 @@ class _Parser:
             end += 1
         end = min(end + 1, len(lines))
         self._end_text()
-        self._blocks.append(_Block("\n".join(lines[begin:end]), is_fence=True))
+        self._blocks.append(_TextBlock("\n".join(lines[begin:end]), is_fence=True))
         return end - begin
 
     def _heading(self, line: str, below: str) -> tuple[tuple[int, str] | None, int]:
@@ -131,7 +131,7 @@ def _closes(line: str, opened: str) -> bool:
     return mark is not None and mark[1].startswith(opened) and not mark[2].strip(" \t")
 
 
-def _passages(blocks: list[_Block]) -> Iterator[str]:
+def _passages(blocks: list[_TextBlock]) -> Iterator[str]:
     """Blocks joined as long as they fit; those that are too long in pieces."""
     current, is_code = "", False
     for unit in _units(blocks):
@@ -148,7 +148,7 @@ def _passages(blocks: list[_Block]) -> Iterator[str]:
         yield current
 
 
-def _units(blocks: list[_Block]) -> Iterator[_Block]:
+def _units(blocks: list[_TextBlock]) -> Iterator[_TextBlock]:
     """Paragraphs and fences, without the empty lines around them."""
     for block in blocks:
         if block.is_fence:
@@ -158,7 +158,7 @@ def _units(blocks: list[_Block]) -> Iterator[_Block]:
             # The first line keeps its indentation, which means something in code.
             text = paragraph.strip("\n").rstrip()
             if text.strip():
-                yield _Block(text)
+                yield _TextBlock(text)
 
 
 def _pieces(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.packs.pack_error import PackError
-from aish.packs.rag.chunks import Chunk
+from aish.packs.rag.chunks import TextChunk
 from aish.packs.rag.rag_options import COLLECTION_NAME
 from aish.system.files import is_there, open_append, private_folder
 
@@ -72,7 +72,7 @@ class Facts:
 
 
 @frozen
-class Source:
+class CollectionSource:
     id: int
     path: str
     sha256: str
@@ -89,7 +89,7 @@ class Passage:
 
 
 @frozen
-class Store:
+class CollectionStore:
     """A folder of collections. No part of its path below `within` may be a link."""
 
     folder: Path
@@ -197,10 +197,10 @@ def convert_sqlite_errors() -> Generator[None]:
         raise UnreadableCollectionError(f"it is damaged: {error}") from error
 
 
-class Reader:
+class CollectionReader:
     """A collection that is read; each `with` sees one state of it. Not for two threads at once."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: CollectionStore, name: str) -> None:
         """Open it.
 
         Raises:
@@ -305,7 +305,7 @@ def facts_of(connection: sqlite3.Connection) -> Facts:
 class Writer:
     """A change of a collection, discarded unless `commit` is called. The lock has to be held."""
 
-    def __init__(self, store: Store, name: str, *, recreate: bool) -> None:
+    def __init__(self, store: CollectionStore, name: str, *, recreate: bool) -> None:
         """Open it, made if it is missing, replaced if it is damaged and is to be recreated.
 
         A file of somebody else is never replaced.
@@ -366,11 +366,11 @@ class Writer:
                 self.connection.execute(f"DELETE FROM {table}")  # ruff: ignore[hardcoded-sql-expression] - names of ours
             self.connection.execute("INSERT INTO words (words) VALUES ('delete-all')")
 
-    def sources(self, folder: str) -> dict[str, Source]:
+    def sources(self, folder: str) -> dict[str, CollectionSource]:
         """The documents by path: that of this path, and those below it."""
         with convert_sqlite_errors():
             rows = self.connection.execute("SELECT id, path, sha256 FROM sources")
-            sources = list(starmap(Source, rows))
+            sources = list(starmap(CollectionSource, rows))
         below = f"{folder}/"
         return {
             source.path: source
@@ -378,7 +378,7 @@ class Writer:
             if not folder or source.path == folder or source.path.startswith(below)
         }
 
-    def remove(self, source: Source) -> int:
+    def remove(self, source: CollectionSource) -> int:
         """Remove a document with its passages; how many these were."""
         with convert_sqlite_errors():
             rows = self.connection.execute(
@@ -407,7 +407,7 @@ class Writer:
         return cursor.lastrowid
 
     def add_chunk(
-        self, source: int, path: str, place: int, chunk: Chunk, vector: bytes | None
+        self, source: int, path: str, place: int, chunk: TextChunk, vector: bytes | None
     ) -> None:
         with convert_sqlite_errors():
             number = self.connection.execute(
@@ -455,7 +455,7 @@ def _convert_file_errors() -> Generator[None]:
 
 
 @contextmanager
-def open_writer_lock(store: Store, name: str) -> Generator[int]:
+def open_writer_lock(store: CollectionStore, name: str) -> Generator[int]:
     """The store's folder, made if it is missing, and the descriptor that a writer locks.
 
     Raises:

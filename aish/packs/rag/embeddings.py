@@ -84,7 +84,7 @@ def open_embedder(
         return None
     if options.provider == "bundled":
         return _BundledModel(worker)
-    return _Endpoint(options, keys.get(options.key_env, ""), mask)
+    return _EmbeddingEndpoint(options, keys.get(options.key_env, ""), mask)
 
 
 class _BundledModel:
@@ -114,7 +114,7 @@ class _BundledModel:
         return Vectors(answer["dimension"], base64.b64decode(answer["data"]))
 
 
-class _Endpoint:
+class _EmbeddingEndpoint:
     """An endpoint over HTTP, in the form of OpenAI or of Ollama."""
 
     query_seconds = 10.0

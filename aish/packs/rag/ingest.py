@@ -20,10 +20,10 @@ from aish.core.frozen import frozen, slotted
 from aish.core.phrases import counted
 from aish.core.text import for_line, safe_utf8
 from aish.packs.pack_error import PackError
-from aish.packs.rag.chunks import Chunk, chunks_of
+from aish.packs.rag.chunks import TextChunk, chunks_of
 from aish.packs.rag.collection_store import (
-    Source,
-    Store,
+    CollectionSource,
+    CollectionStore,
     UnreadableCollectionError,
     Writer,
     open_writer_lock,
@@ -31,7 +31,7 @@ from aish.packs.rag.collection_store import (
 from aish.packs.rag.embeddings import BATCH, NO_MODEL, Embedder
 from aish.packs.workspace.confined_path import Folder, segments_of
 from aish.packs.workspace.file_text import utf8_content
-from aish.packs.workspace.folder_walk import Segments, Walk
+from aish.packs.workspace.folder_walk import FolderWalk, Segments
 from aish.packs.workspace.languages import FIRST_LINE, language_of
 from aish.system.file_lock import writer
 
@@ -50,7 +50,7 @@ _PUNCTUATION = re.compile(r"[._/>-]+")
 
 
 @frozen
-class Skipped:
+class SkippedFile:
     path: str
     why: str
 
@@ -67,14 +67,14 @@ class Ingested:
     unchanged: int = 0
     removed: int = 0
     skipped_count: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[SkippedFile] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
     def skip(self, path: str, why: str) -> None:
         """Count a file that is left out, and list the first of them."""
         self.skipped_count += 1
         if len(self.skipped) < MOST_SKIPPED:
-            self.skipped.append(Skipped(path, why))
+            self.skipped.append(SkippedFile(path, why))
 
 
 class _ChangingFileError(Exception):
@@ -82,20 +82,20 @@ class _ChangingFileError(Exception):
 
 
 @frozen
-class _Pending:
+class _PendingPassage:
     """A passage that is about to be added; its source is added with its first one."""
 
     path: str
     sha256: str
     category: str
     place: int
-    chunk: Chunk | None
+    chunk: TextChunk | None
     """`None` for a document without text."""
 
 
 async def ingest(
     folder: Folder,
-    store: Store,
+    store: CollectionStore,
     path: str,
     collection: str,
     embedder: Embedder | None,
@@ -108,7 +108,7 @@ async def ingest(
         PackError: nothing has changed then.
     """
     in_thread = anyio.to_thread.run_sync
-    walked = await in_thread(_Documents, folder, path)
+    walked = await in_thread(_SourceFiles, folder, path)
     with open_writer_lock(store, collection) as descriptor:
         async with _lock(descriptor, collection):
             try:
@@ -124,7 +124,9 @@ async def ingest(
                     await in_thread(opened.close)
 
 
-def _unreadable(store: Store, collection: str, error: UnreadableCollectionError) -> PackError:
+def _unreadable(
+    store: CollectionStore, collection: str, error: UnreadableCollectionError
+) -> PackError:
     what = "`recreate=true` replaces it"
     if store.is_foreign(collection):
         what = "the file is left as it is: choose another name"
@@ -155,7 +157,7 @@ async def _lock(descriptor: int, collection: str) -> AsyncGenerator[None]:
 
 async def _update(
     opened: Writer,
-    documents: "_Documents",
+    documents: "_SourceFiles",
     collection: str,
     embedder: Embedder | None,
     *,
@@ -175,7 +177,7 @@ async def _update(
         )
         raise PackError("changed", message, model=facts.model)
     dimension = 0 if facts is None else facts.dimension
-    change = _Change(opened, documents, await in_thread(opened.sources, documents.path))
+    change = _Ingestion(opened, documents, await in_thread(opened.sources, documents.path))
     while batch := await in_thread(change.next_batch):
         vectors: list[bytes | None] = [None] * len(batch)
         texts = [_text_to_embed(passage) for passage in batch if passage.chunk is not None]
@@ -193,14 +195,14 @@ async def _update(
     return change.result
 
 
-def _text_to_embed(passage: _Pending) -> str:
+def _text_to_embed(passage: _PendingPassage) -> str:
     assert passage.chunk is not None, "only passages have vectors"
     # As words: a model takes `urllib.parse > urllib.parse.urljoin` for few and rare ones.
     section = _PUNCTUATION.sub(" ", passage.chunk.section)
     return f"{section}. {passage.chunk.content}" if section else passage.chunk.content
 
 
-class _Documents:
+class _SourceFiles:
     """The files at a path, in the order of their paths."""
 
     def __init__(self, folder: Folder, path: str) -> None:
@@ -222,7 +224,7 @@ class _Documents:
                 self.all: list[Segments] = [segments]
             return
         with folder.folder(path, links=False):
-            walk = Walk(folder, ignored=False)
+            walk = FolderWalk(folder, ignored=False)
         self.all = list(islice(walk.files(path), MOST_NAMES + 1))
         if len(self.all) > MOST_NAMES:
             walk.incomplete = f"after {MOST_NAMES:,} files"
@@ -232,10 +234,12 @@ class _Documents:
         self.unfollowed = walk.unfollowed
 
 
-class _Change:
+class _Ingestion:
     """The way from files to passages, a batch at a time."""
 
-    def __init__(self, opened: Writer, documents: _Documents, known: dict[str, Source]) -> None:
+    def __init__(
+        self, opened: Writer, documents: _SourceFiles, known: dict[str, CollectionSource]
+    ) -> None:
         self._opened = opened
         self._documents = documents
         self._known = known
@@ -245,11 +249,11 @@ class _Change:
         self._source = 0
         self.result = Ingested()
 
-    def next_batch(self) -> list[_Pending]:
+    def next_batch(self) -> list[_PendingPassage]:
         """The next passages to be added; empty at the end."""
         return list(islice(self._pending, BATCH))
 
-    def add(self, batch: list[_Pending], vectors: list[bytes | None]) -> None:
+    def add(self, batch: list[_PendingPassage], vectors: list[bytes | None]) -> None:
         for one, vector in zip(batch, vectors, strict=True):
             if one.place == 0:
                 self._source = self._opened.add_source(one.path, one.sha256, one.category)
@@ -273,7 +277,7 @@ class _Change:
         now = self._opened.sources(self._documents.path)
         self.result.chunks = sum(counts.get(source.id, 0) for source in now.values())
 
-    def _passages(self) -> Iterator[_Pending]:
+    def _passages(self) -> Iterator[_PendingPassage]:
         """The passages of all documents that are new or have changed."""
         for segments in self._documents.all:
             path = "/".join(segments)
@@ -296,9 +300,9 @@ class _Change:
             category, _ = language_of(path, data[:FIRST_LINE])
             place = -1
             for place, chunk in enumerate(chunks_of(text, category)):
-                yield _Pending(path, digest, category, place, chunk)
+                yield _PendingPassage(path, digest, category, place, chunk)
             if place < 0:
-                yield _Pending(path, digest, category, 0, None)
+                yield _PendingPassage(path, digest, category, 0, None)
 
     def _text(self, segments: Segments, path: str) -> tuple[bytes, str] | None:
         """The bytes of a document and its text; `None` if it is left out."""

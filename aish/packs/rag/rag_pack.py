@@ -26,10 +26,10 @@ from aish.packs.tool_results import Answer, enclose, fits
 
 # SQLite and what is above it are imported when a tool is called: listing tools does without.
 if TYPE_CHECKING:
-    from aish.packs.rag.collection_store import Store
+    from aish.packs.rag.collection_store import CollectionStore
     from aish.packs.rag.embeddings import Embedder
     from aish.packs.rag.ingest import Ingested
-    from aish.packs.rag.retrieval import Collections, Found, Hit, OpenCollection
+    from aish.packs.rag.retrieval import Collections, FoundPassages, Hit, OpenCollection
     from aish.packs.workspace.workspace import Workspace
 
 _LONGEST_QUESTION = 4_000
@@ -52,14 +52,16 @@ class Rag:
         self._worker = worker
 
     @cached_property
-    def store(self) -> "Store":
-        from aish.packs.rag.collection_store import Store
+    def store(self) -> "CollectionStore":
+        from aish.packs.rag.collection_store import CollectionStore
 
         if self.options.store is not None:
-            return Store(self.options.store, _nearest_dir(self.options.store.parent), is_own=False)
+            return CollectionStore(
+                self.options.store, _nearest_dir(self.options.store.parent), is_own=False
+            )
         assert self.workspace is not None, "the pack was opened with a place for collections"
         root = self.workspace.root
-        return Store(root / ".aish" / "rag", root, is_own=True)
+        return CollectionStore(root / ".aish" / "rag", root, is_own=True)
 
     @cached_property
     def collections(self) -> "Collections":
@@ -246,7 +248,7 @@ async def _vector(rag: Rag, text: str, model: str, mode: str) -> tuple[bytes | N
     return None, f"found by words alone: {why}"
 
 
-def _passages(question: str, collection: str, result: "Found", degraded: str) -> Answer:
+def _passages(question: str, collection: str, result: "FoundPassages", degraded: str) -> Answer:
     hits = list(result.hits)
     source = f"collection {collection}"
     trailer = f"[degraded: {for_line(degraded)}]" if degraded else ""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 from aish.core.frozen import frozen
 from aish.packs.rag.collection_store import (
+    CollectionReader,
+    CollectionStore,
     Facts,
     Passage,
-    Reader,
-    Store,
     UnreadableCollectionError,
     passages_of,
 )
@@ -60,7 +60,7 @@ class Hit:
 
 
 @frozen
-class Found:
+class FoundPassages:
     """Passages, the best one first, and the mode that found them."""
 
     hits: tuple[Hit, ...]
@@ -68,7 +68,7 @@ class Found:
 
 
 @frozen
-class _Vectors:
+class _CollectionVectors:
     """All vectors of a collection; `chunks` are their passages, in ascending order."""
 
     generation: str
@@ -79,7 +79,7 @@ class _Vectors:
 class Collections:
     """The collections of a store that were asked, kept open, the one asked last at the end."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: CollectionStore) -> None:
         self._store = store
         self._guard = threading.Lock()
         self._open: dict[str, OpenCollection] = {}
@@ -99,7 +99,7 @@ class Collections:
                 known.close()
                 known = None
             if known is None:
-                known = OpenCollection(Reader(self._store, name))
+                known = OpenCollection(CollectionReader(self._store, name))
             self._open.pop(name, None)
             self._open[name] = known
             return known
@@ -123,10 +123,10 @@ class Collections:
 class OpenCollection:
     """An open collection, which one thread at a time asks."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: CollectionReader) -> None:
         self._reader = reader
         self._turn = threading.Lock()
-        self._vectors: _Vectors | None = None
+        self._vectors: _CollectionVectors | None = None
         # An index of the words of a few passages tells which of them has which word.
         self._scratch = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._scratch.execute(
@@ -166,7 +166,7 @@ class OpenCollection:
 
     def search(
         self, question: str, vector: bytes | None, mode: Mode, count: int, threshold: float
-    ) -> Found:
+    ) -> FoundPassages:
         """The passages for a question; without a vector of it, those that have its words.
 
         Raises:
@@ -200,13 +200,13 @@ class OpenCollection:
         mode: Mode,
         count: int,
         threshold: float,
-    ) -> Found:
+    ) -> FoundPassages:
         kept = [chunk_id for chunk_id in order if scores.get(chunk_id, 0.0) >= threshold][:count]
         passages = passages_of(self._reader.connection, kept)
         hits = [
             Hit(passages[one], round(scores.get(one, 0.0), 4)) for one in kept if one in passages
         ]
-        return Found(tuple(hits), mode)
+        return FoundPassages(tuple(hits), mode)
 
     def _by_words(self, question: str) -> list[int]:
         """The passages with words of the question, by BM25."""
@@ -280,14 +280,14 @@ class OpenCollection:
         }
         return [int(ids[place]) for place in nearest], scores
 
-    def _blocks(self, facts: Facts) -> "list[_Vectors] | _Blocks":
+    def _blocks(self, facts: Facts) -> "list[_CollectionVectors] | _VectorBatches":
         """The vectors: those in memory, if they are of this state and not too many."""
         vectors = self._vectors
         if vectors is not None and vectors.generation == facts.generation:
             return [vectors]
         self._vectors = None
         (count,) = self._reader.connection.execute("SELECT count(*) FROM vectors").fetchone()
-        blocks = _Blocks(self._reader.connection, facts)
+        blocks = _VectorBatches(self._reader.connection, facts)
         if count * facts.dimension * 4 > _KEPT_BYTES:
             return blocks
         import numpy as np
@@ -297,21 +297,21 @@ class OpenCollection:
             return []
         chunks = np.concatenate([block.chunks for block in some])
         matrix = np.concatenate([block.matrix for block in some])
-        vectors = self._vectors = _Vectors(facts.generation, chunks, matrix)
+        vectors = self._vectors = _CollectionVectors(facts.generation, chunks, matrix)
         return [vectors]
 
 
-class _Blocks:
+class _VectorBatches:
     """Vectors as they are read, some thousands at a time."""
 
     def __init__(self, connection: sqlite3.Connection, facts: Facts) -> None:
         self._rows = connection.execute("SELECT chunk, vector FROM vectors ORDER BY chunk")
         self._facts = facts
 
-    def __iter__(self) -> "_Blocks":
+    def __iter__(self) -> "_VectorBatches":
         return self
 
-    def __next__(self) -> _Vectors:
+    def __next__(self) -> _CollectionVectors:
         """The next ones.
 
         Raises:
@@ -326,7 +326,7 @@ class _Blocks:
         dimension = self._facts.dimension
         if dimension < 1 or any(len(vector) != dimension * 4 for _, vector in rows):
             raise UnreadableCollectionError("its vectors differ in length")
-        return _Vectors(
+        return _CollectionVectors(
             self._facts.generation,
             np.array([chunk for chunk, _ in rows], dtype=np.int64),
             np.frombuffer(data, dtype="<f4").reshape(len(rows), dimension),

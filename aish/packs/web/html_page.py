@@ -78,13 +78,13 @@ def title_of(page: str) -> str:
 
 
 def _fallback_page(page: str, why: str) -> dict[str, str]:
-    parser = _Text()
+    parser = _VisibleText()
     parser.feed(page)
     parser.close()
     return {"title": title_of(page), "content": parser.text(), "degraded": why}
 
 
-class _Text(HTMLParser):
+class _VisibleText(HTMLParser):
     """The visible text, as lines and paragraphs."""
 
     def __init__(self) -> None:

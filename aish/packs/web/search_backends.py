@@ -38,7 +38,7 @@ class SearchResult:
 
 
 @frozen
-class Search:
+class WebSearch:
     """A search service. `backends` are tried in their order; `keys` are by variable.
 
     `seconds` are for all of them together.
@@ -121,7 +121,7 @@ def _is_web(url: str) -> bool:
 
 
 async def _duckduckgo(
-    search: Search, backend: SearchBackend, query: str, _count: int, seconds: float
+    search: WebSearch, backend: SearchBackend, query: str, _count: int, seconds: float
 ) -> Sequence[Mapping[str, Any]]:
     url = f"{search.addresses['duckduckgo']}?{urlencode({'q': query})}"
     response = await search.ask(backend, url, {"accept": "text/html"}, seconds)
@@ -138,7 +138,7 @@ async def _duckduckgo(
 
 
 async def _searxng(
-    search: Search, backend: SearchBackend, query: str, _count: int, seconds: float
+    search: WebSearch, backend: SearchBackend, query: str, _count: int, seconds: float
 ) -> Sequence[Mapping[str, Any]]:
     url = f"{backend.url.rstrip('/')}/search?{urlencode({'q': query, 'format': 'json'})}"
     response = await search.ask(backend, url, {"accept": "application/json"}, seconds)
@@ -152,7 +152,7 @@ async def _searxng(
 
 
 async def _brave(
-    search: Search, backend: SearchBackend, query: str, count: int, seconds: float
+    search: WebSearch, backend: SearchBackend, query: str, count: int, seconds: float
 ) -> Sequence[Mapping[str, Any]]:
     key = search.keys.get(backend.key_env)
     if not key:
@@ -181,7 +181,7 @@ async def _brave(
     ]
 
 
-_Ask = Callable[[Search, SearchBackend, str, int, float], Awaitable[Sequence[Mapping[str, Any]]]]
+_Ask = Callable[[WebSearch, SearchBackend, str, int, float], Awaitable[Sequence[Mapping[str, Any]]]]
 _ASK: Mapping[str, _Ask] = {"duckduckgo": _duckduckgo, "searxng": _searxng, "brave": _brave}
 
 

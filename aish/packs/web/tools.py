@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aish.net.address_guard import Destination, Resolve
     from aish.net.guarded_client import Fetched, GuardedClient
     from aish.packs.parse_worker import ParseWorker
-    from aish.packs.web.search_backends import Search
+    from aish.packs.web.search_backends import WebSearch
 
 _FETCHES = replace(READS_WORLD, sends=True)
 """The address that it reads can carry anything to anybody."""
@@ -51,7 +51,7 @@ _ACCEPT = (
 @frozen
 class Web:
     pages: "GuardedClient"
-    search: "Search"
+    search: "WebSearch"
     worker: "ParseWorker"
     mask: Callable[[str], str]
     seconds: float
@@ -76,7 +76,7 @@ async def open_web(
     """
     from aish.net.address_guard import system_addresses
     from aish.net.guarded_client import GuardedClient, destination_of, destination_of_url
-    from aish.packs.web.search_backends import ADDRESSES, Search
+    from aish.packs.web.search_backends import ADDRESSES, WebSearch
 
     allow = [_destination("allow", text, destination_of) for text in options.allow]
     named = [
@@ -93,7 +93,7 @@ async def open_web(
     hosts = () if options.search else options.hosts
     searches = GuardedClient(allow=[*allow, *named], hosts=hosts, resolve=look_up, tls=tls)
     backends = options.search or (SearchBackend("duckduckgo"),)
-    search = Search(searches, worker, backends, keys, mask, addresses or ADDRESSES, seconds)
+    search = WebSearch(searches, worker, backends, keys, mask, addresses or ADDRESSES, seconds)
     try:
         yield Web(pages, search, worker, mask, seconds)
     finally:

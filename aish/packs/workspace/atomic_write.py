@@ -20,7 +20,7 @@ _EXCHANGE = 2
 _UNKNOWN = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
 
 
-class _Call(Protocol):
+class _SystemCall(Protocol):
     def __call__(self, source: int, name: bytes, target: int, new: bytes, flags: int, /) -> int: ...
 
 
@@ -55,7 +55,7 @@ def _rename(source: int, name: str, target: int, new: str, flags: int) -> None:
 
 
 @cache
-def _library_call() -> _Call | None:
+def _library_call() -> _SystemCall | None:
     """The function of the C library, or `None` where it has none (glibc before 2.28)."""
     # Imported here, because only runs that write need it.
     import ctypes
@@ -72,7 +72,7 @@ def _library_call() -> _Call | None:
         ctypes.c_char_p,
         ctypes.c_uint,
     )
-    call: _Call = function
+    call: _SystemCall = function
     return call
 
 

@@ -31,7 +31,7 @@ or compression."""
 
 
 @frozen
-class Content:
+class FileContent:
     """A regular file as it was opened: all its bytes if it has at most `WHOLE_LIMIT` of them."""
 
     stream: BinaryIO
@@ -69,7 +69,7 @@ def image_type(start: bytes) -> str | None:
     return next((kind for begin, kind in _IMAGES if start.startswith(begin)), None)
 
 
-def content_of(descriptor: int, path: str) -> Content:
+def content_of(descriptor: int, path: str) -> FileContent:
     """The content of an open file; the caller closes its stream."""
     size = os.fstat(descriptor).st_size
     if size > SCAN_LIMIT:
@@ -78,14 +78,14 @@ def content_of(descriptor: int, path: str) -> Content:
     # A copy: the stream closes it, and the owner closes the original.
     stream = io.BufferedReader(io.FileIO(os.dup(descriptor)), _PIECE)
     if size > WHOLE_LIMIT:
-        return Content(stream, size, None)
+        return FileContent(stream, size, None)
     with stream:
         whole = stream.read(WHOLE_LIMIT)
-    return Content(io.BytesIO(whole), len(whole), whole)
+    return FileContent(io.BytesIO(whole), len(whole), whole)
 
 
 @frozen
-class Lines:
+class FileLines:
     """Some lines of a file; `last` is 0 if there are none.
 
     `total` is `None` if the file is too large to count. `cut` says that the range has more than
@@ -101,7 +101,7 @@ class Lines:
     inside: bool = False
 
 
-def read_lines(content: Content, path: str, first: int, last: int | None) -> Lines:
+def read_lines(content: FileContent, path: str, first: int, last: int | None) -> FileLines:
     """The lines `first` to `last`, both counted from 1 and included."""
     stream, encoding = text_stream(content, path)
     with stream:
@@ -119,10 +119,12 @@ def read_lines(content: Content, path: str, first: int, last: int | None) -> Lin
         encoding = "utf-8 with bytes that are not text"
     excerpt, cut, inside = _cut_to_fit(text, cut=piece.cut)
     count = excerpt.count("\n") + (not excerpt.endswith("\n") and bool(excerpt))
-    return Lines(excerpt, first, first + count - 1, total if known else None, encoding, cut, inside)
+    return FileLines(
+        excerpt, first, first + count - 1, total if known else None, encoding, cut, inside
+    )
 
 
-def text_stream(content: Content, path: str) -> tuple[BinaryIO, str]:
+def text_stream(content: FileContent, path: str) -> tuple[BinaryIO, str]:
     """The file as UTF-8 bytes without a byte-order mark, and its encoding."""
     start = content.start
     mark, marked = byte_order_mark(start)
@@ -186,13 +188,13 @@ def _lossless_codec(name: str, data: bytes) -> str | None:
 
 
 @slotted
-class _Kept:
+class _KeptLines:
     content: bytes
     cut: bool
     tail: bytes
 
 
-def _read_lines(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
+def _read_lines(stream: BinaryIO, first: int, last: int | None) -> tuple[_KeptLines, int]:
     """The bytes of a range of lines, and the number of line ends before its end."""
     pieces: list[bytes] = []
     size = ends = 0
@@ -207,7 +209,7 @@ def _read_lines(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, 
             size += len(piece)
         ends += piece.endswith(b"\n")
         tail = piece[-1:]
-    return _Kept(b"".join(pieces), size > 4 * TEXT_LIMIT, tail), ends
+    return _KeptLines(b"".join(pieces), size > 4 * TEXT_LIMIT, tail), ends
 
 
 def _rest(stream: BinaryIO, tail: bytes) -> int:

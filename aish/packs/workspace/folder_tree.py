@@ -7,21 +7,28 @@ from itertools import chain
 
 from aish.core.frozen import frozen, slotted
 from aish.packs.workspace.confined_path import segments_of
-from aish.packs.workspace.folder_walk import DEEPEST, Content, Kind, Place, Walk, format_name
+from aish.packs.workspace.folder_walk import (
+    DEEPEST,
+    FolderContent,
+    FolderPlace,
+    FolderWalk,
+    Kind,
+    format_name,
+)
 from aish.packs.workspace.path_glob import States, path_glob
 
 MOST_SHOWN = 100
 """Entries of one folder that a tree shows."""
 
 
-def find_files(walk: Walk, path: str, glob: str) -> Iterator[str]:
+def find_files(walk: FolderWalk, path: str, glob: str) -> Iterator[str]:
     """The paths of the files below a folder that match, in no order.
 
     The glob is relative to the folder or to the root. Links count by their own names.
     """
     compiled = path_glob(glob)
     states = compiled.start | compiled.enter_all(segments_of(path))
-    waiting: list[tuple[Place, States]] = [(walk.begin(path), states)]
+    waiting: list[tuple[FolderPlace, States]] = [(walk.begin(path), states)]
     while waiting:
         place, states = waiting.pop()
         content = walk.read(place, in_order=False)
@@ -50,16 +57,16 @@ class Tree:
 
 
 @slotted
-class _Node:
+class _TreeNode:
     """An entry of the tree; `inside` is filled when its folder is read."""
 
     row: str
-    inside: list["_Node"] = field(default_factory=list)
+    inside: list["_TreeNode"] = field(default_factory=list)
 
 
-def folder_tree(walk: Walk, path: str, levels: int, room: int) -> Tree:
+def folder_tree(walk: FolderWalk, path: str, levels: int, room: int) -> Tree:
     """The entries below a folder, level by level until they fill the room."""
-    top = _Node("")
+    top = _TreeNode("")
     waiting = deque([(walk.begin(path), top, 1)])
     entries = size = 0
     truncated = False
@@ -75,7 +82,7 @@ def folder_tree(walk: Walk, path: str, levels: int, room: int) -> Tree:
             size += len(row) + 1
             if size > room:
                 return Tree(_text(top), entries, truncated=True)
-            below = _Node(row)
+            below = _TreeNode(row)
             node.inside.append(below)
             entries += 1
             if name in entered and kind == "folder" and level < levels:
@@ -84,11 +91,11 @@ def folder_tree(walk: Walk, path: str, levels: int, room: int) -> Tree:
             truncated = True
             row = "  " * (level - 1) + f"… {len(rows) - MOST_SHOWN:,} more"
             size += len(row) + 1
-            node.inside.append(_Node(row))
+            node.inside.append(_TreeNode(row))
     return Tree(_text(top), entries, truncated or bool(walk.incomplete))
 
 
-def _rows(content: Content) -> list[tuple[str, Kind]]:
+def _rows(content: FolderContent) -> list[tuple[str, Kind]]:
     rows: list[tuple[str, Kind]] = [
         *((name, "folder") for name in content.folders),
         *((name, "file") for name in content.files),
@@ -98,7 +105,7 @@ def _rows(content: Content) -> list[tuple[str, Kind]]:
     return rows
 
 
-def _text(top: _Node) -> str:
+def _text(top: _TreeNode) -> str:
     rows: list[str] = []
     waiting = list(reversed(top.inside))
     while waiting:

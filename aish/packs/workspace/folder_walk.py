@@ -1,7 +1,7 @@
 """The visible entries of folders, without following links.
 
-`list_folder` describes those of one folder. `Walk` goes through a tree: it reads names and kinds
-only, leaves out what `.gitignore` files exclude, and ends at limits of entries and time.
+`list_folder` describes those of one folder. `FolderWalk` goes through a tree: it reads names and
+kinds only, leaves out what `.gitignore` files exclude, and ends at limits of entries and time.
 """
 
 import os
@@ -45,7 +45,7 @@ SECONDS = 8.0
 
 
 @frozen
-class Entry:
+class FolderEntry:
     """A name in a folder; `segments` lead to it from the root."""
 
     segments: Segments
@@ -65,12 +65,12 @@ class Entry:
 class Listing:
     """A folder's entries by name, and whether it has more than are read."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FolderEntry, ...]
     incomplete: bool
 
 
 @slotted
-class Budget:
+class NameBudget:
     """Number of names that may still be read; `spent` if there were more."""
 
     left: int = 100_000
@@ -97,21 +97,21 @@ def format_name(name: str, kind: Kind) -> str:
 
 
 @frozen
-class Place:
+class FolderPlace:
     """A folder on a walk, with the rules that hold in it."""
 
     segments: Segments
     rules: IgnoreRules = NOTHING_IGNORED
 
-    def below(self, name: str) -> "Place":
-        return Place((*self.segments, name), self.rules.below(name))
+    def below(self, name: str) -> "FolderPlace":
+        return FolderPlace((*self.segments, name), self.rules.below(name))
 
 
 @frozen
-class Content:
+class FolderContent:
     """The content of a folder, in order of names; `place` has the folder's own rules too."""
 
-    place: Place
+    place: FolderPlace
     files: list[str]
     folders: list[str]
     others: list[tuple[str, Kind]]
@@ -121,7 +121,7 @@ class Content:
         return (name for name in self.folders if name not in closed)
 
 
-class Walk:
+class FolderWalk:
     """Reads folders one by one, as many as the limits allow, until its call is cancelled.
 
     `ignored` also shows what `.gitignore` files exclude. `incomplete` says why not all was read;
@@ -145,18 +145,18 @@ class Walk:
             return f"{counted(count, 'pattern')} of {where} not followed: too many or too long"
         return ""
 
-    def begin(self, path: str) -> Place:
+    def begin(self, path: str) -> FolderPlace:
         """The folder to begin with, with the rules of those above it."""
         segments = segments_of(path)
         with self._folder.folder(path):
-            place = Place(())
+            place = FolderPlace(())
         if self.ignored:
-            return Place(segments)
+            return FolderPlace(segments)
         for name in segments:
             place = self._with_own_rules(place).below(name)
         return place
 
-    def read(self, place: Place, *, in_order: bool = True) -> Content | None:
+    def read(self, place: FolderPlace, *, in_order: bool = True) -> FolderContent | None:
         """Read a folder; `None` if it cannot be read, or at a limit.
 
         Without `in_order` its files come in any order.
@@ -181,14 +181,14 @@ class Walk:
             others = [row for row in others if row[0] in names]
         if in_order:
             files.sort()
-        return Content(place, files, folders, others)
+        return FolderContent(place, files, folders, others)
 
     def files(self, path: str) -> Iterator[Segments]:
         """All files below a folder, in the order of their paths."""
-        waiting: list[Place | Segments] = [self.begin(path)]
+        waiting: list[FolderPlace | Segments] = [self.begin(path)]
         while waiting:
             here = waiting.pop()
-            if not isinstance(here, Place):
+            if not isinstance(here, FolderPlace):
                 _check_cancelled()
                 yield here
                 continue
@@ -196,7 +196,7 @@ class Walk:
             if content is None:
                 continue
             # By path: what is in `a` comes after `a.txt`.
-            rows: list[tuple[str, Place | Segments]] = [
+            rows: list[tuple[str, FolderPlace | Segments]] = [
                 (name, (*here.segments, name)) for name in content.files
             ]
             if len(here.segments) < DEEPEST:
@@ -252,7 +252,7 @@ class Walk:
                 result.append(name)
         return result
 
-    def _with_own_rules(self, place: Place) -> Place:
+    def _with_own_rules(self, place: FolderPlace) -> FolderPlace:
         """A folder with the rules of its own file, if it has one that is regular and visible."""
         try:
             with self._folder.file((*place.segments, FILE_NAME)) as descriptor:
@@ -263,7 +263,7 @@ class Walk:
         if rules.left_out > place.rules.left_out:
             path = "/".join((*place.segments, FILE_NAME))
             self.unfollowed[path] = rules.left_out - place.rules.left_out
-        return Place(place.segments, rules)
+        return FolderPlace(place.segments, rules)
 
 
 def _check_cancelled() -> None:
@@ -276,13 +276,13 @@ def _is_hidden_in_git(name: str, more: tuple[str, ...]) -> bool:
     return is_denied_name(name, more) or is_denied_in_git(name)
 
 
-def _entry(segments: Segments, entry: os.DirEntry[str]) -> Entry:
+def _entry(segments: Segments, entry: os.DirEntry[str]) -> FolderEntry:
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:
         # Removed since it was listed.
-        return Entry((*segments, entry.name), "other", 0)
-    return Entry((*segments, entry.name), _kind(status), status.st_size)
+        return FolderEntry((*segments, entry.name), "other", 0)
+    return FolderEntry((*segments, entry.name), _kind(status), status.st_size)
 
 
 def _kind(status: os.stat_result) -> Kind:

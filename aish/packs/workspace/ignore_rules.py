@@ -49,7 +49,7 @@ _ESCAPED_SLASH = "\\/"
 
 
 @frozen
-class _Name:
+class _NamePattern:
     """A pattern for one name: `literal`, or any with an `extension`, where it is that simple."""
 
     tokens: tuple[_Token, ...]
@@ -58,7 +58,7 @@ class _Name:
 
 
 @frozen
-class _Rule:
+class _IgnoreRule:
     """A pattern; a `None` among its segments is `**`.
 
     Without `anchored` it is one for a name at any depth.
@@ -68,15 +68,15 @@ class _Rule:
     negated: bool
     only_folders: bool
     anchored: bool
-    segments: tuple[_Name | None, ...]
+    segments: tuple[_NamePattern | None, ...]
 
     @property
     def length(self) -> int:
         return sum(1 if name is None else len(name.tokens) for name in self.segments)
 
 
-_Rules = tuple[_Rule, ...]
-_Row = tuple[_Rule, int]
+_Rules = tuple[_IgnoreRule, ...]
+_Row = tuple[_IgnoreRule, int]
 """A rule, and which of its segments is next."""
 
 
@@ -122,7 +122,7 @@ class _Patterns:
             yield self._row_at[place]
             matched ^= 1 << place
 
-    def last(self, name: str, *, is_folder: bool) -> _Rule | None:
+    def last(self, name: str, *, is_folder: bool) -> _IgnoreRule | None:
         """The last rule that is about an entry of that name."""
         matched = self._states_after(name) & self._about[is_folder]
         return self._row_at[matched.bit_length() - 1][0] if matched else None
@@ -237,13 +237,13 @@ class IgnoreRules:
 NOTHING_IGNORED = IgnoreRules()
 
 
-def _put_first(rule: _Rule, table: dict[str, _Rules], key: str) -> None:
+def _put_first(rule: _IgnoreRule, table: dict[str, _Rules], key: str) -> None:
     """Put a rule before those of the same name; an earlier one of its kind decides nothing."""
     earlier = (one for one in table.get(key, ()) if one.only_folders != rule.only_folders)
     table[key] = (rule, *earlier)
 
 
-def _closure(rule: _Rule, place: int) -> Iterator[int]:
+def _closure(rule: _IgnoreRule, place: int) -> Iterator[int]:
     """A place in a rule and those that `**` reaches by being no folder at all."""
     yield place
     while place + 1 < len(rule.segments) and rule.segments[place] is None:
@@ -251,10 +251,10 @@ def _closure(rule: _Rule, place: int) -> Iterator[int]:
         yield place
 
 
-def _parse_rules(data: bytes, first: int) -> tuple[list[_Rule], int]:
+def _parse_rules(data: bytes, first: int) -> tuple[list[_IgnoreRule], int]:
     """The rules of a file, and the number of its patterns that are not followed."""
     text = data[:LARGEST].removeprefix(b"\xef\xbb\xbf").decode("latin-1")
-    rules: list[_Rule] = []
+    rules: list[_IgnoreRule] = []
     left_out = int(len(data) > LARGEST)
     for row in text.split("\n"):
         # To git a line ends with its first NUL.
@@ -275,13 +275,13 @@ def _without_end(line: str) -> str:
     return bare + " " if slashes % 2 and len(bare) < len(line) else bare
 
 
-def _rules(line: str, order: int) -> Sequence[_Rule]:
+def _rules(line: str, order: int) -> Sequence[_IgnoreRule]:
     """The rules of a pattern: none if it can match nothing."""
     negated = line.startswith("!")
     pattern = line[negated:]
     body = pattern.removesuffix("/")
     anchored = "/" in body
-    rules: list[_Rule] = []
+    rules: list[_IgnoreRule] = []
     for text in _readings(body.removeprefix("/")) if anchored else (body,):
         segments = _segments(text, anchored=anchored)
         # `**/name` is a name at any depth, as it would be without the `**`.
@@ -289,7 +289,7 @@ def _rules(line: str, order: int) -> Sequence[_Rule]:
         if segments:
             number = order + len(rules)
             segments = segments[-1:] if is_name else segments
-            rules.append(_Rule(number, negated, body != pattern, not is_name, segments))
+            rules.append(_IgnoreRule(number, negated, body != pattern, not is_name, segments))
     return rules
 
 
@@ -316,9 +316,9 @@ def _readings(text: str) -> Iterator[str]:
     yield f"{before}*/**/{rest}"
 
 
-def _segments(text: str, *, anchored: bool) -> tuple[_Name | None, ...]:
+def _segments(text: str, *, anchored: bool) -> tuple[_NamePattern | None, ...]:
     """The names of a pattern, `None` for `**`; nothing if it can match nothing."""
-    segments: list[_Name | None] = []
+    segments: list[_NamePattern | None] = []
     part: list[_Token] = []
     for token in (*_tokens(text), _SLASH):
         if token not in {_SLASH, _ESCAPED_SLASH}:
@@ -364,12 +364,12 @@ def _tokens(text: str) -> Sequence[_Token]:
     return tokens
 
 
-def _name(part: Sequence[_Token]) -> _Name:
+def _name(part: Sequence[_Token]) -> _NamePattern:
     tokens = tuple(_STAR if token == _STARS else token for token in part)
     letters = "".join(token for token in tokens if isinstance(token, str))
     is_literal = len(letters) == len(tokens)
     is_extension = (tokens[0], len(letters)) == (_STAR, len(tokens) - 1) and letters.rfind(".") == 0
-    return _Name(tokens, letters if is_literal else None, letters if is_extension else None)
+    return _NamePattern(tokens, letters if is_literal else None, letters if is_extension else None)
 
 
 def _character_class(text: str, place: int) -> tuple[int | None, int]:

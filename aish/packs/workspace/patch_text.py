@@ -61,7 +61,7 @@ Row = tuple[str, str]
 
 
 @slotted
-class Hunk:
+class PatchHunk:
     """Rows to find and to change; `line` is where they begin in the patch.
 
     `start` is the line of the file that the hunk names. `old_cut` and `new_cut` say that the text
@@ -86,7 +86,7 @@ class FilePatch:
     path: str
     new_path: str
     line: int
-    hunks: Sequence[Hunk] = ()
+    hunks: Sequence[PatchHunk] = ()
     is_executable: bool = False
 
 
@@ -160,7 +160,7 @@ class _PatchReader:
         line = self._place + 1
         raise PackError(code, f"line {line} of the patch: {message}", patch_line=line, **details)
 
-    def _read_header(self, hunk: Hunk) -> tuple[int, int] | None:
+    def _read_header(self, hunk: PatchHunk) -> tuple[int, int] | None:
         """Read the line above a hunk; returns the counts of old and new lines, if it has them."""
         line = self._next()
         self._place += 1
@@ -174,7 +174,7 @@ class _PatchReader:
             hunk.anchors = (*hunk.anchors, anchor)
         return None
 
-    def _read_rows(self, hunk: Hunk, counts: tuple[int, int] | None) -> None:
+    def _read_rows(self, hunk: PatchHunk, counts: tuple[int, int] | None) -> None:
         """Read the lines of a hunk, with the counts of its header.
 
         With fewer lines the patch may have been cut off. More lines do no harm: what is to be found
@@ -311,7 +311,7 @@ class _UnifiedReader(_PatchReader):
         if self._next().startswith(_BINARY):
             self._fail(f"the change of `{_show(name)}` is binary", "binary")
         kind, path, new_path = self._kind_of(facts, name)
-        hunks: list[Hunk] = []
+        hunks: list[PatchHunk] = []
         if _is_file_header(self._lines, self._place):
             stated = self._read_file_header(path, new_path) or kind
             if kind not in {"change", stated}:
@@ -320,7 +320,7 @@ class _UnifiedReader(_PatchReader):
             hunks = self._read_hunks_of(kind, path)
         elif kind == "delete":
             # Of a file that is empty.
-            hunks = [Hunk(1, line)]
+            hunks = [PatchHunk(1, line)]
         elif kind == "change":
             self._place = line - 1
             self._fail("it changes no line, and modes are not changed", "unsupported")
@@ -350,7 +350,7 @@ class _UnifiedReader(_PatchReader):
         self._place += 2
         return "create" if old == _NOTHING else "delete" if new == _NOTHING else None
 
-    def _read_hunks_of(self, kind: Kind, path: str) -> list[Hunk]:
+    def _read_hunks_of(self, kind: Kind, path: str) -> list[PatchHunk]:
         line = self._place + 1
         hunks = self._read_hunks()
         if not hunks and kind == "change":
@@ -358,7 +358,7 @@ class _UnifiedReader(_PatchReader):
                 self._fail("diffs of merges are not supported", "unsupported")
             self._fail(f"`{_show(path)}` has no hunk")
         # Without lines to remove, only an empty file is deleted.
-        return hunks or ([Hunk(1, line)] if kind == "delete" else [])
+        return hunks or ([PatchHunk(1, line)] if kind == "delete" else [])
 
     def _name_in_header(self, names: str) -> str:
         """The name in `diff --git a/NAME b/NAME`, empty if they are two."""
@@ -386,10 +386,10 @@ class _UnifiedReader(_PatchReader):
         except ValueError:
             self._fail("the name of the file is not text")
 
-    def _read_hunks(self) -> list[Hunk]:
-        found: list[Hunk] = []
+    def _read_hunks(self) -> list[PatchHunk]:
+        found: list[PatchHunk] = []
         while self._next() == "@@" or self._next().startswith("@@ "):
-            hunk = Hunk(len(found) + 1)
+            hunk = PatchHunk(len(found) + 1)
             self._read_rows(hunk, self._read_header(hunk))
             found.append(hunk)
         return found
@@ -436,7 +436,7 @@ class _SectionReader(_PatchReader):
         if verb == "Delete":
             return FilePatch("delete", path, path, line)
         if verb == "Add":
-            hunk = Hunk(1, self._place + 1)
+            hunk = PatchHunk(1, self._place + 1)
             while self._next().startswith("+"):
                 hunk.rows.append(("+", self._next()[1:]))
                 self._place += 1
@@ -451,10 +451,10 @@ class _SectionReader(_PatchReader):
             self._fail(f"`{_show(path)}` has no hunk")
         return FilePatch(kind, path, new_path, line, hunks)
 
-    def _read_hunks(self) -> list[Hunk]:
-        found: list[Hunk] = []
+    def _read_hunks(self) -> list[PatchHunk]:
+        found: list[PatchHunk] = []
         while self._begins_hunk(is_first=not found):
-            hunk = Hunk(len(found) + 1)
+            hunk = PatchHunk(len(found) + 1)
             while self._next().startswith("@@"):
                 self._read_header(hunk)
             self._read_rows(hunk, None)
@@ -510,7 +510,7 @@ class _TextLines:
         lines = [*self._new, *self._lines[self._done :]]
         return "\n".join(lines) + ("\n" if self._is_ended and lines else "")
 
-    def apply(self, hunk: Hunk, rows: Sequence[Row]) -> None:
+    def apply(self, hunk: PatchHunk, rows: Sequence[Row]) -> None:
         old = [line for sign, line in rows if sign != "+"]
         place = self._find(hunk, rows, old)
         end = place + len(old)
@@ -526,7 +526,7 @@ class _TextLines:
         self._new += [line for sign, line in rows if sign != "-"]
         self._done = end
 
-    def _find(self, hunk: Hunk, rows: Sequence[Row], old: list[str]) -> int:
+    def _find(self, hunk: PatchHunk, rows: Sequence[Row], old: list[str]) -> int:
         """The place of the lines of a hunk, counted from 0."""
         if not old:
             if hunk.at_end or not self._lines:
@@ -553,7 +553,7 @@ class _TextLines:
             raise self._error("ambiguous", hunk, message, lines=[*numbers])
         return places[0]
 
-    def _all_places(self, hunk: Hunk, old: list[str]) -> list[int]:
+    def _all_places(self, hunk: PatchHunk, old: list[str]) -> list[int]:
         """The places of some lines after the hunks before, at most a few more than are listed."""
         if not self._places:
             for number, line in enumerate(self._lines):
@@ -575,13 +575,13 @@ class _TextLines:
                     break
         return found
 
-    def _spend(self, hunk: Hunk, lines: int) -> None:
+    def _spend(self, hunk: PatchHunk, lines: int) -> None:
         self._left -= lines
         if self._left < 0:
             message = "too many places would have to be compared; give the line numbers"
             raise self._error("too_slow", hunk, message)
 
-    def _below_anchors(self, hunk: Hunk, places: list[int]) -> list[int]:
+    def _below_anchors(self, hunk: PatchHunk, places: list[int]) -> list[int]:
         """Keep the places whose outer lines, by indentation, are the anchors; else all below."""
         inner = [place for place in places if {*hunk.anchors} <= self._outer_lines(hunk, place)]
         if inner:
@@ -598,7 +598,7 @@ class _TextLines:
         first = bisect_left(known, self._done)
         return known[first : first + 2]
 
-    def _outer_lines(self, hunk: Hunk, place: int) -> set[str]:
+    def _outer_lines(self, hunk: PatchHunk, place: int) -> set[str]:
         found: set[str] = set()
         while place < len(self._lines) and not self._lines[place].strip():
             place += 1
@@ -614,7 +614,7 @@ class _TextLines:
                 break
         return found
 
-    def _no_match(self, hunk: Hunk, rows: Sequence[Row], old: list[str]) -> PackError:
+    def _no_match(self, hunk: PatchHunk, rows: Sequence[Row], old: list[str]) -> PackError:
         """Report the first line that differs, where most of the lines fit."""
         lead = next((number for number, line in enumerate(old) if line.strip()), 0)
         starts = [number - lead for number in self._places.get(old[lead], [])[:_MOST_LISTED]]
@@ -649,7 +649,7 @@ class _TextLines:
         pairs = enumerate(zip(there, old, strict=False))
         return next((number for number, (is_, was) in pairs if is_ != was), len(there))
 
-    def _error(self, code: str, hunk: Hunk, message: str, **details: JsonValue) -> PackError:
+    def _error(self, code: str, hunk: PatchHunk, message: str, **details: JsonValue) -> PackError:
         where = f"hunk {hunk.number} of `{self._path}` (line {hunk.line} of the patch)"
         details |= {"path": self._path, "hunk": hunk.number, "patch_line": hunk.line}
         return PackError(code, f"{where} does not fit: {message}", **details)

@@ -20,7 +20,7 @@ from aish.core.text import for_line
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, path_text, segments_of
 from aish.packs.workspace.file_text import utf8_content
-from aish.packs.workspace.folder_walk import Segments, Walk
+from aish.packs.workspace.folder_walk import FolderWalk, Segments
 from aish.packs.workspace.path_glob import NOWHERE, PathGlob, path_glob
 from aish.packs.workspace.workspace import Workspace
 
@@ -38,7 +38,7 @@ _PIECE = 1 << 20
 
 
 @frozen
-class Search:
+class TextSearch:
     """A query and its scope: below `path`, in files that the glob matches."""
 
     query: str
@@ -61,7 +61,7 @@ class Match:
 
 
 @slotted
-class Found:
+class SearchMatches:
     """All matches, and how much was searched; `stopped` says why a search is incomplete."""
 
     matches: list[Match] = field(default_factory=list)
@@ -77,16 +77,16 @@ class Found:
 
 
 @frozen
-class Source:
+class SearchedFile:
     path: str
     data: bytes
 
 
-def sources(folder: Folder, search: Search, found: Found) -> Iterator[Source]:
+def sources(folder: Folder, search: TextSearch, found: SearchMatches) -> Iterator[SearchedFile]:
     """The files to search, within all limits; counts in `found`."""
     began = time.monotonic()
     looked_at = 0
-    walk = Walk(folder, ignored=search.ignored)
+    walk = FolderWalk(folder, ignored=search.ignored)
     for where in _files(folder, search, walk):
         if found.files >= MOST_FILES:
             found.stopped = f"after {MOST_FILES:,} files"
@@ -102,12 +102,12 @@ def sources(folder: Folder, search: Search, found: Found) -> Iterator[Source]:
             continue
         found.files += 1
         looked_at += len(data)
-        yield Source(path_text(where), data)
+        yield SearchedFile(path_text(where), data)
     found.stopped = walk.incomplete
     found.unfollowed = walk.unfollowed_note
 
 
-def _files(folder: Folder, search: Search, walk: Walk) -> Iterator[Where]:
+def _files(folder: Folder, search: TextSearch, walk: FolderWalk) -> Iterator[Where]:
     if folder.kind(search.path) != "folder":
         with folder.file(search.path):
             yield search.path
@@ -155,8 +155,8 @@ def _data(folder: Folder, where: Where) -> bytes | None:
     return utf8_content(data, path_text(where)) if size <= LARGEST_FILE else None
 
 
-def search_literal(folder: Folder, search: Search) -> Found:
-    result = Found()
+def search_literal(folder: Folder, search: TextSearch) -> SearchMatches:
+    result = SearchMatches()
     for source in sources(folder, search, result):
         numbers = islice(_literal_lines(source.data, search), _most(result, search))
         report(source, list(numbers), search, result)
@@ -165,7 +165,7 @@ def search_literal(folder: Folder, search: Search) -> Found:
     return result
 
 
-def _literal_lines(data: bytes, search: Search) -> Iterator[int]:
+def _literal_lines(data: bytes, search: TextSearch) -> Iterator[int]:
     """The numbers of the lines in which the query begins."""
     sought = search.query.encode()
     if search.ignore_case:
@@ -186,12 +186,14 @@ def _literal_lines(data: bytes, search: Search) -> Iterator[int]:
         place = data.find(sought, counted + 1)
 
 
-def _most(result: Found, search: Search) -> int | None:
+def _most(result: SearchMatches, search: TextSearch) -> int | None:
     """The most lines wanted of one file; `None` for all."""
     return {"lines": result.left, "files": 1, "counts": None}[search.show]
 
 
-def report(source: Source, numbers: list[int], search: Search, found: Found) -> None:
+def report(
+    source: SearchedFile, numbers: list[int], search: TextSearch, found: SearchMatches
+) -> None:
     if not numbers:
         return
     lines = source.data.split(b"\n")
@@ -286,15 +288,15 @@ def _class_end(pattern: str, place: int) -> int:
     return place
 
 
-async def search_regex(place: Workspace, search: Search) -> Found:
+async def search_regex(place: Workspace, search: TextSearch) -> SearchMatches:
     """The lines in which a regular expression matches."""
-    result = Found()
+    result = SearchMatches()
     required = b"" if search.ignore_case else required_text(search.query).encode()
     waiting = sources(place.folder, search, result)
 
-    def batch() -> list[Source]:
+    def batch() -> list[SearchedFile]:
         """Some files that may match; none if there are no more."""
-        some: list[Source] = []
+        some: list[SearchedFile] = []
         size = 0
         for source in waiting:
             if required in source.data:
@@ -315,7 +317,9 @@ async def search_regex(place: Workspace, search: Search) -> Found:
     return result
 
 
-async def _matching_lines(place: Workspace, search: Search, some: list[Source]) -> list[list[int]]:
+async def _matching_lines(
+    place: Workspace, search: TextSearch, some: list[SearchedFile]
+) -> list[list[int]]:
     try:
         lines: list[list[int]] = await place.worker.run(
             "aish.packs.workspace.regex_lines:matching_lines",

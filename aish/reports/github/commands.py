@@ -82,7 +82,7 @@ _VARIABLE = "GITHUB_STEP_SUMMARY"
 
 
 @frozen
-class Job:
+class RunnerJob:
     """The current step: its variables, a stream that the runner reads, a function for warnings."""
 
     environ: Mapping[str, str]

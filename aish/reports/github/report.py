@@ -29,9 +29,9 @@ from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
-from aish.journal.history import Call, Ended, History, Unit
-from aish.journal.questions import Question
-from aish.output.formats.junit import CaseResult, Suite
+from aish.journal.history import CallRecord, Ended, History, Unit
+from aish.journal.questions import RecordedQuestion
+from aish.output.formats.junit import CaseResult, CaseSuite
 from aish.output.result import LEVELS, place_text
 from aish.output.status import (
     Tally,
@@ -42,9 +42,9 @@ from aish.output.status import (
     until_text,
 )
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
-from aish.reports.github.commands import LIMIT, Job, Spot, annotation
+from aish.reports.github.commands import LIMIT, RunnerJob, Spot, annotation
 from aish.reports.markup import Markup, concat, tag
-from aish.reports.outcome import WORDS, Reason, State, answer_of, reason_of, state_of
+from aish.reports.outcome import WORDS, FailureReason, State, answer_of, reason_of, state_of
 
 FIRST = 10
 WELL: frozenset[State] = frozenset({"ok", "skipped"})
@@ -53,7 +53,7 @@ _MANY = 1000
 
 
 @slotted
-class Row:
+class StepRow:
     """A step: its status, and those of its items, if it has any.
 
     `trouble` has the state of each item that did not succeed, `failures` describe the first ones;
@@ -62,7 +62,7 @@ class Row:
 
     step: str
     state: State = "cut_off"
-    reason: Reason | None = None
+    reason: FailureReason | None = None
     unmet: tuple[str, ...] = ()
     seconds: float | None = None
     usage: Usage = field(default_factory=Usage)
@@ -87,7 +87,7 @@ class Row:
 
 @frozen
 class Failed:
-    reason: Reason
+    reason: FailureReason
     unmet: tuple[str, ...]
     answer: JsonValue
 
@@ -106,13 +106,13 @@ class Denial:
 
 
 @slotted
-class Gathered:
+class ReportData:
     """The data of the report; `finished` is `None` if the run has no end.
 
     `denials` are by tool and digest of the call.
     """
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, StepRow] = field(default_factory=dict)
     denials: dict[tuple[str, str], Denial] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
@@ -134,14 +134,14 @@ class Gathered:
         self._add(self.history.rest())
         self.rows = {step: row for step, row in self.rows.items() if self.history.has(step)}
 
-    def worst_first(self) -> list[Row]:
+    def worst_first(self) -> list[StepRow]:
         return sorted(self.rows.values(), key=lambda row: row.state in WELL)
 
     def _add(self, ended: Iterable[Ended]) -> None:
         for entry in ended:
             if isinstance(entry, Unit):
                 self._add_unit(entry)
-            elif isinstance(entry, Call) and entry.is_refused and entry.decided is not None:
+            elif isinstance(entry, CallRecord) and entry.is_refused and entry.decided is not None:
                 call = (entry.tool, entry.decided.digest)
                 if call in self.denials or len(self.denials) < _MANY:
                     self.denials.setdefault(call, Denial(entry.decided)).count += 1
@@ -152,7 +152,7 @@ class Gathered:
             known = self.denials.get((refused[-1].tool, refused[-1].digest))
             if known is not None:
                 known.is_told = True
-        row = self.rows.setdefault(unit.step, Row(unit.step))
+        row = self.rows.setdefault(unit.step, StepRow(unit.step))
         for end in (call.finished for call in unit.calls):
             if end is not None:
                 row.calls = row.calls.plus(end.kind, end.exit_code)
@@ -168,7 +168,7 @@ class Gathered:
             _item(row, unit, unit.item)
 
 
-def _item(row: Row, unit: Unit, key: str) -> None:
+def _item(row: StepRow, unit: Unit, key: str) -> None:
     state, reason = state_of(unit), _reason(unit)
     row.failures.pop(key, None)
     row.trouble.pop(key, None)
@@ -184,10 +184,10 @@ def _item(row: Row, unit: Unit, key: str) -> None:
         row.failures[key] = Failed(reason, _unmet(unit), answer_of(unit))
 
 
-def _reason(unit: Unit) -> Reason | None:
+def _reason(unit: Unit) -> FailureReason | None:
     """Return why it did not succeed, at least in a word; `None` if it did."""
     state = state_of(unit)
-    return None if state in WELL else reason_of(unit) or Reason(state, WORDS[state])
+    return None if state in WELL else reason_of(unit) or FailureReason(state, WORDS[state])
 
 
 def _unmet(unit: Unit) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ FileName = Callable[[str], str | None]
 MOST = 10
 
 
-def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) -> Iterator[str]:
+def annotations(run: ReportData, spots: Mapping[str, Spot], name: FileName = str) -> Iterator[str]:
     """Lines for the runner; `spots` has the position of each step, `name` names other files.
 
     The failures of the run and its annotations alternate, so that neither displaces the other.
@@ -212,7 +212,7 @@ def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) 
     yield from islice(_in_turn([_question_notices(run), from_pipeline("notice")]), MOST)
 
 
-def _pipeline_annotations(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[str]:
+def _pipeline_annotations(run: ReportData, name: FileName, level: AnnotationLevel) -> Iterator[str]:
     title = run.history.started.pipeline if run.history.started is not None else "aish"
     for row in run.history.annotations.found:
         if row.level == level:
@@ -222,7 +222,7 @@ def _pipeline_annotations(run: Gathered, name: FileName, level: AnnotationLevel)
             yield annotation(level, title, f"{place}{row.message}", spot)
 
 
-def _question_notices(run: Gathered) -> Iterator[str]:
+def _question_notices(run: ReportData) -> Iterator[str]:
     """A paused run has not failed: what it waits for, and how that is answered."""
     end = run.history.finished
     if end is None or end.status != "paused":
@@ -236,7 +236,7 @@ def _question_notices(run: Gathered) -> Iterator[str]:
         yield annotation("notice", title, text, None)
 
 
-def _errors(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
+def _errors(run: ReportData, spots: Mapping[str, Spot]) -> Iterator[str]:
     bad = [row for row in run.rows.values() if row.is_bad]
     # One for each step before the second of any.
     errors = [_step_errors(row, spots.get(_outermost(row.step))) for row in bad]
@@ -257,7 +257,7 @@ def _in_turn(several: list[Iterator[str]]) -> Iterator[str]:
                 yield line
 
 
-def _step_errors(row: Row, spot: Spot | None) -> Iterator[str]:
+def _step_errors(row: StepRow, spot: Spot | None) -> Iterator[str]:
     title = f"step {row.step} {row.state.replace('_', ' ')}"
     if row.reason is not None:
         for message in row.unmet or (_with_rule(row.reason),):
@@ -267,14 +267,14 @@ def _step_errors(row: Row, spot: Spot | None) -> Iterator[str]:
         yield annotation("error", f"step {row.step}, item {key}", message, spot)
 
 
-def _with_rule(reason: Reason) -> str:
+def _with_rule(reason: FailureReason) -> str:
     """Return why a step failed; of a denied call with the rule that approves it."""
     if reason.code != "denied" or reason.hint is None:
         return reason.message
     return f"{reason.message}\nhint: {reason.hint}"
 
 
-def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
+def _warnings(run: ReportData, spots: Mapping[str, Spot]) -> Iterator[str]:
     for denial in run.denials.values():
         if denial.is_told:
             continue
@@ -305,7 +305,7 @@ _MOST_ROWS = 100
 _MOST_COLUMNS = 12
 
 
-class Page:
+class SummaryPage:
     """Blocks in sequence, up to `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
@@ -431,9 +431,9 @@ _PARTS = 50
 _HEADS = ("Step", "Status", "Items", "Time", "Tokens", "Cost", "Tool calls")
 
 
-def summary(run: Gathered, limit: int = LIMIT) -> str:
+def summary(run: ReportData, limit: int = LIMIT) -> str:
     """The page, of at most `limit` bytes; empty if not even its head fitted."""
-    page = Page(limit)
+    page = SummaryPage(limit)
     if not page.add("\n".join(_head(run))):
         return ""
     rows = run.worst_first()
@@ -456,7 +456,7 @@ def summary(run: Gathered, limit: int = LIMIT) -> str:
     return page.text()
 
 
-def _head(run: Gathered) -> Iterator[Markup]:
+def _head(run: ReportData) -> Iterator[Markup]:
     name = run.history.started.pipeline if run.history.started is not None else "?"
     end = run.history.finished
     if end is None:
@@ -481,7 +481,7 @@ def _head(run: Gathered) -> Iterator[Markup]:
         yield tag("p", "run folder: ", code(end.folder))
 
 
-def _cells(row: Row) -> Sequence[str | None]:
+def _cells(row: StepRow) -> Sequence[str | None]:
     known = row.usage.input is not None or row.usage.output is not None
     return (
         code(row.step),
@@ -498,19 +498,19 @@ def _cells(row: Row) -> Sequence[str | None]:
     )
 
 
-def _items(row: Row) -> str | None:
+def _items(row: StepRow) -> str | None:
     if not row.items:
         return None
     named = ((len(row.trouble), "not"), (len(row.paused), "paused"))
     return f"{row.items_ok:,} ok" + "".join(f", {count:,} {word}" for count, word in named if count)
 
 
-def _title(row: Row) -> Markup:
+def _title(row: StepRow) -> Markup:
     count = f": {counted(len(row.trouble), 'item')} of {row.items:,}" if row.trouble else ""
     return concat([f"{_SIGNS[row.state]} ", code(row.step), f" {WORDS[row.state]}{count}"])
 
 
-def _trouble(row: Row) -> Iterator[str]:
+def _trouble(row: StepRow) -> Iterator[str]:
     if row.reason is not None:
         yield from _why(row.reason, row.unmet)
         yield from _answer_blocks(row.answer)
@@ -522,7 +522,7 @@ def _trouble(row: Row) -> Iterator[str]:
         yield tag("p", f"and {counted(more, 'more item')}")
 
 
-def _why(reason: Reason, unmet: Sequence[str]) -> Iterator[str]:
+def _why(reason: FailureReason, unmet: Sequence[str]) -> Iterator[str]:
     """Unmet expectations are shown in full; the reason only repeats the first in short."""
     for message in unmet or (reason.message,):
         yield pre(message)
@@ -536,7 +536,7 @@ def _answer_blocks(answer: JsonValue) -> Iterator[str]:
         yield value(answer)
 
 
-def _add_annotations(run: Gathered, page: Page) -> None:
+def _add_annotations(run: ReportData, page: SummaryPage) -> None:
     entries = sorted(run.history.annotations.found, key=lambda row: LEVELS.index(row.level))
     if not entries:
         return
@@ -550,7 +550,7 @@ def _add_annotations(run: Gathered, page: Page) -> None:
         page.add(tag("p", f"and {counted(more, 'more annotation')}"))
 
 
-def _add_pending(run: Gathered, page: Page) -> None:
+def _add_pending(run: ReportData, page: SummaryPage) -> None:
     """The calls that wait for an answer, and the command for each."""
     pending, end = run.history.pending, run.history.finished
     if not pending or end is None:
@@ -572,7 +572,7 @@ def _add_pending(run: Gathered, page: Page) -> None:
         page.details(title, _call(question), is_open=True)
 
 
-def _call(question: Question) -> Iterator[Markup]:
+def _call(question: RecordedQuestion) -> Iterator[Markup]:
     """The whole call as `aish approve` shows it: somebody may answer who sees nothing else."""
     from aish.terminal.approver import UNSHOWN, arguments_with_bar
 
@@ -589,7 +589,7 @@ def _call(question: Question) -> Iterator[Markup]:
         yield tag("pre", f"\n{arguments_text}")
 
 
-def _add_denials(run: Gathered, page: Page) -> None:
+def _add_denials(run: ReportData, page: SummaryPage) -> None:
     if run.denials:
         total = sum(denial.count for denial in run.denials.values())
         most = sorted(run.denials.values(), key=lambda denial: -denial.count)[: FIRST * 10]
@@ -617,11 +617,11 @@ class GitHub:
     name = "the GitHub summary"
     deltas = False
 
-    def __init__(self, job: Job, spots: Mapping[str, Spot], name: FileName = str) -> None:
+    def __init__(self, job: RunnerJob, spots: Mapping[str, Spot], name: FileName = str) -> None:
         self._job = job
         self._spots = spots
         self._name = name
-        self._run = Gathered()
+        self._run = ReportData()
 
     def __call__(self, stamped: Stamped) -> None:
         self._run.take(stamped)
@@ -635,8 +635,8 @@ class GitHub:
 _MOST_CASES = 100
 
 
-def cases_summary(line: str, suites: Sequence[Suite], limit: int = LIMIT) -> str:
-    page = Page(limit)
+def cases_summary(line: str, suites: Sequence[CaseSuite], limit: int = LIMIT) -> str:
+    page = SummaryPage(limit)
     bad = _bad(suites)
     sign = "❌" if bad else "✅"
     if not page.add("\n".join([tag("h3", f"{sign} aish test"), tag("p", line)])):
@@ -650,7 +650,7 @@ def cases_summary(line: str, suites: Sequence[Suite], limit: int = LIMIT) -> str
     return page.text()
 
 
-def case_annotations(suites: Sequence[Suite], name: FileName) -> Iterator[str]:
+def case_annotations(suites: Sequence[CaseSuite], name: FileName) -> Iterator[str]:
     """Lines for the runner; `name` returns each file as GitHub names it."""
     for case in islice(_bad(suites), MOST):
         file = None if case.file is None else name(case.file)
@@ -659,11 +659,11 @@ def case_annotations(suites: Sequence[Suite], name: FileName) -> Iterator[str]:
             yield annotation("error", case.name, trouble.text or trouble.message, spot)
 
 
-def _bad(suites: Sequence[Suite]) -> list[CaseResult]:
+def _bad(suites: Sequence[CaseSuite]) -> list[CaseResult]:
     return [case for suite in suites for case in suite.cases if case.troubles]
 
 
-def _row(suite: Suite) -> Sequence[str | None]:
+def _row(suite: CaseSuite) -> Sequence[str | None]:
     bad = len(_bad([suite]))
     took = seconds_text(suite.seconds)
     return code(suite.name), f"{len(suite.cases) - bad}", f"{bad}" if bad else None, took

@@ -12,7 +12,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.journal.history import Ended, History, Turn, Unit
+from aish.journal.history import Ended, History, TurnRecord, Unit
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import Markup
 from aish.reports.outcome import State, reason_of, state_of
@@ -22,7 +22,7 @@ _WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(6
 
 
 @frozen
-class Budget:
+class PageBudget:
     """The maximum bytes of the bodies of items: successful ones, the others, brief ones.
 
     `rows` is the maximum number of items with a row; those that did not succeed come first.
@@ -35,7 +35,7 @@ class Budget:
 
 
 @slotted
-class Row:
+class ItemRow:
     """An item: its row, and the HTML below it."""
 
     key: str
@@ -59,17 +59,17 @@ class StepPart:
 
     id: str
     unit: Unit | None = None
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, ItemRow] = field(default_factory=dict)
 
-    def rows_in_order(self) -> list[Row]:
+    def rows_in_order(self) -> list[ItemRow]:
         return sorted(self.rows.values(), key=lambda row: (row.index is None, row.index or 0))
 
 
 class Gathering:
     """Takes the events of a run, and the units that ended with each in its `history`."""
 
-    def __init__(self, history: History, budget: Budget | None = None) -> None:
-        self.budget = budget or Budget()
+    def __init__(self, history: History, budget: PageBudget | None = None) -> None:
+        self.budget = budget or PageBudget()
         self.steps: dict[str, StepPart] = {}
         self.history = history
         self._spent = {"well": 0, "badly": 0, "brief": 0}
@@ -112,13 +112,13 @@ class Gathering:
             part = self.steps[step] = StepPart(step)
         return part
 
-    def _row(self, unit: Unit, key: str, index: int | None) -> Row:
+    def _row(self, unit: Unit, key: str, index: int | None) -> ItemRow:
         state, end = state_of(unit), unit.finished
         body, brief = self._body(unit, state)
         reason = reason_of(unit)
         answer = "" if end is None else end.text or ""
         text = answer if reason is None else reason.message
-        return Row(
+        return ItemRow(
             key=key,
             index=index if unit.index is None else unit.index,
             state=state,
@@ -127,7 +127,7 @@ class Gathering:
             seconds=unit.ended - unit.began if end is None else end.seconds,
             usage=Usage() if end is None else end.usage,
             cost=None if end is None else end.cost_usd,
-            turns=sum(isinstance(entry, Turn) for entry in unit.entries),
+            turns=sum(isinstance(entry, TurnRecord) for entry in unit.entries),
             calls=sum(1 for _ in unit.calls),
             preview=shorten(for_line(text[: 2 * _PREVIEW].strip()), _PREVIEW),
             body=body,

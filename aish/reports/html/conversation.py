@@ -15,7 +15,7 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
 from aish.core.text import for_line
-from aish.journal.history import Aside, Call, Entry, Sent, Turn, Unit
+from aish.journal.history import Aside, CallRecord, Entry, Sent, TurnRecord, Unit
 from aish.output.status import answer_text, call_status, question_text
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, concat, pre, tag
@@ -145,9 +145,9 @@ def _answer_part(unit: Unit, room: Room) -> Markup:
 
 def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
     match entry:
-        case Turn():
+        case TurnRecord():
             return _turn(entry, unit, room, answer)
-        case Call():
+        case CallRecord():
             return tag(
                 "li",
                 tag(
@@ -180,7 +180,7 @@ def _aside(event: Retry | Fallback | Notice | TextWithdrawn) -> tuple[str, str]:
             return f"{level}: {code}", text
 
 
-def _turn(turn: Turn, unit: Unit, room: Room, answer: str | None) -> Markup:
+def _turn(turn: TurnRecord, unit: Unit, room: Room, answer: str | None) -> Markup:
     end = turn.said
     number = end.place.turn
     facts = [end.model, end.finish, tokens_text(end.usage), took_text(end.seconds)]
@@ -233,7 +233,7 @@ def _message(message: JsonObject, room: Room) -> Markup:
     return concat([tag("p", *head, class_="head"), content])
 
 
-def _verdict(call: Call) -> Iterator[Markup]:
+def _verdict(call: CallRecord) -> Iterator[Markup]:
     decided = call.decided
     if decided is None:
         return
@@ -243,7 +243,7 @@ def _verdict(call: Call) -> Iterator[Markup]:
     yield tag("span", f"by {decided.rule}", class_="facts")
 
 
-def _question(call: Call) -> Markup:
+def _question(call: CallRecord) -> Markup:
     question = call.question
     if question is None:
         return NOTHING
@@ -252,7 +252,7 @@ def _question(call: Call) -> Markup:
     return tag("p", for_line(text), class_="quiet")
 
 
-def _outcome(call: Call) -> Iterator[Markup]:
+def _outcome(call: CallRecord) -> Iterator[Markup]:
     finished = call.finished
     if call.waits:
         yield tag("span", "waits", class_="chip paused")
@@ -267,7 +267,7 @@ def _outcome(call: Call) -> Iterator[Markup]:
         yield tag("span", took_text(finished.seconds), class_="facts")
 
 
-def _arguments(call: Call, room: Room) -> Markup:
+def _arguments(call: CallRecord, room: Room) -> Markup:
     value = call.arguments
     if value is None or value == {}:
         return NOTHING
@@ -275,7 +275,7 @@ def _arguments(call: Call, room: Room) -> Markup:
     return block(text, room.part, class_="json", aria_label="arguments")
 
 
-def _result(call: Call, room: Room) -> Markup:
+def _result(call: CallRecord, room: Room) -> Markup:
     finished = call.finished
     if finished is None:
         return NOTHING

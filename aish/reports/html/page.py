@@ -24,7 +24,7 @@ from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted
 from aish.core.text import for_line
-from aish.journal.history import Aside, Call, Entry, Segment, Turn, Unit
+from aish.journal.history import Aside, CallRecord, Entry, Segment, TurnRecord, Unit
 from aish.output.result import LEVELS, place_text
 from aish.output.status import approve_command, call_status, problems_text, short_id, until_text
 from aish.reports.figures import (
@@ -35,7 +35,7 @@ from aish.reports.figures import (
     took_text,
     when_text,
 )
-from aish.reports.html.contents import Gathering, Row, StepPart
+from aish.reports.html.contents import Gathering, ItemRow, StepPart
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import NOTHING, Markup, concat, group_attributes, pre, tag
 from aish.reports.outcome import WORDS, State, state_of
@@ -45,7 +45,7 @@ _GAP = 12.0
 
 
 @frozen
-class Span:
+class TimelineSpan:
     began: float
     ended: float
     left: float
@@ -60,10 +60,10 @@ class Axis:
         self.seconds = sum(took)
         room = WIDTH - _GAP * (len(took) - 1)
         scale = room / self.seconds if self.seconds else 0.0
-        self.spans: list[Span] = []
+        self.spans: list[TimelineSpan] = []
         left = 0.0
         for segment, length in zip(segments, took, strict=True):
-            self.spans.append(Span(segment.began, segment.ended, left, length * scale))
+            self.spans.append(TimelineSpan(segment.began, segment.ended, left, length * scale))
             left += length * scale + _GAP
         self._scale = scale
 
@@ -122,7 +122,7 @@ def json_data(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_IN_JSON)
 
 
-def _choose_rows(rows: list[Row], most: int) -> list[Row]:
+def _choose_rows(rows: list[ItemRow], most: int) -> list[ItemRow]:
     if len(rows) <= most:
         return rows
     badly = [row for row in rows if row.state != "ok"][:most]
@@ -134,8 +134,8 @@ def _choose_rows(rows: list[Row], most: int) -> list[Row]:
     return [row for row in rows if row.key in keys]
 
 
-def _blocks(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    block: list[Row] = []
+def _blocks(rows: Sequence[ItemRow]) -> Iterator[list[ItemRow]]:
+    block: list[ItemRow] = []
     size = 0
     for row in rows:
         if block and size + len(row.body) > _BLOCK:
@@ -147,7 +147,7 @@ def _blocks(rows: Sequence[Row]) -> Iterator[list[Row]]:
         yield block
 
 
-def _data(blocks: Sequence[Sequence[Row]]) -> Iterator[JsonValue]:
+def _data(blocks: Sequence[Sequence[ItemRow]]) -> Iterator[JsonValue]:
     number = 0
     for n, block in enumerate(blocks):
         for place, row in enumerate(block):
@@ -175,7 +175,7 @@ def _script(kind: str, content: str, id: str) -> Markup:
     return Markup(f'<script type="{kind}" id="{id}">{content}</script>\n')
 
 
-def _plain_table(rows: Sequence[Row]) -> Markup:
+def _plain_table(rows: Sequence[ItemRow]) -> Markup:
     """The first ones and those that did not succeed, for a browser without scripts."""
     sample = [row for n, row in enumerate(rows) if n < _FIRST or row.state != "ok"][:_MOST_PLAIN]
     left = len(rows) - len(sample)
@@ -196,7 +196,7 @@ def _plain_table(rows: Sequence[Row]) -> Markup:
     )
 
 
-def _plain_row(number: int, row: Row) -> Markup:
+def _plain_row(number: int, row: ItemRow) -> Markup:
     return tag(
         "tr",
         tag("td", str(number if row.index is None else row.index), class_="number"),
@@ -489,8 +489,8 @@ def timeline(parts: Sequence[StepPart], axis: Axis, anchors: dict[str, str]) -> 
         e for part in steps if part.unit is not None and not part.rows for e in part.unit.entries
     ]
     kinds = {
-        "of-turn": "turn" if any(isinstance(entry, Turn) for entry in entries) else None,
-        "of-call": "tool call" if any(isinstance(entry, Call) for entry in entries) else None,
+        "of-turn": "turn" if any(isinstance(entry, TurnRecord) for entry in entries) else None,
+        "of-call": "tool call" if any(isinstance(entry, CallRecord) for entry in entries) else None,
         "of-retry": "retry"
         if any(isinstance(entry, Aside) and isinstance(entry.event, Retry) for entry in entries)
         else None,
@@ -553,10 +553,10 @@ def _bars(unit: Unit, axis: Axis) -> Iterator[Markup]:
 
 def _mark(entry: Entry, unit: Unit, axis: Axis) -> Markup:
     match entry:
-        case Turn(began=began, ended=ended, said=event):
+        case TurnRecord(began=began, ended=ended, said=event):
             title = f"turn {event.place.turn}: {for_line(event.model)}, {took_text(event.seconds)}"
             return _rect(axis, (began, ended), (5, 6), "of-turn", title)
-        case Call(began=began, tool=tool, finished=finished):
+        case CallRecord(began=began, tool=tool, finished=finished):
             ended = began + finished.seconds if finished is not None else unit.ended
             unfinished = "waits for an answer" if entry.waits else "no result"
             word = unfinished if finished is None else call_status(finished)
@@ -585,7 +585,7 @@ def _rect(
     )
 
 
-def _bars_in_lanes(rows: Sequence[Row], axis: Axis) -> tuple[int, list[Markup]]:
+def _bars_in_lanes(rows: Sequence[ItemRow], axis: Axis) -> tuple[int, list[Markup]]:
     """A bar for each item, in the first lane that is free when it begins."""
     free: list[int] = []
     busy: list[tuple[float, int]] = []
@@ -605,7 +605,7 @@ def _bars_in_lanes(rows: Sequence[Row], axis: Axis) -> tuple[int, list[Markup]]:
     return lanes, bars
 
 
-def _columns(rows: Sequence[Row], axis: Axis) -> Iterator[Markup]:
+def _columns(rows: Sequence[ItemRow], axis: Axis) -> Iterator[Markup]:
     """The number of items that ended over time: too many to be drawn one by one."""
     well, badly = [0] * _COLUMNS, [0] * _COLUMNS
     for row in rows:

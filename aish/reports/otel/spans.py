@@ -37,8 +37,17 @@ from aish.core.json import JsonObject, JsonValue, json_text, objects_in, parse_s
 from aish.core.messages import Served
 from aish.core.patterns import lazy_pattern
 from aish.core.text import safe_utf8
-from aish.journal.history import Call, Ended, History, Request, Segment, Turn, Unanswered, Unit
-from aish.journal.questions import Question
+from aish.journal.history import (
+    CallRecord,
+    Ended,
+    History,
+    Segment,
+    SentRequest,
+    TurnRecord,
+    Unanswered,
+    Unit,
+)
+from aish.journal.questions import RecordedQuestion
 from aish.output.status import call_status
 from aish.reports.otel import conventions
 
@@ -225,7 +234,7 @@ def facts_of_decision(event: ToolDecided, server: ServerInfo | None, *, content:
     }
 
 
-def question_facts(question: Question) -> Facts:
+def question_facts(question: RecordedQuestion) -> Facts:
     """The question about a call; who answered is a person, and is not exported."""
     answered = question.answered
     return {
@@ -284,7 +293,7 @@ def _answer_text(event: TurnFinished) -> str | None:
     return _in_json([_message(turn) | {"finish_reason": event.finish}])
 
 
-def messages_json(request: Request) -> str | None:
+def messages_json(request: SentRequest) -> str | None:
     return _in_json([_message(one) for one in request.talk[: request.count - request.earlier]])
 
 
@@ -388,11 +397,11 @@ class Spans:
                 # A unit without start and end consists only of its contents.
                 if entry.started is not None or entry.finished is not None:
                     yield self._of_unit(entry, end)
-            case Turn():
+            case TurnRecord():
                 yield self._of_turn(entry, end)
             case Unanswered():
                 yield self._of_unanswered(entry, end)
-            case Call():
+            case CallRecord():
                 yield self._of_call(entry, end)
             case _:
                 assert_never(entry)
@@ -437,7 +446,7 @@ class Spans:
             span = replace(span, id=_number(f"aish span {self._run} {unit.seq} end", 8))
         return span
 
-    def _of_turn(self, turn: Turn, end: float) -> Span:
+    def _of_turn(self, turn: TurnRecord, end: float) -> Span:
         request, said = turn.request, turn.said
         facts: Facts = {conventions.TURN: turn.place.turn}
         begin = turn.seq, end
@@ -474,7 +483,7 @@ class Spans:
         name = f"{conventions.CHAT} {model.model if model is not None else alias}"
         return self._make_span(begin, end, within or self._root, name, facts, error, "client")
 
-    def _request_facts(self, request: Request) -> Facts:
+    def _request_facts(self, request: SentRequest) -> Facts:
         model = self._model(request.place, request.model)
         return {
             conventions.MESSAGES: request.count,
@@ -489,7 +498,7 @@ class Spans:
         known = {model.alias: model for model in models}
         return known.get(within + cut + alias, known.get(alias))
 
-    def _of_call(self, call: Call, end: float) -> Span:
+    def _of_call(self, call: CallRecord, end: float) -> Span:
         decided, finished = call.decided, call.finished
         name, facts = call.tool, tool_facts(call.tool, call.place.call)
         if decided is not None:

@@ -39,7 +39,7 @@ from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Progress
 from aish.core.text import safe_utf8
 from aish.core.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
-from aish.engine.cancellation import Ending
+from aish.engine.cancellation import ShutdownRequests
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, Played, load_checked, make_plan, most_patient
@@ -261,7 +261,7 @@ class _Run:
     key: tuple[str, ...]
     id: str
     held: ExitStack
-    ending: Ending = field(default_factory=Ending)
+    ending: ShutdownRequests = field(default_factory=ShutdownRequests)
     done: anyio.Event = field(default_factory=anyio.Event)
     callers: list[Report] = field(default_factory=list)
     row: Row | None = None

@@ -12,7 +12,7 @@ from aish.core.tools import Tool
 from aish.engine.plan.validation.older_names import own_rule_entries
 from aish.engine.preview.tool_listing import view
 from aish.policy.rules import LOCAL_COMMAND, Rule, split_glob
-from aish.shell.command import Command
+from aish.shell.command import ShellCommand
 from aish.shell.servers import session_tools, still_connecting
 from aish.shell.session import Session
 
@@ -81,7 +81,7 @@ async def _approvals(session: Session, _rest: str) -> None:
         opened.out.show(f"norris is on for {counted(session.autonomous.left, 'more call')}")
 
 
-APPROVE = Command(
+APPROVE = ShellCommand(
     "approve GLOB",
     "approves tools, for this session",
     _approve,
@@ -92,7 +92,7 @@ APPROVE = Command(
     "disconnected.",
     completes="tool",
 )
-DENY = Command(
+DENY = ShellCommand(
     "deny GLOB",
     "denies tools, for this session",
     _deny,
@@ -100,7 +100,7 @@ DENY = Command(
     "included.",
     completes="tool",
 )
-APPROVALS = Command(
+APPROVALS = ShellCommand(
     "approvals",
     "lists the rules, those of this session included",
     _approvals,

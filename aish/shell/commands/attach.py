@@ -11,8 +11,8 @@ from aish.core.phrases import backticked, counted
 from aish.core.text import for_line
 from aish.core.tools import ServerPromptInfo
 from aish.engine.plan.uris import is_uri
-from aish.engine.steps.attachments import Attached, attachment, refuse_long
-from aish.shell.command import Command, Form
+from aish.engine.steps.attachments import AttachedText, attachment, refuse_long
+from aish.shell.command import Form, ShellCommand
 from aish.shell.pending_input import Enclosure
 from aish.shell.session import Session
 
@@ -69,7 +69,7 @@ def _path(name: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(name)))  # ruff: ignore[os-path-abspath, os-path-expanduser] - as the person means it, links and all
 
 
-async def _find(session: Session, name: str, arguments: Sequence[str]) -> Attached:
+async def _find(session: Session, name: str, arguments: Sequence[str]) -> AttachedText:
     alias, mark, prompt = name.partition("__")
     path = _path(name)
     there = os.path.lexists(path)  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
@@ -88,7 +88,7 @@ async def _find(session: Session, name: str, arguments: Sequence[str]) -> Attach
     return await _file(session, name, path)
 
 
-async def _file(session: Session, name: str, path: Path) -> Attached:
+async def _file(session: Session, name: str, path: Path) -> AttachedText:
     """The path that a person names may be anywhere; only paths in a pipeline file are confined."""
     folder = _folder(path, session.open.plan.pipeline.file.parent)
     beneath = str(path.relative_to(folder))
@@ -111,7 +111,7 @@ def _folder(path: Path, project: Path) -> Path:
     return whole if path.is_relative_to(whole) and path.resolve() == path else path.parent
 
 
-async def _resource(session: Session, source: Attachment) -> Attached:
+async def _resource(session: Session, source: Attachment) -> AttachedText:
     await session.open.servers.dynamic_registry.wait_until_settled()
     try:
         return await _as_shown(session, source, Path.cwd())
@@ -123,7 +123,7 @@ async def _resource(session: Session, source: Attachment) -> Attached:
         raise StepFailedError(error.message, where=error.where, hint=hint) from error
 
 
-async def _as_shown(session: Session, source: Attachment, folder: Path) -> Attached:
+async def _as_shown(session: Session, source: Attachment, folder: Path) -> AttachedText:
     sees = await _sees_images(session)
     registry = session.open.servers.dynamic_registry.registry
     limit = session.open.box.runtime.limits.result_limit
@@ -143,7 +143,7 @@ def pairs_of(arguments: Sequence[str]) -> dict[str, str]:
 
 async def prompt_of_server(
     session: Session, alias: str, name: str, arguments: Mapping[str, str]
-) -> Attached:
+) -> AttachedText:
     opened = session.open
     registry = opened.servers.dynamic_registry.registry
     await opened.servers.dynamic_registry.wait_until_settled()
@@ -162,7 +162,7 @@ async def prompt_of_server(
     if media and not sees_images:
         texts.append(f"{_UNSEEN}{counted(len(media), 'picture')}")
         media = ()
-    attached = Attached("\n\n".join(texts), media)
+    attached = AttachedText("\n\n".join(texts), media)
     limit = opened.box.runtime.limits.result_limit
     refuse_long(f"the prompt `{alias}__{name}`", [attached.text], limit)
     return attached
@@ -190,7 +190,7 @@ def _check(prompt: ServerPromptInfo, values: Mapping[str, str]) -> None:
         raise UsageError(f"the prompt `{name}` needs {listed}", hint=hint)
 
 
-ATTACH = Command(
+ATTACH = ShellCommand(
     "attach [PATH|RESOURCE|ALIAS__PROMPT [k=v …]]",
     "attaches a file, a resource or a server's prompt to the next line",
     _attach,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from aish.core.errors import UsageError
-from aish.shell.command import Command, nearest
+from aish.shell.command import ShellCommand, nearest
 from aish.shell.commands.approvals import APPROVALS, APPROVE, DENY
 from aish.shell.commands.attach import ATTACH
 from aish.shell.commands.conversation import CLEAR, COMPACT, CONTEXT
@@ -48,14 +48,14 @@ async def _quit(session: Session, _rest: str) -> None:
     session.over = True
 
 
-HELP = Command(
+HELP = ShellCommand(
     "help [COMMAND]",
     "lists the commands, or describes one",
     _help,
     completes="command",
     also=("h", "?"),
 )
-QUIT = Command(
+QUIT = ShellCommand(
     "quit",
     "leaves the session; `aish shell --resume` resumes it",
     _quit,
@@ -63,7 +63,7 @@ QUIT = Command(
     also=("q", "exit"),
 )
 
-ROWS: tuple[Command, ...] = (
+ROWS: tuple[ShellCommand, ...] = (
     HELP,
     MODEL,
     MCP,
@@ -89,13 +89,13 @@ ROWS: tuple[Command, ...] = (
     QUIT,
 )
 
-COMMANDS: Mapping[str, Command] = {row.name: row for row in ROWS}
+COMMANDS: Mapping[str, ShellCommand] = {row.name: row for row in ROWS}
 
-_BY_NAME: Mapping[str, Command] = {name: row for row in ROWS for name in (row.name, *row.also)}
+_BY_NAME: Mapping[str, ShellCommand] = {name: row for row in ROWS for name in (row.name, *row.also)}
 _LIST = "`:help` lists the commands; a line that begins with a blank goes to the model as it is"
 
 
-def command_of(name: str) -> Command:
+def command_of(name: str) -> ShellCommand:
     command = _BY_NAME.get(name)
     if command is None:
         message = f"unknown command `:{name}`" if name else "a `:` is followed by a command"

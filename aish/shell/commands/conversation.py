@@ -15,7 +15,7 @@ from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import UserTurn
 from aish.core.phrases import counted
 from aish.core.text import for_line
-from aish.shell.command import Command
+from aish.shell.command import ShellCommand
 from aish.shell.servers import session_tools, still_connecting
 from aish.shell.session import Session
 from aish.shell.steps import step
@@ -87,20 +87,20 @@ async def _compact(session: Session, _rest: str) -> None:
     )
 
 
-CONTEXT = Command(
+CONTEXT = ShellCommand(
     "context",
     "tokens in use, and what is sent with the next line",
     _context,
     details="An estimate, from the length of the conversation and of the tool descriptions.",
 )
-CLEAR = Command(
+CLEAR = ShellCommand(
     "clear",
     "starts a new conversation",
     _clear,
     details="Attachments and pending output of local commands are dropped. The journal keeps "
     "the conversation; servers, rules and the model are kept.",
 )
-COMPACT = Command(
+COMPACT = ShellCommand(
     "compact",
     "summarises the conversation with the model",
     _compact,

@@ -6,7 +6,7 @@ from pathlib import Path
 from aish.core.errors import UsageError
 from aish.core.phrases import counted
 from aish.core.text import for_line
-from aish.shell.command import Command
+from aish.shell.command import ShellCommand
 from aish.shell.session import Session
 
 
@@ -31,7 +31,7 @@ async def _export(session: Session, rest: str) -> None:
     )
 
 
-EXPORT = Command(
+EXPORT = ShellCommand(
     "export FILE",
     "writes the session as a pipeline with a cassette and its narrowest rules",
     _export,

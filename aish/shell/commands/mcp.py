@@ -17,7 +17,7 @@ from aish.core.tools import Tool, ToolName
 from aish.engine.preview.tool_listing import ToolView, view
 from aish.policy.rules import SEPARATOR, Rule, matches_tool, split_glob
 from aish.shell.autonomous import RULE
-from aish.shell.command import Command, Form
+from aish.shell.command import Form, ShellCommand
 from aish.shell.servers import (
     aliases_in_use,
     connect,
@@ -307,7 +307,7 @@ FORMS = (
     Form("disconnect ALIAS", "disconnects one", completes="server", run=_disconnect),
 )
 
-MCP = Command(
+MCP = ShellCommand(
     "mcp list|tools|tool|connect|disconnect …",
     "the servers and their tools; connects and disconnects them",
     _mcp,

@@ -10,7 +10,7 @@ from aish.core.events import Notice
 from aish.core.phrases import counted
 from aish.engine.plan.credentials import model_name, origin
 from aish.shell.autonomous import STEPS
-from aish.shell.command import Command, Form
+from aish.shell.command import Form, ShellCommand
 from aish.shell.session import Session
 from aish.shell.session_models import model_if_in_file
 
@@ -88,14 +88,14 @@ def _on_text(session: Session) -> str:
     )
 
 
-MODEL = Command(
+MODEL = ShellCommand(
     "model [ALIAS]",
     "shows the models, or switches to one",
     _model,
     details="The conversation continues with the other model. Its key is checked now.",
     completes="model",
 )
-AUTONOMOUS = Command(
+AUTONOMOUS = ShellCommand(
     "norris [on [N]|off]",
     "autonomous mode: approves harmless tools of trusted servers",
     _autonomous,

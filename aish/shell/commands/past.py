@@ -11,7 +11,7 @@ from aish.core.errors import AishError, UsageError
 from aish.core.messages import Usage
 from aish.core.phrases import counted, dollars
 from aish.core.text import for_line
-from aish.shell.command import Command
+from aish.shell.command import ShellCommand
 from aish.shell.resume import find_session, past_sessions
 from aish.shell.session import Session
 from aish.shell.transcript import title, transcript
@@ -100,17 +100,17 @@ async def _resume(session: Session, rest: str) -> None:
     session.over = True
 
 
-SAVE = Command(
+SAVE = ShellCommand(
     "save PATH",
     "writes the conversation as Markdown",
     _save,
     details="A file is replaced only by the session that has saved it.",
     completes="path",
 )
-SESSIONS = Command(
+SESSIONS = ShellCommand(
     "sessions", "lists the sessions", _sessions, details="Empty sessions are omitted."
 )
-RESUME = Command(
+RESUME = ShellCommand(
     "resume ID",
     "leaves this session and resumes that one",
     _resume,
@@ -120,5 +120,5 @@ RESUME = Command(
     "connected do not: they are given anew.",
     completes="session",
 )
-COST = Command("cost", "tokens and money so far", _cost)
-LOG = Command("log", "where the journal of this session is", _log)
+COST = ShellCommand("cost", "tokens and money so far", _cost)
+LOG = ShellCommand("log", "where the journal of this session is", _log)

@@ -19,7 +19,7 @@ from aish.engine.plan.plan import load_checked, make_plan, most_patient
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import new_folder
 from aish.features.launch import Launch, open_run
-from aish.shell.command import Command
+from aish.shell.command import ShellCommand
 from aish.shell.commands.attach import words_of
 from aish.shell.session import Session
 
@@ -119,7 +119,7 @@ def _inputs(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, JsonValue]:
         raise UsageError(message, where=str(pipeline.file), hint=hint) from error
 
 
-RUN = Command(
+RUN = ShellCommand(
     "run FILE [k=v …]",
     "runs a pipeline here, as `aish run` does",
     _run,

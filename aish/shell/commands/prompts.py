@@ -11,8 +11,8 @@ from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.core.text import for_line
 from aish.engine.plan.template_context import template_context
-from aish.engine.steps.attachments import Attached
-from aish.shell.command import Command
+from aish.engine.steps.attachments import AttachedText
+from aish.shell.command import ShellCommand
 from aish.shell.commands.attach import pairs_of, prompt_of_server, words_of
 from aish.shell.exchange import ask
 from aish.shell.pending_input import Enclosure
@@ -46,11 +46,11 @@ async def _prompt(session: Session, rest: str) -> None:
 
 async def _content(
     session: Session, prompt: Prompt | ServerPrompt, values: Mapping[str, JsonValue]
-) -> Attached:
+) -> AttachedText:
     """The text and pictures of a prompt; what it says as a system prompt comes first."""
     if isinstance(prompt, Prompt):
         parts = (prompt.system, prompt.user)
-        return Attached("\n\n".join(render(part, values) for part in parts if part is not None))
+        return AttachedText("\n\n".join(render(part, values) for part in parts if part is not None))
     arguments = {key: render(text, values) for key, text in prompt.arguments.items()}
     return await prompt_of_server(session, prompt.server, prompt.name, arguments)
 
@@ -102,7 +102,7 @@ def _names_in(prompt: Prompt | ServerPrompt) -> Iterator[str]:
             yield first
 
 
-PROMPT = Command(
+PROMPT = ShellCommand(
     "prompt [NAME [k=v …]]",
     "sends a prompt of the file to the model",
     _prompt,

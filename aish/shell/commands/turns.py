@@ -5,7 +5,7 @@ from aish.core.errors import UsageError
 from aish.core.messages import ToolTurn
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.shell.command import Command
+from aish.shell.command import ShellCommand
 from aish.shell.exchange import ask
 from aish.shell.session import Session
 
@@ -70,20 +70,20 @@ async def _edit(session: Session, _rest: str) -> None:
     await ask(session, edited.strip())
 
 
-RETRY = Command(
+RETRY = ShellCommand(
     "retry",
     "asks the last question again, without its answer",
     _retry,
     details=f"Also one that was interrupted or failed. {_GOES_AGAIN}",
 )
-UNDO = Command(
+UNDO = ShellCommand(
     "undo",
     "removes the last question and its answer",
     _undo,
     details="Repeat it to remove the question before. Effects of tools and commands are not "
     f"undone. {_GOES_AGAIN}",
 )
-EDIT = Command(
+EDIT = ShellCommand(
     "edit",
     "edits and asks the last question again",
     _edit,

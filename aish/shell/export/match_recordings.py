@@ -9,7 +9,7 @@ from aish.cassettes.inspect.conversation import ModelTurn, conversation
 from aish.cassettes.record.recorder import kind_of
 from aish.core.frozen import frozen
 from aish.features.recording.recorded_answer import read_answer
-from aish.shell.export.session_log import Said, SessionLog
+from aish.shell.export.session_log import SessionAnswer, SessionLog
 
 _RAN = "exec://"
 
@@ -80,7 +80,7 @@ def _join(parts: Iterable[tuple[Interaction, ...]]) -> tuple[Interaction, ...]:
     return tuple(interactions)
 
 
-def _is_of(turn: ModelTurn, entry: Said) -> bool:
+def _is_of(turn: ModelTurn, entry: SessionAnswer) -> bool:
     answer = turn.answer
     names = tuple(call.name for call in answer.calls)
     return (

@@ -22,7 +22,7 @@ from aish.engine.resources.toolbox import command_arguments
 from aish.output.formats.text import yaml_text
 from aish.policy.rule_yaml import rules_yaml
 from aish.policy.suggest import Made, Suggestion, suggestion
-from aish.shell.export.session_log import Line, SessionLog, Waited
+from aish.shell.export.session_log import SessionLine, SessionLog, Waited
 from aish.shell.local.shell import literal, run_report_template
 
 _FOLDERS = ("root", "cwd")
@@ -130,7 +130,7 @@ class ExportContext:
     here: Path
 
 
-def steps_of(lines: Sequence[Line], context: ExportContext) -> Iterator[Step]:
+def steps_of(lines: Sequence[SessionLine], context: ExportContext) -> Iterator[Step]:
     """A step for each question, which continues the previous one, and for the commands it needs."""
     before: str | None = None
     known: set[str] = set()
@@ -167,7 +167,7 @@ def as_run(made: Made, shell: tuple[str, ...]) -> Made:
 
 
 @frozen
-class _Output:
+class _CommandTemplate:
     """Output of a local command as a template; `run` is the command that repeats it in `step`."""
 
     template: str
@@ -176,16 +176,16 @@ class _Output:
     remark: str = ""
 
 
-def _output(waited: Waited, context: ExportContext) -> _Output:
+def _output(waited: Waited, context: ExportContext) -> _CommandTemplate:
     why = _why_not(waited, context)
     if why is not None:
         command = for_line(shorten(waited.command, _SHOWN))
         remark = f"The output of `{command}` stands as it was: {why}." if waited.command else ""
-        return _Output(literal(waited.text), remark=remark)
+        return _CommandTemplate(literal(waited.text), remark=remark)
     run: JsonValue = literal(waited.command)
     if context.shell != PLATFORM_SHELL:
         run = [literal(word) for word in (*context.shell, waited.command)]
-    return _Output(run_report_template(waited.step, waited.command), waited.step, run)
+    return _CommandTemplate(run_report_template(waited.step, waited.command), waited.step, run)
 
 
 def _why_not(waited: Waited, context: ExportContext) -> str | None:
@@ -208,7 +208,7 @@ def _has_failed(waited: Waited) -> bool:
     return not waited.text.endswith("[exit code 0]")
 
 
-def _attachments(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
+def _attachments(line: SessionLine, folder: Path) -> tuple[list[JsonValue], str]:
     """The attachments of a step, or why it cannot attach them.
 
     Raises:
@@ -231,7 +231,7 @@ def _attachments(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
     return attachments, ""
 
 
-def _tools(line: Line, offered: Mapping[str, frozenset[str]]) -> list[JsonValue] | None:
+def _tools(line: SessionLine, offered: Mapping[str, frozenset[str]]) -> list[JsonValue] | None:
     names_offered = frozenset(line.tools)
     if names_offered == frozenset().union(*offered.values()):
         return None
@@ -251,7 +251,7 @@ _OF_CONTEXT = ("max_tokens", "keep")
 
 
 @frozen
-class Source:
+class SessionSource:
     """The parts of a session that an exported file takes over.
 
     `data` is the session's own file, `folder` its folder, and `here` the one in which its commands
@@ -269,7 +269,7 @@ class Source:
 
 
 @frozen
-class Draft:
+class PipelineDraft:
     """A pipeline in its parts; `made` are the calls that it is expected to make."""
 
     head: Mapping[str, JsonObject]
@@ -280,7 +280,9 @@ class Draft:
     made: tuple[Made, ...]
 
 
-def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cassette: str) -> Draft:
+def draft(
+    source: SessionSource, log: SessionLog, ran: frozenset[str], file: Path, cassette: str
+) -> PipelineDraft:
     """The pipeline of a session; `ran` are the local commands that are recorded.
 
     Raises:
@@ -309,10 +311,12 @@ def draft(source: Source, log: SessionLog, ran: frozenset[str], file: Path, cass
         test["expect"] = [{"tool_sequence": [_call_json(call, outcome) for call in rows]}]
     tail: JsonObject = {"cassette": cassette, "tests": [test]}
     mcp = _mcp(source, servers)
-    return Draft(head, mcp, steps, tail, suggestion(rows, calls.denied), rows)
+    return PipelineDraft(head, mcp, steps, tail, suggestion(rows, calls.denied), rows)
 
 
-def _tools_by_server(source: Source, lines: Sequence[Line]) -> dict[str, frozenset[str]]:
+def _tools_by_server(
+    source: SessionSource, lines: Sequence[SessionLine]
+) -> dict[str, frozenset[str]]:
     """The tools of each server, where the model was shown at least one of them."""
     shown: dict[str, set[str]] = {}
     for line in lines:
@@ -333,7 +337,7 @@ def _call_json(call: Made, outcome: JsonObject) -> JsonValue:
     return {"tool": str(call.tool), **outcome} if outcome else str(call.tool)
 
 
-def _bounds(source: Source, *, denied: bool, failed: bool) -> JsonObject:
+def _bounds(source: SessionSource, *, denied: bool, failed: bool) -> JsonObject:
     bounds: dict[str, Any] = {}
     # The session continued after a denial, or a call that failed.
     if denied:
@@ -348,7 +352,7 @@ def _bounds(source: Source, *, denied: bool, failed: bool) -> JsonObject:
     return bounds
 
 
-def _mcp(source: Source, servers: Mapping[str, Any]) -> JsonObject:
+def _mcp(source: SessionSource, servers: Mapping[str, Any]) -> JsonObject:
     declared: Any = source.data.get("mcp") or {}
     table: dict[str, Any] = {"servers": dict(servers)} if servers else {}
     # A rule for a server that is not in the file is an error in the file.
@@ -374,7 +378,7 @@ _HEADER = """\
 _RULE_LISTS = "  # Only the calls that were made.\n"
 
 
-def layout(draft: Draft, name: str) -> str:
+def layout(draft: PipelineDraft, name: str) -> str:
     parts = (
         _HEADER.format(name=for_line(name)) + _block(draft.head[""]),
         _block(draft.head["models"]),
@@ -391,7 +395,7 @@ def _block(data: JsonObject, indent: int = 0) -> str:
     return "".join(line for pair in data.items() for line in _pair(*pair, margin))
 
 
-def _mcp_text(draft: Draft) -> str:
+def _mcp_text(draft: PipelineDraft) -> str:
     rules = draft.suggestion.rules
     if not (draft.mcp or rules):
         return ""

@@ -32,12 +32,12 @@ from aish.engine.plan.plan import load_checked, make_plan
 from aish.engine.run_folder import RunFolder
 from aish.features.recording.session import CassetteChoice, CassetteSession, RunRecorder
 from aish.features.suggest.calls import calls_of_run
-from aish.journal.history import Call, Ended, History, Unit
+from aish.journal.history import CallRecord, Ended, History, Unit
 from aish.policy.decide import Ruling, decide
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import Made, stand_in
 from aish.shell.export.match_recordings import Matched
-from aish.shell.export.pipeline import Draft, NotExportedError
+from aish.shell.export.pipeline import NotExportedError, PipelineDraft
 from aish.shell.export.session_log import SessionLog
 from aish.shell.session import Session
 from aish.system.secrets.secrets import Secrets
@@ -128,7 +128,7 @@ class Rehearsed:
 
 
 async def rehearse(
-    session: Session, file: Path, log: SessionLog, matched: Matched, made: Draft
+    session: Session, file: Path, log: SessionLog, matched: Matched, made: PipelineDraft
 ) -> Rehearsed:
     """Run `file`; the exchanges that it uses become its cassette.
 
@@ -163,11 +163,13 @@ async def rehearse(
     if end.code or recorder.left:
         _require_rules(made)
         raise NotExportedError(_why(end, log, ended), hint=HINT)
-    _require_same(made, calls_of_run(entry for entry in ended if isinstance(entry, Call)).made)
+    _require_same(
+        made, calls_of_run(entry for entry in ended if isinstance(entry, CallRecord)).made
+    )
     return Rehearsed(recorder.used, tuple(_changes_of_questions(log, matched, recorder)))
 
 
-def _require_unasked(pipeline: Pipeline, source: Draft) -> None:
+def _require_unasked(pipeline: Pipeline, source: PipelineDraft) -> None:
     """Refuse a file whose calls need approval: without a person they would be denied.
 
     Raises:
@@ -184,7 +186,7 @@ def _require_unasked(pipeline: Pipeline, source: Draft) -> None:
             )
 
 
-def _require_rules(source: Draft) -> None:
+def _require_rules(source: PipelineDraft) -> None:
     for entry in source.suggestion.left_out:
         raise NotExportedError(
             f"{_SAME}: no rule approves the call of `{entry.call.tool}`: {entry.why}",
@@ -192,7 +194,7 @@ def _require_rules(source: Draft) -> None:
         )
 
 
-def _require_same(source: Draft, calls: Sequence[Made]) -> None:
+def _require_same(source: PipelineDraft, calls: Sequence[Made]) -> None:
     expected, counts = Counter(map(_key, source.made)), Counter(map(_key, calls))
     for call in source.made:
         if expected[_key(call)] > counts[_key(call)]:

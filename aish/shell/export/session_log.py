@@ -16,8 +16,8 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
-from aish.features.suggest.calls import Calls, calls_of_run
-from aish.journal.history import Call, Ended, History, Turn, Unit
+from aish.features.suggest.calls import CallHistory, calls_of_run
+from aish.journal.history import CallRecord, Ended, History, TurnRecord, Unit
 from aish.journal.reader import event_of
 
 # The reasons by which `session.replace` records that the last question was removed.
@@ -26,7 +26,7 @@ _TAKEN_BACK = frozenset({_UNANSWERED, "undone", "asked again", "asked another wa
 
 
 @frozen
-class Said:
+class SessionAnswer:
     """An answer of a model, by which its recording is identified."""
 
     text: str
@@ -43,7 +43,7 @@ class Waited:
 
 
 @slotted
-class Line:
+class SessionLine:
     """A question: its step, its own text, and what was sent with it.
 
     `model` is the alias of the model that answered, `tools` the tools it was shown, `turn` the turn
@@ -77,21 +77,21 @@ class SessionLog:
     begins with turns that were not held in the session.
     """
 
-    lines: tuple[Line, ...]
-    answers: tuple[tuple[str, Said], ...]
+    lines: tuple[SessionLine, ...]
+    answers: tuple[tuple[str, SessionAnswer], ...]
     shortened: bool
-    calls: tuple[Call, ...]
-    unanswered: tuple[Line, ...] = ()
+    calls: tuple[CallRecord, ...]
+    unanswered: tuple[SessionLine, ...] = ()
     given: bool = False
 
-    def open_lines(self) -> tuple[Line, ...]:
+    def open_lines(self) -> tuple[SessionLine, ...]:
         """Questions without a complete answer."""
         return (*self.unanswered, *(line for line in self.lines if not line.whole))
 
-    def complete_lines(self) -> tuple[Line, ...]:
+    def complete_lines(self) -> tuple[SessionLine, ...]:
         return tuple(line for line in self.lines if line.whole)
 
-    def calls_of(self, steps: Collection[str]) -> Calls:
+    def calls_of(self, steps: Collection[str]) -> CallHistory:
         return calls_of_run(call for call in self.calls if call.place.step in steps)
 
 
@@ -101,7 +101,7 @@ def session_log_of(records: Iterable[JsonObject]) -> SessionLog:
     Raises:
         ValueError: a record does not have the form of its event type.
     """
-    fold = _Fold()
+    fold = _SessionFold()
     for record in records:
         stamped = event_of(record)
         if stamped is not None:
@@ -109,16 +109,16 @@ def session_log_of(records: Iterable[JsonObject]) -> SessionLog:
     return fold.log()
 
 
-class _Fold:
+class _SessionFold:
     def __init__(self) -> None:
         # A summarised question is in one user turn with the questions after it.
-        self._standing: list[list[Line]] = []
-        self._unanswered: list[Line] = []
-        self._lines: dict[str, Line] = {}
+        self._standing: list[list[SessionLine]] = []
+        self._unanswered: list[SessionLine] = []
+        self._lines: dict[str, SessionLine] = {}
         self._waiting: tuple[Waited, ...] = ()
         self._given_back: tuple[Waited, ...] = ()
-        self._answers: list[tuple[str, Said]] = []
-        self._calls: list[Call] = []
+        self._answers: list[tuple[str, SessionAnswer]] = []
+        self._calls: list[CallRecord] = []
         self._history = History()
         self._kinds: dict[str | None, str] = {}
         self._command: tuple[str, str] | None = None
@@ -130,7 +130,7 @@ class _Fold:
         step = event.place.step
         match event:
             case QuestionAsked(_, text, attached, tools) if step is not None:
-                self._lines[step] = Line(step, text, attached, tools)
+                self._lines[step] = SessionLine(step, text, attached, tools)
             case TurnAdded(_, turn) if turn.get("role") == "user" and step in self._lines:
                 line = self._lines[step]
                 line.waited, self._waiting = self._waiting, ()
@@ -151,11 +151,11 @@ class _Fold:
     def _add(self, ended: Iterable[Ended]) -> None:
         for entry in ended:
             match entry:
-                case Turn(said=answer) if answer.purpose == "answer":
+                case TurnRecord(said=answer) if answer.purpose == "answer":
                     self._answer(answer)
                 case Unit(item=None, finished=finished) if finished and entry.step in self._lines:
                     self._lines[entry.step].whole = finished.status == "ok"
-                case Call():
+                case CallRecord():
                     self._calls.append(entry)
                 case _:
                     pass
@@ -204,7 +204,9 @@ class _Fold:
         self._waiting = (*(back if text == whole else (Waited(text),)), *self._waiting)
 
     def _answer(self, event: TurnFinished) -> None:
-        answer = Said(event.text, tuple((call.name, call.arguments) for call in event.calls))
+        answer = SessionAnswer(
+            event.text, tuple((call.name, call.arguments) for call in event.calls)
+        )
         step = str(event.place.step)
         self._answers.append((step, answer))
         if step in self._lines:

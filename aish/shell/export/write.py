@@ -14,7 +14,7 @@ from aish.core.frozen import frozen
 from aish.features.recording.session import recorder_of
 from aish.journal.reader import read_journal
 from aish.shell.export.match_recordings import Matched, exchanges_of_parts, match
-from aish.shell.export.pipeline import Draft, NotExportedError, Source, draft, layout
+from aish.shell.export.pipeline import NotExportedError, PipelineDraft, SessionSource, draft, layout
 from aish.shell.export.rehearsal import HINT, rehearse
 from aish.shell.export.session_log import SessionLog, session_log_of
 from aish.shell.recording import recordings
@@ -28,7 +28,7 @@ _PRINTED = 1 << 16
 
 
 @frozen
-class Exported:
+class ExportedFiles:
     file: Path
     cassette: Path
     steps: int
@@ -36,7 +36,7 @@ class Exported:
     notes: tuple[str, ...]
 
 
-async def export(session: Session, file: Path) -> Exported:
+async def export(session: Session, file: Path) -> ExportedFiles:
     """Write `file` and a tested cassette next to it; on failure neither remains.
 
     Raises:
@@ -64,10 +64,12 @@ async def export(session: Session, file: Path) -> Exported:
             path.unlink(missing_ok=True)
         raise
     notes = (*_notes(log, content), *rehearsal.notes)
-    return Exported(file, cassette, len(log.complete_lines()), len(content.suggestion.rules), notes)
+    return ExportedFiles(
+        file, cassette, len(log.complete_lines()), len(content.suggestion.rules), notes
+    )
 
 
-def _notes(log: SessionLog, content: Draft) -> Sequence[str]:
+def _notes(log: SessionLog, content: PipelineDraft) -> Sequence[str]:
     notes = [
         f"`{line.text[:60]}` has no complete answer, and is left out" for line in log.open_lines()
     ]
@@ -104,13 +106,13 @@ def _done(session: Session) -> tuple[SessionLog, Matched]:
     return log, matched
 
 
-def _source(session: Session) -> Source:
+def _source(session: Session) -> SessionSource:
     opened = session.open
     tools: dict[str, list[str]] = {}
     for tool in session.tools():
         tools.setdefault(tool.name.server, []).append(str(tool.name))
     pipeline = opened.plan.pipeline
-    return Source(
+    return SessionSource(
         data=pipeline.data,
         folder=pipeline.file.parent,
         here=Path.cwd(),

@@ -96,7 +96,7 @@ def _show_character(character: str) -> str:
 
 
 @frozen
-class Settings:
+class EditorSettings:
     """The callables are called each time something is drawn, so they have to be fast.
 
     `prompt` is the name before the line, `toolbar` the text below it. `history` is a file that gets
@@ -127,7 +127,7 @@ class Editor:
     """
 
     def __init__(
-        self, settings: Settings, stdin: TextIO, stdout: TextIO, environ: Mapping[str, str]
+        self, settings: EditorSettings, stdin: TextIO, stdout: TextIO, environ: Mapping[str, str]
     ) -> None:
         self._settings = settings
         self._label: str | None = None

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
-from aish.shell.input.editor import Editor, Settings
+from aish.shell.input.editor import Editor, EditorSettings
 from aish.shell.input.lines import Lines
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -14,7 +14,7 @@ _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def open_editor(
-    settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO
+    settings: EditorSettings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO
 ) -> Generator[Lines]:
     """The lines of a person; both streams have to be terminals.
 

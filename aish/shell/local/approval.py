@@ -41,7 +41,7 @@ class CommandAsking:
         return await self._lines.edit(command, "run: ")
 
 
-class Said:
+class RepeatingApprover:
     """An approver that knows the person's earlier answer about a local command."""
 
     def __init__(self, other: Approver) -> None:
@@ -69,7 +69,7 @@ class Said:
 
 
 @frozen
-class Settled:
+class LocalDecision:
     """A proposal, possibly edited, and the person's answer if they were asked."""
 
     command: str
@@ -78,7 +78,7 @@ class Settled:
 
 async def settle(
     command: str, place: Place, gate: Gate, asking: CommandAsking | None, waiting: AskingHow
-) -> Settled:
+) -> LocalDecision:
     """Ask about a proposal if the rules require it; an edited command is decided again.
 
     Somebody else may answer before the person does. `place` is where it would be run.
@@ -93,12 +93,12 @@ async def settle(
             waiting,
         )
         if "edit" not in reactions:
-            return Settled(command, "yes" if end.approves else "no")
+            return LocalDecision(command, "yes" if end.approves else "no")
         edited = (await asking.edit(command) or "").strip()
         if not edited:
-            return Settled(command, "no")
+            return LocalDecision(command, "no")
         command = edited
-    return Settled(command, None)
+    return LocalDecision(command, None)
 
 
 async def _react(

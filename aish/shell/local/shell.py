@@ -43,7 +43,7 @@ from aish.engine.resources.toolbox import (
 )
 from aish.engine.steps.tool_call import tool_record
 from aish.policy.questions import QuestionEnd
-from aish.shell.local.approval import PROPOSED, CommandAsking, Said, settle
+from aish.shell.local.approval import PROPOSED, CommandAsking, RepeatingApprover, settle
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped_text, too_many
 from aish.system.process.child import CommandResult, Stream
 from aish.system.secrets.secrets import Secrets
@@ -122,7 +122,7 @@ def own_environment(
     }
 
 
-class Output:
+class LocalOutput:
     """Reports the output of a command as it arrives, and collects all of it."""
 
     def __init__(self, place: Place, emit: Emit) -> None:
@@ -205,7 +205,7 @@ class LocalShell:
         self,
         runtime: AgentRuntime,
         commands: LocalCommands,
-        said: Said,
+        said: RepeatingApprover,
         buffer: Buffer,
         *,
         environment: Callable[[], Mapping[str, str]],
@@ -319,7 +319,7 @@ class LocalShell:
     ) -> tuple[StepRecord, str | None]:
         id, place = str(step.step), replace(step, call=_call(self.ran))
         timed = _TimedEmit(self._runtime.emit, self._runtime.clock)
-        output = Output(place, timed)
+        output = LocalOutput(place, timed)
         arguments = command_arguments(command)
         commands = replace(
             self._commands, step=id, environment=self._environment(), listener=output

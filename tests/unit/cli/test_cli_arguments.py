@@ -10,7 +10,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from aish.cli.arguments import bind_call, parameters, plain_arguments, with_values
-from aish.cli.catalogue import COMMANDS, Command
+from aish.cli.catalogue import COMMANDS, CommandEntry
 from aish.cli.options import Argument, Option
 from aish.cli.typer_parser import load_command
 from aish.core.frozen import frozen
@@ -67,7 +67,7 @@ def test_what_is_not_plain_is_left_to_typer(line: str) -> None:
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: f"{row.group or ''} {row.name}")
-def test_the_catalogue_says_of_a_command_what_it_says_itself(row: Command) -> None:
+def test_the_catalogue_says_of_a_command_what_it_says_itself(row: CommandEntry) -> None:
     text = getdoc(import_module(row.module).command)
 
     assert text is not None
@@ -83,7 +83,7 @@ TEXTS = st.sampled_from(["", " 4", *_TEXTS.split()]) | st.text(
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> tuple[Command, list[str]]:
+def lines(draw: st.DrawFn) -> tuple[CommandEntry, list[str]]:
     """A command, and words that are more or less what it takes."""
     row = draw(st.sampled_from(COMMANDS))
     known = list(parameters(import_module(row.module).command))
@@ -118,7 +118,7 @@ def _fitting(kind: Any) -> st.SearchStrategy[str]:
 
 
 @given(lines())
-def test_a_plain_line_means_what_typer_makes_of_it(line: tuple[Command, list[str]]) -> None:
+def test_a_plain_line_means_what_typer_makes_of_it(line: tuple[CommandEntry, list[str]]) -> None:
     row, words = line
     command = import_module(row.module).command
     plain = plain_arguments(command, words)

@@ -7,18 +7,18 @@ import pytest
 
 from aish.cli.case_report import CaseLines, Manners, manners_for, summary
 from aish.core.errors import ExitCode
-from aish.engine.expectations.check import Checked
-from aish.features.testing.outcome import Outcome, Session, Tried, Verdict, exit_code
+from aish.engine.expectations.check import CheckedExpectation
+from aish.features.testing.outcome import CaseOutcome, TestOutcomes, Tried, Verdict, exit_code
 from aish.output.style import Look
 
 HOSTILE = "::error::a\n::set-output name=x::y\x1b[2J\u202e ##[group]z"
 
 
 def tried(verdict: Verdict, **fields: Any) -> Tried:
-    return Tried("p.yaml", f"case {verdict}", Outcome(verdict, 0.1, **fields))
+    return Tried("p.yaml", f"case {verdict}", CaseOutcome(verdict, 0.1, **fields))
 
 
-def screen(session: Session, **manners: bool) -> str:
+def screen(session: TestOutcomes, **manners: bool) -> str:
     out = StringIO()
     lines = CaseLines(out, Manners(Look(width=60), **manners))
     for one in session.tried:
@@ -29,10 +29,10 @@ def screen(session: Session, **manners: bool) -> str:
 
 @pytest.mark.parametrize("manners", [{}, {"quiet": True}, {"verbose": True}], ids=str)
 def test_no_text_of_strangers_commands_a_terminal_or_a_runner(manners: dict[str, bool]) -> None:
-    checked = (Checked("contains", ok=False, message=HOSTILE, where=HOSTILE),)
-    outcome = Outcome("failed", 0.1, ExitCode.FAILED, HOSTILE, HOSTILE, checked, (HOSTILE,))
-    crashed = Outcome("error", 0.1, ExitCode.INTERNAL, HOSTILE, trace=HOSTILE)
-    session = Session(
+    checked = (CheckedExpectation("contains", ok=False, message=HOSTILE, where=HOSTILE),)
+    outcome = CaseOutcome("failed", 0.1, ExitCode.FAILED, HOSTILE, HOSTILE, checked, (HOSTILE,))
+    crashed = CaseOutcome("error", 0.1, ExitCode.INTERNAL, HOSTILE, trace=HOSTILE)
+    session = TestOutcomes(
         tried=(Tried(HOSTILE, HOSTILE, outcome), Tried(HOSTILE, HOSTILE, crashed)),
         untested=(HOSTILE,),
         orphans=(HOSTILE,),
@@ -50,12 +50,12 @@ def test_no_text_of_strangers_commands_a_terminal_or_a_runner(manners: dict[str,
 def test_the_sum_names_what_there_is_and_nothing_else() -> None:
     passed, failed, missed, broken = tried("passed"), tried("failed"), tried("miss"), tried("error")
 
-    assert summary(Session((passed,), 0.45)) == "1 passed in 0.45 s"
-    assert summary(Session((failed,), 0.45)) == "1 failed in 0.45 s"
-    assert summary(Session((), 0.45, stopped=ExitCode.INTERRUPTED, left_out=2)) == (
+    assert summary(TestOutcomes((passed,), 0.45)) == "1 passed in 0.45 s"
+    assert summary(TestOutcomes((failed,), 0.45)) == "1 failed in 0.45 s"
+    assert summary(TestOutcomes((), 0.45, stopped=ExitCode.INTERRUPTED, left_out=2)) == (
         "interrupted: 0 passed, 2 not run in 0.45 s"
     )
-    everything = Session((passed, passed, failed, missed, missed, broken), 75.0, 4, 0)
+    everything = TestOutcomes((passed, passed, failed, missed, missed, broken), 75.0, 4, 0)
     assert summary(everything) == (
         "2 passed, 1 failed, 2 cassette misses, 1 error, 4 deselected in 1 min 15 s"
     )
@@ -65,24 +65,36 @@ def test_the_sum_names_what_there_is_and_nothing_else() -> None:
     ("outcomes", "code"),
     [
         ((), 0),
-        ((Outcome("passed"),), 0),
-        ((Outcome("failed", code=ExitCode.DENIED),), 1),
-        ((Outcome("failed"), Outcome("miss", code=ExitCode.CASSETTE)), 6),
-        ((Outcome("miss", code=ExitCode.CASSETTE), Outcome("error", code=ExitCode.USAGE)), 2),
-        ((Outcome("error", code=ExitCode.USAGE), Outcome("error", code=ExitCode.INTERNAL)), 70),
+        ((CaseOutcome("passed"),), 0),
+        ((CaseOutcome("failed", code=ExitCode.DENIED),), 1),
+        ((CaseOutcome("failed"), CaseOutcome("miss", code=ExitCode.CASSETTE)), 6),
+        (
+            (
+                CaseOutcome("miss", code=ExitCode.CASSETTE),
+                CaseOutcome("error", code=ExitCode.USAGE),
+            ),
+            2,
+        ),
+        (
+            (
+                CaseOutcome("error", code=ExitCode.USAGE),
+                CaseOutcome("error", code=ExitCode.INTERNAL),
+            ),
+            70,
+        ),
     ],
 )
-def test_the_first_code_that_applies_is_taken(outcomes: tuple[Outcome, ...], code: int) -> None:
-    assert exit_code(Session(tuple(Tried("f", "c", one) for one in outcomes))) == code
+def test_the_first_code_that_applies_is_taken(outcomes: tuple[CaseOutcome, ...], code: int) -> None:
+    assert exit_code(TestOutcomes(tuple(Tried("f", "c", one) for one in outcomes))) == code
 
 
 def test_unused_cassettes_fail_only_where_they_may() -> None:
-    assert exit_code(Session(orphans=("a.yaml",))) == 0
-    assert exit_code(Session(orphans=("a.yaml",), orphans_fail=True)) == 1
+    assert exit_code(TestOutcomes(orphans=("a.yaml",))) == 0
+    assert exit_code(TestOutcomes(orphans=("a.yaml",), orphans_fail=True)) == 1
 
 
 def test_dots_fill_lines() -> None:
-    session = Session(tuple(Tried("f", str(n), Outcome("passed")) for n in range(130)))
+    session = TestOutcomes(tuple(Tried("f", str(n), CaseOutcome("passed")) for n in range(130)))
 
     shown = screen(session, quiet=True).splitlines()
 

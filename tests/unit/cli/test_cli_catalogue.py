@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aish.cli import commands
-from aish.cli.catalogue import COMMANDS, GROUPS, Command
+from aish.cli.catalogue import COMMANDS, GROUPS, CommandEntry
 
 
 def test_every_command_file_is_in_the_catalogue() -> None:
@@ -20,7 +20,7 @@ def test_every_group_has_a_description() -> None:
 
 
 @pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
-def test_every_row_loads_and_says_what_it_does_with_an_example(row: Command) -> None:
+def test_every_row_loads_and_says_what_it_does_with_an_example(row: CommandEntry) -> None:
     command = import_module(row.module).command
     text = inspect.getdoc(command)
     assert text is not None

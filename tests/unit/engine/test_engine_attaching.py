@@ -12,7 +12,7 @@ from aish.config.model import Attachment, ServerPrompt
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.tools import Capability, Media, Part, PromptMessage, Resource, ServerPromptInfo
-from aish.engine.steps.attachments import Attached, attachment
+from aish.engine.steps.attachments import AttachedText, attachment
 from aish.engine.steps.prompt_inputs import Turns, prompt_turns
 from aish.mcp.client.registry import Registry
 
@@ -69,8 +69,8 @@ def attached(
     server: str | None = None,
     limit: int = LIMIT,
     sees: bool = True,
-) -> Attached:
-    async def read() -> Attached:
+) -> AttachedText:
+    async def read() -> AttachedText:
         return await attachment(
             Attachment(ref, server), as_registry(fake_servers), folder, limit, sees_images=sees
         )
@@ -100,7 +100,7 @@ def turns(
 def test_a_text_file_stands_between_two_lines_that_name_it(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/a.md").write_bytes(b"\xef\xbb\xbf# Title\n\nText {{ 1 + 1 }}\n")
-    assert attached("notes/a.md", folder=tmp_path) == Attached(
+    assert attached("notes/a.md", folder=tmp_path) == AttachedText(
         "[attached: notes/a.md (text/markdown)]\n# Title\n\nText {{ 1 + 1 }}\n[end of notes/a.md]"
     )
     (tmp_path / "Makefile").write_text("all:")

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from aish.config.model import ContextFile
 from aish.engine.steps.context_files.code_parts import code_part
-from aish.engine.steps.context_files.slices import Span, find_again, lines_of, slice_of, within
+from aish.engine.steps.context_files.slices import LineSpan, find_again, lines_of, slice_of, within
 from aish.packs.pack_error import PackError
 from aish.packs.parse_worker import ParseWorker
 
 LINES = [f"line {number}" for number in range(1, 21)]
 
 
-def again(lines: list[str], first: int, last: int, before: list[str] = LINES) -> Span | None:
+def again(lines: list[str], first: int, last: int, before: list[str] = LINES) -> LineSpan | None:
     """Where lines of an earlier text are now."""
     found = slice_of("\n".join(before) + "\n", first, last)
     assert found is not None
@@ -52,7 +52,7 @@ def test_a_part_is_found_by_its_text_or_by_its_first_and_last_line(
 def test_of_several_first_and_last_lines_the_nearest_count() -> None:
     before = ["{", "a", "}", "{", "b", "}", "{", "c", "}"]
     after = ["{", "a", "}", "{", "B", "B", "}", "{", "c", "}"]
-    assert again(after, 4, 6, before) == Span(4, 8)
+    assert again(after, 4, 6, before) == LineSpan(4, 8)
 
 
 def test_one_changed_line_is_lost() -> None:
@@ -62,14 +62,14 @@ def test_one_changed_line_is_lost() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("a\nb\nc", ("b\nc", Span(2, 4))),
-        ("a\nb\nc\n", ("b\nc", Span(2, 4))),
-        ("a\nb\n", ("b", Span(2, 3))),
+        ("a\nb\nc", ("b\nc", LineSpan(2, 4))),
+        ("a\nb\nc\n", ("b\nc", LineSpan(2, 4))),
+        ("a\nb\n", ("b", LineSpan(2, 3))),
         ("a\n", None),
         ("", None),
     ],
 )
-def test_lines_beyond_the_end_are_left_out(text: str, wanted: tuple[str, Span] | None) -> None:
+def test_lines_beyond_the_end_are_left_out(text: str, wanted: tuple[str, LineSpan] | None) -> None:
     assert slice_of(text, 2, 9) == wanted
 
 

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from aish.agent.file_updates import split_block, with_block
 from aish.config.model import Context, Refresh
-from aish.engine.steps.context_files.update_text import AGAIN, Change, update_of
+from aish.engine.steps.context_files.update_text import AGAIN, PartChange, update_of
 
 TAG = "0123456789ab"
 TEXT = st.text(st.sampled_from("ab é\n[\r"), max_size=200)
 CHANGE = st.builds(
-    Change,
+    PartChange,
     label=st.from_regex(r"[a-z]{1,8}\.py", fullmatch=True),
     kind=st.sampled_from(["added", "changed", "deleted", "lost", "found"]),
     before=st.none() | TEXT,
@@ -33,7 +33,7 @@ def plain(text: str) -> str:
     st.integers(1, 800),
 )
 def test_a_block_stays_within_its_limits(
-    changes: list[Change], refresh: Refresh, file_limit: int, round_limit: int
+    changes: list[PartChange], refresh: Refresh, file_limit: int, round_limit: int
 ) -> None:
     settings = Context(refresh=refresh, file_limit=file_limit, round_limit=round_limit)
     update = update_of(changes, (), TAG, settings, plain)
@@ -58,7 +58,7 @@ def test_a_block_stays_within_its_limits(
 
 
 def test_a_text_is_measured_with_its_secrets_masked() -> None:
-    change = Change("a.py", "added", None, "key = s3cr3t-value-s3cr3t-value\n")
+    change = PartChange("a.py", "added", None, "key = s3cr3t-value-s3cr3t-value\n")
 
     def mask(text: str) -> str:
         return text.replace("s3cr3t-value-s3cr3t-value", "<secret:KEY>")

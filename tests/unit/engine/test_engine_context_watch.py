@@ -15,7 +15,13 @@ from work import work_of
 
 from aish.config.model import ContextFile
 from aish.core.errors import StepFailedError
-from aish.engine.steps.context_files.watch import GONE, Content, GlobListing, Part, Watch
+from aish.engine.steps.context_files.watch import (
+    GONE,
+    GlobListing,
+    Watch,
+    WatchedContent,
+    WatchedPart,
+)
 from aish.packs.workspace.confined_path import Folder
 
 FAR = 10**12
@@ -61,7 +67,7 @@ def watch_of(
     return watch
 
 
-def labels(found: list[tuple[Part, Content]]) -> list[str]:
+def labels(found: list[tuple[WatchedPart, WatchedContent]]) -> list[str]:
     return [f"{part.label}{' (deleted)' if content is GONE else ''}" for part, content in found]
 
 

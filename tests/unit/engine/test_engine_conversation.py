@@ -34,7 +34,7 @@ from aish.cassettes.inspect.conversation import (
 from aish.cli.commands.cassette_show import head_lines, part_lines
 from aish.core.events import NOWHERE, Asked, TurnFinished
 from aish.core.messages import Usage
-from aish.features.recording.compare import Following, trajectory_of, trajectory_of_models
+from aish.features.recording.compare import TrajectoryCollector, trajectory_of, trajectory_of_models
 from aish.features.recording.recorded_answer import read_answer
 
 SYSTEM, USER = ASKED
@@ -364,7 +364,7 @@ def test_a_command_is_told_with_its_end() -> None:
 
 
 def test_a_run_followed_by_its_events_compares_with_its_recording() -> None:
-    following = Following()
+    following = TrajectoryCollector()
     asked = (Asked("c1", "files__read", '{"path":"a.txt"}'),)
     usage = Usage(input=20, output=5)
     for calls_, text in ((asked, ""), ((), "It says one and two")):

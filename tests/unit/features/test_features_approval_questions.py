@@ -11,23 +11,23 @@ from scripted_events import run_started, stamped
 
 from aish.core.events import Event, Place, Stamped, plain, rfc3339
 from aish.features.approvals.questions import ApprovalQuestion, approval_question
-from aish.journal.questions import Questions
+from aish.journal.questions import QuestionFold
 
 OTHER = "b" * 32
 
 
-def folded(*events: Event) -> Questions:
-    fold = Questions()
+def folded(*events: Event) -> QuestionFold:
+    fold = QuestionFold()
     for one in stamped(run_started(), *events):
         fold.take(one)
     return fold
 
 
-def shown(fold: Questions, now: float = 0.0) -> list[ApprovalQuestion]:
+def shown(fold: QuestionFold, now: float = 0.0) -> list[ApprovalQuestion]:
     return [approval_question(RUN, one) for one in fold.all(now)]
 
 
-def only(fold: Questions, now: float = 0.0) -> ApprovalQuestion:
+def only(fold: QuestionFold, now: float = 0.0) -> ApprovalQuestion:
     (question,) = shown(fold, now)
     return question
 
@@ -163,7 +163,7 @@ def test_an_end_that_is_no_time_never_passes() -> None:
 
 
 def test_each_event_says_which_questions_it_changed() -> None:
-    fold = Questions()
+    fold = QuestionFold()
     events = (asked(), asked(OTHER), answered(), answered(), finished("ok"), finished("ok"))
 
     changed = [[(one.id[:1], one.state) for one in fold.take(each)] for each in stamped(*events)]
@@ -179,7 +179,7 @@ KINDS = ("asked", "approve", "deny", "expired", "withdrawn", "paused", "failed",
 
 @given(st.lists(st.sampled_from(KINDS), max_size=12))
 def test_an_answer_never_changes(kinds: list[str]) -> None:
-    fold = Questions()
+    fold = QuestionFold()
     seen: list[ApprovalQuestion] = []
     for seq, kind in zip(itertools.count(1), kinds, strict=False):
         event: Event

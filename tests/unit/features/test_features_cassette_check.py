@@ -9,7 +9,7 @@ from aish.cassettes.format.interaction import Head, Interaction, Request, Respon
 from aish.config.model import CassetteSettings
 from aish.core.errors import PipelineError, UsageError
 from aish.engine.plan.plan import load_checked
-from aish.features.recording.lint import Checked, check, settings_of, subjects
+from aish.features.recording.lint import LintResult, check, settings_of, subjects
 
 KEY = "sk-" + "abcdefghijABCDEFGHIJ0123456789"
 PIPELINE = """
@@ -23,7 +23,9 @@ steps:
 """
 
 
-def checked(folder: Path, pipeline: str, *interactions: Interaction, head: Head = HEAD) -> Checked:
+def checked(
+    folder: Path, pipeline: str, *interactions: Interaction, head: Head = HEAD
+) -> LintResult:
     """The cassette of a pipeline, checked."""
     write(folder / "run.yaml", interactions or run_of(), head)
     file = folder / "p.yaml"
@@ -33,7 +35,7 @@ def checked(folder: Path, pipeline: str, *interactions: Interaction, head: Head 
 
 
 def test_a_recording_that_fits_its_pipeline_is_clean(tmp_path: Path) -> None:
-    assert checked(tmp_path, PIPELINE) == Checked(tmp_path / "run.yaml", 6)
+    assert checked(tmp_path, PIPELINE) == LintResult(tmp_path / "run.yaml", 6)
 
 
 @pytest.mark.requirement("C8")
@@ -141,5 +143,5 @@ def test_files_of_plain_vcrpy_are_checked_too(tmp_path: Path) -> None:
     path.write_text("version: 1\ninteractions: []\n")
     other = write(tmp_path / "other.yaml", [Interaction(Request("GET", "http://h"), answer("x"))])
 
-    assert check(CassetteSettings(path)) == Checked(path)
+    assert check(CassetteSettings(path)) == LintResult(path)
     assert check(CassetteSettings(other)).exchanges == 1

@@ -22,7 +22,7 @@ from aish.features.control.conversation import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     MOST_TEXT,
-    Conversation,
+    RunConversation,
     UnderWay,
 )
 from aish.journal.statistics import Statistics
@@ -32,7 +32,7 @@ USER = {"role": "user", "text": "hello"}
 
 
 def told(*events: Event, is_one: bool = False) -> tuple[Any, int]:
-    conversation = Conversation()
+    conversation = RunConversation()
     conversation.is_one = is_one
     for one in stamped(*events):
         conversation.take(one)

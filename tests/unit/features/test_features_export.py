@@ -50,7 +50,7 @@ from aish.core.events import (
 from aish.core.json import JsonObject, json_text
 from aish.core.messages import Usage
 from aish.core.text import for_ci_log, for_terminal
-from aish.features.history.export import Exported, export_run
+from aish.features.history.export import ExportSummary, export_run
 from aish.features.history.run_store import open_store
 from aish.journal.writer import open_journal, seal
 
@@ -71,7 +71,7 @@ def kept(runs: Path, events: Iterable[Stamped]) -> Path:
     return folder
 
 
-def exported(runs: Path, folder: Path) -> Exported:
+def exported(runs: Path, folder: Path) -> ExportSummary:
     with open_store(runs, runs) as store:
         return export_run(store, ID, folder)
 

@@ -7,7 +7,7 @@ import pytest
 from open_descriptors import opened_below
 
 from aish.core.errors import UsageError
-from aish.engine.cancellation import Ending
+from aish.engine.cancellation import ShutdownRequests
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
 from aish.engine.run_folder import new_folder
@@ -33,7 +33,7 @@ def test_a_start_refused_for_its_staged_calls_leaves_nothing_open(tmp_path: Path
     (launch.folder.path / "staged.json").write_text("{}", "utf-8")
 
     with pytest.raises(UsageError):
-        anyio.run(run_hosted, HostedRun(launch, Ending()))
+        anyio.run(run_hosted, HostedRun(launch, ShutdownRequests()))
 
     assert opened_below(tmp_path.resolve()) == []
     assert not launch.folder.path.exists()
@@ -44,7 +44,7 @@ def test_a_start_refused_for_its_address_leaves_nothing_open(tmp_path: Path) -> 
     assert launch.folder.path is not None
 
     with pytest.raises(UsageError):
-        anyio.run(run_hosted, HostedRun(launch, Ending()))
+        anyio.run(run_hosted, HostedRun(launch, ShutdownRequests()))
 
     assert opened_below(tmp_path.resolve()) == []
     assert not launch.folder.path.exists()
@@ -59,7 +59,7 @@ def test_a_start_whose_journal_another_process_writes_leaves_nothing_else_open(
         before = opened_below(tmp_path.resolve())
 
         with pytest.raises(UsageError, match="is being written"):
-            anyio.run(run_hosted, HostedRun(launch, Ending()))
+            anyio.run(run_hosted, HostedRun(launch, ShutdownRequests()))
 
         assert opened_below(tmp_path.resolve()) == before
 

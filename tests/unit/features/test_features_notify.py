@@ -14,7 +14,7 @@ from aish.config.model import NotifySettings
 from aish.core.events import Event, Notice, Stamped
 from aish.engine.environment import RunHandle
 from aish.features.control import notify
-from aish.features.control.notify import Notification, Notifier, NotifyError, make_notifier
+from aish.features.control.notify import Notifier, NotifyError, QuestionsNotification, make_notifier
 from aish.policy.questions import Questions
 from aish.system.secrets.secrets import Secrets
 
@@ -40,10 +40,10 @@ def test_questions_are_joined_and_those_with_an_answer_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notify, "JOIN_SECONDS", 0.01)
-    sent: list[Notification] = []
+    sent: list[QuestionsNotification] = []
     arrived = anyio.Event()
 
-    async def send(notification: Notification) -> None:
+    async def send(notification: QuestionsNotification) -> None:
         await anyio.lowlevel.checkpoint()
         sent.append(notification)
         arrived.set()
@@ -71,9 +71,9 @@ def test_questions_are_joined_and_those_with_an_answer_are_left_out(
 
 
 def test_the_end_waits_for_all_that_was_not_told() -> None:
-    sent: list[Notification] = []
+    sent: list[QuestionsNotification] = []
 
-    async def taking(notification: Notification) -> None:
+    async def taking(notification: QuestionsNotification) -> None:
         sent.append(notification)
         if len(sent) == 1:
             # Asked while somebody is told.
@@ -95,7 +95,7 @@ def test_the_end_waits_for_all_that_was_not_told() -> None:
 def test_a_failure_is_a_notice_and_the_next_is_sent() -> None:
     calls = 0
 
-    async def send(_: Notification) -> None:
+    async def send(_: QuestionsNotification) -> None:
         nonlocal calls
         calls += 1
         await anyio.lowlevel.checkpoint()

@@ -14,7 +14,7 @@ from aish.config.loader import load_pipeline
 from aish.core.events import Event, Place, ToolDecided, ToolStarted, Verdict
 from aish.core.json import JsonValue
 from aish.core.tools import ToolName
-from aish.features.suggest.calls import Calls, calls_in_cassette, calls_in_events
+from aish.features.suggest.calls import CallHistory, calls_in_cassette, calls_in_events
 from aish.mcp.protocol.convert import wire_name
 from aish.policy.suggest import Made
 
@@ -80,7 +80,7 @@ def test_every_decision_is_told_as_it_was(rows: list[tuple[Verdict, bool]]) -> N
 # --- Recordings ------------------------------------------------------------------------------
 
 
-def told(*interactions: Interaction) -> Calls:
+def told(*interactions: Interaction) -> CallHistory:
     return calls_in_cassette(interactions, None)
 
 

@@ -44,17 +44,17 @@ from aish.core.events import (
 from aish.core.messages import Usage
 from aish.journal.history import (
     Aside,
-    Call,
+    CallRecord,
     Ended,
     History,
     Segment,
     Sent,
-    Turn,
+    TurnRecord,
     Unanswered,
     Unit,
     fold_records,
 )
-from aish.journal.questions import Questions
+from aish.journal.questions import QuestionFold
 
 ASK, FIRST, SECOND = Place("ask"), Place("ask", turn=1), Place("ask", turn=2)
 CALL = Place("ask", turn=1, call="c1")
@@ -117,7 +117,7 @@ def test_a_unit_has_everything_that_happened_in_it_in_order() -> None:
 
 
 def test_a_request_adds_what_is_new_in_its_conversation() -> None:
-    turns = [one for one in fold_records(stamped(*conversation())) if isinstance(one, Turn)]
+    turns = [one for one in fold_records(stamped(*conversation())) if isinstance(one, TurnRecord)]
     asked = [one.request for one in turns if one.request is not None]
 
     assert [[one.get("role") for one in request.messages] for request in asked] == [
@@ -174,7 +174,7 @@ def test_a_resumed_run_asks_the_same_question_again_and_uses_the_answer() -> Non
         ToolFinished(WAITS, "repo__file_remove", "ok", "gone", None, 0.1),
     ]
     events = stamped(*paused_run(), *resumed)
-    found = [call for one in events for call in history.take(one) if isinstance(call, Call)]
+    found = [call for one in events for call in history.take(one) if isinstance(call, CallRecord)]
 
     question = found[-1].question
     assert question is not None
@@ -191,7 +191,9 @@ def test_an_answer_given_while_paused_belongs_to_the_call_that_a_resumed_run_mak
         decided(WAITS, "repo__file_remove", {}, verdict="ask-yes", approval=WAITING),
         ToolFinished(WAITS, "repo__file_remove", "ok", "gone", None, 0.1),
     ]
-    calls = [one for one in fold_records(stamped(*paused_run(), *resumed)) if isinstance(one, Call)]
+    calls = [
+        one for one in fold_records(stamped(*paused_run(), *resumed)) if isinstance(one, CallRecord)
+    ]
 
     assert calls[-1].question is not None
     assert calls[-1].question.answered == answered(WAITS)
@@ -199,7 +201,7 @@ def test_an_answer_given_while_paused_belongs_to_the_call_that_a_resumed_run_mak
 
 @pytest.mark.parametrize(("code", "count"), [(8, 1), (143, 1), (130, 1), (1, 0), (0, 0)])
 def test_a_run_that_has_finished_for_good_has_no_open_questions(code: int, count: int) -> None:
-    questions = Questions()
+    questions = QuestionFold()
     end = run_finished(exit=Exit(code, "x", retryable=False, reason=""))
     for one in stamped(*paused_run()[:-1], end):
         questions.take(one)
@@ -230,7 +232,7 @@ def test_messages_in_the_place_of_others_are_all_there_are() -> None:
         TurnStarted(SECOND, "local", 2),
         turn_finished(SECOND, text="Done."),
     ]
-    turns = [one for one in fold_records(stamped(*events)) if isinstance(one, Turn)]
+    turns = [one for one in fold_records(stamped(*events)) if isinstance(one, TurnRecord)]
 
     request = turns[-1].request
     assert request is not None
@@ -247,7 +249,7 @@ def test_two_requests_of_one_purpose_at_once_keep_their_answers() -> None:
         turn_finished(two, text="second", purpose="sampling"),
         turn_finished(one, text="first", purpose="sampling"),
     ]
-    turns = [found for found in fold_records(stamped(*events)) if isinstance(found, Turn)]
+    turns = [found for found in fold_records(stamped(*events)) if isinstance(found, TurnRecord)]
 
     told = [(found.said.text, found.request and found.request.count) for found in turns]
     assert told == [("second", 2), ("first", 1)]
@@ -262,7 +264,7 @@ def test_what_has_no_end_is_cut_off_where_the_run_begins_again() -> None:
     assert kinds(found) == ["Unanswered", "Call", "Unit", "Segment"]
     unanswered, call, unit, segment = found
     assert isinstance(unanswered, Unanswered)
-    assert isinstance(call, Call)
+    assert isinstance(call, CallRecord)
     assert isinstance(unit, Unit)
     assert isinstance(segment, Segment)
     assert (call.finished, unit.finished, segment.finished) == (None, None, None)
@@ -308,7 +310,7 @@ def test_what_a_sub_pipeline_does_is_within_the_item_that_it_runs_for() -> None:
     ]
     call, unit = list(fold_records(stamped(*events)))[:2]
 
-    assert isinstance(call, Call)
+    assert isinstance(call, CallRecord)
     assert isinstance(unit, Unit)
     assert (call.within, unit.within) == (4, 3)
 
@@ -335,7 +337,9 @@ def test_any_stream_can_be_folded(told: list[Stamped]) -> None:
     assert kinds(list(fold_records(events))) == kinds(found)
     for unit in found:
         if isinstance(unit, Unit):
-            assert all(isinstance(one, Turn | Call | Aside | Sent) for one in unit.entries)
+            assert all(
+                isinstance(one, TurnRecord | CallRecord | Aside | Sent) for one in unit.entries
+            )
 
 
 def test_nothing_of_an_item_that_is_over_is_held() -> None:

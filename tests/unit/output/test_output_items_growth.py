@@ -29,7 +29,7 @@ from aish.output.formats.jsonl import JsonLines
 from aish.output.formats.plain import Plain
 from aish.output.formats.text import FinalText
 from aish.output.presenter import RUN, Presenter
-from aish.output.result import Result
+from aish.output.result import ResultWriter
 from aish.output.screen import Screen
 from aish.output.style import Look
 
@@ -48,7 +48,7 @@ SINKS: dict[str, Callable[[], Sink]] = {
     "console": lambda: Presenter(Screen(Nowhere(), Look(animate=False, width=80)), RUN),
     "log": lambda: Plain(Nowhere()),
     "text": lambda: FinalText(NoBytes(), "last", stream=True),
-    "object": lambda: Result(NoBytes(), "run"),
+    "object": lambda: ResultWriter(NoBytes(), "run"),
     "stream": lambda: JsonLines(NoBytes()),
 }
 

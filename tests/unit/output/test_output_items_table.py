@@ -31,7 +31,7 @@ from aish.output.items.table import (
     jsonl_pieces,
     unguard_text,
 )
-from aish.output.result import Fold, Result
+from aish.output.result import ResultFold, ResultWriter
 from aish.system.files import schema_text
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("result.schema.json")))
@@ -255,7 +255,7 @@ def test_a_step_that_did_not_come_through_its_items_replaces_nothing(
 def object_of(events: Sequence[Stamped]) -> Any:
     out = io.BytesIO()
     with filled(()) as file:
-        result = Result(out, "20261118T120640Z-quickstart-a1b2", file)
+        result = ResultWriter(out, "20261118T120640Z-quickstart-a1b2", file)
         for event in events:
             file(event)
             result(event)
@@ -285,7 +285,7 @@ def test_a_step_without_items_has_no_list_of_them() -> None:
 def test_what_happens_within_items_is_not_gathered() -> None:
     import tracemalloc
 
-    fold = Fold("run")
+    fold = ResultFold("run")
     tracemalloc.start()
     for index in range(5000):
         place = Place(STEP, str(index), 1, "c")

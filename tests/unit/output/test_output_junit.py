@@ -5,12 +5,12 @@ from xml.etree import ElementTree as ET  # ruff: ignore[suspicious-xml-etree-imp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
+from aish.output.formats.junit import CaseResult, CaseSuite, Trouble, junit_xml
 
 HOSTILE = "]]><evil a='1' b=\"2\">&amp;\x00\x1b[31m\x85\ufffe\ud800\u202e é 🦀"
 
 
-def parsed(*suites: Suite) -> ET.Element:
+def parsed(*suites: CaseSuite) -> ET.Element:
     return ET.fromstring(junit_xml("aish test", suites))  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
 
 
@@ -23,7 +23,9 @@ def test_suites_count_what_happened_in_them() -> None:
     error = CaseResult("c", "f.yaml", 0.0, troubles=(Trouble("error", "usage", "m"),))
     skipped = CaseResult("d", "g.yaml", 0.0, troubles=(Trouble("skipped", "denied", "m"),))
 
-    root = parsed(Suite("f.yaml", (good, failing("no"), error)), Suite("g.yaml", (skipped,)))
+    root = parsed(
+        CaseSuite("f.yaml", (good, failing("no"), error)), CaseSuite("g.yaml", (skipped,))
+    )
 
     totals = {"name": "aish test", "tests": "4", "failures": "1", "errors": "1", "skipped": "1"}
     assert root.attrib == {**totals, "time": "1.750"}
@@ -43,7 +45,7 @@ def test_suites_count_what_happened_in_them() -> None:
 
 def test_hostile_text_is_text() -> None:
     case = failing(HOSTILE)
-    root = parsed(Suite(HOSTILE, (CaseResult(HOSTILE, HOSTILE, 0.0), case)))
+    root = parsed(CaseSuite(HOSTILE, (CaseResult(HOSTILE, HOSTILE, 0.0), case)))
 
     assert [element.tag for element in root.iter()] == [
         "testsuites",
@@ -58,17 +60,17 @@ def test_hostile_text_is_text() -> None:
 
 
 def test_lines_survive_in_attributes() -> None:
-    root = parsed(Suite("f", (failing("one\ntwo\tthree"),)))
+    root = parsed(CaseSuite("f", (failing("one\ntwo\tthree"),)))
 
     assert root[0][0][0].get("message") == "one\ntwo\tthree"
 
 
 def test_an_endless_message_is_cut() -> None:
-    assert len(junit_xml("x", [Suite("f", (failing("<" * 5_000_000),))])) < 1_000_000
+    assert len(junit_xml("x", [CaseSuite("f", (failing("<" * 5_000_000),))])) < 1_000_000
 
 
 @given(st.text())
 def test_any_text_makes_a_file_that_can_be_read(text: str) -> None:
-    root = parsed(Suite(text, (CaseResult(text, text, 0.0), failing(text))))
+    root = parsed(CaseSuite(text, (CaseResult(text, text, 0.0), failing(text))))
 
     assert len(list(root.iter("testcase"))) == 2

@@ -12,7 +12,7 @@ from terminal_cells import Cells
 
 from aish.core.events import Stamped
 from aish.core.text import for_terminal
-from aish.output.live_text import Cleaner, Line, LineAssembler
+from aish.output.live_text import Cleaner, LineAssembler, LinePiece
 from aish.output.markdown.blocks import Blocks
 from aish.output.style import Look
 
@@ -156,7 +156,7 @@ def test_a_text_cleaned_in_pieces_is_the_text_cleaned_whole(text: str, cuts: lis
     assert shown == for_terminal(text)
 
 
-def whole_lines(lines: list[Line]) -> list[str]:
+def whole_lines(lines: list[LinePiece]) -> list[str]:
     """What a reader gets who puts the pieces of long lines together."""
     put: list[str] = []
     for line in lines:

@@ -32,7 +32,7 @@ from aish.core.events import (
     StepStarted,
     ToolFinished,
 )
-from aish.output.result import Fold, Result
+from aish.output.result import ResultFold, ResultWriter
 from aish.system.files import schema_text
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("result.schema.json")))
@@ -41,7 +41,7 @@ CALL = Place("read", turn=1, call="c1")
 
 def result_text(run: list[Stamped]) -> str:
     out = io.BytesIO()
-    result = Result(out, "20261118T120640Z-quickstart-a1b2")
+    result = ResultWriter(out, "20261118T120640Z-quickstart-a1b2")
     for event in run:
         result(event)
     result.close()
@@ -75,7 +75,7 @@ def test_the_calls_of_a_paused_run_have_their_questions() -> None:
 
 
 def test_an_answer_after_the_end_is_in_the_result_of_the_journal() -> None:
-    fold = Fold("r")
+    fold = ResultFold("r")
     events = stamped(*paused_run(), answered(Place("fix", turn=1, call="c2"), answer="deny"))
     for one in events:
         fold.take(one)

@@ -17,9 +17,9 @@ from aish.core.options import PackOptions
 from aish.packs.browser.browser_options import BrowserOptions
 from aish.packs.browser.cdp import (
     MAX_MESSAGE,
+    BrowserLostError,
     CdpClient,
     CdpError,
-    ConnectionLostError,
     NoReplyError,
     Oversized,
     PipeWire,
@@ -119,14 +119,14 @@ def test_a_peer_that_misbehaves_ends_the_connection_and_every_call(what: str) ->
         async with client_of(badly) as (client, _):
 
             async def ask(method: str) -> None:
-                with pytest.raises(ConnectionLostError) as caught:
+                with pytest.raises(BrowserLostError) as caught:
                     await client.call(method, seconds=20)
                 said.append(str(caught.value))
 
             async with anyio.create_task_group() as tasks:
                 for method in ("First", "Last"):
                     tasks.start_soon(ask, method)
-            with pytest.raises(ConnectionLostError):
+            with pytest.raises(BrowserLostError):
                 await client.call("Later")
             client.post("Later")
         return said
@@ -164,7 +164,7 @@ def test_on_a_pipe_a_message_that_is_too_large_fails_its_command_alone() -> None
                 with pytest.raises(ReplyTooLargeError):
                     await client.call("First", seconds=30)
                 assert await client.call("Second", seconds=30) == {"a": 1}
-                with pytest.raises(ConnectionLostError, match="ended"):
+                with pytest.raises(BrowserLostError, match="ended"):
                     await client.call("Third", seconds=30)
         finally:
             await wire.aclose()

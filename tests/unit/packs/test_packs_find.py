@@ -16,7 +16,7 @@ from pack_scenes import PackScene, opened_packs
 from aish.packs.workspace import folder_walk
 from aish.packs.workspace.confined_path import Folder
 from aish.packs.workspace.deny_list import ANYWHERE, is_denied, is_denied_name, may_have_denied
-from aish.packs.workspace.folder_walk import Walk
+from aish.packs.workspace.folder_walk import FolderWalk
 from aish.packs.workspace.text_search import required_text
 
 
@@ -282,7 +282,7 @@ def test_the_time_of_a_walk_is_looked_at_for_each_name(
     clock = SimpleNamespace(monotonic=lambda: next(seconds))
     monkeypatch.setattr("aish.packs.workspace.folder_walk.time", clock)
     folder = Folder(tmp_path)
-    walk = Walk(folder, ignored=False)
+    walk = FolderWalk(folder, ignored=False)
     content = walk.read(walk.begin("."))
     folder.close()
 
@@ -348,7 +348,7 @@ def test_a_walk_ends_once_its_call_is_cancelled(tmp_path: Path) -> None:
 
     def walked() -> None:
         try:
-            for segments in Walk(folder, ignored=False).files("."):
+            for segments in FolderWalk(folder, ignored=False).files("."):
                 seen.extend(segments)
                 first.set()
                 cancelled.wait()

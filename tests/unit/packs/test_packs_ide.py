@@ -18,7 +18,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from aish.core.tools import SAMPLE
 from aish.packs.framework.channels import Channels, Follower
-from aish.packs.ide.bridge import ANSWER_SECONDS, Bridge, Waits
+from aish.packs.ide.bridge import ANSWER_SECONDS, Bridge, ReconnectPauses
 from aish.packs.ide.ide_options import BridgeOptions, IdeOptions
 from aish.packs.ide.past_runs import branch_of
 from aish.system.secrets.secrets import Secrets
@@ -308,7 +308,7 @@ def test_a_bridge_that_flaps_for_a_minute_is_asked_less_and_less() -> None:
 
 
 def test_waits_grow_to_their_most_and_begin_anew() -> None:
-    waits = Waits(2, 30)
+    waits = ReconnectPauses(2, 30)
     found = [waits.next() for _ in range(40)]
     assert all(24 <= wait <= 36 for wait in found[4:])
     waits.reset()

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from aish.packs.py.code_text import Lines, code_only, decode_module
+from aish.packs.py.code_text import LineIndex, code_only, decode_module
 from aish.packs.py.module_facts import facts
 
 SAMPLE = 60
@@ -50,7 +50,7 @@ def test_names_are_those_of_the_tokenizer() -> None:
         text = decode_module(path.read_bytes())
         if parsed(path.read_bytes()) is None:
             continue
-        starts, strings, expected = Lines(text), [], set()
+        starts, strings, expected = LineIndex(text), [], set()
         for each in tokenize.generate_tokens(io.StringIO(text).readline):
             start = starts.start(each.start[0]) + each.start[1]
             if each.type == tokenize.NAME:

@@ -14,7 +14,7 @@ from aish.core.errors import UsageError
 from aish.core.tools import CALL_DEADLINE
 from aish.packs.rag import retrieval
 from aish.packs.rag.chunks import chunks_of
-from aish.packs.rag.collection_store import Store
+from aish.packs.rag.collection_store import CollectionStore
 from aish.packs.rag.rag_options import Embeddings, RagOptions
 from aish.packs.rag.retrieval import Collections
 
@@ -365,7 +365,7 @@ def test_vectors_of_the_collections_asked_last_are_kept(
 ) -> None:
     for name in ("a", "b"):
         box.data("rag_ingest", path="docs", collection=name)
-    collections = Collections(Store(box.root / ".aish" / "rag", box.root, is_own=True))
+    collections = Collections(CollectionStore(box.root / ".aish" / "rag", box.root, is_own=True))
     names = ("a", "b")
 
     def found(name: str) -> list[str]:

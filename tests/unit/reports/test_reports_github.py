@@ -42,18 +42,18 @@ from aish.core.events import (
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
 from aish.core.text import for_line, for_terminal
-from aish.output.formats.junit import CaseResult, Suite, Trouble
+from aish.output.formats.junit import CaseResult, CaseSuite, Trouble
 from aish.reports.github.commands import (
     LIMIT,
-    Job,
+    RunnerJob,
     Spot,
     annotation,
     goes_to_the_runner,
     mask_commands,
 )
 from aish.reports.github.report import (
-    Gathered,
     GitHub,
+    ReportData,
     annotations,
     case_annotations,
     cases_summary,
@@ -76,8 +76,8 @@ def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(inner, max_size=3) | st.dictionaries(ODD, inner, max_size=3)
 
 
-def gathered(run: Sequence[Stamped]) -> Gathered:
-    told = Gathered()
+def gathered(run: Sequence[Stamped]) -> ReportData:
+    told = ReportData()
     for one in run:
         told.take(one)
     told.end()
@@ -407,7 +407,7 @@ def test_only_a_pipe_of_its_own_is_given_secrets(tmp_path: Path) -> None:
 
 def closed(environ: Mapping[str, str], run: Sequence[Stamped]) -> tuple[str, list[str]]:
     out, warnings = io.StringIO(), list[str]()
-    sink = GitHub(Job(environ, out, warnings.append), SPOTS)
+    sink = GitHub(RunnerJob(environ, out, warnings.append), SPOTS)
     for one in run:
         sink(one)
     sink.close()
@@ -465,11 +465,11 @@ def test_outside_of_github_nothing_is_printed(tmp_path: Path, value: str) -> Non
     assert closed(environ, unmet_run()) == ("", [said])
 
 
-def suites() -> list[Suite]:
+def suites() -> list[CaseSuite]:
     good = CaseResult("fine", "pipelines/a.yaml", 0.5, "pipelines/a.yaml")
     why = Trouble("failure", "expectation", HOSTILE.partition("\n")[0], f"why\n{HOSTILE}")
     bad = CaseResult(HOSTILE, "pipelines/b.yaml", 0.25, "pipelines/b.yaml", (why,))
-    return [Suite("pipelines/a.yaml", (good,)), Suite("pipelines/b.yaml", (good, bad))]
+    return [CaseSuite("pipelines/a.yaml", (good,)), CaseSuite("pipelines/b.yaml", (good, bad))]
 
 
 def test_tests_on_the_page_of_their_job(snapshot: SnapshotAssertion) -> None:
@@ -483,7 +483,7 @@ def test_tests_on_the_page_of_their_job(snapshot: SnapshotAssertion) -> None:
 
 def test_many_failing_tests_are_cut() -> None:
     (_, bad) = suites()[1].cases
-    many = [Suite(f"p{n}.yaml", (bad,) * 5) for n in range(2000)]
+    many = [CaseSuite(f"p{n}.yaml", (bad,) * 5) for n in range(2000)]
 
     page = cases_summary("", many)
 

@@ -39,7 +39,7 @@ from syrupy.assertion import SnapshotAssertion
 from aish.core.events import Failure, Place, Stamped, StepStarted, ToolFinished
 from aish.core.messages import Usage
 from aish.core.text import for_terminal
-from aish.reports.html.contents import Budget
+from aish.reports.html.contents import PageBudget
 
 OURS = {
     "a", "body", "code", "dd", "del", "details", "div", "dl", "dt", "footer", "h1", "h2", "h3",
@@ -267,7 +267,7 @@ def test_without_scripts_the_first_items_and_every_failure_can_be_read() -> None
 
 
 def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
-    page = page_of(batch_run(60, failing=(50, 51)), Budget(well=20_000, rows=30))
+    page = page_of(batch_run(60, failing=(50, 51)), PageBudget(well=20_000, rows=30))
 
     assert len(page.rows) == 30
     assert {row[1] for row in page.rows if row[2] == "failed"} == {"row-00050", "row-00051"}
@@ -291,7 +291,7 @@ def test_an_attempt_that_was_superseded_gives_its_room_back() -> None:
         for _ in range(200)
         for event in (item_started("a"), item_finished("a", text="words " * 500))
     ]
-    page = page_of(timed(run_started(), *again, run_finished()), Budget(well=5_000))
+    page = page_of(timed(run_started(), *again, run_finished()), PageBudget(well=5_000))
 
     assert len(page.rows) == 1
     assert "no conversation" not in page.shown

@@ -44,7 +44,7 @@ from aish.core.events import (
 from aish.core.messages import Usage
 from aish.core.text import for_xml
 from aish.journal.history import History
-from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
+from aish.output.formats.junit import CaseResult, CaseSuite, Trouble, junit_xml
 from aish.reports.junit import JUnitReport
 
 # What the schema that most readers go by (Jenkins, `junit-10.xsd`) allows, of what we write.
@@ -339,7 +339,7 @@ def test_cases_of_equal_names_get_numbers() -> None:
     names = ["a", "a", "a (2)", "b\x00", "b\ufffd", "x" * 200_000, "x" * 300_000]
     cases = tuple(CaseResult(name, "f.yaml", 0.0, troubles=(told,)) for name in names)
 
-    root = ET.fromstring(junit_xml("aish test", [Suite("f", cases), Suite("g", cases[:1])]))  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
+    root = ET.fromstring(junit_xml("aish test", [CaseSuite("f", cases), CaseSuite("g", cases[:1])]))  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
 
     found = [case.get("name") for case in root.iter("testcase")]
     assert len(set(found)) == len(found) == 8

@@ -8,7 +8,7 @@ import pytest
 
 from aish.core.errors import UsageError
 from aish.shell import commands
-from aish.shell.command import Command
+from aish.shell.command import ShellCommand
 from aish.shell.commands.catalogue import COMMANDS, ROWS, command_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "shell.md"
@@ -24,7 +24,7 @@ def test_every_command_of_a_module_is_in_the_table() -> None:
         id(value): value
         for module in pkgutil.iter_modules(commands.__path__)
         for value in vars(importlib.import_module(f"{commands.__name__}.{module.name}")).values()
-        if isinstance(value, Command)
+        if isinstance(value, ShellCommand)
     }
 
     assert sorted(one.name for one in defined.values()) == sorted(row.name for row in ROWS)
@@ -38,7 +38,7 @@ def test_no_two_commands_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_the_reference_tells_of_each_command(row: Command) -> None:
+def test_the_reference_tells_of_each_command(row: ShellCommand) -> None:
     page = PAGE.read_text("utf-8")
 
     assert f"## {row.name}\n\n`{row.title}`: {row.summary}." in page
@@ -47,7 +47,7 @@ def test_the_reference_tells_of_each_command(row: Command) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_command_is_found_by_each_of_its_names(row: Command) -> None:
+def test_a_command_is_found_by_each_of_its_names(row: ShellCommand) -> None:
     assert all(command_of(name) is row for name in (row.name, *row.also))
     assert COMMANDS[row.name] is row
     assert row.summary

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.output.style import cells
-from aish.shell.loop import CommandLine, LocalLine, Question, Route, route
+from aish.shell.loop import CommandLine, LocalLine, Route, TypedQuestion, route
 from aish.shell.outputs import columns, fold
 
 WORDS = st.text("abcdefg xyz-/中é", min_size=0, max_size=60)
@@ -14,9 +14,9 @@ WORDS = st.text("abcdefg xyz-/中é", min_size=0, max_size=60)
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [
-        ("what is this", Question("what is this")),
-        ("  :help me", Question(":help me")),
-        (" !no", Question("!no")),
+        ("what is this", TypedQuestion("what is this")),
+        ("  :help me", TypedQuestion(":help me")),
+        (" !no", TypedQuestion("!no")),
         (":help", CommandLine("help", "")),
         (":mcp tools  a__b ", CommandLine("mcp", "tools  a__b")),
         (":mcp\ttools", CommandLine("mcp", "tools")),

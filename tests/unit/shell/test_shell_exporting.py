@@ -13,7 +13,7 @@ from aish.policy.suggest import Made
 from aish.shell.export.pipeline import (
     ExportContext,
     NotExportedError,
-    Source,
+    SessionSource,
     as_run,
     draft,
     layout,
@@ -22,7 +22,7 @@ from aish.shell.export.pipeline import (
     servers_of,
     steps_of,
 )
-from aish.shell.export.session_log import Line, Waited, session_log_of
+from aish.shell.export.session_log import SessionLine, Waited, session_log_of
 from aish.templates.render import render
 
 SH = ("/bin/sh", "-c")
@@ -195,8 +195,8 @@ def told(
     return ExportContext("Be brief", shell, {}, frozenset(ran), folder, here or folder)
 
 
-def asked(*waited: Waited) -> Line:
-    return Line("line-1", "what?", (), (), waited, "m", True, {"text": "as sent"})
+def asked(*waited: Waited) -> SessionLine:
+    return SessionLine("line-1", "what?", (), (), waited, "m", True, {"text": "as sent"})
 
 
 GOOD = "[local command: ls]\nx\n[exit code 0]"
@@ -271,7 +271,7 @@ TEXTS = [
 
 def test_an_export_costs_no_square_of_the_questions_of_its_session(tmp_path: Path) -> None:
     data: Any = {"models": {"m": {"base_url": "http://h"}}}
-    source = Source(data, tmp_path, tmp_path, {}, {}, "Be brief", SH)
+    source = SessionSource(data, tmp_path, tmp_path, {}, {}, "Be brief", SH)
 
     def export(count: int) -> Work:
         journal = Journal()
@@ -302,7 +302,7 @@ def test_any_question_is_read_back_as_it_was_asked(tmp_path: Path, text: str) ->
         "models": {"m": {"base_url": "http://h"}},
         "mcp": {"servers": {"web": {"url": "u"}}},
     }
-    source = Source(data, tmp_path, tmp_path, {}, {"web": ("web__a",)}, "Be brief", SH)
+    source = SessionSource(data, tmp_path, tmp_path, {}, {"web": ("web__a",)}, "Be brief", SH)
 
     made = draft(
         source, session_log_of(journal.records), frozenset(), tmp_path / "x.yaml", "c.yaml"

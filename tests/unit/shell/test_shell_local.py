@@ -27,7 +27,7 @@ from aish.core.events import (
 from aish.core.protocols import Hold
 from aish.core.rules import RuleEntry
 from aish.engine.resources.toolbox import OUTPUT_LIMIT
-from aish.shell.local.shell import LocalShell, Output, Ran, own_environment
+from aish.shell.local.shell import LocalOutput, LocalShell, Ran, own_environment
 from aish.system.secrets.secrets import Secrets
 
 
@@ -344,7 +344,7 @@ def test_a_limit_on_calls_holds_for_local_commands(tmp_path: Path) -> None:
 @given(st.lists(st.binary(max_size=8), max_size=8))
 def test_pieces_of_output_are_the_text_that_all_of_it_is(pieces: list[bytes]) -> None:
     events: list[Event] = []
-    output = Output(Place(), events.append)
+    output = LocalOutput(Place(), events.append)
     for piece in pieces:
         output.printed("stdout", piece)
     output.close()

@@ -10,7 +10,7 @@ from typing import Any
 from aish.config.model import ContextFile
 from aish.core.frozen import frozen
 from aish.engine.plan.validation.context_files import language_of
-from aish.engine.steps.context_files.slices import Span
+from aish.engine.steps.context_files.slices import LineSpan
 from aish.packs.catalogue import PACKS
 from aish.packs.installed_libraries import is_installed
 from aish.packs.pack_error import PackError
@@ -22,7 +22,7 @@ class CodePart:
     """The text of a part, and its lines."""
 
     text: str
-    span: Span
+    span: LineSpan
 
 
 async def code_part(worker: ParseWorker, entry: ContextFile, data: bytes, text: str) -> CodePart:
@@ -48,7 +48,7 @@ async def code_part(worker: ParseWorker, entry: ContextFile, data: bytes, text: 
         raise PackError("not_installed", message)
     if entry.name is None:
         result = await worker.run(f"{module}:skeleton", data, **options)
-        return CodePart(str(result["skeleton"]), Span(1, 1))
+        return CodePart(str(result["skeleton"]), LineSpan(1, 1))
     options |= {"name": entry.name, "line": None}
     result = await worker.run(f"{module}:{call}", data, **options)
     return _join(result["definitions"])
@@ -59,5 +59,5 @@ def _join(rows: list[Mapping[str, Any]]) -> CodePart:
     text = "\n\n".join(str(row["source"]).removesuffix("\n") for row in rows)
     lines = [(int(row["start_line"]), int(row["end_line"])) for row in rows]
     return CodePart(
-        text, Span(min(first for first, _ in lines), max(last for _, last in lines) + 1)
+        text, LineSpan(min(first for first, _ in lines), max(last for _, last in lines) + 1)
     )

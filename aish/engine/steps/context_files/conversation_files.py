@@ -22,16 +22,22 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted
 from aish.engine.resources.resources import RunFiles
-from aish.engine.steps.context_files.slices import Span, find_again, lines_of, slice_of, within
+from aish.engine.steps.context_files.slices import LineSpan, find_again, lines_of, slice_of, within
 from aish.engine.steps.context_files.update_text import (
-    Change,
     Kind,
+    PartChange,
     Update,
     format_file,
     format_without_content,
     update_of,
 )
-from aish.engine.steps.context_files.watch import GONE, Content, Part, Watch, check_size
+from aish.engine.steps.context_files.watch import (
+    GONE,
+    Watch,
+    WatchedContent,
+    WatchedPart,
+    check_size,
+)
 from aish.packs.pack_error import PackError
 
 if TYPE_CHECKING:
@@ -49,7 +55,7 @@ class _PartState:
     """
 
     text: str
-    span: Span
+    span: LineSpan
     told: bool = True
     state: Kind = "changed"
     digest: str = ""
@@ -57,20 +63,20 @@ class _PartState:
 
 
 @frozen
-class _Parsed:
+class _ParsedPart:
     """A part with the content of its file, and with its code where it is a definition or skeleton.
 
     `problem` says why there is none.
     """
 
-    part: Part
-    content: Content
+    part: WatchedPart
+    content: WatchedContent
     code: "CodePart | None" = None
     problem: str = ""
 
 
 @frozen
-class _Found:
+class _FilesText:
     """A text for the model, and the files that it shows; read here or from a cassette.
 
     `notices` tell people of files that are left out.
@@ -174,8 +180,8 @@ class ConversationFiles:
         self._runtime.emit(ContextFiles(here, self._run.tag, tuple(files)))
 
     async def _find(
-        self, place: Place, at: str, read: Callable[[], Awaitable[_Found | None]]
-    ) -> _Found:
+        self, place: Place, at: str, read: Callable[[], Awaitable[_FilesText | None]]
+    ) -> _FilesText:
         recorder = self._run.recorder
 
         async def read_json() -> JsonObject | None:
@@ -187,27 +193,27 @@ class ConversationFiles:
             return {"tag": self._run.tag, "text": update.text, "files": files, **notices}
 
         if recorder is None:
-            return await read() or _Found("", ())
+            return await read() or _FilesText("", ())
         asked = {"item": place.item, "turn": place.turn, "at": at}
         held = await recorder.context_files(place.step or "", asked, read_json)
-        return _Found("", ()) if held is None else _from_cassette(held)
+        return _FilesText("", ()) if held is None else _from_cassette(held)
 
-    async def _begin(self) -> _Found:
+    async def _begin(self) -> _FilesText:
         parts = await anyio.to_thread.run_sync(self._read_all)
         parsed = [await self._parse(part, content) for part, content in parts]
         return await anyio.to_thread.run_sync(self._opening_text, parsed)
 
-    def _read_all(self) -> list[tuple[Part, Content]]:
+    def _read_all(self) -> list[tuple[WatchedPart, WatchedContent]]:
         broad = self._allow_broad_root
         self._watch = Watch(self._settings.files, self._folder, allow_broad_root=broad)
         return self._watch.begin()
 
-    def _opening_text(self, parts: Sequence[_Parsed]) -> _Found:
+    def _opening_text(self, parts: Sequence[_ParsedPart]) -> _FilesText:
         """All parts, where the conversation does not have them as they are."""
         pieces: list[str] = []
         files: list[FileShown] = []
         sizes: list[tuple[str, int]] = []
-        changes: list[Change] = []
+        changes: list[PartChange] = []
         notices: list[str] = []
         for entry in parts:
             part, content = entry.part, entry.content
@@ -218,7 +224,7 @@ class ConversationFiles:
                 changes += [] if change is None else [change]
                 continue
             if content.text is None:
-                self._add(part, "", Span(1, 1), told=False)
+                self._add(part, "", LineSpan(1, 1), told=False)
                 pieces.append(format_without_content(part.label, content.why, content.size))
             else:
                 text, span = _first_text(entry, content.text)
@@ -235,18 +241,18 @@ class ConversationFiles:
             update = self._update(changes)
             pieces.insert(0, update.block)
             files += [FileShown(one.label, one.kind) for one in changes]
-        return _Found("\n\n".join(pieces), tuple(files), tuple(notices))
+        return _FilesText("\n\n".join(pieces), tuple(files), tuple(notices))
 
-    def _deletions(self, there: Collection[str]) -> Iterator[Change]:
+    def _deletions(self, there: Collection[str]) -> Iterator[PartChange]:
         """Files of the conversation that this step would show, and that are deleted since."""
         assert self._watch is not None, "the files were read"
         for label, known in self._known.items():
             is_there = label in there or known.state == "deleted" or not known.whole
             if not is_there and self._watch.would_show(label):
                 known.state = "deleted"
-                yield Change(label, "deleted")
+                yield PartChange(label, "deleted")
 
-    async def _check(self) -> _Found | None:
+    async def _check(self) -> _FilesText | None:
         assert self._watch is not None, "`opening` comes first"
         parts = await anyio.to_thread.run_sync(self._watch.check)
         if not parts:
@@ -255,31 +261,31 @@ class ConversationFiles:
         parsed = [await self._parse(part, content) for part, content in parts]
         return await anyio.to_thread.run_sync(self._changes_text, parsed)
 
-    async def _parse(self, part: Part, content: Content) -> _Parsed:
+    async def _parse(self, part: WatchedPart, content: WatchedContent) -> _ParsedPart:
         """The same, with the definition or skeleton that is shown of a file."""
         worker, entry = self._run.worker, part.entry
         is_code = entry.name is not None or entry.skeleton
         if worker is None or content.text is None or not is_code:
-            return _Parsed(part, content)
+            return _ParsedPart(part, content)
         # Most runs show no code, and import no parser.
         from aish.engine.steps.context_files.code_parts import code_part
 
         try:
             code = await code_part(worker, entry, content.data, content.text)
         except PackError as error:
-            return _Parsed(part, content, problem=error.message)
-        return _Parsed(part, content, code)
+            return _ParsedPart(part, content, problem=error.message)
+        return _ParsedPart(part, content, code)
 
-    def _changes_text(self, parts: Sequence[_Parsed]) -> _Found | None:
+    def _changes_text(self, parts: Sequence[_ParsedPart]) -> _FilesText | None:
         """The update about files that have changed; `None` if there is nothing to say."""
         differences = map(self._change, parts)
         changes = [change for change in differences if change is not None]
         update = self._update(changes)
         if not update.block:
             return None
-        return _Found(update.block, tuple(FileShown(one.label, one.kind) for one in changes))
+        return _FilesText(update.block, tuple(FileShown(one.label, one.kind) for one in changes))
 
-    def _update(self, changes: Sequence[Change]) -> Update:
+    def _update(self, changes: Sequence[PartChange]) -> Update:
         more = () if self._watch is None else tuple(self._watch.newly_left_out())
         update = update_of(changes, more, self._run.tag, self._settings, self._runtime.mask)
         for change in changes:
@@ -287,7 +293,7 @@ class ConversationFiles:
             known.told = change.label in update.known and not known.digest
         return update
 
-    def _change(self, entry: _Parsed) -> Change | None:
+    def _change(self, entry: _ParsedPart) -> PartChange | None:
         """The change of a part whose file has changed, if there is one to be told."""
         part, content = entry.part, entry.content
         label, known = part.label, self._known.get(part.label)
@@ -301,61 +307,63 @@ class ConversationFiles:
             return self._code(entry, content.text, known)
         return self._whole(part, content.text, known)
 
-    def _code(self, item: _Parsed, text: str, known: _PartState) -> Change | None:
+    def _code(self, item: _ParsedPart, text: str, known: _PartState) -> PartChange | None:
         """A definition or a skeleton; a definition that is not found by name is sought as lines."""
         label, entry, code = item.part.label, item.part.entry, item.code
         if code is None and entry.name is not None:
             return self._slice(label, text, known, None)
         if code is None:
             self._replace(known, "", known.span)
-            return Change(label, "changed", why="it has no skeleton now")
+            return PartChange(label, "changed", why="it has no skeleton now")
         place = code.span.shown if entry.name is not None else ""
-        change = Change(label, "found", None, code.text)
+        change = PartChange(label, "found", None, code.text)
         return self._compare(known, code.text, code.span, change, place)
 
-    def _whole(self, part: Part, after: str, known: _PartState | None) -> Change | None:
+    def _whole(self, part: WatchedPart, after: str, known: _PartState | None) -> PartChange | None:
         """A whole file: its texts are compared."""
         label = part.label
         if known is None or known.state == "deleted":
             if known is None:
-                self._add(part, after, Span(1, 1))
+                self._add(part, after, LineSpan(1, 1))
             else:
                 self._replace(known, after, known.span)
-            return Change(label, "added", None, after)
+            return PartChange(label, "added", None, after)
         if _is_same(known, after):
             return None
         before = known.text if known.told else None
         self._replace(known, after, known.span)
-        return Change(label, "changed", before, after)
+        return PartChange(label, "changed", before, after)
 
-    def _unreadable(self, part: Part, content: Content, known: _PartState | None) -> Change | None:
+    def _unreadable(
+        self, part: WatchedPart, content: WatchedContent, known: _PartState | None
+    ) -> PartChange | None:
         kind: Kind = "added" if known is None or known.state == "deleted" else "changed"
         if known is None:
-            self._add(part, "", Span(1, 1), told=False)
+            self._add(part, "", LineSpan(1, 1), told=False)
         elif part.entry.lines is None:
             self._replace(known, "", known.span)
         else:
             known.state = "changed"
-        return Change(part.label, kind, why=content.why)
+        return PartChange(part.label, kind, why=content.why)
 
     def _slice(
         self, label: str, text: str, known: _PartState, declared: tuple[int, int] | None
-    ) -> Change | None:
+    ) -> PartChange | None:
         """A part that is found again by its text, or by its first and last line."""
         span = find_again(text, known.text, known.span)
         if span is None:
             if known.state == "lost":
                 return None
             known.state = "lost"
-            return Change(label, "lost")
+            return PartChange(label, "lost")
         after = within(lines_of(text), span)
         place = "" if (span.first, span.after - 1) == declared else span.shown
-        change = Change(label, "found", None, after, place=place)
+        change = PartChange(label, "found", None, after, place=place)
         return self._compare(known, after, span, change, place)
 
     def _compare(
-        self, known: _PartState, text: str, span: Span, change: Change, place: str
-    ) -> Change | None:
+        self, known: _PartState, text: str, span: LineSpan, change: PartChange, place: str
+    ) -> PartChange | None:
         """The change of a part that is there; `change` if it was missed and is as it was."""
         old, missed = known.span, known.state in {"lost", "deleted"}
         if _is_same(known, text):
@@ -364,13 +372,13 @@ class ConversationFiles:
         before = f"{known.text}\n" if known.told else None
         self._replace(known, text, span)
         after = f"{text}\n"
-        return Change(change.label, "changed", before, after, "", place, old.first, span.first)
+        return PartChange(change.label, "changed", before, after, "", place, old.first, span.first)
 
-    def _add(self, part: Part, text: str, span: Span, *, told: bool = True) -> None:
+    def _add(self, part: WatchedPart, text: str, span: LineSpan, *, told: bool = True) -> None:
         self._known[part.label] = known = _PartState("", span, told, whole=part.is_whole)
         self._replace(known, text, span)
 
-    def _replace(self, known: _PartState, text: str, span: Span) -> None:
+    def _replace(self, known: _PartState, text: str, span: LineSpan) -> None:
         """The text of a part now; not kept where there is too much of all of them."""
         self._kept += len(text) - len(known.text)
         known.text, known.span, known.state, known.digest = text, span, "changed", ""
@@ -381,7 +389,7 @@ class ConversationFiles:
             known.text, known.told = "", False
 
 
-def _first_text(entry: _Parsed, text: str) -> tuple[str, Span]:
+def _first_text(entry: _ParsedPart, text: str) -> tuple[str, LineSpan]:
     """The part of a file that is shown before the prompt.
 
     Raises:
@@ -394,7 +402,7 @@ def _first_text(entry: _Parsed, text: str) -> tuple[str, Span]:
     if entry.code is not None:
         return entry.code.text, entry.code.span
     if part.entry.lines is None:
-        return text, Span(1, 1)
+        return text, LineSpan(1, 1)
     lines = slice_of(text, *part.entry.lines)
     if lines is None:
         first, count = part.entry.lines[0], len(lines_of(text))
@@ -403,11 +411,11 @@ def _first_text(entry: _Parsed, text: str) -> tuple[str, Span]:
     return lines
 
 
-def _delete(label: str, known: _PartState) -> Change | None:
+def _delete(label: str, known: _PartState) -> PartChange | None:
     if known.state == "deleted":
         return None
     known.state = "deleted"
-    return Change(label, "deleted")
+    return PartChange(label, "deleted")
 
 
 def _is_same(known: _PartState, text: str) -> bool:
@@ -418,7 +426,7 @@ def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _from_cassette(held: JsonObject) -> _Found:
+def _from_cassette(held: JsonObject) -> _FilesText:
     """The entry of a cassette.
 
     Raises:
@@ -428,7 +436,7 @@ def _from_cassette(held: JsonObject) -> _Found:
     from aish.journal.reader import value_of
 
     try:
-        return value_of(_Found, held)
+        return value_of(_FilesText, held)
     except ValueError as error:
         raise StepFailedError("the cassette has no files of `context.files` here") from error
 
@@ -454,6 +462,6 @@ def _part_state(value: JsonValue) -> _PartState:
         }:
             same = _digest(text) == digest
             # A text whose secrets are masked is nothing to compare with.
-            span, is_told = Span(first, after), is_told and same
+            span, is_told = LineSpan(first, after), is_told and same
             return _PartState(text, span, is_told, state, "" if same else digest, whole)
     raise ValueError("another form")

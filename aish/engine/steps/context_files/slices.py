@@ -10,7 +10,7 @@ from aish.core.frozen import frozen
 
 
 @frozen
-class Span:
+class LineSpan:
     """Lines of a text: the first, counted from 1, and the number after the last."""
 
     first: int
@@ -31,25 +31,25 @@ def lines_of(text: str) -> list[str]:
     return lines
 
 
-def slice_of(text: str, first: int, last: int) -> tuple[str, Span] | None:
+def slice_of(text: str, first: int, last: int) -> tuple[str, LineSpan] | None:
     """The lines from `first` to `last`, as far as there are any."""
     lines = lines_of(text)
     if first > len(lines):
         return None
-    span = Span(first, min(last, len(lines)) + 1)
+    span = LineSpan(first, min(last, len(lines)) + 1)
     return within(lines, span), span
 
 
-def within(lines: list[str], span: Span) -> str:
+def within(lines: list[str], span: LineSpan) -> str:
     return "\n".join(lines[span.first - 1 : span.after - 1])
 
 
-def find_again(text: str, part: str, old: Span) -> Span | None:
+def find_again(text: str, part: str, old: LineSpan) -> LineSpan | None:
     """The present lines of a part of an earlier text; `None` if it is lost."""
     lines, sought = lines_of(text), part.split("\n")
     same = _nearest_same(lines, sought, old.first)
     if same is not None:
-        return Span(same, same + len(sought))
+        return LineSpan(same, same + len(sought))
     if len(sought) < 2:  # ruff: ignore[magic-value-comparison] - its only line is gone
         return None
     return _between(lines, sought, old)
@@ -72,7 +72,7 @@ def _nearest_same(lines: list[str], sought: list[str], old: int) -> int | None:
     return best
 
 
-def _between(lines: list[str], sought: list[str], old: Span) -> Span | None:
+def _between(lines: list[str], sought: list[str], old: LineSpan) -> LineSpan | None:
     """From the nearest line that is the first one, to the nearest after it that is the last."""
     firsts = [number for number, line in enumerate(lines, 1) if line == sought[0]]
     lasts = [number for number, line in enumerate(lines, 1) if line == sought[-1]]
@@ -84,5 +84,5 @@ def _between(lines: list[str], sought: list[str], old: Span) -> Span | None:
         if behind < len(lasts):
             expected = first + size - 1
             last = min(lasts[behind:], key=lambda number: abs(number - expected))
-            return Span(first, last + 1)
+            return LineSpan(first, last + 1)
     return None

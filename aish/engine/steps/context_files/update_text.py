@@ -20,7 +20,7 @@ AGAIN = "changed, read it again"
 
 
 @frozen
-class Change:
+class PartChange:
     """A change of a file or of a part of one.
 
     `before` is the text that the model has, `None` if it has none; `after` the present one, `None`
@@ -60,7 +60,7 @@ def format_without_content(name: str, why: str, size: int) -> str:
 
 
 def update_of(
-    changes: Sequence[Change],
+    changes: Sequence[PartChange],
     more: Iterable[tuple[str, int]],
     tag: str,
     settings: Context,
@@ -93,7 +93,7 @@ def update_of(
     return Update(block_of(tag, rows) if rows else "", frozenset(known))
 
 
-def _piece(change: Change, tag: str, refresh: Refresh) -> tuple[str, str]:
+def _piece(change: PartChange, tag: str, refresh: Refresh) -> tuple[str, str]:
     """The line about a change, and what it shows of it."""
     now = f", now {change.place}" if change.place else ""
     match change.kind:
@@ -108,7 +108,7 @@ def _piece(change: Change, tag: str, refresh: Refresh) -> tuple[str, str]:
             return head, "" if refresh == "name" else _body(change, change.after, refresh)
 
 
-def _body(change: Change, after: str, refresh: Refresh) -> str:
+def _body(change: PartChange, after: str, refresh: Refresh) -> str:
     if refresh == "diff" and change.before is not None:
         rows = diff_rows(
             safe_utf8(change.before),

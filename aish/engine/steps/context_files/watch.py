@@ -22,7 +22,7 @@ from aish.core.text import for_line
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, resolve_root, segments_of
 from aish.packs.workspace.file_text import decode_text
-from aish.packs.workspace.folder_walk import LEFT_SHUT, Budget, Entry, list_folder
+from aish.packs.workspace.folder_walk import LEFT_SHUT, FolderEntry, NameBudget, list_folder
 from aish.system.globs import matches_word
 
 Segments = tuple[str, ...]
@@ -80,7 +80,7 @@ class GlobListing:
     def files(self) -> tuple[Segments, ...]:
         if not self._visited or not self._is_same():
             self._visited, self.incomplete = [], False
-            budget = Budget()
+            budget = NameBudget()
             paths = set(self._below((), self._closure({0}), budget))
             self.incomplete = budget.spent
             self._found = tuple(sorted(paths))
@@ -98,7 +98,7 @@ class GlobListing:
             one.settled and stamp_at(self._folder, one.path) == one.stamp for one in self._visited
         )
 
-    def _below(self, above: Segments, states: set[int], budget: Budget) -> list[Segments]:
+    def _below(self, above: Segments, states: set[int], budget: NameBudget) -> list[Segments]:
         paths: list[Segments] = []
         for entry in self._entries(above, budget):
             if budget.left <= 0:
@@ -114,7 +114,7 @@ class GlobListing:
                 paths += self._below(entry.segments, after, budget)
         return paths
 
-    def _entries(self, above: Segments, budget: Budget) -> tuple[Entry, ...]:
+    def _entries(self, above: Segments, budget: NameBudget) -> tuple[FolderEntry, ...]:
         """The entries of a folder; its stamp is taken before, so that no change is missed."""
         path = "/".join(above) or "."
         stamp = stamp_at(self._folder, path)
@@ -168,7 +168,7 @@ _SHOWN = 5
 
 
 @frozen
-class Content:
+class WatchedContent:
     """The content of a file: `text` is `None` if none can be shown, and `why` says why.
 
     `data` is what it was decoded from, for what reads code. `left_out`: it was listed, and cannot
@@ -182,12 +182,12 @@ class Content:
     left_out: bool = False
 
 
-GONE = Content(None, 0, "deleted")
+GONE = WatchedContent(None, 0, "deleted")
 NOT_TEXT = "it is not text"
 
 
 @slotted
-class Source:
+class WatchedFile:
     """A file. `label` is its path as shown; `settled` says that its stamp proves something."""
 
     folder: Folder
@@ -201,10 +201,10 @@ class Source:
 
 
 @frozen
-class Part:
+class WatchedPart:
     """The part of a file that is shown: all of it, or what its entry says."""
 
-    source: Source
+    source: WatchedFile
     entry: ContextFile
 
     @property
@@ -245,8 +245,8 @@ class Watch:
         self._broad = allow_broad_root
         self._folders: dict[Path, Folder] = {}
         self._globs: dict[int, GlobListing] = {}
-        self._sources: dict[tuple[int, str], Source] = {}
-        self._parts: dict[str, Part] = {}
+        self._sources: dict[tuple[int, str], WatchedFile] = {}
+        self._parts: dict[str, WatchedPart] = {}
         self._followed: dict[int, tuple[Segments, ...]] = {}
         """The matches of each glob of which every file is followed."""
         self._left_out: dict[str, int] = {}
@@ -265,7 +265,7 @@ class Watch:
         for folder in self._folders.values():
             folder.close()
 
-    def begin(self) -> list[tuple[Part, Content]]:
+    def begin(self) -> list[tuple[WatchedPart, WatchedContent]]:
         """Every part, with the content of its file.
 
         Raises:
@@ -276,8 +276,8 @@ class Watch:
         count = len(self._sources)
         if count > MOST_FILES:
             raise self._too_many(count)
-        contents: dict[int, Content] = {}
-        pairs: list[tuple[Part, Content]] = []
+        contents: dict[int, WatchedContent] = {}
+        pairs: list[tuple[WatchedPart, WatchedContent]] = []
         sizes: list[tuple[str, int]] = []
         left = MOST_BYTES
         for label, part in list(self._parts.items()):
@@ -295,13 +295,13 @@ class Watch:
                 left -= size
                 if left < 0:
                     # It is going to be refused: only the sizes are wanted.
-                    content = contents[id(source)] = Content("", size)
+                    content = contents[id(source)] = WatchedContent("", size)
             pairs.append((part, content))
         check_size(sizes)
         self._sources = {key: one for key, one in self._sources.items() if id(one) in contents}
         return pairs
 
-    def _first_content(self, part: Part) -> Content | None:
+    def _first_content(self, part: WatchedPart) -> WatchedContent | None:
         """The content of a file; `None` for one that was deleted since it was listed.
 
         Raises:
@@ -315,12 +315,12 @@ class Watch:
             if error.code == "not_found":
                 return None
             # Such as a link that has taken its place since.
-            return Content(None, 0, f"left out: {error.message}", left_out=True)
+            return WatchedContent(None, 0, f"left out: {error.message}", left_out=True)
 
-    def check(self) -> list[tuple[Part, Content]]:
+    def check(self) -> list[tuple[WatchedPart, WatchedContent]]:
         """The parts of files that were added, changed or deleted since the last look."""
         new = self._new_parts()
-        changed: dict[int, Content] = {}
+        changed: dict[int, WatchedContent] = {}
         left = MOST_COMPARED
         now = self._now()
         for source in self._sources.values():
@@ -371,12 +371,12 @@ class Watch:
                 raise StepFailedError(message, where=str(place)) from error
         return self._folders[place]
 
-    def _list(self) -> Iterator[Part]:
+    def _list(self) -> Iterator[WatchedPart]:
         for index, entry in enumerate(self.entries):
             if entry.is_glob:
                 listing = self._globs[index]
                 for segments in listing.files():
-                    yield Part(self._source(entry, "/".join(segments), segments), entry)
+                    yield WatchedPart(self._source(entry, "/".join(segments), segments), entry)
                 if listing.incomplete:
                     message = f"there are too many names to look through for `{entry.path}`"
                     hint = "name a smaller folder in `context.files`"
@@ -386,23 +386,23 @@ class Watch:
                     path = "/".join(segments_of(entry.path))
                 except PackError as error:
                     raise StepFailedError(f"`context.files`: {error.message}") from error
-                yield Part(self._source(entry, path, path), entry)
+                yield WatchedPart(self._source(entry, path, path), entry)
 
-    def _source(self, entry: ContextFile, path: str, where: Where) -> Source:
+    def _source(self, entry: ContextFile, path: str, where: Where) -> WatchedFile:
         """The file at this path; each is one, however many entries it has."""
         folder = self._folder(entry)
         key = id(folder), path
         if key not in self._sources:
-            self._sources[key] = Source(folder, path, where, self._label(entry, path))
+            self._sources[key] = WatchedFile(folder, path, where, self._label(entry, path))
         return self._sources[key]
 
     def _label(self, entry: ContextFile, path: str) -> str:
         """The path of a file as seen from the folder of the pipeline."""
         return os.path.normpath(os.path.join(self._above[entry.folder], path))  # ruff: ignore[os-path-join] - a label, and `Path` keeps `..`
 
-    def _new_parts(self) -> list[Part]:
+    def _new_parts(self) -> list[WatchedPart]:
         """Files that a glob matches now; as many as may be followed."""
-        parts: list[Part] = []
+        parts: list[WatchedPart] = []
         for index, listing in self._globs.items():
             files = listing.files()
             if files is self._followed.get(index):
@@ -417,7 +417,7 @@ class Watch:
                     more += 1
                     continue
                 label = self._label(entry, key[1])
-                part = Part(Source(folder, key[1], segments, label), entry)
+                part = WatchedPart(WatchedFile(folder, key[1], segments, label), entry)
                 if all(part.label != other.label for other in parts):
                     parts.append(part)
             self._left_out.pop(entry.path, None)
@@ -427,7 +427,7 @@ class Watch:
                 self._followed[index] = files
         return parts
 
-    def _keep(self, part: Part) -> None:
+    def _keep(self, part: WatchedPart) -> None:
         self._sources[id(part.source.folder), part.source.path] = part.source
         self._parts[part.label] = part
 
@@ -460,12 +460,12 @@ def check_size(shown: Sequence[tuple[str, int]]) -> None:
         )
 
 
-def _size_only(content: Content) -> Content:
+def _size_only(content: WatchedContent) -> WatchedContent:
     """A content of which only the size is known, unless there is none."""
-    return content if content.text is None else Content(None, content.size, "read it again")
+    return content if content.text is None else WatchedContent(None, content.size, "read it again")
 
 
-def _look(source: Source, now: int) -> Content | None:
+def _look(source: WatchedFile, now: int) -> WatchedContent | None:
     stamp = stamp_at(source.folder, source.path)
     if stamp == source.stamp and source.settled:
         return None
@@ -480,7 +480,7 @@ def _look(source: Source, now: int) -> Content | None:
     return None if was_there and source.digest == before else content
 
 
-def _read(source: Source, now: int) -> Content:
+def _read(source: WatchedFile, now: int) -> WatchedContent:
     """The content, and what is to be known of it at the next look.
 
     Raises:
@@ -494,13 +494,13 @@ def _read(source: Source, now: int) -> Content:
     if data is None:
         # Never hashed as a whole: its stamp stands for its content.
         source.digest = repr(stamp).encode()
-        return Content(None, status.st_size, f"it has more than {LARGEST:,} bytes")
+        return WatchedContent(None, status.st_size, f"it has more than {LARGEST:,} bytes")
     source.digest = sha256(data).digest()
     try:
         text, _ = decode_text(data, source.path)
     except PackError:
-        return Content(None, len(data), NOT_TEXT)
-    return Content(text, len(data), data=data)
+        return WatchedContent(None, len(data), NOT_TEXT)
+    return WatchedContent(text, len(data), data=data)
 
 
 def _content(descriptor: int, size: int) -> bytes | None:
@@ -513,7 +513,7 @@ def _content(descriptor: int, size: int) -> bytes | None:
     return None if max(size, total) > LARGEST else b"".join(pieces)
 
 
-def _unreadable(source: Source, error: PackError) -> StepFailedError:
+def _unreadable(source: WatchedFile, error: PackError) -> StepFailedError:
     name = for_line(source.label)
     if error.code == "not_found":
         message = f"there is no file `{name}` of `context.files`, or it may not be shown"
