@@ -138,7 +138,7 @@ class Parted:
 
     @property
     def turns(self) -> list[Turn]:
-        return [*self.head, *(turn for round_ in self.rounds for turn in round_)]
+        return [*self.head, *(turn for group in self.rounds for turn in group)]
 
 
 def part(turns: Sequence[Turn]) -> Parted:

@@ -115,7 +115,7 @@ def test_live(live: LiveOptions, cases: CaseOptions, out: TextIO, manners: Manne
         matrix, found.broken, None if baseline is None else compare(matrix, baseline, whole=whole)
     )
     lines.close(report)
-    if cases.format_ is Report.JSON:
+    if cases.output_format is Report.JSON:
         print_json(live_json(report))
     if cases.github:
         tell_github(live_summary(report), suites(report))

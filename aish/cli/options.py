@@ -214,7 +214,7 @@ class PolicyOptions:
 
 @frozen
 class OutputOptions:
-    format_: Annotated[Format, Option("--format", "Output format.")] = Format.TEXT
+    output_format: Annotated[Format, Option("--format", "Output format.")] = Format.TEXT
     stream: Annotated[bool, Option("--stream", "Stream the answer to stdout.")] = False
     run_dir: RunDirOption = None
     ephemeral: Annotated[bool, Option("--ephemeral", "Keep no run folder.")] = False
@@ -418,7 +418,7 @@ class CaseOptions:
     ] = False
     junit: Annotated[Path | None, Option("--junit FILE", "Write JUnit XML to this file.")] = None
     github: GitHubOption = False
-    format_: ReportOption = Report.TEXT
+    output_format: ReportOption = Report.TEXT
 
     @property
     def width(self) -> int | None:

@@ -84,14 +84,16 @@ class RunOutput:
             # A run that keeps no folder has the journal of its reports in a temporary one.
             self._journal = folder.path or _temporary(self._stack)
         self._console = (
-            None if asked.output.quiet else _for_people(plan, asked.output.format_, streams=streams)
+            None
+            if asked.output.quiet
+            else _for_people(plan, asked.output.output_format, streams=streams)
         )
         if items is not None and table_of is not None and self._path is not None:
             result: Sink = table(
                 plan, items, table_of, self._path, folder, csv_raw=asked.result.csv_raw
             )
         else:
-            result = _result(launch, asked.output.format_, out, items, streams=streams)
+            result = _result(launch, asked.output.output_format, out, items, streams=streams)
         traces: Sink | None = None
         if asked.reports.traced:
             from aish.cli.traces import traces_of
@@ -101,7 +103,7 @@ class RunOutput:
             [result, traces],
             items=items,
             console=self._console,
-            wanted=_event_types_of(launch, asked.output.format_),
+            wanted=_event_types_of(launch, asked.output.output_format),
             journal_folder=self._journal,
             on_failure=self._on_sink_error,
         )
@@ -194,7 +196,7 @@ class RunOutput:
     def _out(self, *, whole: bool, may_be_large: bool) -> BinaryIO:
         if self._path is None or not whole:
             return sys.stdout.buffer
-        if self._output.format_ is Format.JSONL:
+        if self._output.output_format is Format.JSONL:
             return self._stack.enter_context(self._path.open("wb"))
         # Written completely at the end, or not at all.
         self._buffer = _large_buffer() if may_be_large else BytesIO()
@@ -349,7 +351,7 @@ def _write_reports(asked: ReportOptions, pipeline: Pipeline, run: str, journal: 
 _ENDINGS = frozenset({".csv", ".tsv", ".jsonl"})
 
 
-def table_step(plan: Plan, writing: ResultOptions, format_: Format) -> str | None:
+def table_step(plan: Plan, writing: ResultOptions, output_format: Format) -> str | None:
     """The step whose items are written to the file as a table, if its name has such a suffix.
 
     The only step with items, or the one that is named. Without any, it is an ordinary file.
@@ -358,7 +360,7 @@ def table_step(plan: Plan, writing: ResultOptions, format_: Format) -> str | Non
     if output is not None:
         check_kind(output)
     having = [step.id for step in plan.steps if step.flow.foreach is not None]
-    ending = None if output is None or format_ is not Format.TEXT else output.suffix.lower()
+    ending = None if output is None or output_format is not Format.TEXT else output.suffix.lower()
     if ending not in _ENDINGS or not having:
         _check_alone("--step", given=writing.step is not None)
         _check_alone("--csv-raw", given=writing.csv_raw)

@@ -82,7 +82,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
             check_writable(asked.result.output)
         check_reports(asked.reports, cassette, plan.secrets)
         register_masks(plan.secrets, quiet=asked.output.quiet)
-        table = table_step(plan, asked.result, asked.output.format_)
+        table = table_step(plan, asked.result, asked.output.output_format)
         check_staging(plan, asked.output.staged, ephemeral=asked.output.ephemeral)
         check_asking(plan, asked)
         control, clock = (
@@ -102,7 +102,7 @@ def run_pipeline(pipeline: Pipeline, asked: RunRequest, cassette: "CassetteSessi
             )
             folder = new_folder(plan, options, clock, place, ephemeral=ephemeral)
         else:
-            earlier = resumed.earlier(plan, options, asked.output.format_)
+            earlier = resumed.earlier(plan, options, asked.output.output_format)
             folder = resumed.folder(plan)
             if earlier.state.ended:
                 launch = Launch(plan, options, folder, clock, earlier=earlier, staging=None)

@@ -370,7 +370,7 @@ def command(
     broad_root: BroadRootOption = False,
     lock: LockOption = LockUse.ENFORCE,
     run_dir: RunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
     quiet: QuietOption = False,
 ) -> int:
     """Execute staged calls after review, each once.
@@ -386,7 +386,7 @@ def command(
             mask_literals(pipeline, secrets)
         rows = review_rows(asked, secrets)
         code = int(predict_code(asked, rows))
-        if format_ is Report.JSON:
+        if output_format is Report.JSON:
             print_json(_report(asked, rows, None, None, code))
         else:
             print_text("\n".join(review_lines(asked.heading, rows, width())))
@@ -398,7 +398,7 @@ def command(
     if not quiet:
         say(secrets.mask("\n".join(review_lines(asked.heading, rows, width()))))
     done, folder = apply_staged(asked, plans, options, run_dir, quiet=quiet)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json(secrets.mask_json(_report(asked, rows, done, folder, done.end.code)))
     else:
         for attempt in done.attempts:

@@ -58,7 +58,7 @@ def command(
     overrides: SetOption = None,
     rules: RuleOptions,
     ask: AskOption = False,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Call one tool directly, under the file's rules.
 
@@ -72,7 +72,7 @@ def command(
         environment = replace(environment, approver=TerminalApprover(secrets=plan.secrets))
     values = None if args is None else _read_arguments(args)
     used = anyio.run(direct_call, plan, tool, arguments or [], environment, values)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json(plan.secrets.mask_json(_row(used)))
     elif used.kind == "ok":
         content = plan.secrets.mask(used.content)

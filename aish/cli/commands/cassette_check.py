@@ -26,7 +26,7 @@ def command(
     allow: Annotated[
         list[str] | None, Option("--allow GLOB", "Text that looks like a secret but is not.")
     ] = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Check cassettes for damage and secrets.
 
@@ -37,7 +37,7 @@ def command(
     """
     played = None if pipeline is None else load_checked(pipeline, (), locked=False)
     checks = [check(subject, allow or ()) for subject in subjects(paths, played)]
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json([_row(row) for row in checks])
     else:
         print_text("\n".join(line for result in checks for line in _lines(result)))

@@ -16,7 +16,7 @@ def command(
     before: Annotated[Path, Argument("A", "The cassette of the first run.")],
     after: Annotated[Path, Argument("B", "The cassette of the second run.")],
     *,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Compare the cassettes of two runs.
 
@@ -29,7 +29,7 @@ def command(
     comparison = compare(
         trajectory_of(load(before).interactions), trajectory_of(load(after).interactions)
     )
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json({"same": comparison.same, **asdict(comparison)})
     else:
         lines = [f"--- {before}", f"+++ {after}", *comparison_lines(comparison)]

@@ -187,7 +187,7 @@ def command(
     path: CassetteArgument,
     *,
     full: Annotated[bool, Option("--full", "Show long texts in full.")] = False,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Print a cassette as a conversation.
 
@@ -197,7 +197,7 @@ def command(
     """
     cassette = load(path, unfinished=True)
     parts = conversation(cassette.interactions, read_answer)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json(
             {
                 "cassette": str(path),

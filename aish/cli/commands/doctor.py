@@ -23,7 +23,7 @@ from aish.system.pack_index import offered_packs
 def command(
     file: Annotated[Path | None, Argument("[FILE]", "Check only what this pipeline needs.")] = None,
     *,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Check the environment: packs, sandbox, keys, endpoints, servers.
 
@@ -41,7 +41,7 @@ def command(
         opening = beginnings_at_terminal(str)
         findings = [*anyio.run(check_pipeline, file, opening), *_packs_of(file)]
         findings.sort(key=lambda finding: finding.state != "bad")
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json([plain(finding) for finding in findings])
     else:
         print_text("\n".join(map(_line, findings)))

@@ -63,7 +63,7 @@ def command(
     ] = None,
     overrides: SetOption = None,
     broad_root: BroadRootOption = False,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Pin tools, servers, models and prompts in a lock file.
 
@@ -92,7 +92,7 @@ def command(
     writes = writes or (bool(accepted) and not differs)
     if writes and (taken.differences or older != taken.lock):
         write_lock(path, taken.lock)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json(plan.secrets.mask_json(_row(path, taken, older, wrote=writes)))
     else:
         _print(path, taken, older, way, plan.secrets)

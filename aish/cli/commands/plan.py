@@ -428,7 +428,7 @@ def command(
         bool, Option("--offline", "Do not connect to servers; no key is needed.")
     ] = False,
     strict: StrictOption = False,
-    format_: Annotated[PlanReport, Option("--format", "Output format.")] = PlanReport.TEXT,
+    output_format: Annotated[PlanReport, Option("--format", "Output format.")] = PlanReport.TEXT,
 ) -> int:
     """Show what would run and what would be asked.
 
@@ -457,7 +457,7 @@ def command(
         # The plan is shown even so.
         keys = repeated
     tools = look_at_lock(plan, notices(plan.secrets)) if offline else look_at_tools(plan)
-    _print(preview_of(plan, options, tools), format_)
+    _print(preview_of(plan, options, tools), output_format)
     for step, survey in options.surveys.items():
         if survey.unusable:
             of = f"{survey.unusable:,} of {counted(survey.items, 'item')}"
@@ -484,9 +484,9 @@ def command(
     return int(ExitCode.USAGE if odd and strict else ExitCode.OK)
 
 
-def _print(preview: Preview, format_: PlanReport) -> None:
+def _print(preview: Preview, output_format: PlanReport) -> None:
     text = PlanText(preview)
-    match format_:
+    match output_format:
         case PlanReport.JSON:
             print_json(preview.plan.secrets.mask_json(preview_json(preview)))
         case PlanReport.MERMAID:

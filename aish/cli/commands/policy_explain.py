@@ -34,7 +34,7 @@ def command(
     overrides: SetOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Say which rule decides a tool call, and why the others do not.
 
@@ -52,7 +52,7 @@ def command(
     locked = None if lock is None else find_locked_tool(name, pipeline, lock)
     explanation = explain(policy, name, values, locked or presumed_tool(name, pipeline))
     misfits = argument_problems(locked, values)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json({**_row(explanation), "locked": locked is not None, "misfits": misfits})
     else:
         lines = _lock_lines(locked, misfits) if locked else ()

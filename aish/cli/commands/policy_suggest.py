@@ -34,7 +34,7 @@ def command(
         Path | None, Option("--write FILE", "Add the missing rules to a pipeline file.")
     ] = None,
     run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Print the narrowest rules for the calls that were made.
 
@@ -50,7 +50,7 @@ def command(
     if write is not None and pipeline is not None and missing.rules:
         write_rules(write, missing.rules, pipeline)
     left_out = (*rules.left_out, *missing.left_out)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json(_document(rules, left_out, calls, missing, write))
     elif write is None or missing.rules:
         print_text(

@@ -30,7 +30,7 @@ def command(
         bool, Option("--dry-run", "Delete nothing; print what would be deleted.")
     ] = False,
     run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Delete old run folders, never that of a live run.
 
@@ -50,7 +50,7 @@ def command(
     with ExitStack() as stack:
         chosen = to_clean(open_stores(run_dir, stack), keep=keep, before=before)
         done = [*clean(chosen, time.time(), dry_run=dry_run)]
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json([_row(run, dry_run=dry_run) for run in done])
     else:
         deleted = [run for run in done if run.kept is None]

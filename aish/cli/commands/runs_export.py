@@ -26,7 +26,7 @@ def command(
     folder: Annotated[Path, Argument("DIR", "The folder to write: a new or an empty one.")],
     *,
     run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Write a past run's messages, tool calls and commands to a folder.
 
@@ -39,7 +39,7 @@ def command(
     with ExitStack() as stack:
         store, run = find_run(open_stores(run_dir, stack), id)
         done = export_run(store, run, folder)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json(
             {
                 "v": 1,

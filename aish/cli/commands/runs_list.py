@@ -101,7 +101,7 @@ def bytes_text(size: int) -> str:
     return f"{size} B" if units[0] == "B" else f"{number:.1f} {units[0]}"
 
 
-def command(*, run_dir: PastRunDirOption = None, format_: ReportOption = Report.TEXT) -> int:
+def command(*, run_dir: PastRunDirOption = None, output_format: ReportOption = Report.TEXT) -> int:
     """List the runs that were kept, and how each ended; the newest first.
 
     Example: aish runs list
@@ -110,7 +110,7 @@ def command(*, run_dir: PastRunDirOption = None, format_: ReportOption = Report.
         stores = open_stores(run_dir, stack)
         runs = list(past_runs(stores))
         hint = None if run_dir else sessions_elsewhere(stores)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json([row_of(run) for run in runs])
     elif runs:
         width = get_terminal_size().columns if sys.stdout.isatty() else None
@@ -118,6 +118,6 @@ def command(*, run_dir: PastRunDirOption = None, format_: ReportOption = Report.
     else:
         say("there are no runs here" + (f"; {hint}" if hint else ""))
     for run in runs:
-        if run.problem is not None and format_ is Report.TEXT:
+        if run.problem is not None and output_format is Report.TEXT:
             say(f"warning: {run.problem}")
     return 0

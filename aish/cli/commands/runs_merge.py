@@ -35,7 +35,7 @@ def command(
     step: TableStepOption = None,
     csv_raw: CsvRawOption = False,
     run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
     quiet: QuietOption = False,
 ) -> int:
     """Join the results of all shards of a run, if they are all there.
@@ -50,7 +50,7 @@ def command(
         write_table(items, step_id, output, ALL_RAW if csv_raw else None)
         statuses = [str(row["status"]) for row in items.rows(step_id)]
     failed = sum(status not in {"ok", "skipped"} for status in statuses)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         summary = {"runs": [name for _, name in parts], "step": step_id, "output": str(output)}
         print_json({"v": 1, **summary, "items": len(statuses), "failed": failed})
     elif not quiet:

@@ -86,7 +86,7 @@ def command(
     ] = None,
     *,
     run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """List the tool calls that wait for an answer.
 
@@ -98,7 +98,7 @@ def command(
         hint = None if run_dir else sessions_elsewhere(open_stores(run_dir, stack))
     questions = [question for group in groups for question in group.questions]
     pending = sorted((one for one in questions if one.is_open), key=lambda question: question.asked)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         decided = [question for question in questions if not question.is_open]
         print_json({"v": 1, "pending": plain(tuple(pending)), "decided": plain(tuple(decided))})
     elif pending:

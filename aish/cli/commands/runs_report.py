@@ -57,7 +57,7 @@ def command(
     otel_endpoint: OtelEndpointOption = None,
     otel_content: OtelContentOption = False,
     run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Make reports of a past run, from its journal: an HTML page in its folder, or what is named.
 
@@ -91,7 +91,7 @@ def command(
             except OSError as error:
                 message = f"cannot write the report: {error.strerror}"
                 raise UsageError(message, where=str(error.filename)) from error
-        _tell(run_id, files, format_, table)
+        _tell(run_id, files, output_format, table)
         return 0
 
 
@@ -130,10 +130,10 @@ def _take_item(items: ItemsFile, stamped: Stamped) -> None:
         items(stamped)
 
 
-def _tell(id: str, files: ReportFiles, format_: Report, table: JsonObject) -> None:
+def _tell(id: str, files: ReportFiles, output_format: Report, table: JsonObject) -> None:
     paths = {"junit": files.junit, "html": files.html, "sarif": files.sarif}
     paths_by_name = {name: None if path is None else str(path) for name, path in paths.items()}
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json({"v": 1, "run": id, **paths_by_name, **table})
         return
     if table:

@@ -62,7 +62,7 @@ def command(
         ),
     ] = None,
     run_dir: PastRunDirOption = None,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Print the log, the result, the messages or the tool calls of a past run, from its journal.
 
@@ -76,10 +76,10 @@ def command(
     with ExitStack() as stack:
         store, run_id = find_run(open_stores(run_dir, stack), id)
         if level is not None:
-            _print_calls(store, run_id, level.value, format_, stack)
+            _print_calls(store, run_id, level.value, output_format, stack)
         elif messages:
-            _print_messages(store, run_id, RequestFilter(step, item), format_, stack)
-        elif format_ is Report.JSON:
+            _print_messages(store, run_id, RequestFilter(step, item), output_format, stack)
+        elif output_format is Report.JSON:
             _print_result(store, run_id, stack)
         else:
             _print_log(store, run_id, stack)
@@ -126,7 +126,7 @@ def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
 
 
 def _print_messages(
-    store: RunStore, id: str, scope: RequestFilter, format_: Report, stack: ExitStack
+    store: RunStore, id: str, scope: RequestFilter, output_format: Report, stack: ExitStack
 ) -> None:
     reading = require_past(store, id, stack).reading
     folder = store.path / id
@@ -134,7 +134,7 @@ def _print_messages(
     first = next(pairs, None)
     if first is None:
         raise _no_requests(store, id, scope)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         # At most one request is in memory at a time.
         begin = f'{{"v":1,"run":{json_text(id)},"requests":['
         write_text(f"{begin}{json_text(_request_object(*first))}")
@@ -148,11 +148,11 @@ def _print_messages(
 
 
 def _print_calls(
-    store: RunStore, id: str, level: DecisionLevel, format_: Report, stack: ExitStack
+    store: RunStore, id: str, level: DecisionLevel, output_format: Report, stack: ExitStack
 ) -> None:
     """The calls of one level, as they ended; those without an end come last."""
     calls = calls_of_level(events(require_past(store, id, stack).reading), level)
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         separator = f'{{"v":1,"run":{json_text(id)},"level":{json_text(level)},"calls":['
         for call, decided in calls:
             write_text(f"{separator}{json_text(_call_object(call, decided))}")

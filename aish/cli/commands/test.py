@@ -61,7 +61,7 @@ def command(
     Example: aish test pipelines -n 2 --junit report.xml
     """
     with report_files("aish test", cases.junit, live.html) as ended:
-        as_json, junit = cases.format_ is Report.JSON, cases.junit
+        as_json, junit = cases.output_format is Report.JSON, cases.junit
         # In this case only the object goes to stdout, and text for people to stderr.
         out = sys.stderr if as_json else sys.stdout
         manners = manners_for(out, os.environ, quiet=quiet, verbose=verbose)

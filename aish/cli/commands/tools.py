@@ -42,7 +42,7 @@ def command(
     older: Annotated[
         bool, Option("--older", "List the older names that tools of packs have.")
     ] = False,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
     overrides: SetOption = None,
     rules: RuleOptions,
 ) -> int:
@@ -54,7 +54,7 @@ def command(
     view = look_at_tools(plan)
     odd = int(ExitCode.OK)
     report_shadows(plan.pipeline)
-    as_json = as_json or format_ is Report.JSON
+    as_json = as_json or output_format is Report.JSON
     if older:
         _older(view, as_json=as_json)
     elif as_json:

@@ -54,7 +54,7 @@ def command(
     overrides: SetOption = None,
     strict: StrictOption = False,
     env: Annotated[bool, Option("--env", "A `${VAR}` that is not set is an error.")] = False,
-    format_: ReportOption = Report.TEXT,
+    output_format: ReportOption = Report.TEXT,
 ) -> int:
     """Check pipeline files; no network, and no keys.
 
@@ -71,7 +71,7 @@ def command(
         bad = any(not problem.warning for problem in problems)
         if bad:
             code = ExitCode.USAGE
-        if format_ is Report.JSON:
+        if output_format is Report.JSON:
             rows.append(_row(path, problems, ok=not bad))
         else:
             for problem in problems:
@@ -81,7 +81,7 @@ def command(
             else:
                 count = sum(not problem.warning for problem in problems)
                 say(f"{path}: {counted(count, 'error')}")
-    if format_ is Report.JSON:
+    if output_format is Report.JSON:
         print_json(rows)
     return int(code)
 

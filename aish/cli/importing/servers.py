@@ -422,7 +422,7 @@ def _command(section: Section) -> tuple[str, ...] | None:
         words = section.texts("command")
     elif isinstance(node := section.raw("command"), MappingNode):
         # As Zed once wrote it: the program, its words and its variables in one mapping.
-        entries = {key: node_ for key, node_ in node.entries.items() if key in {"args", "env"}}
+        entries = {key: entry for key, entry in node.entries.items() if key in {"args", "env"}}
         section.node.entries.update({"args": ListNode(node.position), **entries})
         inner = Section(node, section.place("command"), section.draft, {*entries})
         words = (inner.text("path", "program") or "",)

@@ -267,7 +267,7 @@ def _reads_steps(names: Iterable[str]) -> bool:
 
 def _may_be_written(step: Step, plan: Plan) -> bool:
     """Return true if a step that this one waits for could have written a file."""
-    steps = {step_.id: step_ for step_ in plan.pipeline.steps}
+    steps = {other.id: other for other in plan.pipeline.steps}
     waiting, ids = [step], {step.id}
     while waiting:
         for id in needs_of(waiting.pop(), steps):

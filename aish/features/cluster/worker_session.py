@@ -471,7 +471,7 @@ class RunningSlice:
     def _of_item(self, resources: Resources, emit: Callable[[Event], None]) -> Resources:
         """The open resources for one item: its events and files are returned with the slice."""
         runtime = replace(resources.runtime, emit=emit, keep=self._keep, long_texts=self.long_texts)
-        inner = {id: self._of_item(resources_, emit) for id, resources_ in resources.inner.items()}
+        inner = {id: self._of_item(opened, emit) for id, opened in resources.inner.items()}
         return replace(resources, runtime=runtime, inner=inner)
 
     def _keep(self, name: str, content: bytes) -> str | None:

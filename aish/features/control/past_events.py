@@ -58,12 +58,12 @@ class PastEvents:
         """
         while True:
             try:
-                events, next_ = self._state.after(after, MOST_EVENTS)
+                events, following = self._state.after(after, MOST_EVENTS)
             except EventsGoneError as error:
                 assert after is not None, "the oldest are there"
                 page = await self._read_journal_page(after, error)
             else:
-                return PastEventPage([to_object(event) for event in events], next_)
+                return PastEventPage([to_object(event) for event in events], following)
             if page.events:
                 return page
             after = page.next

@@ -214,7 +214,7 @@ class _PatchReader:
         if counts and (old > 0 or new > 0):
             self._fail_short(hunk, counts)
 
-    def _fail_short(self, hunk: Hunk, counts: tuple[int, int]) -> NoReturn:
+    def _fail_short(self, hunk: PatchHunk, counts: tuple[int, int]) -> NoReturn:
         """Report that a hunk has fewer lines than its header counts."""
         self._place = hunk.line - 2
         old, new = (sum(sign != other for sign, _ in hunk.rows) for other in "+-")
@@ -647,7 +647,7 @@ class _TextLines:
         """Count the lines that fit at a place before the first one that does not."""
         there = self._lines[start : start + len(old)]
         pairs = enumerate(zip(there, old, strict=False))
-        return next((number for number, (is_, was) in pairs if is_ != was), len(there))
+        return next((number for number, (line, expected) in pairs if line != expected), len(there))
 
     def _error(self, code: str, hunk: PatchHunk, message: str, **details: JsonValue) -> PackError:
         where = f"hunk {hunk.number} of `{self._path}` (line {hunk.line} of the patch)"

@@ -20,17 +20,17 @@ _MOST = 8
 _NO_COMMANDS = "`CMD:` lines are approved by their words alone, which `shell.auto_approve` lists"
 
 
-async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: str) -> None:
+async def _add(session: Session, kind: Literal["auto_approve", "deny"], glob: str) -> None:
     if len(glob.split()) != 1:
         raise UsageError("one glob `alias__tool` is needed", hint="for example `repo__git_*`")
     server, _ = split_glob(glob)
-    if list_ == "auto_approve" and server == LOCAL_COMMAND.server:
+    if kind == "auto_approve" and server == LOCAL_COMMAND.server:
         raise UsageError("local commands are not approved by a glob", hint=_NO_COMMANDS)
     servers = session.open.plan.pipeline.servers
-    for entry in own_rule_entries(list_, RuleEntry(tool=glob), servers):
-        rule = session.open.box.runtime.gate.add_rule(list_, entry)
-        session.emit(RuleAdded(NOWHERE, list_, entry.tool))
-        session.show(for_line(f"{list_} {rule.text}, for this session"))
+    for entry in own_rule_entries(kind, RuleEntry(tool=glob), servers):
+        rule = session.open.box.runtime.gate.add_rule(kind, entry)
+        session.emit(RuleAdded(NOWHERE, kind, entry.tool))
+        session.show(for_line(f"{kind} {rule.text}, for this session"))
         for line in _effect(session, rule, await session_tools(session)):
             session.show(for_line(line))
 

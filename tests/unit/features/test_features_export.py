@@ -303,7 +303,7 @@ def test_memory_does_not_grow_with_the_items(
         gc.disable()
         tracemalloc.start()
         try:
-            command(ID, out, run_dir=runs, format_=Report.JSON)
+            command(ID, out, run_dir=runs, output_format=Report.JSON)
             found = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

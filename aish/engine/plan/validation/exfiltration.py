@@ -279,10 +279,10 @@ def _abilities(pipeline: Pipeline, policy: Policy) -> Iterator[_Known]:
                 yield tool, _Ability(rule, untrusted=not entry.trust, sends=sends)
         for rule in () if known else policy.auto_approve:
             if matches_word(rule.server, alias) and not any(
-                rule_.unconditional
-                and matches_word(rule_.server, alias)
-                and rule_.tool in {"*", rule.tool}
-                for rule_ in (*policy.deny, *policy.stage, *policy.ask)
+                other.unconditional
+                and matches_word(other.server, alias)
+                and other.tool in {"*", rule.tool}
+                for other in (*policy.deny, *policy.stage, *policy.ask)
             ):
                 yield None, _Ability(rule, untrusted=not entry.trust, sends=True)
 

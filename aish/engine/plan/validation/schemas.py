@@ -85,7 +85,7 @@ def circle_issue(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> Issu
     file = step.file.resolve()
     if file not in trail:
         return None
-    names = [file_.name for file_ in (*trail[trail.index(file) :], file)]
+    names = [inner_file.name for inner_file in (*trail[trail.index(file) :], file)]
     circle = " → ".join(f"`{name}`" for name in names)
     return Issue(within(path, "pipeline"), f"circular dependency between pipelines: {circle}")
 

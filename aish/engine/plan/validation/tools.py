@@ -678,17 +678,17 @@ def _misfits(
     from aish.system.schema.check import check_here
 
     arguments: JsonValue = dict(values)
-    open_ = tuple(_templates(arguments, ()))
+    templates = tuple(_templates(arguments, ()))
     for problem in check_here(schema, arguments) or ():
-        if _is_certain(problem, open_):
+        if _is_certain(problem, templates):
             place = f"{path}.{spell_path(problem.path)}" if problem.path else path
             yield Issue(place, f"{what}: {problem.message}")
 
 
-def _is_certain(problem: SchemaProblem, open_: Iterable[Path]) -> bool:
+def _is_certain(problem: SchemaProblem, templates: Iterable[Path]) -> bool:
     """Return true if a problem is independent of what a template will become."""
     here = problem.path
-    for place in open_:
+    for place in templates:
         inside = here[: len(place)] == place
         environment = place[: len(here)] == here and problem.keyword not in _KEYS
         if inside or environment:
