@@ -147,7 +147,7 @@ async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepR
             Notice(context.place(step), "warning", "delimiter", f"{items.place(1)}: {odd}")
         )
     total = items.total if context.options.shard is None else None
-    kept = context.ended[context.place(step)] = []
+    kept = context.run.ended[context.place(step)] = []
     repeats = None if foreach.key is None else Keys(foreach.on_duplicate)
     own_key = key_of(foreach, values)
     queue = _ItemQueue(step, foreach, context, items, iter(items), own_key, repeats, kept)
@@ -364,7 +364,7 @@ class _ForeachRun:
     async def run(self) -> StepRecord:
         """Run items, `concurrency` at a time; returns the step's end once all have ended."""
         self._take_over()
-        with self.context.concurrency.on_change(self._widen):
+        with self.context.run.concurrency.on_change(self._widen):
             async with task_group() as tasks:
                 self.tasks = tasks
                 for _ in range(self.width):
@@ -378,7 +378,7 @@ class _ForeachRun:
 
     @property
     def width(self) -> int:
-        width = self.context.concurrency.width(self.foreach.concurrency)
+        width = self.context.run.concurrency.width(self.foreach.concurrency)
         return width if self.total is None else min(width, self.total)
 
     def _widen(self) -> None:
@@ -430,7 +430,7 @@ class _ForeachRun:
     async def _run_items(self, activity: Activity) -> None:
         while self._goes_on() and self.workers - self.waiting <= self.width:
             async with self._slot(activity):
-                carrier = self.context.carrier
+                carrier = self.context.run.carrier
                 size = 1 if carrier is None else carrier.size(self.step, self.context)
                 tasks: list[ItemTask] = []
                 try:
@@ -448,8 +448,8 @@ class _ForeachRun:
 
     def _slot(self, activity: Activity) -> AbstractAsyncContextManager[object]:
         """A slot for one unit of work; the steps of a local sub-pipeline take their own."""
-        parts = self.context.carrier is None and isinstance(self.step, PipelineStep)
-        return nullcontext() if parts else activity.hold(self.context.concurrency.slots)
+        parts = self.context.run.carrier is None and isinstance(self.step, PipelineStep)
+        return nullcontext() if parts else activity.hold(self.context.run.concurrency.slots)
 
     async def _next(self) -> ItemTask | None:
         """The next item to run, if there is one and more are allowed.
@@ -534,7 +534,7 @@ class _ForeachRun:
         self.context.emit(task.start_event(place))
 
     def _finish(self, task: ItemTask, place: Place, record: StepRecord) -> None:
-        self.context.spending.forget(place)
+        self.context.run.spending.forget(place)
         if not has_no_usage(record):
             self._bill(record)
         if ends_the_run(record):
@@ -631,15 +631,15 @@ class _ForeachRun:
     def _resume_hint(self) -> str:
         """A hint for running the failed items again, if that can help, or those left."""
         # Nested items are run again with the outer item.
-        if not self.context.resume or self.context.course.in_item:
+        if not self.context.run.resume or self.context.course.in_item:
             return ""
         import shlex
 
         if self.failures.can_be_mended:
-            command = shlex.join((*self.context.resume, "--retry-failed"))
+            command = shlex.join((*self.context.run.resume, "--retry-failed"))
             return f"`{command}` runs the failed items again"
         if self._is_over and not self.failures.codes & _NAMED:
-            return f"then `{shlex.join(self.context.resume)}` runs the remaining items"
+            return f"then `{shlex.join(self.context.run.resume)}` runs the remaining items"
         return ""
 
     def _code(self) -> ExitCode:

@@ -31,7 +31,7 @@ async def run_whole(context: StepContext, carriers: OpenCarrier | None) -> None:
         await run_graph(context)
         return
     async with carriers(context) as carrier:
-        context.carrier = carrier
+        context.run.carrier = carrier
         await run_graph(context)
 
 
@@ -152,14 +152,14 @@ async def _run_step(step: Step, context: StepContext) -> StepRecord:
         emit(end_event(record, context.place(step)))
         raise
     record = replace(_whole(record, step, context), seconds=clock.monotonic() - begun)
-    context.spending.forget(context.place(step))
+    context.run.spending.forget(context.place(step))
     emit(end_event(record, context.place(step)))
     return record
 
 
 def _whole(record: StepRecord, step: Step, context: StepContext) -> StepRecord:
     """A step with items becomes a list of those that ended, even if it failed as a whole."""
-    ended = context.ended.pop(context.place(step), [])
+    ended = context.run.ended.pop(context.place(step), [])
     if step.flow.foreach is None or record.items is not None:
         return record
     ended.sort(key=lambda item: item.index)
@@ -192,7 +192,7 @@ async def _outcome(step: Step, context: StepContext) -> StepRecord:
         # Its own steps take the slots; one for the step itself could cause a deadlock.
         emit(began)
         return await _within_time(step, context, run_unit(step, context))
-    async with context.activity.hold(context.concurrency.slots):
+    async with context.activity.hold(context.run.concurrency.slots):
         emit(began)
         with context.course.plain_unit():
             return await _within_time(step, context, run_unit(step, context))
@@ -215,7 +215,7 @@ async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRec
 
 
 def _cut_off(step: Step, context: StepContext) -> StepRecord:
-    if context.time is not None and context.time.left <= 0:
+    if context.run.time is not None and context.run.time.left <= 0:
         late = Failure("time", "the time limit of the run is exceeded")
         return fail(step, context, late, ExitCode.BUDGET)
     return cut_off(step, context)

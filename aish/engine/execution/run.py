@@ -63,7 +63,7 @@ from aish.engine.resources.resources import (
 from aish.engine.resources.toolbox import AllTools, rules_without_tool
 from aish.engine.run_folder import resume_words
 from aish.engine.run_values import Concurrency, TimeLimit, run_values
-from aish.engine.steps.context import Examine, Inner, OpenCarrier, StepContext
+from aish.engine.steps.context import Examine, OpenCarrier, RunInner, RunScope, StepContext
 from aish.models.smollm2 import params_of
 from aish.policy.questions import Questions
 from aish.system.computation import ComputationStoppedError
@@ -394,27 +394,30 @@ class _Run:
 
     def _context(self, resources: Resources) -> StepContext:
         plan, environment = self.plan, self.environment
-        inner: Inner | None = None
+        run_inner: RunInner | None = None
         if plan.inner:
-            from aish.engine.execution.sub_pipeline import run_inner as inner
+            from aish.engine.execution.sub_pipeline import run_inner
         has_cassette = environment.recorder is not None
         # A test may refer to any step.
         every = frozenset(step.id for step in plan.steps)
-        return StepContext(
-            plan,
-            self.options,
-            resources,
+        run = RunScope(
             self.concurrency,
-            self.records,
             self.time,
-            course=self.course,
-            activity=self.activity,
-            spending=self.spending,
-            resume_state=environment.resume_state,
-            inner=inner,
+            self.spending,
             replayed=self._replays_all,
             has_cassette=has_cassette,
             resume=() if has_cassette else resume_words(plan.pipeline.file, environment.folder),
+            run_inner=run_inner,
+        )
+        return StepContext(
+            run,
+            plan,
+            self.options,
+            resources,
+            self.records,
+            self.course,
+            environment.resume_state,
+            activity=self.activity,
             needed=steps_read(plan.pipeline) if self.examine is None else every,
         )
 

@@ -1,5 +1,6 @@
 """A unit of work, a plain step or an item: retries, time limit, expectations."""
 
+import random
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -73,10 +74,10 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
     first = attempt + 1
     while True:
         attempt += 1
-        begun = context.spending.of(context.place(step))
+        begun = context.run.spending.of(context.place(step))
         here = context if attempt == first else replace(context, turn=begun.turns, anew=True)
         record, call = await _attempt(step, here)
-        record = _with_usage(record, context.spending.of(context.place(step)))
+        record = _with_usage(record, context.run.spending.of(context.place(step)))
         if attempt >= retry.attempts or not _should_retry(retry, record, call):
             return record
         if call is not None and CALL_UNKNOWN not in retry.on:
@@ -105,7 +106,7 @@ def _not_repeated(record: StepRecord, call: UsedCall) -> StepRecord:
 def _take_over(step: Step, context: StepContext, earlier: "Unfinished") -> None:
     """Emit that a unit continues its conversation, and count the usage of that conversation."""
     place, emit = context.place(step), context.emit
-    context.spending.carry(place, earlier.spent)
+    context.run.spending.carry(place, earlier.spent)
     if earlier.turns:
         message = f"goes on after turn {earlier.turn + earlier.earlier.turns} of its conversation"
         emit(Notice(place, "info", TAKEN_OVER, message))
@@ -181,8 +182,8 @@ async def _run_once(step: Step, context: StepContext) -> StepRecord:
         case RunStep():
             return await run_command_step(step, context)
         case PipelineStep():
-            assert context.inner is not None, "a run with sub-pipelines has what runs them"
-            return await context.inner(step, context)
+            assert context.run.run_inner is not None, "a run with sub-pipelines has what runs them"
+            return await context.run.run_inner(step, context)
 
 
 def _pause_record(step: Step, context: StepContext) -> StepRecord:
@@ -201,14 +202,14 @@ def _pause_record(step: Step, context: StepContext) -> StepRecord:
 
 def how_to_go_on(context: StepContext, asked: Sequence[OpenQuestion]) -> str | None:
     """The commands that answer one question or more, and that go on after it."""
-    if not context.resume:
+    if not context.run.resume:
         return None
     run = context.agent.gate.run
     answer = f"approve {run} {asked[0].id[:8]}" if len(asked) == 1 else f"runs pending {run}"
-    place = context.resume.index("--resume") + 1
-    elsewhere = context.resume[place:]
+    place = context.run.resume.index("--resume") + 1
+    elsewhere = context.run.resume[place:]
     first = shlex.join(("aish", *answer.split(), *elsewhere))
-    go_on = shlex.join((*context.resume[:place], run, *elsewhere))
+    go_on = shlex.join((*context.run.resume[:place], run, *elsewhere))
     return f"`{first}`, then `{go_on}`"
 
 
@@ -235,7 +236,7 @@ async def _check_expectations(
     """Check the step's expectations, which may refer to its usage."""
     from aish.engine.steps.expect import check_expectations
 
-    record = _with_usage(record, context.spending.of(context.place(step)))
+    record = _with_usage(record, context.run.spending.of(context.place(step)))
     seconds = context.clock.monotonic() - began
     return await check_expectations(step, replace(record, seconds=seconds), context)
 
@@ -244,7 +245,7 @@ def fail(
     step: Step, context: StepContext, failure: Failure, code: ExitCode, *, retryable: bool = True
 ) -> StepRecord:
     """Return the record of a unit that ended without a result."""
-    used = context.spending.of(context.place(step))
+    used = context.run.spending.of(context.place(step))
     return StepRecord(
         id=step.id,
         kind=KINDS[type(step)],
@@ -281,7 +282,7 @@ def _should_retry(retry: StepRetry, record: StepRecord, call: UsedCall | None) -
 async def _wait(step: Step, context: StepContext, attempt: int, record: StepRecord) -> None:
     """Full jitter, as between requests; no wait in a replay."""
     bound = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 2))
-    delay = 0.0 if context.replayed else context.chance() * bound
+    delay = 0.0 if context.run.replayed else random.random() * bound  # ruff: ignore[suspicious-non-cryptographic-random-usage] - not a secret
     reason = record.failure.message if record.failure else record.status
     place = context.place(step)
     context.emit(Retry(place, f"step {place.step}", attempt, delay, reason))

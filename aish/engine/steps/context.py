@@ -1,6 +1,5 @@
 """The context of every step: plan, open resources, and earlier results."""
 
-import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
@@ -52,42 +51,51 @@ class ItemScope:
 
 
 @slotted
-class StepContext:
-    """A run in progress; `records` grows as steps finish, `time` limits the whole of it.
+class RunScope:
+    """What all steps and items of a run share, also those of sub-pipelines.
 
-    `concurrency` limits the units of work in flight in it. `item` is set while the step runs
-    for an item, `turn` counts the requests of earlier attempts. `prefix` precedes the ids of a
-    sub-pipeline's steps, `within` is the outer item that it runs for, and `inner` runs one.
-    `carrier` runs items on workers, if requested. `needed` are the steps whose items are read
-    later; `ended` has the ended ones of each step. `resume` is the command that continues the run,
-    if possible. `activity` is the task of the step or item, `anew` whether this is another attempt
-    in this part of the run. `told` are the codes of notices that are given once a run.
+    `concurrency` limits the units of work in flight, `time` the whole run. `resume` is the command
+    that continues the run, if possible. `ended` has the ended items of each step. `run_inner` runs
+    a sub-pipeline, and `carrier` runs items on workers, if requested. `told` are the codes of
+    notices that are given once a run.
     """
 
+    concurrency: Concurrency
+    time: TimeLimit | None = None
+    spending: Spending = field(default_factory=Spending)
+    replayed: bool = False
+    has_cassette: bool = False
+    resume: tuple[str, ...] = ()
+    ended: dict[Place, list[ItemRecord]] = field(default_factory=dict)
+    run_inner: "RunInner | None" = None
+    carrier: "Carrier | None" = None
+    told: set[str] = field(default_factory=set)
+
+
+@slotted
+class StepContext:
+    """The surroundings of a step or item; `records` grows as steps finish.
+
+    `item` is set while the step runs for an item, `turn` counts the requests of earlier attempts.
+    `prefix` precedes the ids of a sub-pipeline's steps, and `within` is the outer item that it runs
+    for. `needed` are the steps whose items are read later. `activity` is the task of the step or
+    item, `anew` whether this is another attempt in this part of the run.
+    """
+
+    run: RunScope
     plan: Plan
     options: RunOptions
     resources: Resources
-    concurrency: Concurrency
     records: dict[str, StepRecord] = field(default_factory=dict)
-    time: TimeLimit | None = None
     course: Cancellation = field(default_factory=Cancellation)
-    spending: Spending = field(default_factory=Spending)
     resume_state: "ResumeState | None" = None
-    replayed: bool = False
-    has_cassette: bool = False
-    chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - not a secret
     needed: frozenset[str] = frozenset()
-    resume: tuple[str, ...] = ()
-    ended: dict[Place, list[ItemRecord]] = field(default_factory=dict)
     prefix: str = ""
     within: str | None = None
-    inner: "Inner | None" = None
-    carrier: "Carrier | None" = None
     item: ItemScope | None = None
     turn: int = 0
     activity: Activity = field(default_factory=Activity)
     anew: bool = False
-    told: set[str] = field(default_factory=set)
 
     @property
     def agent(self) -> AgentRuntime:
@@ -118,8 +126,8 @@ class StepContext:
 
     def tells_first(self, code: str) -> bool:
         """Return true for the first call with this notice in the run."""
-        is_first = code not in self.told
-        self.told.add(code)
+        is_first = code not in self.run.told
+        self.run.told.add(code)
         return is_first
 
     def template_values(self) -> Mapping[str, JsonValue]:
@@ -169,8 +177,8 @@ class StepContext:
         Where nothing is kept to go on with, or somebody is asked at the terminal, a run is not
         paused; nor with a cassette. The gate lets no call of a replay wait.
         """
-        asking, here = step.asking, self.agent.gate.attended or self.has_cassette
-        if asking.on_ask == "pause" and not self.resume and not here:
+        asking, here = step.asking, self.agent.gate.attended or self.run.has_cassette
+        if asking.on_ask == "pause" and not self.run.resume and not here:
             return Asking()
         return Asking("wait", asking.seconds) if asking.on_ask == "pause" and here else asking
 
@@ -191,7 +199,7 @@ class StepContext:
         )
 
 
-Inner = Callable[[PipelineStep, StepContext], Awaitable[StepRecord]]
+RunInner = Callable[[PipelineStep, StepContext], Awaitable[StepRecord]]
 """Runs a sub-pipeline."""
 
 

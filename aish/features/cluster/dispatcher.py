@@ -132,7 +132,7 @@ class Dispatcher:
 
     @property
     def slots(self) -> int:
-        return int(self.context.concurrency.slots.total_tokens)
+        return int(self.context.run.concurrency.slots.total_tokens)
 
     def size(self, step: Step, context: StepContext) -> int:
         """As many items as take a tenth of a second; one if a call must not be repeated."""
@@ -360,9 +360,9 @@ class Dispatcher:
             await self._take_result(sent, step)
 
     def _order(self, sent: _Handover, step: Step) -> Slice:
-        time = self.context.time
+        time = self.context.run.time
         scopes = [item.context.item for item in sent.items if item.context.item is not None]
-        used = [item.context.spending.of(item.context.place(step)) for item in sent.items]
+        used = [item.context.run.spending.of(item.context.place(step)) for item in sent.items]
         assert sent.lease is not None
         return Slice(
             number=sent.number,

@@ -62,7 +62,7 @@ from aish.engine.resources.resources import (
 )
 from aish.engine.run_folder import RunFolder
 from aish.engine.run_values import Concurrency
-from aish.engine.steps.context import Inner, ItemScope, StepContext
+from aish.engine.steps.context import ItemScope, RunInner, RunScope, StepContext
 from aish.features.cluster.protocol import (
     ItemResult,
     LeaseRenewal,
@@ -430,7 +430,7 @@ class RunningSlice:
         context = self._context(scene, item, used, log)
         step = next(step for step in context.plan.steps if step.id == scene.step)
         self._place = context.place(step)
-        context.spending.items[self._place.step, self._place.item or ""] = used
+        context.run.spending.items[self._place.step, self._place.item or ""] = used
         with suppress(CutOffError):
             record = await run_unit(step, context)
             # Calls are for templates of later steps.
@@ -448,22 +448,21 @@ class RunningSlice:
         plan, resources = session.plan, self._of_item(session.resources, emit)
         for step in scene.prefix.split("/")[:-1]:
             plan, resources = plan.inner[step], resources.inner[step]
-        inner: Inner | None = None
+        run_inner: RunInner | None = None
         if plan.inner:
-            from aish.engine.execution.sub_pipeline import run_inner as inner
+            from aish.engine.execution.sub_pipeline import run_inner
+        # The item has its place in the run; nested units need none.
+        run = RunScope(Concurrency(float("inf")), spending=spending, run_inner=run_inner)
         return StepContext(
+            run,
             plan,
             scene.options,
             resources,
-            # The item has its place in the run; nested units need none.
-            Concurrency(float("inf")),
             dict(scene.records),
-            course=session.course,
-            spending=spending,
+            session.course,
             needed=scene.needed,
             prefix=scene.prefix,
             within=scene.within,
-            inner=inner,
             item=item,
             turn=used.turns,
         )
