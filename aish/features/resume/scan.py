@@ -390,6 +390,61 @@ class OpenAttempt:
         return error.get("code") in _CUT_OFF
 
 
+class ScannedApprovals:
+    """The questions of a run, and which of their answers still allow a call."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._questions = QuestionFold()
+        self._of_calls: dict[_Key, str] = {}
+        self._used: set[str] = set()
+        self._unsigned: set[str] = set()
+        self.asked_here: set[str] = set()
+        """The questions that this user asked on this machine."""
+
+    @property
+    def past(self) -> tuple[PastQuestion, ...]:
+        """The questions so far, each with the first answer that it got.
+
+        Without those whose answer a call has used: it allows no other call. Nor those that
+        somebody approved elsewhere: they are asked again.
+        """
+        left = self._used | self._unsigned
+        return tuple(_past_question(one) for one in self._questions.all(0.0) if one.id not in left)
+
+    @property
+    def unsigned(self) -> set[str]:
+        """The questions with an approval that cannot be verified, and that no call has used."""
+        return self._unsigned - self._used
+
+    def take(self, record: JsonObject) -> None:
+        """Fold a question, or an answer to one."""
+        stamped = parse_event(record)
+        if stamped is None:
+            return
+        self._questions.take(stamped)
+        event, is_signed = stamped.event, self._rules.is_signed(record)
+        if isinstance(event, ApprovalAsked) and is_signed:
+            self.asked_here.add(event.id)
+        elif isinstance(event, ApprovalAnswered) and event.answer in {"approve", "always"}:
+            question = self._questions.get(event.id)
+            if question is None or question.answered is not event:
+                return
+            if not is_signed or event.digest != question.asked.digest:
+                self._unsigned.add(event.id)
+
+    def add_decision(self, record: JsonObject) -> None:
+        approval = record.get("approval")
+        if approval is not None:
+            self._of_calls[_place_of(record)] = str(approval)
+
+    def use(self, record: JsonObject) -> None:
+        """A call has started: the approval that it had allows no other one."""
+        approval = self._of_calls.pop(_place_of(record), None)
+        if approval is not None:
+            self._used.add(approval)
+
+
 class Scan:
     """The state after the records so far; `read_file` reads files of the run's folder."""
 
@@ -415,12 +470,7 @@ class Scan:
         """Of each step the answers of plain items, which are not in `_spending` yet."""
         self.time = RunTime()
         self.denials: Counter[str] = Counter()
-        self._questions = QuestionFold()
-        self._approved: dict[tuple[Any, ...], str] = {}
-        self._spent: set[str] = set()
-        self._unsigned: set[str] = set()
-        self.asked_here: set[str] = set()
-        """The questions that this user asked on this machine."""
+        self.approvals = ScannedApprovals(rules)
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
@@ -438,8 +488,8 @@ class Scan:
             "retry": self._on_retry,
             "turn.started": self._add_to_talk,
             "turn.finished": self._on_turn_finished,
-            "approval.asked": self._on_question,
-            "approval.answered": self._on_question,
+            "approval.asked": self.approvals.take,
+            "approval.answered": self.approvals.take,
             TURN_ADDED: self._add_to_talk,
             HISTORY_REPLACED: self._add_to_talk,
             CONTEXT_FILES: self._on_context_files,
@@ -686,36 +736,6 @@ class Scan:
             self._open[step, item] = before
             self._add_to_talk(record)
 
-    @property
-    def questions(self) -> tuple[PastQuestion, ...]:
-        """The questions so far, each with the first answer that it got.
-
-        Without those whose answer a call has used: it allows no other call. Nor those that
-        somebody approved elsewhere: they are asked again.
-        """
-        left = self._spent | self._unsigned
-        return tuple(_past_question(one) for one in self._questions.all(0.0) if one.id not in left)
-
-    @property
-    def unsigned(self) -> set[str]:
-        """The questions with an approval that cannot be verified, and that no call has used."""
-        return self._unsigned - self._spent
-
-    def _on_question(self, record: JsonObject) -> None:
-        stamped = parse_event(record)
-        if stamped is None:
-            return
-        self._questions.take(stamped)
-        event, is_signed = stamped.event, self.rules.is_signed(record)
-        if isinstance(event, ApprovalAsked) and is_signed:
-            self.asked_here.add(event.id)
-        elif isinstance(event, ApprovalAnswered) and event.answer in {"approve", "always"}:
-            question = self._questions.get(event.id)
-            if question is None or question.answered is not event:
-                return
-            if not is_signed or event.digest != question.asked.digest:
-                self._unsigned.add(event.id)
-
     def units_to_continue(self) -> Iterator[OpenAttempt]:
         """The units that go on, within their conversations or with their `parts`."""
         for unit in self._open.values():
@@ -767,14 +787,10 @@ class Scan:
             unit.calls.add_decision(record)
             if record.get("verdict") in REFUSED:
                 unit.denials += (intern(str(record.get("tool"))),)
-        approval = record.get("approval")
-        if approval is not None:
-            self._approved[_place_of(record)] = str(approval)
+        self.approvals.add_decision(record)
 
     def _on_tool_started(self, record: Any) -> None:
-        approval = self._approved.pop(_place_of(record), None)
-        if approval is not None:
-            self._spent.add(approval)
+        self.approvals.use(record)
         self._spending.add(_ONE_CALL, record.get("step"))
         unit = self._unit(record)
         if unit is not None:

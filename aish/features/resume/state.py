@@ -238,7 +238,7 @@ def read_resume_state(
         segments=scan.segments,
         notices=(*_notices(scan, run), *told, *notices),
         ended=_is_complete(scan),
-        questions=scan.questions,
+        questions=scan.approvals.past,
         context_tag=scan.context_tag,
         repeated=named,
     )
@@ -301,8 +301,8 @@ def _notices(scan: Scan, run: str) -> Iterator[Notice]:
     what = " and ".join(done) or "nothing"
     verb = "is" if [len(scan.steps), items] in ([0, 0], [1, 0], [0, 1]) else "are"
     yield Notice(Place(), "info", "resumed", f"run {run} is resumed: {what} {verb} done")
-    for id in sorted(scan.unsigned):
-        if id in scan.asked_here:
+    for id in sorted(scan.approvals.unsigned):
+        if id in scan.approvals.asked_here:
             said = f"another program wrote the approval of question `{id}` into the journal"
             raise ResumeRefusedError(said, where=run, hint="start a new run, without `--resume`")
         said = f"question `{id}` was approved elsewhere or by an older version: it is asked again"
