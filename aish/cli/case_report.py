@@ -18,7 +18,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted
 from aish.core.text import for_ci_log, for_line
 from aish.engine.final import NAMES
-from aish.features.testing.outcome import CaseOutcome, TestOutcomes, Tried, Verdict, exit_code
+from aish.features.testing.outcome import AllOutcomes, CaseOutcome, Tried, Verdict, exit_code
 from aish.output.formats.junit import CaseResult, CaseSuite, Trouble
 from aish.output.status import seconds_text
 from aish.output.style import Look, Style, look_of
@@ -87,14 +87,14 @@ class CaseLines(CasePrinter):
         self._print(f"{log_line(tried.id)} {word} {seconds_text(outcome.seconds)}")
         self._print_checks(outcome)
 
-    def close(self, session: TestOutcomes) -> None:
+    def close(self, session: AllOutcomes) -> None:
         if self._column:
             self._print("")
         for line in summary_lines(session, self._manners):
             self._print(line)
 
 
-def summary_lines(session: TestOutcomes, manners: Manners) -> Iterator[str]:
+def summary_lines(session: AllOutcomes, manners: Manners) -> Iterator[str]:
     look = manners.look
     bad = [tried for tried in session.tried if tried.outcome.verdict != "passed"]
     if bad:
@@ -132,7 +132,7 @@ def explanation(outcome: CaseOutcome, *, verbose: bool = False) -> Iterator[str]
         yield outcome.trace if verbose else "hint: `-v` shows the details; please report it"
 
 
-def summary(session: TestOutcomes) -> str:
+def summary(session: AllOutcomes) -> str:
     """`3 passed, 1 failed, 1 cassette miss in 0.45 s`."""
     verdicts = [tried.outcome.verdict for tried in session.tried]
     passed, failed = verdicts.count("passed"), verdicts.count("failed")
@@ -174,7 +174,7 @@ _VERSION = 1
 _WHOLE = "(the file)"
 
 
-def session_json(session: TestOutcomes) -> JsonObject:
+def session_json(session: AllOutcomes) -> JsonObject:
     """Everything about a session; keys are only added in later versions."""
     verdicts = [tried.outcome.verdict for tried in session.tried]
     return {
@@ -231,7 +231,7 @@ def tell_github(line: str, suites: Sequence[CaseSuite]) -> None:
     step.summarise(lambda limit: cases_summary(line, suites, limit))
 
 
-def suites_of(session: TestOutcomes) -> list[CaseSuite]:
+def suites_of(session: AllOutcomes) -> list[CaseSuite]:
     files = dict.fromkeys(tried.file for tried in session.tried)
     suites = [
         CaseSuite(file, tuple(_case(result) for result in session.tried if result.file == file))

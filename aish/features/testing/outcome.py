@@ -89,7 +89,7 @@ class Tried:
 
 
 @frozen
-class TestOutcomes:
+class AllOutcomes:
     """All outcomes; `left_out` counts the cases after the first failure (`-x`).
 
     `stopped` is the code of a signal that ended it early.
@@ -116,7 +116,7 @@ def verdict_of(code: ExitCode, checked: Iterable[CheckedExpectation]) -> Verdict
     return "passed" if held else "failed"
 
 
-def exit_code(session: TestOutcomes) -> ExitCode:
+def exit_code(session: AllOutcomes) -> ExitCode:
     """The total exit code: the first that applies, in the order of `PRECEDENCE`."""
     codes = {_code_of(tried.outcome) for tried in session.tried}
     if session.orphans and session.orphans_fail:

@@ -21,7 +21,7 @@ from aish.engine.plan.case_rows import with_rows
 from aish.engine.plan.validation.validate import check_file, no_step, row_check
 from aish.features.testing.case import run_case
 from aish.features.testing.discovery import FileSearch, may_have_tests, orphans
-from aish.features.testing.outcome import CaseJob, CaseOutcome, PipelineFile, TestOutcomes, Tried
+from aish.features.testing.outcome import AllOutcomes, CaseJob, CaseOutcome, PipelineFile, Tried
 
 Run = Callable[[int], CaseOutcome]
 """Runs the case of a number."""
@@ -184,7 +184,7 @@ class SessionListener(Protocol):
 
 def run_session(
     search: FileSearch, settings: SessionSettings, tell: SessionListener
-) -> TestOutcomes:
+) -> AllOutcomes:
     begun = monotonic()
     cases = find_cases(search, settings.keyword)
     files, broken, jobs, chosen = cases.files, cases.broken, cases.jobs, cases.chosen
@@ -195,7 +195,7 @@ def run_session(
     whole = search.whole and not broken
     ended = stopped is None and not trial.left_out
     left = tuple(map(show_path, orphans(_cassettes_of(files)))) if whole and ended else ()
-    return TestOutcomes(
+    return AllOutcomes(
         tried=trial.results(files),
         seconds=monotonic() - begun,
         deselected=len(jobs) - len(chosen),

@@ -8,7 +8,7 @@ import pytest
 from aish.cli.case_report import CaseLines, Manners, manners_for, summary
 from aish.core.errors import ExitCode
 from aish.engine.expectations.check import CheckedExpectation
-from aish.features.testing.outcome import CaseOutcome, TestOutcomes, Tried, Verdict, exit_code
+from aish.features.testing.outcome import AllOutcomes, CaseOutcome, Tried, Verdict, exit_code
 from aish.output.style import Look
 
 HOSTILE = "::error::a\n::set-output name=x::y\x1b[2J\u202e ##[group]z"
@@ -18,7 +18,7 @@ def tried(verdict: Verdict, **fields: Any) -> Tried:
     return Tried("p.yaml", f"case {verdict}", CaseOutcome(verdict, 0.1, **fields))
 
 
-def screen(session: TestOutcomes, **manners: bool) -> str:
+def screen(session: AllOutcomes, **manners: bool) -> str:
     out = StringIO()
     lines = CaseLines(out, Manners(Look(width=60), **manners))
     for one in session.tried:
@@ -32,7 +32,7 @@ def test_no_text_of_strangers_commands_a_terminal_or_a_runner(manners: dict[str,
     checked = (CheckedExpectation("contains", ok=False, message=HOSTILE, where=HOSTILE),)
     outcome = CaseOutcome("failed", 0.1, ExitCode.FAILED, HOSTILE, HOSTILE, checked, (HOSTILE,))
     crashed = CaseOutcome("error", 0.1, ExitCode.INTERNAL, HOSTILE, trace=HOSTILE)
-    session = TestOutcomes(
+    session = AllOutcomes(
         tried=(Tried(HOSTILE, HOSTILE, outcome), Tried(HOSTILE, HOSTILE, crashed)),
         untested=(HOSTILE,),
         orphans=(HOSTILE,),
@@ -50,12 +50,12 @@ def test_no_text_of_strangers_commands_a_terminal_or_a_runner(manners: dict[str,
 def test_the_sum_names_what_there_is_and_nothing_else() -> None:
     passed, failed, missed, broken = tried("passed"), tried("failed"), tried("miss"), tried("error")
 
-    assert summary(TestOutcomes((passed,), 0.45)) == "1 passed in 0.45 s"
-    assert summary(TestOutcomes((failed,), 0.45)) == "1 failed in 0.45 s"
-    assert summary(TestOutcomes((), 0.45, stopped=ExitCode.INTERRUPTED, left_out=2)) == (
+    assert summary(AllOutcomes((passed,), 0.45)) == "1 passed in 0.45 s"
+    assert summary(AllOutcomes((failed,), 0.45)) == "1 failed in 0.45 s"
+    assert summary(AllOutcomes((), 0.45, stopped=ExitCode.INTERRUPTED, left_out=2)) == (
         "interrupted: 0 passed, 2 not run in 0.45 s"
     )
-    everything = TestOutcomes((passed, passed, failed, missed, missed, broken), 75.0, 4, 0)
+    everything = AllOutcomes((passed, passed, failed, missed, missed, broken), 75.0, 4, 0)
     assert summary(everything) == (
         "2 passed, 1 failed, 2 cassette misses, 1 error, 4 deselected in 1 min 15 s"
     )
@@ -85,16 +85,16 @@ def test_the_sum_names_what_there_is_and_nothing_else() -> None:
     ],
 )
 def test_the_first_code_that_applies_is_taken(outcomes: tuple[CaseOutcome, ...], code: int) -> None:
-    assert exit_code(TestOutcomes(tuple(Tried("f", "c", one) for one in outcomes))) == code
+    assert exit_code(AllOutcomes(tuple(Tried("f", "c", one) for one in outcomes))) == code
 
 
 def test_unused_cassettes_fail_only_where_they_may() -> None:
-    assert exit_code(TestOutcomes(orphans=("a.yaml",))) == 0
-    assert exit_code(TestOutcomes(orphans=("a.yaml",), orphans_fail=True)) == 1
+    assert exit_code(AllOutcomes(orphans=("a.yaml",))) == 0
+    assert exit_code(AllOutcomes(orphans=("a.yaml",), orphans_fail=True)) == 1
 
 
 def test_dots_fill_lines() -> None:
-    session = TestOutcomes(tuple(Tried("f", str(n), CaseOutcome("passed")) for n in range(130)))
+    session = AllOutcomes(tuple(Tried("f", str(n), CaseOutcome("passed")) for n in range(130)))
 
     shown = screen(session, quiet=True).splitlines()
 

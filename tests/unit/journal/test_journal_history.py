@@ -95,9 +95,9 @@ def test_each_thing_is_handed_out_with_the_event_that_ends_it() -> None:
     found = {one.seq: kinds(history.take(one)) for one in stamped(*conversation())}
 
     assert {seq: names for seq, names in found.items() if names} == {
-        5: ["Turn"],
-        8: ["Call"],
-        10: ["Turn"],
+        5: ["TurnRecord"],
+        8: ["CallRecord"],
+        10: ["TurnRecord"],
         11: ["Unit"],
         12: ["Segment"],
     }
@@ -107,7 +107,7 @@ def test_each_thing_is_handed_out_with_the_event_that_ends_it() -> None:
 def test_a_unit_has_everything_that_happened_in_it_in_order() -> None:
     (unit,) = [one for one in fold_records(stamped(*conversation())) if isinstance(one, Unit)]
 
-    assert kinds(unit.entries) == ["Sent", "Turn", "Call", "Turn"]  # type: ignore[arg-type]  # entries are among what ends, but for what was sent
+    assert kinds(unit.entries) == ["Sent", "TurnRecord", "CallRecord", "TurnRecord"]  # type: ignore[arg-type]  # entries are among what ends, but for what was sent
     assert (unit.key, unit.kind, unit.finished) == (("ask", None), "prompt", finished())
     (call,) = unit.calls
     assert call.decided is not None
@@ -261,7 +261,7 @@ def test_what_has_no_end_is_cut_off_where_the_run_begins_again() -> None:
         history.take(one)
     found = history.take(Stamped(20, START + 9, run_started()))
 
-    assert kinds(found) == ["Unanswered", "Call", "Unit", "Segment"]
+    assert kinds(found) == ["Unanswered", "CallRecord", "Unit", "Segment"]
     unanswered, call, unit, segment = found
     assert isinstance(unanswered, Unanswered)
     assert isinstance(call, CallRecord)
@@ -288,7 +288,7 @@ def test_another_attempt_cuts_off_what_the_last_one_began() -> None:
     events = [*conversation()[:7], met, again, TurnStarted(FIRST, "local", 1), finished()]
     found = list(fold_records(stamped(*events)))
 
-    assert kinds(found) == ["Turn", "Call", "Unanswered", "Unit", "Segment"]
+    assert kinds(found) == ["TurnRecord", "CallRecord", "Unanswered", "Unit", "Segment"]
     unanswered, unit = found[2], found[3]
     assert isinstance(unanswered, Unanswered)
     assert isinstance(unit, Unit)
