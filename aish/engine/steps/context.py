@@ -52,7 +52,7 @@ class ItemScope:
 
 @slotted
 class RunScope:
-    """What all steps and items of a run share, also those of sub-pipelines.
+    """State that all steps and items of a run share, also those of sub-pipelines.
 
     `concurrency` limits the units of work in flight, `time` the whole run. `resume` is the command
     that continues the run, if possible. `ended` has the ended items of each step. `run_inner` runs
