@@ -23,6 +23,7 @@ from aish.config.model import (
     Annotation,
     Attachment,
     AuditSettings,
+    CacheUse,
     CallOutcome,
     CallStep,
     Case,
@@ -569,7 +570,17 @@ def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:
 
 EMBEDDED = "smollm2"
 _MOST_TOKENS = ("max_tokens", "max_completion_tokens")
-_ONLY_REMOTE = ("api", "model", "key_env", "key_header", "effort", "headers", "proxy", "verify_tls")
+_ONLY_REMOTE = (
+    "api",
+    "model",
+    "key_env",
+    "key_header",
+    "effort",
+    "cache",
+    "headers",
+    "proxy",
+    "verify_tls",
+)
 
 
 _ONLY_CHAT = ("tool_role", "usage")
@@ -593,6 +604,7 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         key_env=table.text("key_env"),
         key_header=table.text("key_header"),
         effort=cast("Effort | None", table.text("effort")),
+        cache=_cache(table),
         headers=table.pairs("headers"),
         params=_params(table),
         fallback=table.texts("fallback"),
@@ -620,6 +632,13 @@ def _wire(table: Table) -> Wire:
 def _base_url(table: Table) -> str | None:
     own = table.text("base_url")
     return _wire(table).base_url if own is None and not table.has("embedded") else own
+
+
+def _cache(table: Table) -> CacheUse:
+    usual = "auto" if _wire(table).caches else "off"
+    if table.has("cache") and not _wire(table).caches:
+        table.problem("cache", f"`api: {_wire(table).api}` marks nothing for a cache")
+    return cast("CacheUse", table.text("cache") or usual)
 
 
 def _params(table: Table) -> Mapping[str, JsonValue]:

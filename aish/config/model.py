@@ -283,6 +283,7 @@ EMBEDDED_TOKENS = 256
 """A small model may never come to an end by itself, and takes minutes for what it has room for."""
 
 
+CacheUse = Literal["auto", "off", "5m", "1h"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -303,6 +304,7 @@ class ModelEntry:
     key_env: str | None = None
     key_header: str | None = None
     effort: Effort | None = None
+    cache: CacheUse = "off"
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     fallback: tuple[str, ...] = ()

@@ -220,6 +220,8 @@ class Finish:
     served: Served | None = None
     origin: str = ""
     """What `AssistantTurn.origin` is to say, set by the client; the alias if empty."""
+    cache_written: int | None = None
+    """Tokens of the input that were written to the endpoint's cache, which have their own price."""
 
 
 @frozen

@@ -19,7 +19,7 @@ class Wire:
     `encoder` and `decoder` are `module:name`. `bounds` are the parameters that limit an answer.
     `base_url` is the vendor's own address, `key_header` the header of the key, `headers` what else
     is sent. `json_schema` says whether answer schemas are sent by default, `needs_bound` whether
-    each request has a limit of the answer.
+    each request has a limit of the answer, `caches` whether requests mark what is to be cached.
 
     Parameters: `own` are set by the wire alone, and in a file an error; `foreign` are those of
     another wire with their spelling here.
@@ -36,6 +36,7 @@ class Wire:
     headers: Mapping[str, str] = field(default_factory=dict)
     json_schema: bool = False
     needs_bound: bool = False
+    caches: bool = False
     own: frozenset[str] = frozenset()
     foreign: Mapping[str, str] = field(default_factory=dict)
 
@@ -75,6 +76,7 @@ _WIRES: Final = (
         headers={"anthropic-version": "2023-06-01"},
         json_schema=True,
         needs_bound=True,
+        caches=True,
         own=frozenset({"messages", "stream", "system", "tools"}),
         foreign={
             "max_completion_tokens": "max_tokens",

@@ -519,7 +519,7 @@ class RequestHold:
         """The request was answered; returns the same finish with its cost."""
         usage, cost = finish.usage, finish.cost_usd
         if cost is None and self._pricing is not None:
-            cost = self._pricing.cost(usage)
+            cost = self._pricing.cost(usage, finish.cache_written or 0)
         known = usage.input is not None and usage.output is not None
         tokens = (usage.input or 0) + (usage.output or 0) if known else None
         self.end(Amount(turns=1, tokens=tokens, cost_usd=cost))

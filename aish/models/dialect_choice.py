@@ -65,5 +65,6 @@ def dialect_of(entry: ModelEntry) -> Dialect:
         short_ids=url.hostname in _SHORT_IDS,
         api=entry.api,
         effort=entry.effort,
+        cache=entry.cache,
         answer_tokens=_default_limit(entry),
     )

@@ -18,8 +18,11 @@ _HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")
 
 
 class Pricing(Protocol):
-    def cost(self, usage: Usage) -> float | None:
-        """US dollars for a turn; `None` if its tokens or their price are unknown."""
+    def cost(self, usage: Usage, written: int = 0) -> float | None:
+        """US dollars for a turn; `None` if its tokens or their price are unknown.
+
+        `written` of the input tokens went into the endpoint's cache.
+        """
 
 
 @frozen
@@ -29,7 +32,7 @@ class Rates:
     input: float
     output: float
 
-    def cost(self, usage: Usage) -> float | None:
+    def cost(self, usage: Usage, written: int = 0) -> float | None:  # ruff: ignore[unused-method-argument] - the file has one price for input
         """US dollars; a free model costs nothing even if tokens are unknown."""
         if self.input == 0 and self.output == 0:
             return 0.0
@@ -45,11 +48,11 @@ class Listed:
     url: str
     model: str
 
-    def cost(self, usage: Usage) -> float | None:
+    def cost(self, usage: Usage, written: int = 0) -> float | None:
         """US dollars at the current list price."""
         if usage.input is None or usage.output is None:
             return None
-        return _cost_by_list(self.url, self.model, usage)
+        return _cost_by_list(self.url, self.model, usage, written)
 
     @property
     def is_listed(self) -> bool:
@@ -91,7 +94,7 @@ def _may_be_listed(url: str) -> bool:
         return True
 
 
-def _cost_by_list(url: str, model: str, usage: Usage) -> float | None:
+def _cost_by_list(url: str, model: str, usage: Usage, written: int) -> float | None:
     # Takes a fifth of a second the first time, only for models priced by the list.
     try:
         from genai_prices import Usage as Tokens
@@ -101,6 +104,7 @@ def _cost_by_list(url: str, model: str, usage: Usage) -> float | None:
     tokens = Tokens(
         input_tokens=usage.input,
         output_tokens=usage.output,
+        cache_write_tokens=min(written, usage.input or 0) or None,
         cache_read_tokens=None if usage.cached is None else min(usage.cached, usage.input or 0),
     )
     try:

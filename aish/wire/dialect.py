@@ -22,6 +22,7 @@ class Dialect:
     endpoints that take tool-call ids of nine letters and digits only. `api` names the wire,
     `effort` how much the model thinks. `answer_tokens` limits answers on wires that want a limit.
     `schema_in_words`: the endpoint has refused an answer schema, so that it is described.
+    `cache` is how long what is sent again is kept by the endpoint: `auto`, `off`, `5m` or `1h`.
     """
 
     model: str
@@ -36,6 +37,7 @@ class Dialect:
     effort: str | None = None
     answer_tokens: int = 4096
     schema_in_words: bool = False
+    cache: str = "off"
 
     @property
     def wire(self) -> Wire:

@@ -179,7 +179,7 @@ class MessagesDecoder(AnswerStream):
             self._take_other(value, kind)
             return
         if self.done:
-            raise _broken(f"`{kind}` after `message_stop`")
+            raise _broken_stream(f"`{kind}` after `message_stop`")
         match kind:
             case "content_block_delta":
                 self._take_delta(value)
@@ -209,7 +209,7 @@ class MessagesDecoder(AnswerStream):
 
     def _take_start(self, value: dict[str, Any]) -> None:
         if self._started:
-            raise _broken("a second `message_start`")
+            raise _broken_stream("a second `message_start`")
         self._started = True
         message = value.get("message")
         if isinstance(message, dict):
@@ -221,7 +221,7 @@ class MessagesDecoder(AnswerStream):
     def _take_message(self, value: dict[str, Any]) -> None:
         """Take an answer that was not streamed."""
         if self._begun:
-            raise _broken("a second message")
+            raise _broken_stream("a second message")
         self._started = self._was_whole = True
         self._served = read_served(value)
         self._count(value.get("usage"))
@@ -239,11 +239,11 @@ class MessagesDecoder(AnswerStream):
     def _take_block(self, value: dict[str, Any]) -> None:
         index, block = value.get("index"), value.get("content_block")
         if not isinstance(block, dict):
-            raise _broken("a block that is no object")
+            raise _broken_stream("a block that is no object")
         if index is None:
             index = len(self._blocks)
         if index in self._blocks:
-            raise _broken(f"a second block {self._show(index)}")
+            raise _broken_stream(f"a second block {self._show(index)}")
         self._open(index, block)
 
     def _open(self, index: Any, given: dict[str, Any]) -> Block:
@@ -276,7 +276,7 @@ class MessagesDecoder(AnswerStream):
         if block is None:
             block = self._begin_late(value, delta)
         if block.has_stopped:
-            raise _broken(f"more of block {self._show(value.get('index'))} after its end")
+            raise _broken_stream(f"more of block {self._show(value.get('index'))} after its end")
         kind = delta.get("type")
         text = delta.get(_PIECES.get(kind, "")) if isinstance(kind, str) else None
         if isinstance(text, str):
@@ -296,7 +296,9 @@ class MessagesDecoder(AnswerStream):
         """Begin a block that was not announced: only text can do without."""
         kind = str(delta.get("type")).removesuffix("_delta")
         if kind not in {"text", "thinking"}:
-            raise _broken(f"a piece of block {self._show(value.get('index'))}, which never began")
+            raise _broken_stream(
+                f"a piece of block {self._show(value.get('index'))}, which never began"
+            )
         self._notice("missing_start", "pieces of blocks come without their beginning")
         return self._open(value.get("index"), {"type": kind})
 
@@ -351,6 +353,7 @@ class MessagesDecoder(AnswerStream):
                 raw=repair_text(self._raw),
                 refusal=self._refusal() if reason == "refusal" else None,
                 served=self._served,
+                cache_written=first_count(self._usage, (("cache_creation_input_tokens",),)),
             ),
         ]
 
@@ -432,5 +435,5 @@ def _text(value: Any) -> str:
     return repair_text(value) if isinstance(value, str) else ""
 
 
-def _broken(what: str) -> UnreadableStreamError:
+def _broken_stream(what: str) -> UnreadableStreamError:
     return UnreadableStreamError(f"the stream is broken: {what}")

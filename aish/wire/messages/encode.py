@@ -28,6 +28,7 @@ _PDF: Final = "application/pdf"
 _ID: Final = lazy_pattern(r"[a-zA-Z0-9_-]{1,64}")
 _NOTHING: Final = "(no text)"
 _MOST_TOOL_LISTS: Final = 32
+_MOST_MARKED_TURNS: Final = 2
 _EFFORTS: Final[Mapping[str, str]] = {"minimal": "low"}
 
 
@@ -38,12 +39,13 @@ class Encoder:
         self.dialect = dialect
         self._transcripts: WeakKeyDictionary[History, Transcript] = WeakKeyDictionary()
         self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
+        self._mark = _mark_of(dialect)
 
     def body(self, request: ModelRequest) -> bytes:
         transcript = self._transcripts.get(request.history)
         if transcript is None or not transcript.fits(request.history.turns):
             transcript = self._transcripts[request.history] = Transcript(self.dialect)
-        messages = transcript.messages(request.history.turns)
+        messages = transcript.messages(request.history.turns, self._marked_turns(request))
         head = _encode(self._head(request))[:-1]
         tools = self._tools_text(request.tools) if request.tools else b""
         system = self._system(request, transcript.system)
@@ -85,9 +87,11 @@ class Encoder:
         """The `tools` field, encoded once for each tuple."""
         kept = self._tools.get(id(tools))
         if kept is None:
+            told = [_tool(tool) for tool in tools]
+            told[-1] |= self._mark
             if len(self._tools) >= _MOST_TOOL_LISTS:
                 self._tools.clear()
-            text = b',"tools":' + _encode([_tool(tool) for tool in tools])
+            text = b',"tools":' + _encode(told)
             kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
         return kept[1]
 
@@ -96,7 +100,19 @@ class Encoder:
         if request.schema is not None and self._is_in_words(request.schema.schema):
             schema = dump(request.schema.schema)
             blocks.append(_text_block(f"Answer with JSON alone that fits this schema: {schema}"))
+        if blocks:
+            blocks[-1] |= self._mark
         return b',"system":' + _encode(blocks) if blocks else b""
+
+    def _marked_turns(self, request: ModelRequest) -> int:
+        """The number of user turns to mark; `auto` marks none that stays alone."""
+        cache, turns = self.dialect.cache, request.history.turns
+        goes_on = bool(request.tools) or any(isinstance(turn, AssistantTurn) for turn in turns)
+        if not self._mark or (cache == "auto" and not goes_on):
+            return 0
+        # The endpoint allows four marks, and one that the file sets counts.
+        is_own = "cache_control" in {**self.dialect.params, **request.params}
+        return _MOST_MARKED_TURNS - is_own
 
     def _is_in_words(self, schema: Mapping[str, JsonValue]) -> bool:
         """Return true if the vendor's own format cannot be used for a schema."""
@@ -108,7 +124,7 @@ class Transcript:
     """Encodes turns as they are added."""
 
     __slots__ = (
-        "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_results", "_taken",
+        "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_results", "_said", "_taken",
         "_turns", "system",
     )  # fmt: skip
 
@@ -123,6 +139,8 @@ class Transcript:
         self._taken: set[str] = set()
         self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
         self._results: list[Message] = []
+        # The last user turns by their places, to be marked.
+        self._said: deque[tuple[int, list[Message]]] = deque(maxlen=_MOST_MARKED_TURNS)
 
     def fits(self, turns: Sequence[Turn]) -> bool:
         """Return true if `turns` begin with those already encoded.
@@ -137,13 +155,19 @@ class Transcript:
             and turns[count - 1] is self._last
         )
 
-    def messages(self, turns: Sequence[Turn]) -> list[bytes]:
+    def messages(self, turns: Sequence[Turn], marked: int = 0) -> list[bytes]:
+        """The messages of all turns; the last user turns, as many as `marked`, with a mark."""
         for turn in turns[self._encoded :]:
             self._add(turn)
         if turns:
             self._turns = turns
             self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
-        return [*self._parts, _user(self._results)] if self._results else self._parts
+        parts = [*self._parts, _user(self._results)] if self._results else list(self._parts)
+        said = [*self._said, *([(len(self._parts), self._results)] if self._results else [])]
+        for place, content in said[max(0, len(said) - marked) :]:
+            last = {**content[-1], **_mark_of(self._dialect)}
+            parts[place] = _user([*content[:-1], last])
+        return parts
 
     def _add(self, turn: Turn) -> None:
         match turn:
@@ -153,10 +177,10 @@ class Transcript:
                 # What a person says beside the results of a round stands after them.
                 blocks = [*self._results, *self._content(turn.text, turn.media)]
                 self._results = []
-                self._parts.append(_user(blocks or [_text_block(_NOTHING)]))
+                self._put_user(blocks or [_text_block(_NOTHING)])
             case AssistantTurn():
                 if self._results:
-                    self._parts.append(_user(self._results))
+                    self._put_user(self._results)
                     self._results = []
                 content = self._assistant_content(turn)
                 self._parts.append(_encode({"role": "assistant", "content": content}))
@@ -164,6 +188,10 @@ class Transcript:
                 self._results.append(self._result(turn))
             case _:
                 assert_never(turn)
+
+    def _put_user(self, content: list[Message]) -> None:
+        self._said.append((len(self._parts), content))
+        self._parts.append(_user(content))
 
     def _content(self, text: str, media: Iterable[Media]) -> list[Message]:
         shown = [_media_block(medium) for medium in media] if self._dialect.vision else []
@@ -211,6 +239,14 @@ class Transcript:
             self._ids[call.id].append(id)
             ids.append(id)
         return tuple(ids)
+
+
+def _mark_of(dialect: Dialect) -> Message:
+    """The field of a block up to which the endpoint is to cache."""
+    if dialect.cache == "off":
+        return {}
+    kind = {"type": "ephemeral"}
+    return {"cache_control": kind if dialect.cache == "auto" else {**kind, "ttl": dialect.cache}}
 
 
 def _may_go_back(block: Mapping[str, Any]) -> bool:

@@ -68,7 +68,9 @@ def test_tools_thinking_and_a_schema_run_are_recorded_and_replayed(
     assert first.json["max_tokens"] == 64_000
     assert first.json["output_config"]["effort"] == "high"
     assert first.json["output_config"]["format"]["schema"]["additionalProperties"] is False
+    assert first.json["tools"][-1]["cache_control"] == {"type": "ephemeral"}
     _, asked, told = second.json["messages"]
+    assert told["content"][-1]["cache_control"] == {"type": "ephemeral"}
     assert asked["content"][0] == {
         "type": "thinking",
         "thinking": "privately",
@@ -207,6 +209,7 @@ def test_a_refusal_is_told_with_its_category(
         ("params: {max_completion_tokens: 5}", "here it is `max_tokens`", 0),
         ("effort: minimal", "`low` is sent", 0),
         ("effort: huge", "effort", 2),
+        ("cache: 2h", "cache", 2),
         ("tool_role: false", "only an endpoint with `api: chat` has `tool_role`", 2),
     ],
 )

@@ -447,6 +447,7 @@ def test_counts_are_totals(name: str) -> None:
     told = s.decoded([s.start(first) + s.text("Hello") + end + s.STOP])
 
     assert s.finish_of(told).usage == expected
+    assert s.finish_of(told).cache_written == (first or {}).get("cache_creation_input_tokens")
 
 
 JUDGED = [

@@ -374,3 +374,82 @@ def test_what_was_sent_is_sent_again_byte_for_byte() -> None:
         assert after.startswith(before.removesuffix(b"]}"))
     again = Encoder(PLAIN).body(ModelRequest(History(list(history.turns)), tools=(READ,)))
     assert again == sent[-1]
+
+
+MARK = {"type": "ephemeral"}
+
+
+def marks(asked: Any) -> list[str]:
+    """Where a request is marked for the cache."""
+    places = [
+        f"tool {at}" for at, tool in enumerate(asked.get("tools", ())) if "cache_control" in tool
+    ]
+    places += ["system" for block in asked.get("system", ()) if "cache_control" in block]
+    return places + [
+        f"{at}: {block['type']}"
+        for at, message in enumerate(asked["messages"])
+        for block in message["content"]
+        if "cache_control" in block
+    ]
+
+
+def test_tools_system_prompt_and_the_last_two_user_turns_are_marked() -> None:
+    auto = dialect(cache="auto")
+    asked = AssistantTurn("", (CALL,))
+    again = AssistantTurn("", (ToolCall("j", "repo__read", "{}"),))
+    turns = (SystemTurn("Be brief."), HI, asked, result(), again, result("j"))
+
+    sent = body(*turns, dialect=auto, tools=(READ, READ))
+
+    assert marks(sent) == ["tool 1", "system", "2: tool_result", "4: tool_result"]
+    assert sent["tools"][1]["cache_control"] == MARK
+    assert marks(body(*turns, tools=(READ, READ))) == []
+    own = body(*turns, dialect=dialect(cache="5m", params={"cache_control": MARK}), tools=(READ,))
+    assert marks(own) == ["tool 0", "system", "4: tool_result"]
+
+
+def test_auto_marks_no_turn_that_nothing_can_follow() -> None:
+    turns = (SystemTurn("Be brief."), HI)
+
+    assert marks(body(*turns, dialect=dialect(cache="auto"))) == ["system"]
+    hour = body(*turns, dialect=dialect(cache="1h"))
+    assert marks(hour) == ["system", "0: text"]
+    assert hour["system"][0]["cache_control"] == {**MARK, "ttl": "1h"}
+
+
+class CacheCounter:
+    """Counts as the vendor documents: a mark reads the longest prefix that a mark has written."""
+
+    def __init__(self) -> None:
+        self._written: set[str] = set()
+        self.again = 0
+        self.read = 0
+        self._before: list[str] = []
+
+    def count(self, asked: Any) -> None:
+        blocks, marked = [], []
+        groups = [asked["tools"], asked["system"], *(one["content"] for one in asked["messages"])]
+        for block in (block for group in groups for block in group):
+            is_marked = "cache_control" in block
+            blocks.append(json.dumps({**block, "cache_control": None}, sort_keys=True))
+            marked += [len(blocks)] if is_marked else []
+        assert len(marked) <= 4
+        looked = {at for mark in marked for at in range(max(1, mark - 20), mark + 1)}
+        hits = [at for at in looked if "\n".join(blocks[:at]) in self._written]
+        self.read += len("\n".join(blocks[: max(hits, default=0)]))
+        assert blocks[: len(self._before)] == self._before
+        self.again += len("\n".join(self._before))
+        self._before = blocks
+        self._written |= {"\n".join(blocks[:at]) for at in marked}
+
+
+def test_nine_tenths_of_what_is_sent_again_are_read_from_the_cache() -> None:
+    encoder, counter = Encoder(dialect(cache="auto")), CacheCounter()
+    history = History([SystemTurn("Be brief."), HI])
+    for number in range(20):
+        counter.count(json.loads(encoder.body(ModelRequest(history, tools=(READ,)))))
+        id = f"call_{number}"
+        call = ToolCall(id, "repo__read", "{}")
+        history.turns += [AssistantTurn("", (call,)), result(id, f"{number:04}" * 1024)]
+
+    assert counter.read >= 0.9 * counter.again
