@@ -92,7 +92,7 @@ def cassette_replay(bench: Bench) -> Iterator[Row]:
 def cassette_size(bench: Bench) -> Iterator[Row]:
     """Each request holds the whole conversation, 84 MB in all."""
     script = Script(deltas=5, turns=_TURNS, arguments=json.dumps({"text": "x" * 2048}))
-    path = bench.folder / "conversation.yaml"
+    path = bench.folder / "long-cassette.yaml"
     with Endpoint(script) as endpoint, http_server(bench) as mcp:
         servers = {"servers": {"mock": {"url": mcp}}, "auto_approve": ["mock__*"]}
         limits: dict[str, object] = {"max_tool_depth": _TURNS + 1}
