@@ -8,7 +8,9 @@ scenario's context where it has some and made-up ones elsewhere.
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -17,6 +19,7 @@ from aish.config.model import ProtocolChoice, ServerEntry, ServerTimeout
 from aish.core.tools import Tool, ToolName
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.transports.settings import ServerConnection
+from aish.net.oauth.settings import Credentials, OAuthSettings
 from aish.system.process.reaper import Reaper
 
 ALIAS = "suite"
@@ -67,13 +70,25 @@ async def call_everything(registry: Registry, context: Mapping[str, Any]) -> Non
             tasks.start_soon(one, tool, arguments)
 
 
-async def drive(url: str, version: str, context: Mapping[str, Any]) -> str | None:
+def login_of(context: Mapping[str, Any], folder: Path) -> Credentials | None:
+    """The client that a scenario has registered, with its secret or its key."""
+    if "client_id" not in context:
+        return None
+    key = None
+    if "private_key_pem" in context:
+        key = folder / "client.pem"
+        key.write_text(context["private_key_pem"], encoding="utf-8")
+    settings = OAuthSettings(context["client_id"], private_key_file=key)
+    return Credentials(settings, context.get("client_secret"))
+
+
+async def drive(url: str, version: str, context: Mapping[str, Any], folder: Path) -> str | None:
     """Connect and call; the reason why there was no connection."""
     protocol = cast("ProtocolChoice", version)
     entry = ServerEntry(alias=ALIAS, url=url, protocol=protocol, timeout=TIMEOUT)
     reaper = Reaper()
     async with open_registry(
-        [ServerConnection(entry)],
+        [ServerConnection(entry, login=login_of(context, folder))],
         reaper=reaper,
         logs=None,
         max_tool_name=64,
@@ -87,7 +102,8 @@ async def drive(url: str, version: str, context: Mapping[str, Any]) -> str | Non
 def main() -> None:
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "auto")
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
-    failure = anyio.run(drive, sys.argv[1], version, context)
+    with tempfile.TemporaryDirectory() as folder:
+        failure = anyio.run(drive, sys.argv[1], version, context, Path(folder))
     if failure is not None:
         sys.exit(f"not connected: {failure}")
 

@@ -2,7 +2,8 @@
 
     python tests/conformance/run.py [client|server] [scenario …]
 
-Of the client all scenarios are run that need no OAuth. The server is `aish serve` in front of
+Of the client all scenarios are run that need no login of a person: of OAuth those about a program,
+which are of no revision. The server is `aish serve` in front of
 `everything_server.py`, under the names that this has and with every tool approved: each scenario
 that a revision requires has to pass, and of all others no check may fail that passes without the
 hub. Those about tasks, which no revision requires, are run in front of `task_server.py` and
@@ -33,9 +34,11 @@ TOP = Path(__file__).resolve().parents[2]
 MODULES = TOP / "node_modules"
 SUITE = MODULES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 DRIVER = "tests/conformance/driver.py"
+EXTENSION, PROGRAM = "extension", "auth/client-credentials"
 ERAS = {
     "handshake era": ("2025-06-18", "2025-11-25"),
     "stateless era": ("2026-07-28",),
+    "of no revision": (EXTENSION,),
 }
 LISTED = re.compile(r"^\s+- (?P<name>\S+) \[(?P<versions>[^\]]*)\]$", re.MULTILINE)
 ERA_NAMES = {"legacy": "handshake era", "auto": "stateless era"}
@@ -113,9 +116,11 @@ def suite(
 
 
 def scenarios(node: str) -> Iterator[Scenario]:
-    """What the suite has for clients, but for OAuth and for extensions of the protocol."""
+    """What the suite has for clients, but for logins of a person."""
     listed = suite(node, "list", "--client").stdout
     for found in LISTED.finditer(listed):
+        if found["name"].startswith(PROGRAM):
+            yield Scenario(found["name"], EXTENSION)
         if found["name"].startswith("auth/"):
             continue
         for version in found["versions"].split(","):
@@ -126,7 +131,9 @@ def scenarios(node: str) -> Iterator[Scenario]:
 def run(node: str, scenario: Scenario) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         command = f"{Path(sys.executable).name} {DRIVER}"
-        chosen = ("--scenario", scenario.name, "--spec-version", scenario.version)
+        chosen: tuple[str, ...] = ("--scenario", scenario.name)
+        if scenario.version != EXTENSION:
+            chosen += ("--spec-version", scenario.version)
         done = suite(node, "client", "--command", command, *chosen, "-o", folder)
     output = done.stdout + done.stderr
     passed = PASSED.search(output)

@@ -66,16 +66,21 @@ class ClientCredentials:
         """Who issues the tokens, as far as that is known."""
         return self._url if self._directory is None else self._directory.issuer.issuer
 
+    @property
+    def listed_scopes(self) -> tuple[str, ...]:
+        """The scopes that the server's metadata lists, as far as that is known."""
+        return () if self._directory is None else self._directory.resource.scopes or ()
+
     async def usual_scopes(self, refusal: Refusal) -> tuple[str, ...]:
         """The scopes to ask for: those of the file, else of the refusal, else of the server.
 
         Raises:
             LoginError: nobody is found who issues tokens.
         """
-        directory = await self._find(refusal)
+        await self._find(refusal)
         if self._settings.scopes is not None:
             return self._settings.scopes
-        return refusal.scopes or directory.resource.scopes or ()
+        return refusal.scopes or self.listed_scopes
 
     async def issue(self, scopes: Sequence[str], refusal: Refusal) -> IssuedToken:
         """A new token.

@@ -54,9 +54,11 @@ class Login:
             LoginError: they were asked for already, or there is none.
         """
         newest = await self._secret.current()
-        if newest is not refused and set(refusal.scopes) <= set(self._asked):
+        # The official SDK of servers does not say which.
+        needed = refusal.scopes or self._flow.listed_scopes
+        missing = [scope for scope in needed if scope not in self._asked]
+        if newest is not refused and not missing:
             return newest
-        missing = [scope for scope in refusal.scopes if scope not in self._asked]
         if not missing:
             raise self.explain(FORBIDDEN, refusal)
         self._scopes = tuple(dict.fromkeys((*self._scopes, *missing)))

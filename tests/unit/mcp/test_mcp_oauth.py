@@ -447,6 +447,19 @@ def test_scopes_may_be_lacking_right_after_the_login() -> None:
     assert [form["scope"] for form in issuer.forms] == ["some", "some all"]
 
 
+def test_scopes_that_a_refusal_does_not_name_are_those_of_the_document() -> None:
+    def refuse(token: str, _request: Recorded) -> Reply | None:
+        if not token:
+            return unauthorized('Bearer scope="a"')
+        return None if token == "token-number-2" else forbidden(LACKS.partition(",")[0])
+
+    with AuthorizationServer() as issuer:
+        guard = Guard([issuer.issuer], refuse=refuse, metadata={"scopes_supported": ["a", "b"]})
+        with McpEndpoint(guard) as server:
+            assert outcome(server.url)[0] == "3"
+    assert [form["scope"] for form in issuer.forms] == ["a", "a b"]
+
+
 def test_scopes_that_are_lacking_again_are_told() -> None:
     def refuse(token: str, _request: Recorded) -> Reply | None:
         return forbidden(LACKS.format("all")) if token else unauthorized()

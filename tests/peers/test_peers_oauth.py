@@ -1,0 +1,93 @@
+"""Our login against servers that others wrote: authlib's issuer, the official SDK's MCP server."""
+
+import sys
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_peers import free_port, listening
+from mcp_scenes import http, play, registry
+
+from aish.net.oauth.settings import Credentials, OAuthSettings
+
+pytestmark = pytest.mark.peers
+
+SERVER = Path(__file__).parents[1] / "support" / "oauth_peer_server.py"
+SECRET = "a secret: with + and % in it"
+SCOPES = ("notes:read",)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("authlib")
+    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    folder = tmp_path_factory.mktemp("keys")
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = forms.Encoding.PEM
+    private = key.private_bytes(pem, forms.PrivateFormat.PKCS8, forms.NoEncryption())
+    public = key.public_key().public_bytes(pem, forms.PublicFormat.SubjectPublicKeyInfo)
+    (folder / "private.pem").write_bytes(private)
+    (folder / "public.pem").write_bytes(public)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def origin(keys: Path) -> Generator[str]:
+    port = free_port()
+    argv = (sys.executable, str(SERVER), str(port), str(keys / "public.pem"))
+    with listening(*argv, port=port, environment={"SECRET": SECRET}) as found:
+        yield found
+
+
+def outcome(origin: str, oauth: OAuthSettings, secret: str | None, **fields: Any) -> str:
+    """The sum of a call, or why there was no connection."""
+    server = replace(http(f"{origin}/mcp", **fields), login=Credentials(oauth, secret))
+
+    async def scene() -> str:
+        async with registry(server) as s:
+            return s.registry.failure("web") or await s.text("web__add", a=1, b=2)
+
+    found = play(scene)
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["2025-11-25", "2026-07-28"])
+def test_a_key_logs_in_in_both_eras(origin: str, keys: Path, protocol: str) -> None:
+    oauth = OAuthSettings("with-a-key", private_key_file=keys / "private.pem", scopes=SCOPES)
+    assert outcome(origin, oauth, None, protocol=protocol) == "3"
+
+
+def test_a_secret_that_authlib_reads_plain_is_sent_so_if_the_file_says_so(origin: str) -> None:
+    plain = OAuthSettings("with-a-secret", client_secret_env="S", token_auth="basic-plain")
+    assert outcome(origin, replace(plain, scopes=SCOPES), SECRET) == "3"
+    encoded = outcome(origin, replace(plain, token_auth=None), SECRET)
+    assert "`invalid_client`" in encoded
+    assert "`token_auth`" in encoded
+
+
+def test_scopes_come_from_the_challenge_of_the_sdk(origin: str, keys: Path) -> None:
+    oauth = OAuthSettings("with-a-key", private_key_file=keys / "private.pem")
+    assert outcome(origin, oauth, None) == "3"
+
+
+def test_scopes_that_are_lacking_right_after_the_login_are_asked_for(
+    origin: str, keys: Path
+) -> None:
+    key = keys / "private.pem"
+    oauth = OAuthSettings("with-a-key", private_key_file=key, scopes=("notes:write",))
+    assert outcome(origin, oauth, None) == "3"
+
+
+def test_a_token_for_no_resource_is_refused_by_the_sdk_and_that_is_told(
+    origin: str, keys: Path
+) -> None:
+    key = keys / "private.pem"
+    oauth = OAuthSettings("with-a-key", private_key_file=key, scopes=SCOPES, resource=False)
+    found = outcome(origin, oauth, None)
+    assert "HTTP 401 `invalid_token`" in found
+    assert "(`resource`)" in found
