@@ -1,7 +1,6 @@
 """Creates the transport for a server's entry; imported when a server needs it."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
-    from aish.mcp.transports.http import HttpOrigin, Wrap
+    from aish.mcp.transports.http import HttpOrigin
     from aish.mcp.transports.stdio import Stdio
     from aish.net.oauth.login import Login
     from aish.packs.framework.server import OpenPacks
@@ -138,21 +137,20 @@ class TransportFactory:
             verify_tls=entry.verify_tls,
             taking=adapter,
             mask=self._mask,
-            wrap=self._wrapper(),
+            open_login=None if self._connection.login is None else self._open_login,
         )
 
     def _mask(self, text: str) -> str:
         secrets = self.environment.secrets
         return text if secrets is None else secrets.mask(text)
 
-    def _wrapper(self) -> "Wrap | None":
-        """The login below a cassette, if there is one: the same for all connections."""
+    def _open_login(self) -> "Login":
+        """The login at the server: one for all connections, made when the first of them is."""
         entry, credentials = self._connection.entry, self._connection.login
-        if credentials is None or entry.url is None:
-            return None
+        assert entry.url is not None, "a login is for a url"
+        assert credentials is not None, "this is called for a login"
         from aish.net.oauth.client_credentials import SecretKeeper
         from aish.net.oauth.login import open_login
-        from aish.net.oauth.transport import LoggedInTransport
 
         if self._login is None:
             secrets = self.environment.secrets or Secrets()
@@ -165,7 +163,7 @@ class TransportFactory:
                 keeper=SecretKeeper(secrets.add, secrets.mask),
                 notice=self.notice,
             )
-        return partial(LoggedInTransport, login=self._login)
+        return self._login
 
     def _behind(
         self, adapter: "CassetteAdapter", uri: str, make: Callable[[Noise], Transport]

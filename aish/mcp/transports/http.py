@@ -7,7 +7,7 @@ environment, no redirects but those followed here, within one origin. Knows no J
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import anyio
 import httpx
@@ -26,6 +26,9 @@ from aish.net.http import DirectTransport, unknown_host
 from aish.net.oauth.failure import LoginError
 from aish.net.rate_limits import LONGEST_WAIT, seconds_to_wait
 from aish.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from aish.net.oauth.login import Login
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_ERROR_BODY = 4096
@@ -46,7 +49,6 @@ MAX_REFUSALS = 5
 """So often one request is sent to a server that says each time when to try again."""
 
 Mask = Callable[[str], str]
-Wrap = Callable[[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport]
 MakeHttp = Callable[[], httpx.AsyncBaseTransport]
 OpenHttp = Callable[[MakeHttp], httpx.AsyncBaseTransport]
 """The seam for what lies between us and a server: takes what makes the real transport."""
@@ -155,8 +157,8 @@ class Reply:
 class HttpOrigin:
     """MCP endpoint, its connections kept alive.
 
-    With `taking` its exchanges go through a cassette. `mask` removes secrets from errors. `wrap`
-    is for what belongs to a connection and to no recording: it takes the real transport.
+    With `taking` its exchanges go through a cassette. `mask` removes secrets from errors. The login
+    of `open_login` belongs to the real connection, and to no recording.
     """
 
     def __init__(
@@ -169,9 +171,9 @@ class HttpOrigin:
         verify_tls: bool,
         taking: HttpAdapter | None = None,
         mask: Mask = str,
-        wrap: Wrap | None = None,
+        open_login: Callable[[], "Login"] | None = None,
     ) -> None:
-        self._wrap = wrap
+        self._open_login = open_login
         self.hurries = taking is not None and taking.hurries
         self.replays = taking is not None and taking.replays
         self._mask = mask
@@ -190,7 +192,11 @@ class HttpOrigin:
         real = DirectTransport(
             verify=self._verify, most=MAX_CONNECTIONS, kept_seconds=KEEP_ALIVE_SECONDS
         )
-        return real if self._wrap is None else self._wrap(real)
+        if self._open_login is None:
+            return real
+        from aish.net.oauth.transport import LoggedInTransport
+
+        return LoggedInTransport(real, self._open_login())
 
     @property
     def origin(self) -> str:

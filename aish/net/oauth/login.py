@@ -1,5 +1,8 @@
 """The token of one server: made when the server asks for one, renewed, and made for more scopes."""
 
+import math
+import time
+from collections.abc import Callable
 from typing import Final
 
 from aish.core.phrases import backticked
@@ -19,11 +22,16 @@ _EARLY_SECONDS: Final = 60.0
 class Login:
     """The token of one server, for all its connections; in memory only."""
 
-    def __init__(self, flow: ClientCredentials) -> None:
+    def __init__(
+        self, flow: ClientCredentials, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._flow = flow
-        self._secret = RenewedSecret(self._make)
+        self._monotonic = monotonic
+        self._secret = RenewedSecret(self._make, monotonic)
         self._refusal: Refusal | None = None
         self._scopes: tuple[str, ...] = ()
+        self._newest: Token | None = None
+        self._ends = 0.0
         self._asked: tuple[str, ...] = ()
         self._granted: tuple[str, ...] | None = None
 
@@ -33,7 +41,15 @@ class Login:
         Raises:
             LoginError: it cannot be renewed.
         """
-        return None if self._refusal is None else await self._secret.current()
+        if self._refusal is None:
+            return None
+        try:
+            return await self._secret.current()
+        except LoginError:
+            # It is renewed before it expires, so that a failure costs nothing yet.
+            if self._newest is None or self._monotonic() >= self._ends:
+                raise
+            return self._newest
 
     async def log_in(self, refused: Token | None, refusal: Refusal) -> Token:
         """A token after a request without one, or in the place of a refused one.
@@ -94,7 +110,10 @@ class Login:
         issued = await self._flow.issue(scopes, refusal)
         self._asked, self._granted = scopes, issued.scopes
         life = issued.seconds
-        return Token(issued.value, None if life is None else life - min(_EARLY_SECONDS, life / 2))
+        early = None if life is None else life - min(_EARLY_SECONDS, life / 2)
+        self._newest = Token(issued.value, early)
+        self._ends = math.inf if life is None else self._monotonic() + life
+        return self._newest
 
 
 def open_login(

@@ -49,7 +49,6 @@ from aish.engine.plan.validation.issue import (
 from aish.engine.plan.validation.names import LONGEST_SERVED, RESERVED, SERVED, alias_issues
 from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import has_list, is_priced
-from aish.net.oauth.metadata import is_secure
 from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
 from aish.policy.decide import decide
 from aish.policy.lock import Lock, address_differences, stale_differences
@@ -131,6 +130,12 @@ def _login(entry: ServerEntry, path: str) -> Iterator[Issue]:
     """Problems of a login, which is to be the only one, and secure."""
     if entry.oauth is None:
         return
+    # Few files have a login.
+    from aish.net.oauth.metadata import is_secure
+
+    if entry.url is not None and not variables(entry.url) and not is_secure(entry.url):
+        message = "the token of this server is sent without TLS"
+        yield Issue(f"{path}.url", message, "use `https://`", warning=True)
     others = ["auth_env"] * (entry.auth_env is not None)
     others += ["auth_token"] * (entry.auth_token is not None)
     others += [f"headers.{name}" for name in entry.headers if name.lower() == "authorization"]

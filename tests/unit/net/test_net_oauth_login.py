@@ -1,0 +1,71 @@
+"""When a token is renewed, by a clock of the test."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import anyio
+import pytest
+
+from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.client_credentials import ClientCredentials
+from aish.net.oauth.failure import LoginError
+from aish.net.oauth.login import Login
+from aish.net.oauth.token_answer import IssuedToken
+
+
+class Flow:
+    """Issues what it is told to; then it fails."""
+
+    issuer = "https://login.example"
+    listed_scopes = ()
+
+    def __init__(self, *lives: float | None) -> None:
+        self.lives = list(lives)
+        self.issued = 0
+
+    async def usual_scopes(self, _: Refusal) -> tuple[str, ...]:
+        return ()
+
+    async def issue(self, _: Sequence[str], __: Refusal) -> IssuedToken:
+        if not self.lives:
+            raise LoginError("the issuer is down")
+        self.issued += 1
+        return IssuedToken(f"token-{self.issued}", self.lives.pop(0), None)
+
+
+def tokens_at(flow: Flow, *times: float) -> list[str]:
+    """The tokens that are sent at these times after the login, or why there is none."""
+    now = [0.0]
+
+    async def scene() -> list[str]:
+        login = Login(cast("ClientCredentials", flow), lambda: now[0])
+        assert await login.current() is None
+        await login.log_in(None, Refusal())
+        found = []
+        for now[0] in times:
+            try:
+                token = await login.current()
+                found.append("" if token is None else token.value)
+            except LoginError as error:
+                found.append(str(error))
+        return found
+
+    return anyio.run(scene)
+
+
+@pytest.mark.parametrize(
+    ("life", "times", "tokens"),
+    [
+        (600.0, (0, 539, 541), ["token-1", "token-1", "token-2"]),
+        (20.0, (0, 9, 11), ["token-1", "token-1", "token-2"]),
+        (None, (0, 1e6), ["token-1", "token-1"]),
+    ],
+)
+def test_a_token_is_renewed_a_minute_early_or_at_half_its_life(
+    life: float | None, times: tuple[float, ...], tokens: list[str]
+) -> None:
+    assert tokens_at(Flow(life, 600.0), *times) == tokens
+
+
+def test_a_token_is_used_to_its_end_if_it_cannot_be_renewed_before() -> None:
+    assert tokens_at(Flow(600.0), 541, 599, 600) == ["token-1", "token-1", "the issuer is down"]
