@@ -170,6 +170,7 @@ ALONE = {
     """,
     "all that is known of one foreign format or system": """
         cassettes/inspect/other_wires.py control/older_names.py wire/messages/answer_schema.py
+        wire/responses/strict_schema.py
         config/yaml_scanner.py packs/workspace/ignore_rules.py
         shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py

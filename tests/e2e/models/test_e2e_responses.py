@@ -190,3 +190,32 @@ def test_what_the_wire_does_not_know_is_told_before_the_run(
 
     assert said in done.stdout + done.stderr
     assert done.code == code, done.stderr
+
+
+def test_a_conversation_recorded_on_one_wire_is_followed_on_the_other(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.write("notes.txt", "from the file")
+    gpt = model_endpoint([asks("privately"), s.reply(s.message("It is there."))])
+    chat = model_endpoint(
+        [tool_reply([("c1", "repo__file_read", READS)]), text_reply("It is there.")]
+    )
+    project.pipeline(
+        f"""
+        models:
+          m: {ENTRY}
+          qwen: {{base_url: "${{OTHER_URL}}", model: qwen}}
+        model: m
+        prompt: Read it.
+        """
+        + REPO
+    )
+    urls = {"MODEL_URL": gpt.base_url, "OTHER_URL": chat.base_url}
+
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", env={**KEY, **urls})
+    followed = project.run("--replay", "c.yaml", "--live-model", "qwen", env={**KEY, **urls})
+
+    assert recorded.code == 0, recorded.stderr
+    assert followed.code == 0, followed.stderr
+    assert "It is there." in followed.stdout
+    assert len(chat.requests) == 2
