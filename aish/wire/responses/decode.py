@@ -72,6 +72,7 @@ _COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
     "cached": ("input_tokens_details", "cached_tokens"),
     "reasoning": ("output_tokens_details", "reasoning_tokens"),
 }
+_WRITTEN: Final = ("input_tokens_details", "cache_write_tokens")
 _WORSE: Final[Mapping[str, int]] = {"incomplete": 1, "cancelled": 2, "failed": 2}
 
 
@@ -442,6 +443,7 @@ class ResponsesDecoder(AnswerStream):
                 refusal=repair_text(refusal) or None,
                 cost_usd=read_cost(self._response.get("usage")),
                 served=self._served,
+                cache_written=first_count(self._response.get("usage"), (_WRITTEN,)),
             ),
         ]
 

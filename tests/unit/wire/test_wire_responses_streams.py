@@ -28,7 +28,7 @@ ARGUMENTS = '{"path": "Müller 😀.md"}'
 
 
 def finish(reason: FinishReason = "stop", raw: str = "completed", **more: Any) -> Finish:
-    return Finish(reason, more.pop("usage", USED), raw=raw, **more)
+    return Finish(reason, more.pop("usage", USED), raw=raw, cache_written=4, **more)
 
 
 def call_place(call_id: str, **more: Any) -> dict[str, Any]:
@@ -264,6 +264,7 @@ def test_the_counts_of_the_vendor_are_all_there() -> None:
     assert isinstance(told, list)
     assert isinstance(told[-1], Finish)
     assert told[-1].usage == USED
+    assert told[-1].cache_written == 4
 
 
 def test_events_may_have_no_name_or_no_type() -> None:
