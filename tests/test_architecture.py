@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from samples import each_case
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "aish"
@@ -462,7 +463,7 @@ def exists(name: str) -> bool:
     return any((top / name).exists() for top in (ROOT, PACKAGE))
 
 
-@pytest.mark.parametrize("page", map_pages(), ids=lambda page: page.stem)
+@each_case("page", map_pages())
 def test_the_map_names_files_that_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
 
@@ -473,9 +474,7 @@ def test_the_map_names_files_that_are_there(page: Path) -> None:
     assert [name for name in named if not any(exists(top + name) for top in tops)] == []
 
 
-@pytest.mark.parametrize(
-    "page", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"], ids=str
-)
+@each_case("page", [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"])
 def test_a_path_of_the_package_in_the_docs_is_there(page: Path) -> None:
     named = set(re.findall(r"`(aish/[\w/]+(?:\.py|/))`", page.read_text(encoding="utf-8")))
 

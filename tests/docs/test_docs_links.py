@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote
 
-import pytest
 from docs_pages import PAGES, ROOT
+from samples import each_case
 
 ALL_PAGES = (*PAGES, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "reference").glob("*.md")))
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_case("page", ALL_PAGES)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     text = _without_code(page.read_text("utf-8"))
     broken = [

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from docs_pages import PAGES, ROOT, blocks
 from ruamel.yaml import YAML
+from samples import each_case
 
 _FULL = {"fetch-depth": 0}
 _INSTALL = re.compile(r"pip install 'aish-pipelines(?:\[\w+\])? @ (git\+https://\S+)'")
@@ -22,7 +23,7 @@ def _jobs() -> Iterator[Any]:
                 yield pytest.param(job, id=f"{page.relative_to(ROOT)}:{block.line}:{name}")
 
 
-@pytest.mark.parametrize("job", list(_jobs()))
+@each_case("job", list(_jobs()))
 def test_a_workflow_notices_a_command_that_fails_before_a_pipe(job: Any) -> None:
     default = job.get("defaults", {}).get("run", {}).get("shell")
     for step in job["steps"]:
@@ -30,7 +31,7 @@ def test_a_workflow_notices_a_command_that_fails_before_a_pipe(job: Any) -> None
             assert step.get("shell", default) == "bash", f"{step['run']}: no pipefail"
 
 
-@pytest.mark.parametrize("job", list(_jobs()))
+@each_case("job", list(_jobs()))
 def test_a_workflow_that_compares_with_a_branch_has_its_history(job: Any) -> None:
     if any("origin/" in step.get("run", "") for step in job["steps"]):
         (checkout,) = (one for one in job["steps"] if "checkout" in one.get("uses", ""))

@@ -28,7 +28,7 @@ from aish.journal.reader import (
 )
 from aish.reports.junit import JUnitReport
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 ModelEndpoints = Callable[..., ModelEndpoint]
 REPO = Path(__file__).resolve().parents[2]
 # One model; its endpoint is named by `Project.uses`.

@@ -16,7 +16,7 @@ import pytest
 
 TOP = Path(__file__).parents[2]
 MODULES = TOP / "node_modules"
-PATIENCE = 30.0
+PATIENCE = 60.0
 _WORKERS = 32
 _given: set[int] = set()
 

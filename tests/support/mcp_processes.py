@@ -5,7 +5,7 @@ from pathlib import Path
 
 import anyio
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def is_alive(pid: int) -> bool:

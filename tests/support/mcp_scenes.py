@@ -25,7 +25,7 @@ from aish.system.process.reaper import Reaper
 
 STDIO_SERVER = Path(__file__).with_name("mcp_stdio_server.py")
 HTTP_SERVER = Path(__file__).with_name("mcp_http_server.py")
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

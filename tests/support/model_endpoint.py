@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 TURNS = 5
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Break(Enum):

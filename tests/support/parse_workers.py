@@ -9,7 +9,7 @@ from pathlib import Path
 from patience import is_ready
 from stray_processes import children_of
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def workers_below(pid: int) -> list[int]:

@@ -45,8 +45,11 @@ def each_case(names: str, cases: Iterable[Any]) -> Callable[[Test], Test]:
             failed: list[BaseException] = []
             tried = 0
             for case in cases:
-                values = case if len(parameters) > 1 else (case,)
                 tried += 1
+                values = case if len(parameters) > 1 else (case,)
+                if isinstance(case, type(pytest.param())):
+                    assert not case.marks, "a case with a mark is a test of its own"
+                    values = case.values
                 try:
                     test(**dict(zip(parameters, values, strict=True)))
                 except (Exception, pytest.fail.Exception) as error:

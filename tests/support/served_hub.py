@@ -22,7 +22,7 @@ from cli_process import start_process
 from e2e_project import Project
 from patience import is_ready
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 META = "io.modelcontextprotocol/"
 MODERN_META: Mapping[str, Any] = {
     f"{META}protocolVersion": "2026-07-28",

@@ -23,7 +23,7 @@ from cli_process import forked_arguments
 from fork_server import ForkServer
 from wcwidth import wcwidth
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 _PIECE = 1 << 16
 _COLOR = re.compile(rb"\x1b\[[0-9;]*?\b(?:[349][0-7]|[34]8;[0-9;]+)[0-9;]*m")
 

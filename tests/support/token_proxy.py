@@ -68,10 +68,10 @@ def token_proxy(port: int, target: int, token: str) -> Generator[None]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    if not ready.wait(10):
+    if not ready.wait(60):
         raise RuntimeError("the proxy did not begin to listen")
     try:
         yield
     finally:
         loop.call_soon_threadsafe(stopped.set)
-        thread.join(10)
+        thread.join(60)

@@ -106,7 +106,7 @@ def at_terminal(project: Project, line: str, width: int = 100) -> Generator["pex
         cwd=str(project.folder),
         env={**project.aish.env, "AISH": f"{sys.executable} -m aish"},
         encoding="utf-8",
-        timeout=20,
+        timeout=60,
         dimensions=(40, width),
     )
     try:

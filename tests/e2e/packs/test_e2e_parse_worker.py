@@ -38,7 +38,7 @@ def test_a_signal_ends_what_parses_too(
     running, worker = parsing(project, model_endpoint, Gate())
 
     running.interrupt(kind)
-    running.finish(20)
+    running.finish()
 
     wait_gone(worker)
     finished = of_type(project.journal, "tool.finished")
@@ -50,7 +50,7 @@ def test_what_parses_ends_with_the_run(project: Project, model_endpoint: ModelEn
     running, worker = parsing(project, model_endpoint, gate)
 
     gate.open()
-    running.finish(20)
+    running.finish()
 
     wait_gone(worker)
 
@@ -73,7 +73,7 @@ def test_a_run_that_ends_in_the_middle_of_a_parse_leaves_nothing(
         wait_asked(given)
 
     running.interrupt(kind)
-    running.finish(20)
+    running.finish()
 
     # It stands still, so it cannot have noticed that nobody listens any more.
     wait_gone(worker)

@@ -61,7 +61,7 @@ def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
     server, grandchild = family(project.folder / "grandchild")
 
     running.interrupt(kind)
-    done = running.finish(20)
+    done = running.finish()
 
     assert done.code == code
     assert "Traceback" not in done.stderr
@@ -99,7 +99,7 @@ def test_an_interrupted_call_is_cancelled_and_signals_at_the_same_time_are_one(
 
     for kind in kinds.split():
         running.interrupt(signal.Signals[f"SIG{kind}"])
-    done = running.finish(20)
+    done = running.finish()
 
     assert done.code in {130, 143}
     assert "Traceback" not in done.stderr
@@ -117,7 +117,7 @@ def test_a_terminal_that_goes_away_twice_ends_the_run_in_order(
     running.interrupt(signal.SIGHUP)
     running.wait_for_line('"step.finished"', where="stdout")
     running.interrupt(signal.SIGHUP)
-    done = running.finish(20)
+    done = running.finish()
 
     assert done.code == 143
     assert project.journal[-1]["type"] == "run.finished"
@@ -133,7 +133,7 @@ def test_kill_9_leaves_no_child_and_no_grandchild(
     server, grandchild = family(project.folder / "grandchild")
 
     os.kill(running.pid, signal.SIGKILL)
-    done = running.finish(20)
+    done = running.finish()
 
     assert done.code == -signal.SIGKILL
     wait_gone(server)
@@ -154,7 +154,7 @@ def test_a_local_command_ends_with_the_run(project: Project) -> None:
     wait_file(note)
 
     running.interrupt()
-    done = running.finish(20)
+    done = running.finish()
 
     assert done.code == 130
     wait_gone(int(note.read_text(encoding="utf-8")))
@@ -173,7 +173,7 @@ def test_an_interrupt_before_the_first_request_is_an_interrupt_too(
     server, grandchild = family(note)
 
     running.interrupt()
-    done = running.finish(20)
+    done = running.finish()
 
     assert done.code == 130, done.stderr
     assert '"name": "interrupted"' in done.stdout
@@ -196,7 +196,7 @@ def test_the_commands_that_look_can_be_interrupted(project: Project, command: li
     server, grandchild = family(note)
 
     running.interrupt()
-    done = running.finish(20)
+    done = running.finish()
 
     assert (done.code, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
@@ -215,7 +215,7 @@ def test_a_hanging_endpoint_sees_the_client_leave(
 
     running.interrupt(signal.SIGTERM)
 
-    assert running.finish(20).code == 143
+    assert running.finish().code == 143
     assert endpoint.requests[0].aborted.wait(20)
 
 
@@ -254,7 +254,7 @@ def test_a_second_ctrl_c_says_how_to_resume_the_run(
     running.interrupt()
     running.wait_for_line("Ctrl-C again exits at once")
     running.interrupt_again()
-    done = running.finish(20)
+    done = running.finish()
     gate.open()
 
     (folder,) = project.run_folders
@@ -300,7 +300,7 @@ def test_a_signal_while_packs_open_ends_the_run(
     while not taken(running.pid):
         pass
     held.write_text("")
-    done = running.finish(20)
+    done = running.finish()
 
     assert done.code == code
     assert "Traceback" not in done.stderr

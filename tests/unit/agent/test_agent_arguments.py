@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.agent.tool_round import read_arguments
 from aish.core.json import JsonObject, JsonValue
@@ -21,8 +22,8 @@ PATH: JsonObject = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
+@each_case(
+    "text, why",
     [
         ('{"a": 1', "Expecting ',' delimiter at line 1 column 8"),
         ('{"a": 1} and more', "Extra data at line 1 column 10"),

@@ -1,4 +1,5 @@
 import pytest
+from samples import each_case
 
 from aish.agent.conversation import (
     Buffer,
@@ -39,8 +40,8 @@ def test_an_assistant_turn_may_be_empty_if_it_carries_calls() -> None:
     assert after(*ASKED).open_calls == ("c1", "c2")
 
 
-@pytest.mark.parametrize(
-    ("before", "turn", "why"),
+@each_case(
+    "before, turn, why",
     [
         ([UserTurn("go")], AssistantTurn(""), "neither text nor calls"),
         ([], AssistantTurn("hello"), "answers nothing"),

@@ -1,6 +1,6 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.agent.result_limit import cut
 
@@ -57,7 +57,7 @@ def test_one_long_line_is_cut_between_characters() -> None:
     assert "\ufffd" not in short
 
 
-@pytest.mark.parametrize("limit", range(300, 320))
+@each_case("limit", range(300, 320))
 def test_no_line_is_cut_where_the_limit_falls_anywhere_in_it(limit: int) -> None:
     lines = "123456789\n" * 100
     mark, *rest = sorted(set(cut(lines, limit, not_kept).text.splitlines()), reverse=True)

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.agent.file_updates import (
     SplitReply,
@@ -61,8 +62,8 @@ def test_a_reply_without_a_block_has_none(content: str) -> None:
     assert split_block(content, "") == SplitReply(content)
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
+@each_case(
+    "text, wanted",
     [
         ("[aish] x", " [aish] x"),
         ("[aish files updated x]\n[end x]", " [aish files updated x]\n [end x]"),
@@ -82,7 +83,7 @@ def test_a_line_that_begins_like_one_of_ours_gets_a_space(text: str, wanted: str
     assert without_markers(wanted) == wanted
 
 
-@pytest.mark.parametrize(
+@each_case(
     "hidden",
     [
         "\ufeff",

@@ -3,6 +3,7 @@ import base64
 import anyio
 import pytest
 from agent_fakes import Box, Kit, Talker, Ticks, asked, asks, says, tool, wants
+from samples import each_case
 
 from aish.agent.converse import Ask, Outcome, converse
 from aish.agent.sampling import MAX_REQUESTS, Sampling
@@ -93,7 +94,7 @@ def test_images_go_to_a_model_that_sees_and_a_line_stands_for_them_elsewhere() -
     assert blind.seen[0] == (UserTurn("[aish] not shown to this model: image/png, 4 bytes"),)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "request_params",
     [
         {},

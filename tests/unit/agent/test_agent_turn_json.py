@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 from turn_files import IMAGE, Files
 
 from aish.agent.turn_json import turn_from_json, turn_to_json
@@ -80,8 +81,8 @@ def test_of_a_turn_of_nothing_but_an_image_a_line_is_left() -> None:
     assert turn == UserTurn("[aish] no longer there: image/png")
 
 
-@pytest.mark.parametrize(
-    ("told", "named"),
+@each_case(
+    "told, named",
     [
         ({}, "role"),
         ({"role": "narrator", "text": "x"}, "role"),

@@ -7,6 +7,7 @@ import yaml
 from cassette_exchanges import HEAD, answer, chat, delta, exchange, message, streamed
 from hypothesis import example, given
 from hypothesis import strategies as st
+from samples import each_case
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
@@ -78,7 +79,7 @@ def test_text_that_looks_like_yaml_comes_back_as_it_was(text: str) -> None:
     assert parse(saved([kept]), "c.yaml").interactions == (kept,)
 
 
-@pytest.mark.parametrize("text", ["null", "~", "", "true", "12", "1.5", "2026-01-01", "0x1", "no"])
+@each_case("text", ["null", "~", "", "true", "12", "1.5", "2026-01-01", "0x1", "no"])
 def test_text_that_yaml_would_guess_at_is_quoted(text: str) -> None:
     kept = Interaction(Request("POST", "u", body=text.encode()), answer(text))
 
@@ -102,8 +103,8 @@ def test_a_file_that_is_cut_anywhere_is_refused() -> None:
         refusal(data[:end])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
+@each_case(
+    "old, new, said",
     [
         ("interactions:", "exchanges:", "it has no `interactions`"),
         ("version: 1\ninter", "version: 2\ninter", "is of version 2, and this program reads"),

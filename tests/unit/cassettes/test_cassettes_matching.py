@@ -4,6 +4,7 @@ import pytest
 from cassette_exchanges import CHAT, answer, chat, message
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.cassettes.format.interaction import CassetteMissError, Interaction, Request
 from aish.cassettes.format.path_placeholders import PathPlaceholders
@@ -25,7 +26,7 @@ def test_the_order_of_keys_spaces_and_headers_do_not_matter() -> None:
     assert are_same(one, other)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         Request("GET", "http://host/p?q=1", body=b'{"a": 1}'),
@@ -39,7 +40,6 @@ def test_the_order_of_keys_spaces_and_headers_do_not_matter() -> None:
         Request("POST", "http://host/p?q=1", body=b'{"a": 1, "b": null}'),
         Request("POST", "http://host/p?q=1", body=b"a=1"),
     ],
-    ids=["method", "scheme", "host", "port", "path", "query", "body", "type", "key", "text"],
 )
 def test_a_request_that_differs_in_one_part_is_another(other: Request) -> None:
     assert not are_same(Request("POST", "http://host/p?q=1", body=b'{"a": 1}'), other)
@@ -100,9 +100,7 @@ def test_what_the_file_says_to_ignore_does_not_count() -> None:
     assert not are_same(sent(one), sent(other))
 
 
-@pytest.mark.parametrize(
-    "path", ["", "$", "a.b", "$..a", "$.a[?(@.b)]", "$.a[", "$.a b", "$.a[-1]"]
-)
+@each_case("path", ["", "$", "a.b", "$..a", "$.a[?(@.b)]", "$.a[", "$.a b", "$.a[-1]"])
 def test_a_path_that_is_not_understood_is_refused(path: str) -> None:
     with pytest.raises(UsageError, match="not a path that can be ignored"):
         Ignored([path])

@@ -7,7 +7,7 @@ from contextlib import suppress
 from urllib.parse import quote, unquote
 
 import pytest
-from samples import sampled
+from samples import each_case, sampled
 from work import work_of
 
 from aish.cassettes.format.interaction import Interaction, Request, Response
@@ -156,7 +156,7 @@ def test_requests_headers_and_reasons_hold_none_either(value: str, within: str) 
             assert not any(value in one for one in decoded(text, 3)), text
 
 
-@pytest.mark.parametrize("within", WITHIN)
+@each_case("within", WITHIN)
 def test_a_secret_that_begins_with_another_keeps_its_name(within: str) -> None:
     shorter, longer = "sk-planted-0123", "sk-planted-0123-and-more"
     secrets = Secrets()
@@ -175,7 +175,7 @@ def test_a_secret_that_begins_with_another_keeps_its_name(within: str) -> None:
         assert "<secret:SHORTER>" in rest
 
 
-@pytest.mark.parametrize("cut", range(1, 40))
+@each_case("cut", range(1, 40))
 def test_a_stream_that_breaks_off_within_a_secret_leaves_none_of_it(cut: int) -> None:
     value = "sk-planted-ü-0123456789"
     secrets = Secrets()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from samples import each_case
 
 from aish.cli.importing.keys import EXACT, TABLES, UNKNOWN, WHOLE
 from aish.cli.importing.pipeline import import_pipeline
@@ -95,7 +96,7 @@ SCENES = {
 }
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@each_case("kind", FORMATS)
 def test_every_key_of_a_format_is_in_the_table_of_its_kind(kind: str) -> None:
     assert [key for key in FORMATS[kind].split() if key not in TABLES[kind]] == []
 

@@ -1,8 +1,8 @@
 import ast
 from pathlib import Path
 
-import pytest
 from e2e_project import REPO
+from samples import each_case
 
 WAYS = {"print", "write_text", "sys.stdout.write"}
 COMMANDS = sorted((REPO / "aish" / "cli").rglob("*.py"))
@@ -10,7 +10,7 @@ COMMANDS = sorted((REPO / "aish" / "cli").rglob("*.py"))
 KNOWN = {"printer.py", "runs_show.py", "schema.py"}
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.name)
+@each_case("path", COMMANDS)
 def test_commands_print_in_one_way(path: Path) -> None:
     found = [
         node.lineno

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from samples import each_case
 from syrupy.assertion import SnapshotAssertion
 
 from aish.config.loader import load_pipeline
@@ -29,7 +30,7 @@ def test_a_broken_file_is_told_everything_at_once(
     assert shown(problems) == snapshot
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 def test_problems_come_in_the_order_of_the_file(name: str) -> None:
     _, problems = check_file(BROKEN / name)
     assert problems

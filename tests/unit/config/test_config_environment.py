@@ -1,12 +1,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.fields import expand, find_malformed, variables
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@each_case(
+    "text, value",
     [
         ("plain", "plain"),
         ("${A}", "one"),

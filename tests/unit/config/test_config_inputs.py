@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.inputs import collect_inputs, join_inputs
 from aish.config.model import Pipeline
@@ -43,8 +44,8 @@ def test_given_values_are_of_the_type_the_schema_wants() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("schema", "text", "value"),
+@each_case(
+    "schema, text, value",
     [
         ({"type": "string"}, "no", "no"),
         ({"type": "string"}, "", ""),
@@ -92,8 +93,8 @@ def test_a_text_becomes_what_its_schema_wants(
 ANY_OF_ITSELF: JsonObject = {"anyOf": [{"$ref": "#/$defs/x"}] * 9}
 
 
-@pytest.mark.parametrize(
-    ("schema", "text", "value"),
+@each_case(
+    "schema, text, value",
     [
         ({"properties": {"a": True}}, "x", "x"),
         ({"properties": {"a": True}}, "[1]", [1]),
@@ -174,8 +175,8 @@ def test_inputs_come_through_stdin_as_json_or_yaml(text: str) -> None:
     assert collected(file="-", stdin=text)["count"] == 5
 
 
-@pytest.mark.parametrize(
-    ("given", "file", "stdin", "said"),
+@each_case(
+    "given, file, stdin, said",
     [
         (["count=0"], None, "", "the input `count`: 0 is less than 1"),
         (["count=many"], None, "", "the input `count`: 'many' is not of type 'integer'"),

@@ -5,6 +5,7 @@ from textwrap import dedent
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.documents import parse_mapping
 from aish.config.inserting import with_items
@@ -42,8 +43,8 @@ def test_what_the_loader_reads_is_added_to_as_well() -> None:
     assert inserted(text).startswith(text.partition("x: {")[0])
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
+@each_case(
+    "before, after",
     [
         (
             """\

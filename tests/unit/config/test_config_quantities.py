@@ -3,6 +3,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.fields import duration, size
 
@@ -16,7 +17,7 @@ def test_a_duration_is_its_seconds(text: str, seconds: float) -> None:
     assert duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text", ["", "90", "s", "1x", "30m1h", "1m1m", "-5s", "1e3s", "90 s", "0s", "1h 30m", "٣s"]
 )
 def test_what_has_no_unit_or_no_sense_is_no_duration(text: str) -> None:
@@ -32,7 +33,7 @@ def test_a_size_is_its_bytes(text: str, count: int) -> None:
     assert size(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "32", "32K", "32kib", "-1B", "1.5KiB", "0B", "KiB"])
+@each_case("text", ["", "32", "32K", "32kib", "-1B", "1.5KiB", "0B", "KiB"])
 def test_what_has_no_unit_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a size|greater than zero"):
         size(text)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from samples import each_case
 
 from aish.config.file_schema import pipeline_schema
 from aish.config.model import (
@@ -77,8 +78,8 @@ EXPECT = DEFS["expectation"]["properties"]
 RULE_OBJECT = DEFS["rule"]["anyOf"][1]
 
 
-@pytest.mark.parametrize(
-    ("place", "names"),
+@each_case(
+    "place, names",
     [
         (DEFS["model"], fields(ModelEntry) - {"alias"}),
         (DEFS["model"]["properties"]["retry"], fields(RetryPolicy)),
@@ -142,7 +143,7 @@ def subschemas(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 ALL = list(subschemas(SCHEMA))
 
 
-@pytest.mark.parametrize(("path", "schema"), ALL, ids=[path for path, _ in ALL])
+@each_case("path, schema", ALL)
 def test_each_key_is_described_and_its_examples_hold(path: str, schema: Any) -> None:
     assert schema["description"].endswith((".", "?")), path
     assert schema["examples"], path

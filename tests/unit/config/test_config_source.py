@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.documents import UnreadableError, as_text
 from aish.config.loader import load_pipeline
@@ -20,8 +21,8 @@ def data_of(text: str) -> JsonValue:
     return to_data(parsed.root)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@each_case(
+    "text, value",
     [
         ("no", "no"),
         ("yes", "yes"),
@@ -115,8 +116,8 @@ def test_tabs_that_are_text_or_comment_are_fine(text: str) -> None:
     assert parse_yaml(text, "f").problems == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@each_case(
+    "text, value",
     [
         ("a: x\t# c\nb: y\t\nc:\tz\n", {"a": "x", "b": "y", "c": "z"}),
         ("a\t: 'x'\t# c\n-b:\t[x\t,\ty]\t\n\t\n", {"a": "x", "-b": ["x", "y"]}),
@@ -139,8 +140,8 @@ def test_forms_that_libraries_read_in_several_ways_are_read_as_yaml_1_2(
     assert to_data(parsed.root) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_case(
+    "text, said",
     [
         ("a:\n\tb: 1\n", "f:2:1: a tab: YAML is indented with spaces"),
         ("a:\n  -\tb: 1\n", "f:2:4: a tab: YAML is indented with spaces"),

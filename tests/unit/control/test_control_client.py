@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from control_peer import QUESTION, STATUS, Asked, Peer, event, finished, peer_of
+from samples import each_case
 
 from aish.control import (
     ApiError,
@@ -180,8 +181,8 @@ def test_ctrl_c_ends_a_wait_and_the_client_can_be_used_again() -> None:
         assert client.status().state == "running"
 
 
-@pytest.mark.parametrize(
-    ("number", "kind"),
+@each_case(
+    "number, kind",
     [
         (401, UnauthorizedError),
         (403, ForbiddenError),
@@ -224,7 +225,7 @@ def test_what_is_no_control_api_is_said(body: bytes) -> None:
         assert caught.value.status == 500
 
 
-@pytest.mark.parametrize(
+@each_case(
     "address",
     [
         *("", "nowhere", "host:port", "ftp://host", "http://u:p@host", "https://h?token=x"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from samples import each_case
 
 from aish.core.text import (
     for_ci_log,
@@ -29,8 +30,8 @@ ODD_TEXT = st.text(
 )
 
 
-@pytest.mark.parametrize(
-    ("hostile", "shown"),
+@each_case(
+    "hostile, shown",
     [
         ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
         ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
@@ -89,7 +90,7 @@ def test_one_line_stays_one_line() -> None:
     assert for_line("a\nb\r\nc\td\u2028e\x0b") == r"a⏎b⏎c d\u2028e\x0b"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command",
     [
         "::error file=a::b",
@@ -154,8 +155,8 @@ def test_lone_surrogates_never_crash_a_writer(text: str) -> None:
     assert len(safe_utf8(text)) == len(text)
 
 
-@pytest.mark.parametrize(
-    ("description", "sign"),
+@each_case(
+    "description, sign",
     [
         ("Reads\x1b[8m hidden\x1b[0m", "escape sequence"),
         ("Reads\x08\x08", "control character"),

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.model import ContextFile
 from aish.engine.steps.context_files.code_parts import code_part
@@ -24,8 +25,8 @@ def again(lines: list[str], first: int, last: int, before: list[str] = LINES) ->
     return find_again("\n".join(lines) + "\n", *found)
 
 
-@pytest.mark.parametrize(
-    ("after", "wanted"),
+@each_case(
+    "after, wanted",
     [
         (LINES, (8, 12)),
         (["new", *LINES], (9, 13)),

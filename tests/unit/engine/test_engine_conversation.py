@@ -18,6 +18,7 @@ from recorded_runs import (
     says,
     session,
 )
+from samples import each_case
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
@@ -91,8 +92,8 @@ def test_conversations_that_run_beside_each_other_are_kept_apart() -> None:
     assert turns[2].news == ()
 
 
-@pytest.mark.parametrize(
-    ("response", "trouble"),
+@each_case(
+    "response, trouble",
     [
         (
             Response(503, "Busy", (), b'{"error": {"message": "try later"}}'),

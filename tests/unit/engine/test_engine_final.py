@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from samples import each_case
 
 from aish.core.errors import (
     AishError,
@@ -31,8 +32,8 @@ def test_the_precedence_holds_every_exit_code_once() -> None:
     assert set(PRECEDENCE) == set(ExitCode) == set(NAMES)
 
 
-@pytest.mark.parametrize(
-    ("stronger", "weaker"),
+@each_case(
+    "stronger, weaker",
     list(itertools.combinations([c for c in PRECEDENCE if c not in {130, 143}], 2)),
 )
 def test_of_two_steps_the_stronger_code_decides_in_any_order(

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.yaml_tree import join
 from aish.engine.expectations.subject import NotThereError, find, parse_path
@@ -30,7 +31,7 @@ def test_a_path_is_names_and_places(text: str, path: tuple[str | int, ...]) -> N
     assert parse_path(text) == path
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",

@@ -6,6 +6,7 @@ import pytest
 from agent_fakes import check_here
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 from work import work_of
 
 from aish.core.json import JsonObject, JsonValue
@@ -29,7 +30,7 @@ JSON = st.recursive(
 WORDS = st.text(st.characters(exclude_characters='[]{}"`', exclude_categories=["Cs"]), max_size=30)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         VALUE,
@@ -67,8 +68,8 @@ def test_a_fence_within_the_value_is_part_of_it() -> None:
         assert parse_answer(text) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
+@each_case(
+    "text, why",
     [
         ("", "it is empty"),
         (" \n", "it is empty"),

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from samples import each_case
 
 from aish.core.errors import UsageError
 from aish.features.cluster.address import Certificates, ClusterAddress, cluster_address
@@ -29,7 +30,7 @@ def test_a_number_that_is_none_is_refused(text: str) -> None:
         cluster_address(text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["", "4", "host:8786", "tls://", "tls://host", "ftp://host:1", "tls://a@b:1", "tls://h:65536"],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import sampled
+from samples import each_case, sampled
 from work import work_of
 
 from aish.core.errors import UsageError
@@ -27,8 +27,8 @@ def test_a_text_or_a_number_is_a_key(value: JsonValue, key: str) -> None:
     assert key_text(value) == key
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
+@each_case(
+    "value, said",
     [
         (None, "the key is null"),
         (["a"], "the key is no text or number"),
@@ -208,8 +208,8 @@ def test_a_shard_is_written_as_which_of_how_many() -> None:
     assert parse_shard("1/1") == Shard(1, 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_case(
+    "text, said",
     [
         ("2", "a shard is written as `2/8`"),
         ("2/", "a shard is written as `2/8`"),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from samples import each_case
 from scripted_events import any_event, ordinary_run, run_started, stamped, troubled_run, unmet_run
 
 from aish.core.events import Stamped, ToolProgress, to_line
@@ -62,8 +63,8 @@ def test_keys_that_were_added_later_may_be_missing() -> None:
     assert event_of(line) == stamped(run_started())[0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
+@each_case(
+    "changes, named",
     [
         ({"pipeline": 3}, "pipeline"),
         ({"models": "all"}, "models"),

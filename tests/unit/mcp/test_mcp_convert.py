@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.model import ServerEntry
 from aish.core.tools import Annotations, Media
@@ -106,8 +107,8 @@ def test_a_missing_schema_means_no_parameters() -> None:
 
 
 @pytest.mark.requirement("M6")
-@pytest.mark.parametrize(
-    ("broken", "why"),
+@each_case(
+    "broken, why",
     [
         ("text", "tool number 1 is left out: it is not an object"),
         ({"name": ""}, "tool number 1 is left out: it has no name"),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.mcp.protocol.messages import RpcError
 from aish.mcp.protocol.mirrored_headers import (
@@ -59,7 +60,7 @@ def test_nested_parameters_are_mirrored_by_their_path() -> None:
     assert found == (Mirrored("Region", ("where", "region")), Mirrored("N", ("n",)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "broken",
     [
         schema(a=annotated("")),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError, Noted
@@ -122,7 +123,7 @@ def test_a_large_message_is_read_as_a_small_one(raw: str) -> None:
     assert outcome(raw + LARGE) == outcome(raw)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "raw",
     [
         '{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}',

@@ -19,6 +19,7 @@ from mcp_emulators import (
 from mcp_recorded_scenes import RecordedScene
 from mcp_scenes import Scene, command, http, play, registry, stdio
 from model_endpoint import CUT, RESET, Gate, Recorded, Reply, json_reply
+from samples import each_case
 from waits import MovedClock, forward_after, waits_of
 
 
@@ -68,7 +69,7 @@ def test_a_server_of_the_handshake_era_is_found_without_a_word(version: str) -> 
     assert "_meta" not in end.requests[3].json.get("params", {})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "refusal",
     [
         lambda r: error(r, -32601, "Method not found"),

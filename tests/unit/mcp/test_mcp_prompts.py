@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mcp_emulators import Legacy, McpEndpoint, Modern
 from mcp_scenes import http, play, registry, stdio
 from model_endpoint import json_reply
+from samples import each_case
 
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.core.tools import Media, PromptArgument, PromptMessage, ServerPromptInfo
@@ -120,8 +121,8 @@ def test_a_server_that_does_not_declare_prompts_is_not_asked() -> None:
     play(scene)
 
 
-@pytest.mark.parametrize(
-    ("found", "reason"),
+@each_case(
+    "found, reason",
     [
         ([], "the answer has no messages"),
         ([{"role": "system", "content": "x"}], "neither of the user nor of the assistant"),

@@ -7,6 +7,7 @@ import pytest
 from mcp_emulators import Legacy, McpEndpoint, Modern, event, events, result
 from mcp_scenes import Scene, TwinPack, command, http, play, registry, stdio
 from model_endpoint import Gate, Recorded, Reply
+from samples import each_case
 from waits import put_forward, waits_of
 
 from aish.config.model import ServerEntry
@@ -504,7 +505,7 @@ def test_a_flood_of_progress_is_bounded() -> None:
     assert play(scene) == 1000
 
 
-@pytest.mark.parametrize(
+@each_case(
     "params",
     [
         {},

@@ -1,6 +1,7 @@
 """Headers and URLs that cannot be sent are refused before anything is (F15, X5)."""
 
 import pytest
+from samples import each_case
 
 import aish
 from aish.config.model import ModelEntry
@@ -55,7 +56,7 @@ def test_headers_that_describe_the_bytes_are_ours(name: str) -> None:
         headers_of(with_headers(**{name: "x"}), None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "",

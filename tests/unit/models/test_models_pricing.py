@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from model_turns import an_entry
+from samples import each_case
 
 from aish.config.model import ModelEntry, Price
 from aish.core.messages import Usage
@@ -30,7 +31,7 @@ def test_the_price_in_the_file_beats_the_list_and_our_own_model_is_free() -> Non
     assert pricing_of(ModelEntry("local", embedded="smollm2")) == Rates(0.0, 0.0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         *("http://127.0.0.1:8080/v1", "http://[::1]/v1", "http://10.1.2.3/v1", "http://box/v1"),

@@ -46,7 +46,7 @@ async def twice(entry: ModelEntry) -> tuple[str, str, tuple[Interaction, ...]]:
     recording = recorder("record")
     live = await outcome(entry, recording, live=True)
     kept = recording.finish(HEAD)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         return live, await outcome(entry, recorder("replay", *kept), live=False), kept
 
 

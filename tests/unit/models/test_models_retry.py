@@ -7,6 +7,7 @@ from email.utils import formatdate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.model import ModelEntry, RetryPolicy
 from aish.models.retry import (
@@ -29,14 +30,14 @@ def judge(status: int, body: str = "", **headers: str) -> Advice:
     )
 
 
-@pytest.mark.parametrize("status", RETRIED)
+@each_case("status", RETRIED)
 def test_a_passing_failure_is_tried_again(status: int) -> None:
     advice = judge(status)
     assert advice.retry
     assert advice.unavailable
 
 
-@pytest.mark.parametrize("status", NOT_RETRIED)
+@each_case("status", NOT_RETRIED)
 def test_a_lasting_failure_is_not_tried_again(status: int) -> None:
     assert not judge(status).retry
 
@@ -71,7 +72,7 @@ NOT_ABOUT_A_KEY = [
 ]
 
 
-@pytest.mark.parametrize("error", ABOUT_A_KEY)
+@each_case("error", ABOUT_A_KEY)
 def test_a_400_about_the_key_is_one_about_credentials(error: object) -> None:
     body = json.dumps(error)
 
@@ -125,7 +126,7 @@ def test_an_error_about_the_key_in_a_stream_makes_the_endpoint_unavailable() -> 
     assert judge_code("invalid_api_key", retryable=False) == Advice(retry=False)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "error",
     [
         {"error": {"code": "insufficient_quota", "message": "m"}},
@@ -171,8 +172,8 @@ def test_x_should_retry_wins_over_the_status() -> None:
     assert judge(503, x_should_retry="maybe").retry
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
+@each_case(
+    "headers, seconds",
     [
         ({"retry-after": "7"}, 7.0),
         ({"retry-after": "0.5"}, 0.5),
@@ -263,7 +264,7 @@ LIMITS: list[tuple[dict[str, str], object, float | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "body", "seconds"), LIMITS)
+@each_case("headers, body, seconds", LIMITS)
 def test_a_429_says_in_many_ways_when_its_limit_is_over(
     headers: dict[str, str], body: object, seconds: float | None
 ) -> None:

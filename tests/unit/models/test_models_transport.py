@@ -476,7 +476,7 @@ async def test_cancelling_stops_a_stream_at_once_and_hangs_up(*, begun: bool) ->
     parts = (sse([delta(content="hal")], done=False),) if begun else ()
     with ModelEndpoint([stream_reply(*parts, gate)]) as endpoint:
         async with a_model(an_entry(endpoint.base_url)) as model:
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(turn, model)
                     await gate.arrival()
@@ -539,7 +539,7 @@ async def test_an_endpoint_that_does_not_hang_up_after_done_is_not_waited_for(
     body = sse([delta(content="hi"), delta("stop")])
     with ModelEndpoint([stream_reply(body, Gate())]) as endpoint:
         async with a_model(once(endpoint.base_url)) as model:
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 said = await turn(model)
     assert isinstance(said[-1], Finish)
 
@@ -552,7 +552,7 @@ async def test_after_finish_reason_and_usage_the_marker_is_waited_for_a_moment_o
     body = sse([delta(content="hi"), delta("stop"), usage()], done=False)
     with ModelEndpoint([stream_reply(body, Gate())]) as endpoint:
         async with a_model(once(endpoint.base_url)) as model:
-            with anyio.fail_after(5):
+            with anyio.fail_after(60):
                 said = await turn(model)
     assert text_of(said) == "hi"
     assert isinstance(said[-1], Finish)

@@ -16,6 +16,7 @@ import anyio.to_thread
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 from web_server import Page, Visit, WebServer, answer, numbers, redirect
 
 from aish.net.address_guard import Destination, Resolve, is_public
@@ -91,12 +92,12 @@ IS_PUBLIC = (
 )
 
 
-@pytest.mark.parametrize("address", NOT_PUBLIC)
+@each_case("address", NOT_PUBLIC)
 def test_an_address_that_is_not_public_is_told(address: str) -> None:
     assert not is_public(address)
 
 
-@pytest.mark.parametrize("address", IS_PUBLIC)
+@each_case("address", IS_PUBLIC)
 def test_an_address_that_is_public_is_told(address: str) -> None:
     assert is_public(address)
 
@@ -394,9 +395,7 @@ async def test_a_redirect_to_any_bytes_is_followed_here_or_refused(location: byt
             assert outcome in {"blocked", "unavailable"} or outcome.startswith(server.url)
 
 
-@pytest.mark.parametrize(
-    "text", ["a", "a:b", ":80", "", "a:99999", "a:0", "u@a:1", "http://a:1", "*:80"]
-)
+@each_case("text", ["a", "a:b", ":80", "", "a:99999", "a:0", "u@a:1", "http://a:1", "*:80"])
 def test_an_entry_of_allow_is_a_host_and_a_port(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         destination_of(text)

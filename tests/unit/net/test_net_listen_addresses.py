@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from samples import each_case
 
 from aish.core.errors import UsageError
 from aish.net.listen.addresses import (
@@ -39,7 +40,7 @@ def test_the_path_of_a_socket_is_made_absolute(
     assert parse_address("unix:a.sock") == Address(path=tmp_path / "a.sock")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         *("", ":80", "8080", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1"),
@@ -64,8 +65,8 @@ def test_a_path_that_no_client_could_connect_to_is_refused() -> None:
 
 
 @pytest.mark.requirement("H20")
-@pytest.mark.parametrize(
-    ("text", "exposure", "problem"),
+@each_case(
+    "text, exposure, problem",
     [
         ("0.0.0.0:80", Exposure(), "other machines"),
         ("[::]:80", Exposure(), "other machines"),

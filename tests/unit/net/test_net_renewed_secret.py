@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from samples import each_case
 
 from aish.core.errors import UnavailableError
 from aish.net.renewed_secret import RenewedSecret, Token, jwt_expiry, seconds_of_use
@@ -196,8 +197,8 @@ def jwt(claims: Any, encode: Callable[[bytes], bytes] = base64.urlsafe_b64encode
     return b".".join((head, encode(payload), b"c2ln")).replace(b"=", b"").decode()
 
 
-@pytest.mark.parametrize(
-    ("value", "expiry"),
+@each_case(
+    "value, expiry",
     [
         (jwt({"exp": 1_900_000_000}), 1_900_000_000.0),
         (jwt({"exp": 1_900_000_000.5, "sub": "ÿÿ>>??"}), 1_900_000_000.5),

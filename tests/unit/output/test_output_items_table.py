@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from item_events import STEP, item_failed, item_finished, item_started, numbered, run_of
 from jsonschema import Draft202012Validator
+from samples import each_case
 from scripted_events import HOSTILE, decided, turn_finished
 
 from aish.core.events import Asked, Event, Exit, Failure, Place, Stamped, StepFinished, ToolFinished
@@ -130,8 +131,8 @@ def test_without_items_there_is_a_header() -> None:
     assert csv_of([])[0][0] == "key"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@each_case(
+    "text, shown",
     [
         ("=1+1", "'=1+1"),
         ('=HYPERLINK("http://evil")', '\'=HYPERLINK("http://evil")'),

@@ -1,10 +1,10 @@
-import pytest
+from samples import each_case
 
 from aish.core.json import JsonValue, parse_structured
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
+@each_case(
+    "text, value",
     [
         ('{"a": [1, "x"]}', {"a": [1, "x"]}),
         (' ```json\n[{"a": 1}]\n``` ', [{"a": 1}]),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from presenter_scenes import LINE, Scene
+from samples import each_case
 from scripted_events import HOSTILE, any_event, turn_finished
 from terminal_cells import Cells
 
@@ -251,8 +252,8 @@ def test_only_a_fence_that_is_not_indented_more_ends_a_block_of_code(
     assert (found[-1].kind, found[-1].text) == ("text", "The end.")
 
 
-@pytest.mark.parametrize(
-    ("text", "blocks"),
+@each_case(
+    "text, blocks",
     [
         ("1. ```sh\n   ls *\n   ```\n2. b\n", ["item:", "label:sh", "code:ls *", "item:b"]),
         ("- ~~~\n  a\n\n  ~~~\n- b\n", ["item:", "code:a", "code:", "item:b"]),

@@ -6,6 +6,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from samples import each_case
 from schema_form import in_form
 
 from aish.core.events import EVENT_TYPES, Event, Fallback, Place, TurnAdded
@@ -65,7 +66,7 @@ def test_the_schema_has_exactly_the_event_types() -> None:
     assert names < set(DEFINITIONS)
 
 
-@pytest.mark.parametrize("kind", list(EVENT_TYPES), ids=lambda kind: EVENT_TYPES[kind])
+@each_case("kind", list(EVENT_TYPES))
 def test_an_event_and_its_schema_have_the_same_keys(kind: type[Event]) -> None:
     schema = DEFINITIONS[EVENT_TYPES[kind]]
     hints = get_type_hints(kind, localns={"JsonValue": JsonValue})

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from samples import each_case
 from scripted_events import (
     HOSTILE,
     ordinary_run,
@@ -171,7 +172,7 @@ def test_yaml_says_what_the_value_says(value: JsonValue) -> None:
     assert YAML(typ="safe", pure=True).load(yaml_text(value)) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     "word",
     ["no", "true", "null", "22:22", "2026-01-01", "012", "1e3", "~", "", "- a", "a: b", "#x"],
 )

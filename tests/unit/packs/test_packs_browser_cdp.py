@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from pack_scenes import opened_packs
+from samples import each_case
 from web_server import WebServer, answer
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -107,7 +108,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+@each_case("what", BAD)
 def test_a_peer_that_misbehaves_ends_the_connection_and_every_call(what: str) -> None:
     async def badly(socket: ServerConnection, told: dict[str, Any]) -> None:
         if told["method"] == "Last":
@@ -206,8 +207,8 @@ def test_a_running_browser_is_attached_to_only_if_the_file_says_so() -> None:
         assert "`attach: true`" in refused["message"]
 
 
-@pytest.mark.parametrize(
-    ("url", "code"),
+@each_case(
+    "url, code",
     [
         ("http://192.0.2.1:9222", "blocked"),
         ("ws://example.org:9222/devtools/browser/x", "blocked"),

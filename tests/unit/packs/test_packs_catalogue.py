@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-import pytest
+from samples import each_case
 
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import Tool, ToolName
@@ -14,7 +14,7 @@ TOOLS: list[PackTool] = [
 ]
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=[tool.name for tool in TOOLS])
+@each_case("tool", TOOLS)
 def test_older_names_lead_to_parameters_of_the_tool(tool: PackTool) -> None:
     assert len(set(tool.codes)) == len(tool.codes)
     parameters = tool.input_schema["properties"]
@@ -27,8 +27,8 @@ def test_older_names_lead_to_parameters_of_the_tool(tool: PackTool) -> None:
 ROOT = ("/home/ada/link", "/data/project")
 
 
-@pytest.mark.parametrize(
-    ("given", "seen"),
+@each_case(
+    "given, seen",
     [
         ({"path": "/home/ada/link/src/a.py"}, {"path": "src/a.py"}),
         ({"path": "/data/project//src/"}, {"path": "src/"}),

@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from pack_scenes import PackScene, opened_packs
+from samples import each_case
 
 from aish.packs.workspace import folder_walk
 from aish.packs.workspace.confined_path import Folder
@@ -181,8 +182,8 @@ def test_a_line_of_two_megabytes_is_shown_around_the_match(
         assert " needle y" in match["text"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text"),
+@each_case(
+    "pattern, text",
     [
         ("needle", "needle"),
         (r"def \w+\(self", "def "),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pack_scenes import PackScene, opened_packs, sha256
+from samples import each_case
 
 from aish.packs.c.c_options import COptions
 from aish.packs.workspace.deny_list import is_denied
@@ -441,7 +442,7 @@ def test_a_name_that_the_file_denies_is_hidden_and_refused(tmp_path: Path, path:
     assert (tmp_path / path).read_text("utf-8") == "SECRET"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "env",

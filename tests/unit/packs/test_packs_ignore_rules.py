@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ignored_paths import excluded, excluded_by_git
+from samples import each_case
 from work import work_of
 
 from aish.packs.workspace.ignore_rules import NOTHING_IGNORED
@@ -164,8 +165,8 @@ def test_patterns_that_are_not_followed_are_counted(text: str, left_out: int) ->
     assert rules.with_rules(b"c\n").left_out == left_out
 
 
-@pytest.mark.parametrize(
-    ("glob", "matching", "other"),
+@each_case(
+    "glob, matching, other",
     [
         ("*.py", ["a.py", "x/y/a.py"], ["a.pyc", "a.py/b"]),
         ("README*", ["README", "docs/README.md"], ["XREADME"]),

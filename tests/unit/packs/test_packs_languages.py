@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.packs.workspace.languages import LANGUAGES, language_of, program_of
 
@@ -32,8 +33,8 @@ def test_every_row_is_found_by_each_of_its_spellings() -> None:
 
 
 @pytest.mark.requirement("K26")
-@pytest.mark.parametrize(
-    ("name", "first_line", "expected"),
+@each_case(
+    "name, first_line, expected",
     [
         ("Dockerfile", None, ("dockerfile", "filename")),
         ("dockerfile", None, ("dockerfile", "filename")),
@@ -64,8 +65,8 @@ def test_the_whole_name_comes_before_the_extension_and_that_before_the_first_lin
     assert language_of(name, first_line) == expected
 
 
-@pytest.mark.parametrize(
-    ("line", "program"),
+@each_case(
+    "line, program",
     [
         (b"#! /usr/bin/env -S node --harmony\n", "node"),
         (b"#!/usr/bin/env -Sdeno run\n", "deno"),

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from pack_scenes import opened_packs, started_packs
+from samples import each_case
 from web_server import WebServer, answer
 from work import work_of
 
@@ -54,7 +55,7 @@ CASES: list[tuple[str, str, str, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("check", "prompt", "response", "score"), CASES, ids=range(len(CASES)))
+@each_case("check, prompt, response, score", CASES)
 def test_each_check_scores_from_0_to_1_with_a_reason(
     check: str, prompt: str, response: str, score: float
 ) -> None:
@@ -73,7 +74,7 @@ def test_an_empty_answer_is_worth_nothing_and_a_huge_one_is_refused() -> None:
     assert scored.startswith("heuristic: 1.00\n  empty: 1.00, 1 word\n")
 
 
-@pytest.mark.parametrize("piece", ["[", "| ", " \t", "in one ", "{", "word ", "`", "a. "])
+@each_case("piece", ["[", "| ", " \t", "in one ", "{", "word ", "`", "a. "])
 def test_a_long_answer_takes_work_by_its_length(piece: str) -> None:
     text = piece * 4_000
     short = work_of(partial(heuristic_scores, text, text))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import sampled
+from samples import each_case, sampled
 
 from aish.packs.pack_error import PackError
 from aish.packs.py import code_edits as edits
@@ -169,8 +169,8 @@ def test_strings_keep_their_lines_and_docstrings_move_along() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "code"),
+@each_case(
+    "content, code",
     [
         ("def g(): pass", "bad_content"),
         ("f = 1", "bad_content"),
@@ -230,8 +230,8 @@ def test_a_signature_is_replaced_and_body_comments_and_decorators_stay(
     assert sign(code, "f", signature).decode() == f"@a\n{expected}\n    return 1  # e\n"
 
 
-@pytest.mark.parametrize(
-    ("signature", "code"),
+@each_case(
+    "signature, code",
     [
         ("def g()", "bad_content"),
         ("class f", "bad_content"),
@@ -352,8 +352,8 @@ def test_a_body_on_the_line_of_its_header_gets_lines_of_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "anchor_type", "symbol", "code"),
+@each_case(
+    "name, content, anchor_type, symbol, code",
     [
         ("main", "def main(): pass", "bottom", None, "exists"),
         ("size", "def size(self): pass", "end_of", "Box", "exists"),
@@ -386,8 +386,8 @@ def test_a_twin_may_be_added_to_what_is_there() -> None:
     assert refused(lambda: add("import os.path\n", "os", "def os(): pass")).code == "exists"
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
+@each_case(
+    "code, expected",
     [
         # Blank lines: the greater number of those around it stays.
         ("import a\n\n\ndef f(): pass\n\n\nx = 1\n", "import a\n\n\nx = 1\n"),
@@ -520,8 +520,8 @@ def test_a_region_is_put_around_lines() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("code", "start", "end", "error"),
+@each_case(
+    "code, start, end, error",
     [
         ("x = '''\na\n'''\n", 2, 2, "syntax"),
         ("x = '''\na\n'''\n", 1, 2, "syntax"),
@@ -628,8 +628,8 @@ def test_encodings_and_marks_hold(before: str, encoding: str) -> None:
     ).encode(encoding)
 
 
-@pytest.mark.parametrize(
-    ("data", "content", "code"),
+@each_case(
+    "data, content, code",
     [
         (b"# coding: latin-1\ndef f(): pass\n", "def f(): return '\u20ac'", "encoding"),
         (b"# coding: ascii\ndef f(): pass\n", "def f(): return '\xe9'", "encoding"),

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 import anyio
 import pytest
+from samples import each_case
 
 import aish.packs
 from aish.packs.catalogue import PACKS, older_names, older_parameters, tool_marks
@@ -104,7 +105,7 @@ def tools_of(pack: str) -> tuple[PackTool, ...]:
     return tools
 
 
-@pytest.mark.parametrize("pack", list(PACKS))
+@each_case("pack", list(PACKS))
 def test_every_row_of_the_catalogue_is_a_pack_with_well_made_tools(pack: str) -> None:
     tools = tools_of(pack)
     assert tools

@@ -17,7 +17,7 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
 from pack_scenes import PackScene, pack_services
-from samples import sampled
+from samples import each_case, sampled
 from waits import MovedClock
 from web_server import Page, Visit, WebServer, answer, redirect
 from work import work_of
@@ -175,7 +175,7 @@ def test_a_page_as_text_and_as_it_was_sent() -> None:
         assert html["total_chars"] == len(PAGE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "kind",
     [
         *("text/plain", "text/markdown; charset=utf-8", "application/json", "text/csv"),

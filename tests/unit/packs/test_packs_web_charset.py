@@ -5,6 +5,7 @@ import codecs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.packs.web.charset import decode_body
 
@@ -15,8 +16,8 @@ def html(body: bytes, header: str = HTML) -> str:
     return decode_body(body, header, is_markup=True)
 
 
-@pytest.mark.parametrize(
-    ("label", "text"),
+@each_case(
+    "label, text",
     [
         ("utf-8", "äöü €"),
         ("UTF8", "äöü €"),
@@ -79,7 +80,7 @@ def test_the_header_counts_more_than_the_page() -> None:
     assert html(body, f"{HTML}; charset=koi8-r").endswith("привет")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "label",
     [
         *("", "none", "zlib", "zip", "bz2", "rot13", "hex", "unicode_escape", "raw_unicode_escape"),

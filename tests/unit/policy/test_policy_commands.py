@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
@@ -27,8 +28,8 @@ def argv(*words: str) -> JsonObject:
     return {"argv": list(words)}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "arguments", "expected"),
+@each_case(
+    "pattern, arguments, expected",
     [
         (("git", "log"), argv("git", "log"), "auto"),
         (("git", "log"), {"command": "git  log"}, "auto"),
@@ -75,7 +76,7 @@ def test_a_command_rule_matches_word_by_word(
     assert verdict(arguments, pattern) == expected
 
 
-@pytest.mark.parametrize(
+@each_case(
     "command",
     [
         "ls | wc -l",
@@ -141,8 +142,8 @@ def test_arguments_without_one_clear_command_are_never_approved(arguments: JsonO
     assert verdict(arguments) == "ask"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
+@each_case(
+    "arguments, expected",
     [
         (argv("rm", "-rf", "x"), "deny"),
         (argv("/bin/rm", "x"), "deny"),

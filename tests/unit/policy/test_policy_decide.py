@@ -3,6 +3,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue
@@ -83,8 +84,8 @@ def test_one_more_deny_or_ask_rule_never_loosens(
     assert strictness[verdict(policy(auto, ask, (*deny, more)), "fs__rm")] >= before
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
+@each_case(
+    "path, expected",
     [
         ("docs/a.md", "auto"),
         ("docs/a/b.md", "auto"),
@@ -168,8 +169,8 @@ def test_all_conditions_must_hold() -> None:
     assert verdict(rules, "fs__write", {"path": "x", "force": False}) == "ask"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "value", "expected"),
+@each_case(
+    "wanted, value, expected",
     [
         (1, 1, "auto"),
         (1, 1.0, "auto"),
@@ -191,8 +192,8 @@ def test_values_that_are_not_text_are_compared_as_json(
     assert verdict(policy((when("a__b", x=wanted),)), "a__b", {"x": value}) == expected
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
+@each_case(
+    "path, expected",
     [
         ("secrets/key", "deny"),
         ("./secrets/key", "deny"),

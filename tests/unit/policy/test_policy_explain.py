@@ -1,5 +1,6 @@
 import pytest
 import yaml
+from samples import each_case
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
@@ -100,8 +101,8 @@ MORE = "`**` at the end of a rule stands for any further words"
 ONLY = "only a rule with exactly this command approves it"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why", "when"),
+@each_case(
+    "arguments, why, when",
     [
         (
             {"command": "git log | head"},

@@ -2,6 +2,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 import pytest
+from samples import each_case
 
 from aish.core.events import Place
 from aish.core.json import JsonObject, JsonValue
@@ -121,7 +122,7 @@ def test_two_equal_calls_need_two_approvals() -> None:
         subject.redeem(replace(first), CALL)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "other",
     [
         replace(CALL, arguments={"path": "b"}),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.core.tools import Annotations, Tool, ToolName, definition_of
 from aish.policy.lock import (
@@ -191,8 +192,8 @@ def test_what_json_files_cannot_hold_is_not_kept() -> None:
     assert not can_be_kept({"inputSchema": {"minimum": float("inf")}})
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
+@each_case(
+    "change, said",
     [
         (lambda _: [], "`aish_lock` is missing"),
         (lambda data: {**data, "aish_lock": 2}, "of version 2; this aish reads version 1"),

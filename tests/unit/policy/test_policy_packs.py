@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from samples import each_case
 
 from aish.core.json import JsonObject
 from aish.core.rules import RuleEntry, RuleLists
@@ -48,8 +49,8 @@ def ruling(
 PYTEST = entry("box__shell_run", command=("pytest", "*"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
+@each_case(
+    "arguments, expected",
     [
         ({"command": "pytest -q"}, "auto"),
         ({"command": "pytest -q", "cwd": "."}, "auto"),
@@ -102,8 +103,8 @@ def test_no_other_server_and_no_local_command_has_an_option_taken() -> None:
         assert ruling(subject, {"command": "pytest a"}, rule).verdict == "auto"
 
 
-@pytest.mark.parametrize(
-    ("when", "arguments", "expected"),
+@each_case(
+    "when, arguments, expected",
     [
         ({"cwd": "sub"}, {"command": "make", "cwd": "sub"}, "auto"),
         ({"cwd": "sub"}, {"command": "make"}, "ask"),
@@ -149,8 +150,8 @@ def test_a_denied_command_in_powershell_is_asked_about() -> None:
     assert ruling(SHELL, {"command": "rm x", "cwd": "sub"}, *rules, deny=deny).verdict == "deny"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
+@each_case(
+    "arguments, expected",
     [
         ({"command": "npm", "args": ["run", "dev"]}, "auto"),
         ({"command": "npm", "args": ["run", "dev"], "cwd": "."}, "auto"),

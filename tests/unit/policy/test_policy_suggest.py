@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.config.documents import parse_mapping
 from aish.config.yaml_tree import to_data
@@ -103,8 +104,8 @@ def test_a_text_that_looks_like_a_glob_approves_itself_only() -> None:
 # --- Arguments that varied -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "globs"),
+@each_case(
+    "values, globs",
     [
         (["docs/a.md", "docs/b.md"], ["docs/*.md"]),
         (["docs/chapter1.md", "docs/chapter22.md"], ["docs/chapter*.md"]),
@@ -196,8 +197,8 @@ def test_a_command_denied_in_another_spelling_is_not_approved() -> None:
 # --- Left out --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("call", "why"),
+@each_case(
+    "call, why",
     [
         (Made(READ, {"key": "Bearer <secret:API_KEY>"}), "its arguments contained a secret"),
         (Made(READ, {"a": [{"<secret:X>": 1}]}), "its arguments contained a secret"),
@@ -228,8 +229,8 @@ def test_arguments_nested_without_end_are_left_out() -> None:
 # --- Commands --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "rule"),
+@each_case(
+    "arguments, rule",
     [
         (
             [{"argv": ["git", "log"]}],

@@ -19,6 +19,7 @@ from report_pages import (
     two_parts,
     without_end,
 )
+from samples import each_case
 from scripted_events import (
     HOSTILE,
     any_event,
@@ -220,8 +221,8 @@ def test_of_a_long_answer_the_beginning_is_printed() -> None:
     assert text == "x" * 20_000 + "\n… and 30000 more characters"
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "exit_code", "told"),
+@each_case(
+    "status, code, exit_code, told",
     [
         ("failed", "expectation", 1, "failure"),
         ("failed", "timeout", 1, "failure"),

@@ -5,13 +5,14 @@ from collections.abc import Container
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.core.errors import UsageError
 from aish.shell.servers import server_of_url
 
 
-@pytest.mark.parametrize(
-    ("url", "alias"),
+@each_case(
+    "url, alias",
     [
         ("https://docs.example.org/mcp", "docs"),
         ("http://localhost:8080/mcp", "localhost"),
@@ -48,7 +49,7 @@ def test_the_number_of_an_address_can_be_told_from_it() -> None:
     assert server_of_url("http://127.0.0.1/mcp", None, {"127", "127-2"}).alias == "127-3"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "url",
     [
         "",
@@ -80,7 +81,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     assert "auth_env=NAME" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("alias", ["a__b", "-a", "a-", "a b", "", "shell", "ü", "a" * 65, "a.b"])
+@each_case("alias", ["a__b", "-a", "a-", "a b", "", "shell", "ü", "a" * 65, "a.b"])
 def test_what_cannot_be_an_alias_is_refused(alias: str) -> None:
     with pytest.raises(UsageError, match="cannot be an alias"):
         server_of_url("https://docs.example/mcp", alias, ())

@@ -1,8 +1,8 @@
 """Where a line goes, and how rows fit a width: both pure (S1, S5)."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.output.style import cells
 from aish.shell.loop import CommandLine, LocalLine, Route, TypedQuestion, route
@@ -11,8 +11,8 @@ from aish.shell.outputs import columns, fold
 WORDS = st.text("abcdefg xyz-/中é", min_size=0, max_size=60)
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
+@each_case(
+    "line, wanted",
     [
         ("what is this", TypedQuestion("what is this")),
         ("  :help me", TypedQuestion(":help me")),

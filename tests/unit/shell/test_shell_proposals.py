@@ -2,10 +2,10 @@
 
 import re
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from samples import each_case
 
 from aish.shell.local.proposals import LONGEST, MOST, proposals, refusal, too_many
 
@@ -39,8 +39,8 @@ PIECES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
+@each_case(
+    "text, found",
     [
         ("CMD: git log -1", ("git log -1",)),
         ("I look.\n\nCMD: ls\nand\nCMD: pwd\n", ("ls", "pwd")),
@@ -92,9 +92,7 @@ def test_no_text_is_too_odd_to_look_through(text: str) -> None:
         assert "\n" not in command
 
 
-@pytest.mark.parametrize(
-    "command", ["a\0b", "a\rb", "a\vb", "a\fb", "a\x1cb", "a\x85b", "a\u2028b", "a\u2029b"]
-)
+@each_case("command", ["a\0b", "a\rb", "a\vb", "a\fb", "a\x1cb", "a\x85b", "a\u2028b", "a\u2029b"])
 def test_what_hides_the_end_of_a_command_is_refused(command: str) -> None:
     assert refusal(command) is not None
 

@@ -12,7 +12,7 @@ import pytest
 from aish.system.durable import SHARE, WINDOW, Disk, DurableFile
 from aish.system.files import open_append
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @dataclass

@@ -1,12 +1,13 @@
 """Names of denied and autorun files, as they are compared."""
 
 import pytest
+from samples import each_case
 from work import work_of
 
 from aish.system.globs import comparable_name, is_autorun
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         ".github/workflows/ci.yml",
@@ -48,7 +49,7 @@ def test_files_that_programs_run_by_themselves_are_recognized_in_any_spelling(pa
     assert is_autorun(path)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         *("github/ci.yml", "envrc", ".env", "a.pth.txt", "", ".", "x/.github2/a", "profile"),

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from samples import each_case
 from work import work_of
 
 from aish.system.secrets.literal_keys import literal_keys, without_keys
@@ -30,7 +31,7 @@ def test_what_a_command_names_as_a_key_is_one(words: str) -> None:
     assert found({"description": f"Try {words}"}) == set()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         {"command": "srv --max-tokens 100000000 --token-file /run/token --tls-key server.pem"},

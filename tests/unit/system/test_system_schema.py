@@ -1,5 +1,4 @@
 import json
-import reprlib
 from functools import partial
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from referencing import Registry
+from samples import each_case
 from work import work_of
 
 from aish.core.json import JsonValue
@@ -151,8 +151,8 @@ def test_each_problem_is_one_that_the_worker_would_find_too(schema: Any, value: 
     assert ours <= theirs or len(theirs) >= 20
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
+@each_case(
+    "value, said",
     [
         ({}, "path: is required"),
         ([], "an array is not of type 'object'"),
@@ -300,8 +300,8 @@ def deep(depth: int) -> Any:
     return schema
 
 
-@pytest.mark.parametrize(
-    ("schema", "value"),
+@each_case(
+    "schema, value",
     [
         *(
             ({"pattern": pattern}, "a" * 30 + "!")
@@ -336,7 +336,6 @@ def deep(depth: int) -> Any:
         ({"items": [{}]}, [1]),
         (["not a schema"], 1),
     ],
-    ids=lambda given: reprlib.repr(given)[:40],
 )
 def test_what_could_run_away_is_left_to_the_worker(schema: Any, value: Any) -> None:
     told: list[Any] = []
@@ -387,7 +386,7 @@ def test_a_value_nested_without_end_is_refused() -> None:
 ELSEWHERE: Any = {"$ref": "https://host.example/x"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "schema",
     [
         *(True, {}, READ, {"not": {"type": "string"}}, {"$ref": "#"}, {"type": "object", "if": {}}),
@@ -408,8 +407,8 @@ def test_a_schema_of_a_file_is_accepted(schema: Any) -> None:
     assert check_schema(schema) == ()
 
 
-@pytest.mark.parametrize(
-    ("schema", "path"),
+@each_case(
+    "schema, path",
     [
         ({"type": "strng"}, ("type",)),
         ({"properties": {"a": {"minimum": "1"}}}, ("properties", "a", "minimum")),
@@ -437,8 +436,8 @@ def test_a_schema_of_a_file_that_is_too_deep_is_a_problem() -> None:
 SPACES = "\t\n\v\f\r \xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "fitting", "others"),
+@each_case(
+    "pattern, fitting, others",
     [
         ("^[a-z]+$", ["abc"], ["abc\n", "abc-", "\nabc"]),
         ("a$", ["ba"], ["a\n", "a\r"]),
@@ -478,7 +477,6 @@ SPACES = "\t\n\v\f\r \xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
         (r"^(a)?b\1$", ["aba", "b"], ["ab"]),
         ("^😀{2}$", ["😀😀"], ["😀"]),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_patterns_are_those_of_ecma_262(
     pattern: str, fitting: list[str], others: list[str]
@@ -525,8 +523,8 @@ def test_what_is_no_pattern_is_told_and_holds_up_nothing_else(pattern: str) -> N
     assert keywords({"unevaluatedProperties": False, **named}, {"b": 1}) == ["unchecked"]
 
 
-@pytest.mark.parametrize(
-    ("value", "factor", "fits"),
+@each_case(
+    "value, factor, fits",
     [
         *((19.99, 0.01, True), (4.35, 0.01, True), (0.07, 0.01, True), (1.15, 0.01, True)),
         *((0.3, 0.1, True), (0.15, 0.05, True), (1.1, 0.01, True), (7, 0.5, True), (3.0, 1, True)),
@@ -550,8 +548,8 @@ def test_multiples_are_those_of_decimals_as_they_are_written(
 LISTS: Any = {"items": [{"type": "number"}, {"type": "string"}], "additionalItems": False}
 
 
-@pytest.mark.parametrize(
-    ("schema", "fitting", "other"),
+@each_case(
+    "schema, fitting, other",
     [
         (LISTS, [1, "a"], ["a", 1]),
         (LISTS, [1], [1, "a", 2]),

@@ -7,6 +7,7 @@ from itertools import cycle, pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from samples import each_case
 from work import work_of
 
 from aish.core.errors import UsageError
@@ -39,7 +40,7 @@ def test_without_secrets_text_is_passed_on_untouched() -> None:
     assert not Secrets()
 
 
-@pytest.mark.parametrize(
+@each_case(
     "written",
     [
         VALUE,

@@ -1,13 +1,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.core.errors import UsageError
 from aish.templates.render import references, references_of_expression
 
 
-@pytest.mark.parametrize(
-    ("source", "names"),
+@each_case(
+    "source, names",
     [
         ("plain", set()),
         ("{{ inputs.a }} {{ stdin }}", {"inputs.a", "stdin"}),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from open_descriptors import opened_below
+from samples import each_case
 from work import work_of
 
 from aish.core.errors import ExitCode
@@ -38,8 +39,8 @@ NAMES: dict[str, JsonValue] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
+@each_case(
+    "source, text",
     [
         ("plain", "plain"),
         ("a } b } c", "a } b } c"),
@@ -85,8 +86,8 @@ def test_what_is_put_in_is_never_template_source_again() -> None:
     assert render_value("{{ inputs.hostile }}", NAMES) == "{{ inputs.a }}{% if %}"
 
 
-@pytest.mark.parametrize(
-    ("source", "value"),
+@each_case(
+    "source, value",
     [
         ("{{ inputs.n }}", 3),
         ("{{ inputs.none }}", None),
@@ -124,8 +125,8 @@ def test_an_expression_stands_without_braces() -> None:
 THERE = "`inputs` has `a`, `n`, `huge`, `none`, `yes`, `items`, `hostile`, `d`"
 
 
-@pytest.mark.parametrize(
-    ("source", "said", "hint"),
+@each_case(
+    "source, said, hint",
     [
         ("{{ steps.nots.text }}", "`steps.nots` is not defined", "did you mean `steps.notes`"),
         ("{{ inputs.d.keyz }}", "`inputs.d.keyz` is not defined", "did you mean `inputs.d.keys`"),
@@ -185,7 +186,7 @@ def test_a_name_that_is_not_defined_is_looked_for_in_bounds(source: str, path: s
 
 
 @pytest.mark.requirement("F6")
-@pytest.mark.parametrize(
+@each_case(
     "source",
     [
         "{{ inputs.a.__class__ }}",
@@ -251,7 +252,7 @@ BOMBS = [
 ]
 
 
-@pytest.mark.parametrize("source", BOMBS, ids=range(len(BOMBS)))
+@each_case("source", BOMBS)
 def test_a_small_template_cannot_make_a_huge_text(source: str) -> None:
     for way in (render, render_value):
         with pytest.raises(TemplateError):
@@ -265,8 +266,8 @@ def test_a_value_larger_than_an_output_is_refused_however_it_gets_in() -> None:
             render(source, names)
 
 
-@pytest.mark.parametrize(
-    ("source", "text"),
+@each_case(
+    "source, text",
     [
         ("{{ inputs.d | tojson }}", '{"k": [1, null], "keys": "mine"}'),
         ("{{ 'é' | tojson }}", '"é"'),

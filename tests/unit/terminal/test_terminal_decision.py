@@ -6,6 +6,7 @@ from functools import partial
 
 import anyio
 import pytest
+from samples import each_case
 from terminal_person import PersonAtTerminal, person_at_terminal
 
 from aish.core.events import Place
@@ -38,8 +39,8 @@ def decided(
     return person.talk(partial(ask_decision, asked, person.turns, deny=deny), *lines)
 
 
-@pytest.mark.parametrize(
-    ("typed", "decision"),
+@each_case(
+    "typed, decision",
     [
         *(("y\n", "approve"), ("YES\n", "approve"), ("n\n", "deny"), (" No \n", "deny")),
         *(("\n", "open"), ("yy\n", "open"), ("a\n", "open"), ("\x04", "open"), ("deny\n", "open")),

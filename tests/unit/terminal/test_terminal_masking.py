@@ -1,4 +1,4 @@
-import pytest
+from samples import each_case
 
 from aish.core.json import JsonValue
 from aish.system.secrets.secrets import Secrets
@@ -22,8 +22,8 @@ def masks() -> Masks:
     return Masks(secrets)
 
 
-@pytest.mark.parametrize(
-    ("argument", "shown"),
+@each_case(
+    "argument, shown",
     [
         ({"token": SECRETS["TOKEN"]}, {"token": "<secret:TOKEN>"}),
         ({"n": 123456789012}, {"n": "<secret:NUMBER>"}),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from samples import each_case
 from syrupy.assertion import SnapshotAssertion
 
 from aish.core.events import Place
@@ -73,8 +74,8 @@ def test_only_the_reason_of_a_short_question_is_folded() -> None:
     assert not short({"path": "a.md"}, 33)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "tool"),
+@each_case(
+    "arguments, tool",
     [
         ({"path": "x" * 80}, "file_write"),
         ({"path": "a\u202eb"}, "file_write"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from samples import each_case
 from wire_streams import LINE_ENDS, PLACE, decoded, finished
 
 from aish.core.messages import Delta, Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
@@ -114,7 +115,7 @@ def test_a_recorded_error_says_what_the_server_says(name: str) -> None:
             assert error.message.startswith(words)
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@each_case("name", ANSWERS)
 def test_no_beginning_of_a_recorded_answer_is_a_success(name: str) -> None:
     raw = (FOLDER / f"{name}.sse").read_bytes()
     over = raw.index(b'"finish_reason":"')
