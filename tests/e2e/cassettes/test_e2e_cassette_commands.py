@@ -271,6 +271,7 @@ def test_a_fifo_or_a_device_is_never_waited_for(project: Project) -> None:
     assert done.stdout == "a.yaml: ok, 6 exchanges\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -491,7 +491,7 @@ def test_a_template_beside_a_file_is_refused(project: Project) -> None:
     "piece",
     sampled(
         ["${", "${a", "a", "://", "?a", "{{", "{{ ", "Bearer ", "x:y@", "/*", "\\"],
-        often=range(0, 11, 3),
+        often={0, 6},
         reason="a megabyte of other pieces",
     ),
 )

@@ -213,7 +213,7 @@ PRINTING = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("line", PRINTING)
 def test_a_command_keeps_its_code_where_stdout_is_full(project: Project, line: str) -> None:
     """A7: the code that it would have had, and 1 for a success that nobody can read."""

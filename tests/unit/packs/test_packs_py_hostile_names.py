@@ -168,7 +168,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(
-    "kind", sampled(HOSTILE, often=range(0, len(HOSTILE), 3), reason="sources of the same sizes")
+    "kind", sampled(HOSTILE, often=range(0, len(HOSTILE), 6), reason="sources of the same sizes")
 )
 def test_no_nesting_and_no_length_ends_a_call(scene: PackScene, kind: str) -> None:
     scene.put("hostile.py", HOSTILE[kind])
