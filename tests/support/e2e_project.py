@@ -106,7 +106,12 @@ class Project:
         return self.aish("run", "p.yaml", *arguments, **options)
 
     def through_shell(self, line: str) -> None:
-        """Start `aish` by a shell line in which it is called `"$@"`."""
+        """Start `aish` by a shell line in which it is called `"$@"`.
+
+        Python keeps what it has compiled even where a limit of the line has cut that short, and no
+        later process could import it.
+        """
+        self.aish.env["PYTHONDONTWRITEBYTECODE"] = "1"
         self.aish.python = ("sh", "-c", line, "sh", sys.executable)
 
     def times_out(self, seconds: float, file: str) -> None:

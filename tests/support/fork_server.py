@@ -289,6 +289,7 @@ def serve(channel: socket.socket) -> None:
     assert len(threads) == 1, "a process with threads cannot be forked"
     gc.collect()
     gc.freeze()
+    sys.dont_write_bytecode = True  # of a child with a limit it would be cut short, and stay
     _send(channel, b"ready")
     while True:
         head, descriptors, _, _ = socket.recv_fds(

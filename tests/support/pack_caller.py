@@ -46,6 +46,7 @@ async def called(scene: dict[str, Any]) -> list[str]:
 def main() -> None:
     scene = json.loads(sys.argv[1])
     if scene["quota"] is not None:
+        sys.dont_write_bytecode = True  # it would be cut short, and stay
         resource.setrlimit(resource.RLIMIT_FSIZE, (scene["quota"], scene["quota"]))
     print(json.dumps(anyio.run(called, scene)))
 

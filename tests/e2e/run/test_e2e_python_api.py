@@ -338,7 +338,7 @@ def test_a_run_whose_journal_is_lost_has_failed(tmp_path: Path) -> None:
     )
 
     done = subprocess.run(
-        [sys.executable, "-c", program, str(write(tmp_path, text))],
+        [sys.executable, "-B", "-c", program, str(write(tmp_path, text))],
         capture_output=True,
         text=True,
         check=False,
