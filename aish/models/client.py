@@ -30,6 +30,7 @@ from aish.models.retry import (
     RetryTiming,
     delay_before,
     error_of_malformed,
+    hint_in_band,
     is_malformed,
     is_page,
     judge_code,
@@ -354,6 +355,7 @@ class ChatModel:
         if isinstance(error, InBandError):
             if is_malformed(error.message):
                 return error_of_malformed(message)
+            hint = hint or hint_in_band(error.message)
             advice = judge_code(
                 error.code, retryable=error.retryable, told=error.advice, now=self._pace.clock.now()
             )

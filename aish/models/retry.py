@@ -180,7 +180,7 @@ _NOT_TAKEN = lazy_pattern(
 )
 _TOO_LONG = lazy_pattern(
     r"(?i)exceeds? (?:the |this model's )?(?:available |maximum )?context|context_length_exceeded"
-    r"|maximum context length|prompt is too long"
+    r"|maximum context length|prompt is too long|context_window_exceeded"
 )
 TOO_LONG_HINT = (
     "the prompt is too long for the model: `context: {max_tokens: N}` bounds a conversation,"
@@ -276,6 +276,11 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
         return AttemptError(f"no connection to {origin}: {unknown}", BROKEN, hint)
     hint = f"is the server running at {origin}?"
     return AttemptError(f"no connection to {origin}: {why}", BROKEN, hint)
+
+
+def hint_in_band(message: str) -> str | None:
+    """The hint for an error inside an answer."""
+    return TOO_LONG_HINT if _TOO_LONG.search(message) else None
 
 
 def hint_for(status: int, entry: ModelEntry, body: str = "") -> str | None:

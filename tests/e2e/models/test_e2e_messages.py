@@ -202,6 +202,22 @@ def test_a_refusal_is_told_with_its_category(
     assert "the model refused: bio: not that" in done.stderr
 
 
+def test_a_full_context_window_is_told_with_what_to_do(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    full = messages_reply(s.text("Hel"), reason="model_context_window_exceeded")
+    endpoint = model_endpoint([full])
+    project.uses(endpoint)
+    project.pipeline(f"models: {{m: {ENTRY}}}\nprompt: Hi\n")
+
+    done = project.run(env=KEY)
+
+    assert done.code == 1
+    assert "fills the context window" in done.stderr
+    assert "`context: {max_tokens: N}` bounds a conversation" in done.stderr
+    assert len(endpoint.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("more", "said", "code"),
     [
