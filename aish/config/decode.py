@@ -41,6 +41,7 @@ from aish.config.model import (
     Foreach,
     ForwardKind,
     JsonSchemaUse,
+    KeySource,
     Limits,
     LockIgnored,
     LoopLimits,
@@ -571,15 +572,8 @@ def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:
 EMBEDDED = "smollm2"
 _MOST_TOKENS = ("max_tokens", "max_completion_tokens")
 _ONLY_REMOTE = (
-    "api",
-    "model",
-    "key_env",
-    "key_header",
-    "effort",
-    "cache",
-    "headers",
-    "proxy",
-    "verify_tls",
+    *("api", "model", "key_env", "key_command", "key_file", "key_ttl", "key_header", "effort"),
+    *("cache", "headers", "proxy", "verify_tls"),
 )
 
 
@@ -592,7 +586,7 @@ def decode_models(models: Table) -> dict[str, ModelEntry]:
 
 def _entry(alias: str, table: Table) -> ModelEntry:
     _check_kind(table)
-    for key in ("base_url", "model", "headers", "proxy"):
+    for key in ("base_url", "model", "key_command", "headers", "proxy"):
         table.check_references(key)
     retry, timeout = table.part("retry"), table.part("timeout")
     return ModelEntry(
@@ -605,6 +599,7 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         key_header=table.text("key_header"),
         effort=cast("Effort | None", table.text("effort")),
         cache=_cache(table),
+        key_source=_key_source(table, "key", ("key_env",)),
         headers=table.pairs("headers"),
         params=_params(table),
         fallback=table.texts("fallback"),
@@ -639,6 +634,56 @@ def _cache(table: Table) -> CacheUse:
     if table.has("cache") and not _wire(table).caches:
         table.problem("cache", f"`api: {_wire(table).api}` marks nothing for a cache")
     return cast("CacheUse", table.text("cache") or usual)
+
+
+def _key_source(table: Table, word: str, others: Sequence[str]) -> KeySource | None:
+    """The source of the key or the token of an entry: `key_command` or `key_file`, and `key_ttl`.
+
+    `others` are keys that give one as it is.
+    """
+    command, file, ttl = f"{word}_command", f"{word}_file", f"{word}_ttl"
+    given = [key for key in (*others, command, file) if table.has(key)]
+    made = [key for key in given if key not in others]
+    if made and len(given) > 1:
+        table.problem(made[-1], f"only one of {backticked(given, by=' and ')} can be set")
+    if not made and table.has(ttl) and not table.has("header_commands"):
+        table.problem(ttl, f"`{ttl}` is for a key that `{command}` or `{file}` makes")
+    if not made:
+        return None
+    return _source(table, made[0], is_file=made[0] == file, seconds=_ttl(table, ttl))
+
+
+def _source(table: Table, key: str, *, is_file: bool, seconds: float | None) -> KeySource:
+    return KeySource(
+        place=table.place(key),
+        command=() if is_file else table.texts(key),
+        folder=Path.cwd() / table.folder_of(key),
+        file=table.absolute(key) if is_file else None,
+        seconds=seconds,
+    )
+
+
+def _ttl(table: Table, key: str) -> float | None:
+    return table.seconds(key, 0.0) or None
+
+
+def _key_sources(table: Table) -> dict[str, KeySource]:
+    """The sources of the values of a server's headers, by the header's name."""
+    made: dict[str, KeySource] = {}
+    commands, fixed = table.part("header_commands"), map(str.lower, table.mapping("headers"))
+    taken = {
+        *fixed,
+        *(("authorization",) if table.has("auth_env") or table.has("auth_token") else ()),
+    }
+    if (token := _key_source(table, "auth", ("auth_env", "auth_token"))) is not None:
+        made["authorization"] = token
+    seconds = _ttl(table, "auth_ttl")
+    for name in commands.names():
+        if name.lower() in {*taken, *made}:
+            commands.problem(name, f"the header `{name}` is set twice")
+        source = _source(commands, name, is_file=False, seconds=seconds)
+        made.setdefault(name.lower(), replace(source, scheme=""))
+    return made
 
 
 def _params(table: Table) -> Mapping[str, JsonValue]:
@@ -822,7 +867,11 @@ _BELONGS = {
     "auth_env": "url",
     "auth_token": "url",
     "oauth": "url",
+    "auth_command": "url",
+    "auth_file": "url",
+    "auth_ttl": "url",
     "headers": "url",
+    "header_commands": "url",
     "verify_tls": "url",
     "args": "command",
     "env": "command",
@@ -838,7 +887,7 @@ def decode_servers(servers: Table) -> dict[str, ServerEntry]:
 
 def _server_entry(alias: str, table: Table) -> ServerEntry:
     _check_server_kind(table)
-    for key in ("url", "headers", "command", "args", "env"):
+    for key in ("url", "auth_command", "headers", "header_commands", "command", "args", "env"):
         table.check_references(key)
     return ServerEntry(
         alias=alias,
@@ -847,6 +896,7 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         auth_token=table.text("auth_token"),
         oauth=_oauth(table.child("oauth")),
         headers=table.pairs("headers"),
+        key_sources=_key_sources(table),
         command=table.texts("command") + table.texts("args"),
         env=_env(table),
         cwd=_cwd(table),

@@ -3,7 +3,7 @@
 Nothing is resolved: templates are source, durations seconds, sizes bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Literal
@@ -279,6 +279,21 @@ class Price:
     output: float
 
 
+@frozen
+class KeySource:
+    """Source of a key: a command in a folder, or a file; `place` is its path in the pipeline.
+
+    The key is made anew after `seconds`, if they are set. `scheme` stands before it in its header.
+    """
+
+    place: str
+    command: tuple[str, ...] = ()
+    folder: Path = Path()
+    file: Path | None = None
+    seconds: float | None = None
+    scheme: str = "Bearer "
+
+
 EMBEDDED_TOKENS = 256
 """A small model may never come to an end by itself, and takes minutes for what it has room for."""
 
@@ -290,6 +305,8 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 @frozen
 class ModelEntry:
     """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set; `api` names a wire.
+
+    At most one of `key_env` and `key_source` (`key_command` or `key_file`) is set.
 
     `embedded` is `smollm2` or an absolute path to a `.gguf`. Embedded models have `json_schema:
     without_tools`: their server enforces a schema so strictly that no tool could be called. They
@@ -305,6 +322,7 @@ class ModelEntry:
     key_header: str | None = None
     effort: Effort | None = None
     cache: CacheUse = "off"
+    key_source: KeySource | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     fallback: tuple[str, ...] = ()
@@ -343,8 +361,9 @@ class ServerEntry:
     `command` is the whole argv (`args` already appended). `env` maps names to values; a value of
     `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are the
     folders told to a server that asks. `tools` and `exclude` are globs over the server's own
-    tool names; an empty `tools` means all. Without `share` each client of a hub has a connection of
-    its own. `required` of `None` selects the default: required in a
+    tool names; an empty `tools` means all. `key_sources` make the values of headers, by name
+    (`auth_command`, `auth_file`, `header_commands`). Without `share` each client of a hub has a
+    connection of its own. `required` of `None` selects the default: required in a
     run, optional in a session.
     """
 
@@ -354,6 +373,7 @@ class ServerEntry:
     auth_token: str | None = None
     oauth: OAuthSettings | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    key_sources: Mapping[str, KeySource] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     env: Mapping[str, str | None] = field(default_factory=dict)
     cwd: Path | None = None
@@ -720,3 +740,11 @@ class Pipeline:
     data: JsonObject = field(default_factory=dict)
     positions: Mapping[str, Position] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
+
+    def key_sources(self) -> Iterator[KeySource]:
+        """The sources of keys and tokens that are made, of all models and servers."""
+        for model in self.models.values():
+            if model.key_source is not None:
+                yield model.key_source
+        for server in self.servers.values():
+            yield from server.key_sources.values()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
     from aish.models.retry import RetryTiming
     from aish.models.transport import MakeClient
+    from aish.net.renewed_secret import RenewedSecret
 
 
 _TAG_BYTES = 6
@@ -151,7 +152,8 @@ class RunEnvironment:
     `notices` are told at the start, and `attach` gets the handle of the run before that.
     `before_pause` is awaited before a run ends that waits for answers. `follow` tells others of the
     events as its sinks get them. `opening` is told what is done before `run.started`, and nothing
-    once that is over; there `prefix` precedes the names of a sub-pipeline's servers.
+    once that is over; there `prefix` precedes the names of a sub-pipeline's servers. `keys` are
+    those of the whole run that are made, by what makes them.
     """
 
     emit: Emit
@@ -172,6 +174,7 @@ class RunEnvironment:
     opening: Opening | None = None
     prefix: str = ""
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
+    keys: "dict[tuple[object, ...], RenewedSecret]" = field(default_factory=dict)
 
     @property
     def context_tag(self) -> str:

@@ -19,6 +19,7 @@ from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
 from aish.models.dialect_choice import dialect_of, wire_of
+from aish.models.endpoint_key import EndpointKey, TurnKey
 from aish.models.headers import check_base_url, headers_of
 from aish.models.retry import (
     CROWDED,
@@ -43,6 +44,7 @@ from aish.models.retry import (
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.net.rate_limits import LONGEST_WAIT
+from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
 from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder
 from aish.wire.errors import (
@@ -63,10 +65,25 @@ Got = TypeVar("Got")
 class Turn:
     """State kept between the attempts of one turn; `ends` is in the loop's time."""
 
-    __slots__ = ("_answers", "_loop", "_spared", "body", "ends", "failures", "request", "tries")
+    __slots__ = (
+        "_answers",
+        "_loop",
+        "_spared",
+        "body",
+        "ends",
+        "failures",
+        "key",
+        "request",
+        "tries",
+    )
 
     def __init__(
-        self, request: ModelRequest, body: bytes, entry: ModelEntry, answers: int = 0
+        self,
+        request: ModelRequest,
+        body: bytes,
+        entry: ModelEntry,
+        answers: int = 0,
+        key: EndpointKey | None = None,
     ) -> None:
         self._answers = answers
         self._loop = asyncio.get_running_loop()
@@ -74,6 +91,7 @@ class Turn:
         self.request = request
         self.body = body
         self.ends = self._loop.time() + entry.timeout.turn
+        self.key = TurnKey(key)
         self.tries = 0
         self.failures = 0
 
@@ -123,9 +141,11 @@ class ChatModel:
         pace: RetryTiming,
         throttles: Throttles,
         meter: Meter | None = None,
+        key: EndpointKey | None = None,
     ) -> None:
         self._entry = entry
         self._meter = meter
+        self._key = key
         self._transport = transport
         self._secrets = secrets
         self._pace = pace
@@ -167,7 +187,7 @@ class ChatModel:
         if remark is not None:
             yield [remark]
         body = self._encoder.body(request)
-        turn = Turn(request, body, self._entry, self._throttle.answers)
+        turn = Turn(request, body, self._entry, self._throttle.answers, self._key)
         while True:
             hold = await self._reserve(turn)
             slot, has_begun = None, False
@@ -177,12 +197,13 @@ class ChatModel:
                     if wait > _NOTICED_SECONDS:
                         yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
                     await self._pace.sleep(wait)
+                headers = await turn.await_untimed(turn.key.headers())
                 slot.mark_sent()
                 turn.tries += 1
                 decoder = self._decoder(turn.request)
                 decoder.limit = self._encoder.max_tokens(turn.request)
                 request.received.source = decoder
-                exchange = self._transport.send(turn.body, turn.ends)
+                exchange = self._transport.send(turn.body, turn.ends, headers)
                 try:
                     while batch := await exchange.deltas(decoder):
                         has_begun = True
@@ -193,6 +214,7 @@ class ChatModel:
                     failure = self._on_error(error, turn, slot)
                 else:
                     slot.mark_answered()
+                    turn.key.note_accepted()
                     return
                 finally:
                     await exchange.aclose()
@@ -200,11 +222,13 @@ class ChatModel:
                 self._over(slot, hold, begun=has_begun)
             if has_begun:
                 yield [Withdrawn(failure.message)]
-            adapted = self._adapt(failure, turn)
+            recorded = exchange.recorded_again
+            renewed = await turn.await_untimed(turn.key.replace(failure, recorded))
+            adapted = self._adapt(failure, turn, renewed=renewed)
             if adapted is not None:
                 yield adapted
                 continue
-            retrying = self._again(failure, turn, exchange.recorded_again)
+            retrying = self._again(failure, turn, recorded)
             yield [*self._news(), retrying]
             await self._pace.sleep(retrying.delay)
 
@@ -228,13 +252,19 @@ class ChatModel:
         if isinstance(error, UnfinishedStreamError) and slot.is_unfinished_again():
             failure.advice = CROWDED
         answers = self._throttle.answers
-        turn.count_failure(failure.advice, beside_others=slot.beside_others, answers=answers)
+        if self._key is None or not failure.advice.refuses_key:
+            turn.count_failure(failure.advice, beside_others=slot.beside_others, answers=answers)
         if failure.advice.overload:
             slot.mark_refused()
         return failure
 
-    def _adapt(self, failure: AttemptError, turn: Turn) -> Sequence[Delta] | None:
-        """Leave out of the request what the endpoint refuses, if that is known."""
+    def _adapt(self, failure: AttemptError, turn: Turn, *, renewed: bool) -> Sequence[Delta] | None:
+        """Leave out of the request what the endpoint refuses, if that is known.
+
+        Returns what is said of the next attempt, that with a `renewed` key too; `None` for none.
+        """
+        if renewed:
+            return [Retrying(self._origin, turn.tries + 1, 0.0, failure.message)]
         if self._is_refused_beside_tools(failure, turn.request):
             self._schema_with_tools = False
             turn.request = replace(turn.request, schema=None)
@@ -375,8 +405,11 @@ async def open_model(
     throttles: Throttles | None = None,
     make_client: MakeClient = open_client,
     meter: Meter | None = None,
+    secret: RenewedSecret | None = None,
 ) -> AsyncGenerator[ChatModel]:
     """A model client; `entry` has all variables expanded, `key` is the value of `key_env`.
+
+    `secret` is a key that is made, in its place.
 
     Models opened with the same `throttles` share the limits of their endpoints. `meter` is
     asked before each request and notified of each answer.
@@ -404,6 +437,7 @@ async def open_model(
                 pace=pace,
                 throttles=throttles or Throttles(),
                 meter=meter,
+                key=None if secret is None else EndpointKey(entry, secret),
             )
         finally:
             with anyio.CancelScope(shield=True):

@@ -32,7 +32,8 @@ from aish.system.clock import SystemClock
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 FIRST_DELAY = 0.5
-_REFUSED = frozenset({401, 402, 403})
+_UNAUTHORIZED = 401
+_REFUSED = frozenset({_UNAUTHORIZED, 402, 403})
 _OVERLOAD_WORDS = ("overload", "rate_limit", "too_many_requests", "capacity", "throttl")
 _STATUSES = frozenset(map(str, range(300, 600)))
 _SERVER_ERROR = 500
@@ -54,7 +55,7 @@ class Advice:
 
     `wait` is the endpoint's own hint in seconds; `cools` delays every request to the endpoint;
     `unavailable` distinguishes an unreachable endpoint from one that refuses this request.
-    `overload` says that it is overloaded.
+    `overload` says that it is overloaded, `refuses_key` that another key may be accepted.
     """
 
     retry: bool
@@ -62,6 +63,7 @@ class Advice:
     cools: bool = False
     unavailable: bool = True
     overload: bool = False
+    refuses_key: bool = False
 
 
 BROKEN = Advice(retry=True)
@@ -106,6 +108,7 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
         or status >= _SERVER_ERROR
         or _is_about_the_key(status, body),
         overload=status in OVERLOADED and not quota,
+        refuses_key=status == _UNAUTHORIZED or _is_about_the_key(status, body),
     )
 
 
@@ -116,8 +119,10 @@ def judge_code(
     text = str(code) if code is not None else ""
     told = told or RetryAdvice()
     wait = told.wait_at(now)
-    if told.spent or is_quota((text,)) or _is_about_the_key(_BAD_REQUEST, text):
+    if told.spent or is_quota((text,)):
         return Advice(retry=False)
+    if _is_about_the_key(_BAD_REQUEST, text):
+        return Advice(retry=False, refuses_key=True)
     if text in _STATUSES:
         return replace(judge_status(int(text), {}, "", 0.0), wait=wait)
     overload = retryable and any(word in text.lower() for word in _OVERLOAD_WORDS)
@@ -289,8 +294,10 @@ def hint_for(status: int, entry: ModelEntry, body: str = "") -> str | None:
     if hint := _hint_in(body, status, entry):
         return hint
     refused = status in _CREDENTIALS or _is_about_the_key(status, body)
-    if refused and entry.key_env:
-        return f"is the key in `{entry.key_env}` one for {origin_of(entry.base_url)}?"
+    named = entry.key_env if entry.key_source is None else entry.key_source.place
+    if refused and named:
+        which = "in" if entry.key_source is None else "of"
+        return f"is the key {which} `{named}` one for {origin_of(entry.base_url)}?"
     if refused:
         return f"`models.{entry.alias}.key_env` names the variable that holds the key"
     if status in _NOT_THERE:

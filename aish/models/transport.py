@@ -473,12 +473,17 @@ class Transport:
     async def aclose(self) -> None:
         await self._clients.aclose()
 
-    def send(self, body: bytes, turn_ends: float) -> Exchange:
-        """Send one request, to end at `turn_ends` of the loop's time; the caller closes it."""
+    def send(
+        self, body: bytes, turn_ends: float, headers: Mapping[str, str] | None = None
+    ) -> Exchange:
+        """Send one request, to end at `turn_ends` of the loop's time; the caller closes it.
+
+        `headers` take the place of those that all requests have.
+        """
         request = httpx.Request(
             "POST",
             self._url,
-            headers=self._headers,
+            headers=self._headers if headers is None else headers,
             content=body,
             extensions={"timeout": self._limits},
         )

@@ -52,27 +52,35 @@ class RenewedSecret:
         Raises:
             Exception: what `make` raised, here or for somebody else while this waited.
         """
-        return self._usable(None) or await self._renew(None)
+        token = self._usable(None) or await self._renew(None, lambda: True)
+        assert token is not None, "it may always be made"
+        return token
 
-    async def replacement(self, refused: Token) -> Token:
+    async def replacement(
+        self, refused: Token, may_make: Callable[[], bool] = lambda: True
+    ) -> Token | None:
         """A token that is not this one, which was refused: the one that replaced it, or a new one.
+
+        `may_make` is asked just before this caller makes one; `None` if it must not.
 
         Raises:
             Exception: as of `current`.
         """
-        return self._usable(refused) or await self._renew(refused)
+        return self._usable(refused) or await self._renew(refused, may_make)
 
     def _usable(self, refused: Token | None) -> Token | None:
         token = self._token
         return None if token is refused or self._monotonic() >= self._ends else token
 
-    async def _renew(self, refused: Token | None) -> Token:
+    async def _renew(self, refused: Token | None, may_make: Callable[[], bool]) -> Token | None:
         failures = self._failures
         async with self._making:
             if (token := self._usable(refused)) is not None:
                 return token
             if self._failure is not None and self._failures != failures:
                 raise self._failure
+            if not may_make():
+                return None
             try:
                 token = await self._make()
             except Exception as error:

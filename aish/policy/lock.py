@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from functools import cache
 from typing import Literal, cast
 
@@ -49,11 +50,15 @@ class ServerPin:
 
 @frozen
 class Lock:
-    """Everything pinned: servers by alias, model ids by alias, hashes of prompts by step."""
+    """Everything pinned: servers by alias, model ids by alias, hashes of prompts by step.
+
+    `keys` are the commands that make keys, by their path in the file; `${VAR}` unresolved.
+    """
 
     servers: Mapping[str, ServerPin]
     models: Mapping[str, str]
     prompts: Mapping[str, str]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @frozen
@@ -65,11 +70,14 @@ class FieldChange:
     after: JsonValue
 
 
+DifferenceKind = Literal["tool", "server", "model", "prompt", "key"]
+
+
 @frozen
 class Difference:
-    """Difference from the lock. `name` is `alias__tool`, an alias, or a step's id."""
+    """Difference from the lock. `name` is `alias__tool`, an alias, a step's id, or a path."""
 
-    kind: Literal["tool", "server", "model", "prompt"]
+    kind: DifferenceKind
     name: str
     change: Literal["changed", "added", "removed"]
     fields: tuple[FieldChange, ...] = ()
@@ -132,12 +140,13 @@ def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
 
 
 def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """Differences of removed servers, and of changed models and prompts."""
+    """Differences of removed servers, and of changed models, prompts and commands for keys."""
     for alias in pinned.servers:
         if alias not in now.servers:
             yield Difference("server", alias, "removed")
     yield from _differences("model", "model", pinned.models, now.models)
     yield from _differences("prompt", "sha256", pinned.prompts, now.prompts)
+    yield from _differences("key", "command", pinned.keys, now.keys)
 
 
 def instructions_difference(alias: str, before: ServerPin | None, now: str) -> Difference | None:
@@ -196,7 +205,10 @@ def tool_difference(
 
 
 def _differences(
-    kind: Literal["model", "prompt"], field: str, before: Mapping[str, str], now: Mapping[str, str]
+    kind: DifferenceKind,
+    field: str,
+    before: Mapping[str, str] | Mapping[str, tuple[str, ...]],
+    now: Mapping[str, str] | Mapping[str, tuple[str, ...]],
 ) -> Iterator[Difference]:
     for name in dict.fromkeys((*now, *before)):
         old, new = before.get(name), now.get(name)
@@ -239,6 +251,7 @@ def lock_text(lock: Lock) -> str:
         _VERSION_KEY: VERSION,
         "models": lock.models,
         "prompts": lock.prompts,
+        **({"keys": lock.keys} if lock.keys else {}),
         "servers": {alias: _server(pin) for alias, pin in lock.servers.items()},
     }
     text = json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True, default=dict)
@@ -265,10 +278,12 @@ def lock_of_data(data: JsonValue) -> Lock:
     assert isinstance(data, Mapping)
     _check_shape(data)
     servers = cast("Mapping[str, JsonObject]", data["servers"])
+    keys = cast("Mapping[str, list[str]]", data.get("keys", {}))
     return Lock(
         servers={alias: _server_pin(alias, server) for alias, server in servers.items()},
         models=cast("Mapping[str, str]", data["models"]),
         prompts=cast("Mapping[str, str]", data["prompts"]),
+        keys={place: tuple(words) for place, words in keys.items()},
     )
 
 

@@ -15,6 +15,7 @@ from aish.core.tools import Tool, ToolName
 from aish.models.client import ChatModel, open_model
 from aish.models.retry import RetryTiming
 from aish.models.throttle import Throttles
+from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
 
 PLACE = Place(step="ask", turn=1)
@@ -84,11 +85,17 @@ async def a_model(
     clock: Ticking | None = None,
     secrets: Secrets | None = None,
     throttles: Throttles | None = None,
+    secret: RenewedSecret | None = None,
 ) -> AsyncGenerator[ChatModel]:
     """An open model that never really waits between tries."""
     pace = (clock or Ticking()).pace()
     async with open_model(
-        entry, key, secrets=secrets or Secrets(), pace=pace, throttles=throttles
+        entry,
+        key,
+        secrets=secrets or Secrets(),
+        pace=pace,
+        throttles=throttles,
+        secret=secret,
     ) as model:
         yield model
 

@@ -43,7 +43,7 @@ from aish.core.json import JsonValue
 from aish.core.phrases import counted, dollars, shorten, shorten_counted
 from aish.core.text import for_line
 from aish.engine.execution.run import bounds_of
-from aish.engine.plan.credentials import model_name, origin
+from aish.engine.plan.credentials import key_lines, model_name, origin
 from aish.engine.plan.estimate import most_cost, price_of, requests
 from aish.engine.plan.lock import lock_path
 from aish.engine.plan.order import lacks_stdin
@@ -173,6 +173,7 @@ class PlanText:
         yield from self._section("overrides", pipeline.overrides)
         yield from self._section("models", (self._model(alias) for alias in plan.models))
         yield from self._section("servers", map(_server, preview.servers))
+        yield from self._section("keys", key_lines(plan.key_sources))
         unusable = (f"{alias}  {why}" for alias, why in plan.unusable.items())
         yield from self._section("not usable, and only packs may ask them", unusable)
         missing = (

@@ -24,7 +24,8 @@ from aish.config.yaml_tree import in_file_order
 from aish.core.errors import ExitCode, Problem
 from aish.core.json import JsonValue
 from aish.core.phrases import counted
-from aish.engine.plan.credentials import unset_references
+from aish.core.text import for_line
+from aish.engine.plan.credentials import key_lines, key_rows, unset_references
 from aish.engine.plan.lock import known_tool, lock_of
 from aish.engine.plan.validation.validate import (
     argument_check,
@@ -39,6 +40,7 @@ from aish.engine.plan.validation.validate import (
 )
 from aish.policy.decide import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
+from aish.system.secrets.literal_keys import without_keys
 
 _OF_POLICY_TESTS = (
     *("policy_tests", "lock", "mcp.servers", "mcp.auto_approve", "mcp.ask", "mcp.deny"),
@@ -67,17 +69,21 @@ def command(
     rows: list[JsonValue] = []
     printer = ProblemPrinter(say)
     for path in paths or (OWN_FILE,):
-        problems = problems_of(path, tuple(overrides or ()), os.environ, strict=strict, env=env)
+        pipeline, problems = checked_file(
+            path, tuple(overrides or ()), os.environ, strict=strict, env=env
+        )
         bad = any(not problem.warning for problem in problems)
         if bad:
             code = ExitCode.USAGE
         if output_format is Report.JSON:
-            rows.append(_row(path, problems, ok=not bad))
+            rows.append(_row(path, pipeline, problems, ok=not bad))
         else:
             for problem in problems:
                 printer.say(problem, _level(problem))
             if not bad:
                 print_text(f"{path}: ok")
+                for line in key_lines(() if pipeline is None else pipeline.key_sources()):
+                    print_text(f"  {for_line(without_keys(line))}")
             else:
                 count = sum(not problem.warning for problem in problems)
                 say(f"{path}: {counted(count, 'error')}")
@@ -98,9 +104,21 @@ def problems_of(
 
     With an environment, a `${VAR}` that is not set there is a warning, with `env` an error.
     """
+    return checked_file(path, overrides, environ, strict=strict, env=env)[1]
+
+
+def checked_file(
+    path: Path,
+    overrides: tuple[str, ...],
+    environ: Mapping[str, str] | None = None,
+    *,
+    strict: bool = False,
+    env: bool = False,
+) -> tuple[Pipeline | None, tuple[Problem, ...]]:
+    """The pipeline of a file, as far as it can be read, and its `problems_of`."""
     pipeline, problems = check_file(path, overrides)
     if pipeline is None:
-        return problems
+        return None, problems
     unset = () if environ is None else tuple(_unset(pipeline, environ, set()))
     problems += wildcard_check(pipeline)
     paths = {problem.path for problem in (*problems, *unset)}
@@ -116,7 +134,7 @@ def problems_of(
     problems = tuple(replace(one, warning=one.warning and not strict) for one in problems)
     problems += tuple(replace(one, warning=not env) for one in unset)
     # What is installed here is no fault of the file.
-    return in_file_order((*problems, *shadow_check(pipeline)), str(path))
+    return pipeline, in_file_order((*problems, *shadow_check(pipeline)), str(path))
 
 
 def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
@@ -162,10 +180,14 @@ def _level(problem: Problem) -> str:
     return "warning" if problem.warning else "error"
 
 
-def _row(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> JsonValue:
+def _row(
+    path: Path, pipeline: Pipeline | None, problems: tuple[Problem, ...], *, ok: bool
+) -> JsonValue:
+    keys = [] if pipeline is None else key_rows(pipeline.key_sources())
     return {
         "file": str(path),
         "ok": ok,
+        **({"keys": keys} if keys else {}),
         "problems": [
             {
                 "file": problem.position.file,

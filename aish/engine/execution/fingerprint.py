@@ -28,7 +28,11 @@ _NOT_RENDERED = (AishError, ComputationStoppedError)
 _BOUNDS = frozenset({"limits", "max_tool_depth", "max_calls_per_turn"})
 _PACE = frozenset({"concurrency", "max_failures", "retry", "timeout", "on_error"})
 _ACCESS = frozenset(
-    {"key_env", "auth_env", "auth_token", "oauth", "headers", "proxy", "verify_tls"}
+    {
+        *("key_env", "key_command", "key_file", "key_ttl", "headers", "proxy", "verify_tls"),
+        *("auth_env", "auth_token", "auth_command", "auth_file", "auth_ttl", "header_commands"),
+        "oauth",
+    }
 )
 _TESTS = frozenset({"tests", "policy_tests", "cassette"})
 _WORDS = frozenset(

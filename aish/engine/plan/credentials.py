@@ -1,5 +1,6 @@
 """`${VAR}`, `key_env` and `auth_env`, resolved on use and registered as secrets."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
@@ -7,10 +8,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from aish.config.fields import expand, host_span, variables
 from aish.config.loader import lookup_position
-from aish.config.model import ModelEntry, Pipeline, ServerEntry
+from aish.config.model import KeySource, ModelEntry, Pipeline, ServerEntry
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Position, Problem, UsageError
 from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.core.options import marked_options
 from aish.engine.plan.validation.tools import WEB_URL, WEB_URL_HINT
 from aish.models.headers import check_endpoint
@@ -25,18 +27,32 @@ from aish.system.secrets.secrets import (
 
 
 @frozen
+class ResolvedKey:
+    """The source of a key with every `${VAR}` replaced, and the environment of its command.
+
+    With a `stand_in`, in a replay, nothing is made.
+    """
+
+    source: KeySource
+    env: Mapping[str, str] = field(default_factory=dict)
+    stand_in: str | None = None
+
+
+@frozen
 class ResolvedModel:
-    """A model entry with every `${VAR}` replaced, and its key."""
+    """A model entry with every `${VAR}` replaced, and its key, or what makes it."""
 
     entry: ModelEntry
     key: str | None
+    made: ResolvedKey | None = None
 
 
 @frozen
 class ResolvedServer:
     """A server entry with every `${VAR}` replaced, its token and its child's environment.
 
-    `named` are the values of variables that the options of its packs name.
+    `named` are the values of variables that the options of its packs name, `made` makes the values
+    of headers by their names.
     """
 
     entry: ServerEntry
@@ -44,6 +60,7 @@ class ResolvedServer:
     child_env: Mapping[str, str]
     named: Mapping[str, str] = field(default_factory=dict)
     login: Credentials | None = None
+    made: Mapping[str, ResolvedKey] = field(default_factory=dict)
 
 
 @frozen
@@ -240,6 +257,7 @@ def _texts(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         own = {"base_url": model.base_url, "model": model.model, "proxy": model.proxy}
         yield from ((f"{path}.{key}", text) for key, text in own.items() if text is not None)
         yield from ((f"{path}.headers.{name}", text) for name, text in model.headers.items())
+        yield from _words_of([model.key_source] if model.key_source else ())
     for alias, server in pipeline.servers.items():
         path = f"mcp.servers.{alias}"
         if server.url is not None:
@@ -251,6 +269,46 @@ def _texts(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         yield from ((f"{path}.command[{n}]", text) for n, text in enumerate(server.command))
         values = ((name, text) for name, text in server.env.items() if text is not None)
         yield from ((f"{path}.env.{name}", text) for name, text in values)
+        yield from _words_of(server.key_sources.values())
+
+
+def _words_of(sources: Iterable[KeySource]) -> Iterator[tuple[str, str]]:
+    for source in sources:
+        yield from ((f"{source.place}[{n}]", text) for n, text in enumerate(source.command))
+
+
+def key_lines(sources: Iterable[KeySource]) -> Iterator[str]:
+    """A line for each source of a key: what a run starts, or reads."""
+    for source in sources:
+        what = f"runs {shlex.join(source.command)}" if source.command else f"reads {source.file}"
+        yield f"{source.place}  {what}"
+
+
+def key_rows(sources: Iterable[KeySource]) -> list[JsonValue]:
+    return [
+        {"path": source.place, "command": list(source.command)}
+        if source.command
+        else {"path": source.place, "file": str(source.file)}
+        for source in sources
+    ]
+
+
+def resolve_key(source: KeySource, resolver: Resolver) -> ResolvedKey:
+    """The source of a key, ready to make it; its command gets the variables that the file names."""
+    if resolver.variables.in_replay:
+        return ResolvedKey(source, stand_in=unknown(source.place))
+    if not source.command:
+        return ResolvedKey(source)
+    # As for servers: most runs start no process.
+    from aish.system.process.child import child_environment
+
+    words = (
+        resolver.text(word, f"{source.place}[{index}]", secret=index > 0)
+        for index, word in enumerate(source.command)
+    )
+    named = dict.fromkeys((*resolver.pipeline.env, *resolver.pipeline.secrets))
+    env = child_environment(named, resolver.variables.environ)
+    return ResolvedKey(replace(source, command=tuple(words)), env)
 
 
 def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
@@ -266,6 +324,7 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
             proxy=entry.proxy and resolver.url(entry.proxy, f"{path}.proxy"),
         ),
         key=resolver.read_secret(entry.key_env, f"{path}.key_env"),
+        made=None if entry.key_source is None else resolve_key(entry.key_source, resolver),
     )
     if len(resolver.problems) + len(resolver.missing) == known:
         try:
@@ -334,6 +393,7 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         child_env=child_environment(env, resolver.variables.environ) if entry.command else {},
         named=_option_secrets(entry, resolver, f"{path}.options"),
         login=None if entry.oauth is None else _login(entry.oauth, resolver, f"{path}.oauth"),
+        made={name: resolve_key(one, resolver) for name, one in entry.key_sources.items()},
     )
 
 

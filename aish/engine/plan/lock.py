@@ -147,6 +147,11 @@ def pins_of_file(pipeline: Pipeline, secrets: Secrets) -> Lock:
             for alias, entry in pipeline.models.items()
         },
         prompts=prompts,
+        keys={
+            source.place: tuple(map(secrets.mask, source.command))
+            for source in pipeline.key_sources()
+            if source.command
+        },
     )
 
 
@@ -163,7 +168,7 @@ def with_tools(
         )
         for alias, server in lock.servers.items()
     }
-    return Lock(servers, lock.models, lock.prompts)
+    return replace(lock, servers=servers)
 
 
 def pin_now(tool: Tool, secrets: Secrets) -> ToolPin:
@@ -261,7 +266,13 @@ def _prompt(step: PromptStep) -> str:
 
 _SHORT = 160
 _MOST_NAMES = 5
-_KINDS = {"server": "server ", "model": "model ", "prompt": "prompt of step ", "tool": ""}
+_KINDS = {
+    "server": "server ",
+    "model": "model ",
+    "prompt": "prompt of step ",
+    "tool": "",
+    "key": "command for ",
+}
 
 
 def summary(found: Difference) -> str:
@@ -291,7 +302,7 @@ def difference_lines(found: Difference) -> Iterator[str]:
         yield f"  {field.field}"
         yield from (f"    {line}" for line in _field_lines(field))
     new = [field.after for field in found.fields if field.after is not None]
-    if found.kind in {"tool", "server"} and (signs := signs_of([found.name, *new])):
+    if found.kind in {"tool", "server", "key"} and (signs := signs_of([found.name, *new])):
         yield f"  suspicious: {', '.join(signs)}"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aish.config.model import (
+    KeySource,
     Limits,
     ModelEntry,
     Pipeline,
@@ -129,6 +130,13 @@ class Plan:
         alias = step.model or self.default_model
         assert alias is not None, "cross_check finds a prompt without a model"
         return alias
+
+    @property
+    def key_sources(self) -> tuple[KeySource, ...]:
+        """The sources of the keys of models that may be asked, and of the servers."""
+        made = [model.made for model in self.models.values() if model.made is not None]
+        made += (key for server in self.servers for key in server.made.values())
+        return tuple(key.source for key in made)
 
     @property
     def has_keys(self) -> bool:
@@ -420,8 +428,8 @@ def stages_calls(plan: Plan) -> bool:
 def own_files(plan: Plan) -> frozenset[Path]:
     """The files that a run is made of, resolved; no tool of a pack writes them.
 
-    Pipeline files, what they extend, prompts, schemas and rubrics, lock files, cassettes and
-    environment files, also where there is none yet; those of sub-pipelines too.
+    Pipeline files, what they extend, prompts, schemas and rubrics, lock files, cassettes,
+    environment files and files of keys, also where there is none yet; those of sub-pipelines too.
     """
     pipeline = plan.pipeline
     cassettes = [pipeline.cassette, *(test.cassette for test in pipeline.tests)]
@@ -431,5 +439,6 @@ def own_files(plan: Plan) -> frozenset[Path]:
     for entry in pipeline.servers.values():
         named += (path for _, path in marked_options(entry.options, "environment_file"))
         named += (path for _, path in marked_options(entry.options, "own_file"))
+    named += (source.file for source in pipeline.key_sources() if source.file)
     own = pipeline.sources.union(Path(os.path.realpath(path)) for path in named)
     return own.union(*map(own_files, plan.inner.values()))

@@ -14,6 +14,7 @@ from aish.core.errors import AishError, LockDiffersError, PipelineError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
 from aish.engine.environment import Opening
+from aish.engine.plan.credentials import ResolvedKey
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
 from aish.engine.preview.preview import describe_login
@@ -21,6 +22,7 @@ from aish.engine.preview.tool_listing import bare_environment, look
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
+from aish.system.process.reaper import Reaper
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
 OAUTH_HINT = "pip install 'aish-pipelines[oauth]'"
@@ -129,9 +131,12 @@ async def _model(alias: str, plan: Plan) -> CheckResult:
             return CheckResult(subject, "bad", error.message, error.hint)
         return CheckResult(subject, "ok", f"embedded, {path.name}")
     try:
-        text = await probe(resolved.entry, resolved.key, plan.secrets)
+        key = resolved.key if resolved.made is None else await _made_key(resolved.made, plan)
+        text = await probe(resolved.entry, key, plan.secrets)
     except AishError as error:
-        return CheckResult(subject, "bad", error.message, error.hint)
+        made = "" if resolved.made is None else resolved.made.source.place
+        place = f"{made}: " if error.where == made else ""
+        return CheckResult(subject, "bad", f"{place}{error.message}", error.hint)
     return CheckResult(subject, "ok", text)
 
 
@@ -150,6 +155,22 @@ def _check_logins(plan: Plan) -> Iterator[CheckResult]:
             yield CheckResult(subject, "bad", text, OAUTH_HINT)
         else:
             yield CheckResult(subject, "ok", describe_login(settings))
+
+
+async def _made_key(key: ResolvedKey, plan: Plan) -> str:
+    """The key that a command prints or a file holds.
+
+    Raises:
+        UnavailableError: there is none.
+    """
+    from aish.engine.resources.made_keys import made_key
+
+    reaper = Reaper()
+    try:
+        secret = made_key(key, plan.secrets, reaper, bare_environment(plan, lambda _event: None))
+        return (await secret.current()).value
+    finally:
+        reaper.close()
 
 
 async def _servers(pipeline: Pipeline, plan: Plan, opening: Opening | None) -> list[CheckResult]:

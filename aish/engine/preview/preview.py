@@ -27,7 +27,7 @@ from aish.core.options import option_words
 from aish.core.tools import Tool, ToolName
 from aish.engine.execution.run import bounds_of, limits_of
 from aish.engine.plan.builtin_tools import presumed_tool
-from aish.engine.plan.credentials import model_name, origin
+from aish.engine.plan.credentials import key_rows, model_name, origin
 from aish.engine.plan.estimate import inner_context, item_count, most_cost, price_of, requests
 from aish.engine.plan.lock import lock_path
 from aish.engine.plan.options import RunOptions
@@ -336,6 +336,7 @@ def preview_json(preview: Preview) -> JsonObject:
             for alias, m in plan.models.items()
         ],
         "unusable": [{"alias": alias, "why": why} for alias, why in plan.unusable.items()],
+        **({"keys": key_rows(plan.key_sources)} if plan.key_sources else {}),
         "servers": [_server_json(server) for server in preview.servers],
         "missing": [
             {

@@ -150,10 +150,12 @@ class LockWatch:
         return (*self._servers.values(), *self._asked, *self._tools.values())
 
     def _matters(self, found: Difference) -> bool:
-        """Return true if a model that may be asked, or a prompt, differs from its pin."""
+        """Return true if a prompt, a command for a key or a model that may be asked differs."""
         if found.change == "removed":
             return False
-        return found.kind == "prompt" or (found.kind == "model" and found.name in self._models)
+        return found.kind in {"prompt", "key"} or (
+            found.kind == "model" and found.name in self._models
+        )
 
     def _is_out(self, name: ToolName) -> bool:
         return name.server in self._servers or name in self._tools

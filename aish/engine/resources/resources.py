@@ -350,6 +350,11 @@ async def open_models(
                 text = f"model `{alias}`, which only packs may ask, did not start: {error.message}"
                 environment.emit(Notice(NOWHERE, "warning", "model_unavailable", text))
                 continue
+        secret = None
+        if ready.made is not None:
+            from aish.engine.resources.made_keys import made_key
+
+            secret = made_key(ready.made, plan.secrets, box.reaper, environment)
         model = open_model(
             ready.entry,
             ready.key,
@@ -358,6 +363,7 @@ async def open_models(
             throttles=throttles,
             make_client=_client(resolved, environment),
             meter=box.runtime.meter,
+            secret=secret,
         )
         single[alias] = await stack.enter_async_context(model)
     return {

@@ -46,7 +46,8 @@ async def open_servers(
         if not replayed and any(server.entry.pack for server in plan.servers):
             services = await stack.enter_async_context(pack_services(plan, environment, reaper))
         for server in plan.servers:
-            connections.append(connection := _connection(server, plan, services))
+            connection = _connection(server, plan, services, environment, reaper)
+            connections.append(connection)
             if connection.let_go is not None:
                 stack.push_async_callback(connection.let_go)
         if environment.opening is not None and not replayed:
@@ -79,6 +80,8 @@ class LiveServers:
     dynamic_registry: "DynamicRegistry"
     plan: Plan
     services: "PackServices | None"
+    environment: RunEnvironment
+    reaper: Reaper
 
     def connection(self, server: ResolvedServer) -> ServerConnection:
         """A connector to the server; its registry closes what it opens.
@@ -86,14 +89,14 @@ class LiveServers:
         Raises:
             UsageError: a pack's root is not allowed.
         """
-        return _connection(server, self.plan, self.services)
+        return _connection(server, self.plan, self.services, self.environment, self.reaper)
 
     def for_plan(self, plan: Plan, environment: RunEnvironment) -> "LiveServers":
         """A copy of the registry for servers of another plan with the same secrets."""
         services = self.services
         if services is not None:
             services = replace(services, **_of_plan(plan, environment))
-        return LiveServers(self.dynamic_registry, plan, services)
+        return replace(self, plan=plan, services=services)
 
 
 @asynccontextmanager
@@ -124,7 +127,7 @@ async def open_live_servers(
                 adapter=adapter,
             )
         )
-        yield LiveServers(dynamic_registry, plan, services)
+        yield LiveServers(dynamic_registry, plan, services, environment, reaper)
 
 
 def tool_name_limit(plan: Plan) -> int:
@@ -205,9 +208,18 @@ def _runs(plan: Plan, environment: RunEnvironment) -> Path:
 
 
 def _connection(
-    server: ResolvedServer, plan: Plan, services: "PackServices | None"
+    server: ResolvedServer,
+    plan: Plan,
+    services: "PackServices | None",
+    environment: RunEnvironment,
+    reaper: Reaper,
 ) -> ServerConnection:
     connection = ServerConnection(entry=server.entry, token=server.token, login=server.login)
+    if server.made:
+        from aish.engine.resources.made_keys import made_headers
+
+        made = made_headers(server.made, plan.secrets, reaper, environment)
+        connection = replace(connection, made=made)
     if services is None and server.entry.pack:
         # A pack of a server that is only replayed would access the disk.
         return connection

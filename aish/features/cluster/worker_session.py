@@ -49,7 +49,7 @@ from aish.engine.limits import (
     Spending,
     prices_of,
 )
-from aish.engine.plan.credentials import ResolvedServer
+from aish.engine.plan.credentials import ResolvedKey, ResolvedServer
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
 from aish.engine.resources.resources import (
@@ -486,14 +486,24 @@ class RunningSlice:
 def on_this_machine(plan: Plan) -> Plan:
     """The plan with `PATH` and `HOME` of this machine for child processes."""
     here = {name: os.environ[name] for name in CHILD_ENV_NAMES if name in os.environ}
+    models = {
+        alias: model if model.made is None else replace(model, made=_key(model.made, here))
+        for alias, model in plan.models.items()
+    }
     return replace(
         plan,
+        models=models,
         servers=tuple(_server(server, here) for server in plan.servers),
         inner={step: on_this_machine(inner) for step, inner in plan.inner.items()},
     )
 
 
+def _key(key: ResolvedKey, here: Mapping[str, str]) -> ResolvedKey:
+    return replace(key, env={**key.env, **here}) if key.env else key
+
+
 def _server(server: ResolvedServer, here: Mapping[str, str]) -> ResolvedServer:
+    server = replace(server, made={name: _key(key, here) for name, key in server.made.items()})
     if not server.child_env:
         return server
     ours = {name: value for name, value in here.items() if name not in server.entry.env}

@@ -209,6 +209,7 @@ class Server:
         # A replay would not know how often.
         waits = waits and self._opening.environment.adapter is None
         try:
+            await self._opening.prepare()
             with anyio.fail_after(seconds):
                 session = self._session = await self._reach(waits=waits)
                 await self._list_first()

@@ -87,6 +87,17 @@ class TransportFactory:
         scheme = "sse" if self.transport == "http" else self.transport
         return f"mcp+{scheme}://{self._connection.entry.alias}"
 
+    async def prepare(self) -> None:
+        """Make what the server is sent as a key: the time of a command is not the server's.
+
+        Raises:
+            CredentialsError: it cannot be made.
+        """
+        if self._connection.made:
+            from aish.mcp.transports.http import tokens_of
+
+            await tokens_of(self._connection.made)
+
     def first(self) -> Transport:
         """The transport to try first.
 
@@ -138,6 +149,7 @@ class TransportFactory:
             taking=adapter,
             mask=self._mask,
             open_login=None if self._connection.login is None else self._open_login,
+            made=self._connection.made,
         )
 
     def _mask(self, text: str) -> str:

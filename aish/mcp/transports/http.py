@@ -13,6 +13,7 @@ import anyio
 import httpx
 
 from aish import __version__
+from aish.core.errors import AishError
 from aish.mcp.protocol.messages import (
     ConnectionLostError,
     CredentialsError,
@@ -25,6 +26,7 @@ from aish.mcp.transports.transport import Headers
 from aish.net.http import DirectTransport, unknown_host
 from aish.net.oauth.failure import LoginError
 from aish.net.rate_limits import LONGEST_WAIT, seconds_to_wait
+from aish.net.renewed_secret import RenewedSecret, Token
 from aish.system.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -44,10 +46,13 @@ LASTING = 308
 JSON_OR_EVENTS = "application/json, text/event-stream"
 
 _SHOWN = 200
+_UNAUTHORIZED = 401
 REFUSED_FOR_LOAD = frozenset({429, 503})
 MAX_REFUSALS = 5
 """So often one request is sent to a server that says each time when to try again."""
 
+MadeHeaders = Mapping[str, tuple[str, RenewedSecret]]
+"""What makes the values of headers, by name, each with what stands before it there."""
 Mask = Callable[[str], str]
 MakeHttp = Callable[[], httpx.AsyncBaseTransport]
 OpenHttp = Callable[[MakeHttp], httpx.AsyncBaseTransport]
@@ -158,7 +163,8 @@ class HttpOrigin:
     """MCP endpoint, its connections kept alive.
 
     With `taking` its exchanges go through a cassette. `mask` removes secrets from errors. The login
-    of `open_login` belongs to the real connection, and to no recording.
+    of `open_login` belongs to the real connection, and to no recording. The values of `made`
+    headers are made anew, once for a request, where it is answered with 401.
     """
 
     def __init__(
@@ -172,8 +178,10 @@ class HttpOrigin:
         taking: HttpAdapter | None = None,
         mask: Mask = str,
         open_login: Callable[[], "Login"] | None = None,
+        made: MadeHeaders | None = None,
     ) -> None:
         self._open_login = open_login
+        self._made = made or {}
         self.hurries = taking is not None and taking.hurries
         self.replays = taking is not None and taking.replays
         self._mask = mask
@@ -229,7 +237,7 @@ class HttpOrigin:
         """
         target = self.url if url is None else httpx.URL(url)
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._send(method, target, headers, body)
+            response = await self._send_with_keys(method, target, headers, body)
             try:
                 location, status = response.headers.get("location"), response.status_code
                 if status not in REDIRECTS or location is None:
@@ -267,6 +275,29 @@ class HttpOrigin:
                 await reply.drain()
             await anyio.sleep(pause)
 
+    async def _send_with_keys(
+        self, method: str, url: httpx.URL, headers: Headers, body: bytes
+    ) -> httpx.Response:
+        sent = await tokens_of(self._made)
+        response = await self._send(method, url, (*headers, *self._carry(sent)), body)
+        if not sent or response.status_code != _UNAUTHORIZED:
+            return response
+        try:
+            # A replay makes none, and sends again what was sent again.
+            recorded = response.extensions.get("recorded_again")
+            again = sent if recorded is not None else await tokens_of(self._made, sent)
+            if not (self._carry(again) != self._carry(sent) if recorded is None else recorded()):
+                return response
+            await Reply(response, self._mask).drain()
+        except BaseException:
+            await response.aclose()
+            raise
+        await response.aclose()
+        return await self._send(method, url, (*headers, *self._carry(again)), body)
+
+    def _carry(self, tokens: Mapping[str, Token]) -> Headers:
+        return tuple((name, self._made[name][0] + token.value) for name, token in tokens.items())
+
     async def _send(
         self, method: str, url: httpx.URL, headers: Headers, body: bytes
     ) -> httpx.Response:
@@ -299,6 +330,26 @@ class HttpOrigin:
 
     async def close(self) -> None:
         await self._transport.aclose()
+
+
+async def tokens_of(
+    made: MadeHeaders, refused: Mapping[str, Token] | None = None
+) -> dict[str, Token]:
+    """The tokens to send now, in the place of those that were refused.
+
+    Raises:
+        CredentialsError: one cannot be made.
+    """
+    tokens: dict[str, Token] = {}
+    for name, (_, secret) in made.items():
+        try:
+            old = None if refused is None else refused[name]
+            token = await secret.current() if old is None else await secret.replacement(old)
+        except AishError as error:
+            raise CredentialsError(f"no value for `{name}`: {error}: {error.hint}") from error
+        assert token is not None, "it may always be made"
+        tokens[name] = token
+    return tokens
 
 
 def _base_headers(token: str | None, extra: Mapping[str, str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from aish.mcp.protocol.messages import LeftError, TransportError
 from aish.net.oauth.settings import Credentials
 
 if TYPE_CHECKING:
+    from aish.mcp.transports.http import MadeHeaders
     from aish.packs.framework.server import OpenPacks
 
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 class ServerConnection:
     """A server entry with every `${VAR}` in it expanded.
 
-    `token` is the bearer token, `login` how one is got from an authorization server,
-    `child_env` the whole environment of a child process,
+    `token` is the bearer token, `login` how one is got from an authorization server, `made` makes
+    the values of headers, `child_env` is the whole environment of a child process,
     `pack` the opened pack where the entry names one. A registry calls `let_go` once the server is
     closed.
     """
@@ -35,6 +36,7 @@ class ServerConnection:
     token: str | None = None
     login: Credentials | None = None
     child_env: Mapping[str, str] = field(default_factory=dict)
+    made: "MadeHeaders" = field(default_factory=dict)
     pack: "OpenPacks | None" = None
     let_go: Callable[[], Awaitable[None]] | None = None
 

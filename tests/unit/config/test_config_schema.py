@@ -74,6 +74,13 @@ MADE = {
     *("file", "files", "positions", "digest", "data", "overrides", "servers", "rules"),
     *("loop", "asking"),
 }
+
+
+def made_by(word: str) -> set[str]:
+    """What makes a key or a token."""
+    return {f"{word}_command", f"{word}_file", f"{word}_ttl"}
+
+
 EXPECT = DEFS["expectation"]["properties"]
 RULE_OBJECT = DEFS["rule"]["anyOf"][1]
 
@@ -81,10 +88,15 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
 @each_case(
     "place, names",
     [
-        (DEFS["model"], fields(ModelEntry) - {"alias"}),
+        (DEFS["model"], fields(ModelEntry) - {"alias", "key_source"} | made_by("key")),
         (DEFS["model"]["properties"]["retry"], fields(RetryPolicy)),
         (DEFS["model"]["properties"]["timeout"], fields(ModelTimeout)),
-        (DEFS["server"], (fields(ServerEntry) - {"alias"}) | {"args"}),
+        (
+            DEFS["server"],
+            (fields(ServerEntry) - {"alias", "key_sources"})
+            | {"args", "header_commands"}
+            | made_by("auth"),
+        ),
         (DEFS["server"]["properties"]["timeout"], fields(ServerTimeout)),
         (DEFS["mcp"], fields(RuleLists) | LOOP | {"servers"}),
         (DEFS["prompt"], fields(Prompt, ServerPrompt) | {"with"}),

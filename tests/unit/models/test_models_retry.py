@@ -123,7 +123,8 @@ def test_a_refused_schema_has_a_hint_whatever_the_status(status: int, said: str)
 
 
 def test_an_error_about_the_key_in_a_stream_makes_the_endpoint_unavailable() -> None:
-    assert judge_code("invalid_api_key", retryable=False) == Advice(retry=False)
+    refused = Advice(retry=False, refuses_key=True)
+    assert judge_code("invalid_api_key", retryable=False) == refused
 
 
 @each_case(

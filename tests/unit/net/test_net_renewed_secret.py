@@ -16,6 +16,11 @@ from aish.net.renewed_secret import RenewedSecret, Token, jwt_expiry, seconds_of
 pytestmark = pytest.mark.anyio
 
 
+def value_of(token: Token | None) -> str:
+    assert token is not None
+    return token.value
+
+
 class Maker:
     """Makes `token-1`, `token-2`, … each after the gate was opened, and counts."""
 
@@ -96,7 +101,7 @@ async def test_a_refused_token_is_replaced_once_for_all_who_were_refused() -> No
     got: list[str] = []
 
     async def was_refused() -> None:
-        got.append((await secret.replacement(first)).value)
+        got.append(value_of(await secret.replacement(first)))
 
     async with anyio.create_task_group() as tasks:
         for _ in range(32):
@@ -106,7 +111,7 @@ async def test_a_refused_token_is_replaced_once_for_all_who_were_refused() -> No
     late = await secret.replacement(first)
 
     assert got == ["token-2"] * 32
-    assert late.value == "token-2"
+    assert value_of(late) == "token-2"
     assert (make.made, make.most_at_once) == (2, 1)
 
 
@@ -158,7 +163,18 @@ async def test_a_failed_renewal_leaves_no_token_that_was_refused() -> None:
         await secret.replacement(first)
     make.failure = None
 
-    assert (await secret.replacement(first)).value == "token-3"
+    assert value_of(await secret.replacement(first)) == "token-3"
+
+
+async def test_who_must_not_make_one_gets_only_what_others_made() -> None:
+    make = Maker()
+    secret = make.secret()
+    first = await secret.current()
+
+    assert await secret.replacement(first, lambda: False) is None
+    second = await secret.replacement(first)
+    assert await secret.replacement(first, lambda: False) is second
+    assert make.made == 2
 
 
 async def test_the_next_one_begins_again_where_the_maker_was_cancelled() -> None:

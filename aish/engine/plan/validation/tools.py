@@ -139,6 +139,8 @@ def _login(entry: ServerEntry, path: str) -> Iterator[Issue]:
     others = ["auth_env"] * (entry.auth_env is not None)
     others += ["auth_token"] * (entry.auth_token is not None)
     others += [f"headers.{name}" for name in entry.headers if name.lower() == "authorization"]
+    made = (source.place for name, source in entry.key_sources.items() if name == "authorization")
+    others += [place.removeprefix(f"{path}.") for place in made]
     for other in others:
         yield Issue(
             f"{path}.{other}",
