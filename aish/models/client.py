@@ -16,6 +16,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.model import ModelEntry
 from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
+from aish.core.phrases import duration
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
 from aish.models.dialect_choice import dialect_of, wire_of
@@ -24,6 +25,7 @@ from aish.models.headers import check_base_url, headers_of
 from aish.models.retry import (
     CROWDED,
     EMPTY_HINT,
+    LONGEST_JITTER,
     PAGE_HINT,
     UNFINISHED_HINT,
     Advice,
@@ -43,7 +45,6 @@ from aish.models.retry import (
 )
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
-from aish.net.rate_limits import LONGEST_WAIT
 from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
 from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder
@@ -115,7 +116,7 @@ class Turn:
         counts while the endpoint answers others: then only time is a limit.
         """
         answered, self._answers = answers > self._answers, answers
-        if advice.wait is not None and answered:
+        if advice.wait and answered:
             return
         if advice.cools and beside_others and self._spared:
             self._spared -= 1
@@ -315,8 +316,9 @@ class ChatModel:
             self._throttle.hold(self._pace.clock.monotonic() + delay)
         if not advice.retry:
             raise failure.final(self.alias)
-        if advice.wait is not None and advice.wait > LONGEST_WAIT:
-            raise failure.final(self.alias, f" (it asks to wait {advice.wait:.0f} s)")
+        if (wait := advice.wait or 0.0) > policy.max_delay and not (recorded and recorded()):
+            allowed = f"`retry.max_delay` allows {duration(policy.max_delay)}"
+            raise failure.final(self.alias, f" (it asks to wait {duration(wait)}, and {allowed})")
         last = turn.failures >= policy.attempts if recorded is None else not recorded()
         if last:
             tries = f" (after {turn.tries} tries)" if turn.tries > 1 else ""
@@ -334,8 +336,9 @@ class ChatModel:
         wait = self._throttle.until - self._pace.clock.monotonic()
         if wait <= 0:
             return 0.0
-        if wait > LONGEST_WAIT * 2 or turn.is_too_late(wait):
-            message = f"{self._origin} has asked for a pause of {wait:.0f} s"
+        longest = self._entry.retry.max_delay + LONGEST_JITTER
+        if (wait > longest and self._pace.waits) or turn.is_too_late(wait):
+            message = f"{self._origin} has asked for a pause of {duration(round(wait))}"
             raise AttemptError(message, Advice(retry=False)).final(self.alias)
         return wait + self._pace.chance() * min(wait, 1.0)
 

@@ -71,7 +71,7 @@ class TurnKey:
             self._made += 1
             return self._made <= most
 
-        new = await self._key.secret.replacement(refused, may_make)
+        new = await self._key.secret.replacement_if(refused, may_make)
         if new is not None and new.value == refused.value:
             source = self._key.entry.key_source
             place = "what makes it" if source is None else f"`{source.place}`"

@@ -32,6 +32,8 @@ from aish.system.clock import SystemClock
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 FIRST_DELAY = 0.5
+LONGEST_JITTER = 1.0
+"""Seconds added to a wait that the endpoint asks for, at most."""
 _UNAUTHORIZED = 401
 _REFUSED = frozenset({_UNAUTHORIZED, 402, 403})
 _OVERLOAD_WORDS = ("overload", "rate_limit", "too_many_requests", "capacity", "throttl")
@@ -133,10 +135,10 @@ def delay_before(attempt: int, advice: Advice, policy: RetryPolicy, chance: floa
     """Seconds before attempt number `attempt` + 1; `chance` is in [0, 1).
 
     Full jitter, so that clients that failed together do not retry together. A hint is a lower
-    bound, with a little jitter on top for the same reason.
+    bound, with a little jitter on top for the same reason; one of 0 is a wait as usual.
     """
-    if advice.wait is not None:
-        return advice.wait + chance * min(advice.wait, 1.0)
+    if advice.wait:
+        return advice.wait + chance * min(advice.wait, LONGEST_JITTER)
     return chance * min(policy.max_delay, FIRST_DELAY * 2.0 ** (attempt - 1))
 
 

@@ -56,12 +56,18 @@ class RenewedSecret:
         assert token is not None, "it may always be made"
         return token
 
-    async def replacement(
-        self, refused: Token, may_make: Callable[[], bool] = lambda: True
-    ) -> Token | None:
+    async def replacement(self, refused: Token) -> Token:
         """A token that is not this one, which was refused: the one that replaced it, or a new one.
 
-        `may_make` is asked just before this caller makes one; `None` if it must not.
+        Raises:
+            Exception: as of `current`.
+        """
+        token = await self.replacement_if(refused, lambda: True)
+        assert token is not None, "it may always be made"
+        return token
+
+    async def replacement_if(self, refused: Token, may_make: Callable[[], bool]) -> Token | None:
+        """The same; `may_make` is asked just before this caller makes one, `None` if it must not.
 
         Raises:
             Exception: as of `current`.

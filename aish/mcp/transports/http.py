@@ -167,7 +167,7 @@ class HttpOrigin:
     headers are made anew, once for a request, where it is answered with 401.
     """
 
-    def __init__(
+    def __init__(  # ruff: ignore[too-many-arguments] - what an entry says, and what lies between
         self,
         url: str,
         *,
@@ -347,7 +347,6 @@ async def tokens_of(
             token = await secret.current() if old is None else await secret.replacement(old)
         except AishError as error:
             raise CredentialsError(f"no value for `{name}`: {error}: {error.hint}") from error
-        assert token is not None, "it may always be made"
         tokens[name] = token
     return tokens
 

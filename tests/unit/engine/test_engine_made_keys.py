@@ -145,7 +145,6 @@ async def test_a_file_is_read_again_where_its_key_was_refused(scene: Scene) -> N
     assert first.value == "the-first-key"
     scene.file(b"the-second-key\r\n")
     second = await key.replacement(first)
-    assert second is not None
     assert second.value == "the-second-key"
     assert scene.secrets.mask("the-first-key the-second-key") == " ".join(
         ["<secret:models.cloud.key_file>"] * 2

@@ -25,7 +25,7 @@ from model_endpoint import (
 from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
 from wire_streams import joined
 
-from aish.config.model import ModelEntry, RetryPolicy
+from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
@@ -376,13 +376,35 @@ async def test_the_endpoint_is_given_the_time_it_asks_for(
     assert text_of(said) == "hi"
 
 
-async def test_a_hint_over_two_minutes_gives_up_at_once() -> None:
+@pytest.mark.parametrize(
+    ("asked", "allowed", "said"),
+    [
+        ("61", 60.0, "it asks to wait 1m1s, and `retry.max_delay` allows 1m"),
+        ("7200", 60.0, "it asks to wait 2h, and `retry.max_delay` allows 1m"),
+        ("7", 5.0, "it asks to wait 7s, and `retry.max_delay` allows 5s"),
+    ],
+)
+async def test_a_hint_over_what_retry_allows_gives_up_at_once(
+    asked: str, allowed: float, said: str
+) -> None:
     clock = Ticking()
-    error, endpoint = await fails(limited(retry_after="121"), clock=clock)
-    assert isinstance(error, UnavailableError)
-    assert "it asks to wait 121 s" in error.message
+    with ModelEndpoint([limited(retry_after=asked)]) as endpoint:
+        retry = RetryPolicy(attempts=3, max_delay=allowed)
+        async with a_model(an_entry(endpoint.base_url, retry=retry), clock=clock) as model:
+            with pytest.raises(UnavailableError) as caught:
+                await turn(model)
+    assert said in caught.value.message
     assert not clock.slept
     assert len(endpoint.requests) == 1
+
+
+async def test_a_longer_wait_can_be_allowed() -> None:
+    clock = Ticking()
+    retry, timeout = RetryPolicy(attempts=3, max_delay=400.0), ModelTimeout(turn=900.0)
+    replies = [limited(retry_after="300"), text_reply("hi")]
+    said, _ = await told(*replies, clock=clock, retry=retry, timeout=timeout)
+    assert clock.slept[-1] == pytest.approx(300.0, abs=1.0)
+    assert text_of(said) == "hi"
 
 
 async def test_no_try_is_waited_for_that_the_steps_deadline_would_cut() -> None:

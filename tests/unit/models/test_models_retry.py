@@ -307,6 +307,8 @@ def test_the_wait_has_full_jitter_and_grows_up_to_the_files_limit() -> None:
 
 def test_a_hint_is_a_lower_bound_of_the_wait() -> None:
     policy, advice = RetryPolicy(max_delay=3.0), Advice(retry=True, wait=20.0)
+    usual, now = Advice(retry=True), Advice(retry=True, wait=0.0)
+    assert delay_before(2, now, policy, 0.5) == delay_before(2, usual, policy, 0.5)
     assert delay_before(1, advice, policy, 0.0) == pytest.approx(20.0)
     assert 20.0 < delay_before(1, advice, policy, 0.5) <= 21.0
 

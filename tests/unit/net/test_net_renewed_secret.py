@@ -171,9 +171,9 @@ async def test_who_must_not_make_one_gets_only_what_others_made() -> None:
     secret = make.secret()
     first = await secret.current()
 
-    assert await secret.replacement(first, lambda: False) is None
+    assert await secret.replacement_if(first, lambda: False) is None
     second = await secret.replacement(first)
-    assert await secret.replacement(first, lambda: False) is second
+    assert await secret.replacement_if(first, lambda: False) is second
     assert make.made == 2
 
 
