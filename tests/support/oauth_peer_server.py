@@ -31,7 +31,7 @@ SCOPES = ["notes:read"]
 tokens: dict[str, AccessToken] = {}
 
 
-class Client(ClientMixin):  # type: ignore[misc]
+class Client(ClientMixin):  # type: ignore[misc]  # authlib has no types
     """A registered client; `secret` is empty for that with a key."""
 
     def __init__(self, client_id: str, secret: str, method: str) -> None:
@@ -62,7 +62,7 @@ CLIENTS = {
 }
 
 
-class TokenRequest(OAuth2Request):  # type: ignore[misc]
+class TokenRequest(OAuth2Request):  # type: ignore[misc]  # authlib has no types
     def __init__(self, form: dict[str, str], headers: dict[str, str]) -> None:
         super().__init__("POST", f"{ORIGIN}/token", headers=headers)
         self.payload = BasicOAuth2Payload(form)
@@ -73,7 +73,7 @@ class TokenRequest(OAuth2Request):  # type: ignore[misc]
         return found
 
 
-class Issuer(AuthorizationServer):  # type: ignore[misc]
+class Issuer(AuthorizationServer):  # type: ignore[misc]  # authlib has no types
     def query_client(self, client_id: str) -> Client | None:
         return CLIENTS.get(client_id)
 
@@ -97,7 +97,7 @@ class Issuer(AuthorizationServer):  # type: ignore[misc]
         """Tell nobody."""
 
 
-class Assertion(JWTBearerClientAssertion):  # type: ignore[misc]
+class Assertion(JWTBearerClientAssertion):  # type: ignore[misc]  # authlib has no types
     CLIENT_AUTH_METHOD = "private_key_jwt"
     seen: ClassVar[set[str]] = set()
 
@@ -113,7 +113,7 @@ class Assertion(JWTBearerClientAssertion):  # type: ignore[misc]
         return ECKey.import_key(KEY.read_text("ascii"))
 
 
-class Grant(grants.ClientCredentialsGrant):  # type: ignore[misc]
+class Grant(grants.ClientCredentialsGrant):  # type: ignore[misc]  # authlib has no types
     TOKEN_ENDPOINT_AUTH_METHODS: ClassVar = ["client_secret_basic", "private_key_jwt"]
 
 

@@ -161,7 +161,7 @@ class TransportFactory:
         entry, credentials = self._connection.entry, self._connection.login
         assert entry.url is not None, "a login is for a url"
         assert credentials is not None, "this is called for a login"
-        from aish.net.oauth.client_credentials import SecretKeeper
+        from aish.net.oauth.client_credentials import SecretMask
         from aish.net.oauth.login import open_login
 
         if self._login is None:
@@ -172,7 +172,7 @@ class TransportFactory:
                 name=entry.alias,
                 verify_server=entry.verify_tls,
                 seconds=entry.timeout.connect,
-                keeper=SecretKeeper(secrets.add, secrets.mask),
+                secret_mask=SecretMask(secrets.add, secrets.mask),
                 notice=self.notice,
             )
         return self._login

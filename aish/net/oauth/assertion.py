@@ -8,7 +8,7 @@ import uuid
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -18,6 +18,7 @@ from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from joserfc.jwt import encode
 
+PrivateKey: TypeAlias = Key
 _SECONDS: Final = 60
 _SLOW_CLOCK: Final = 5
 """Seconds by which the clock of the server may be behind ours; many allow it none."""
@@ -40,7 +41,7 @@ class UnusableKeyError(Exception):
     """A file that has no private key for an assertion; the text says why."""
 
 
-def read_private_key(path: Path) -> tuple[str, Key]:
+def read_private_key(path: Path) -> tuple[str, PrivateKey]:
     """The text of a file with a private key, as PEM or as a JWK, and the key.
 
     Raises:
@@ -57,7 +58,7 @@ def read_private_key(path: Path) -> tuple[str, Key]:
 
 
 def sign_assertion(
-    key: Key,
+    key: PrivateKey,
     *,
     client_id: str,
     audience: str,
@@ -89,7 +90,7 @@ def sign_assertion(
     return signed
 
 
-def _algorithm(key: Key, wanted: Collection[str]) -> str:
+def _algorithm(key: PrivateKey, wanted: Collection[str]) -> str:
     usable = _ALGORITHMS.get(key.key_type) or _ALGORITHMS.get(
         str(getattr(key, "curve_name", "")), ()
     )
@@ -99,14 +100,14 @@ def _algorithm(key: Key, wanted: Collection[str]) -> str:
     raise UnusableKeyError(f"the server takes {', '.join(wanted) or 'no key of its kind'}")
 
 
-def _jwk(found: Any) -> Key:
+def _jwk(found: Any) -> PrivateKey:
     key = _KINDS[found["kty"]].import_key(found) if found.get("kty") in _KINDS else None
     if key is None or not key.is_private:
         raise ValueError("no private key")
     return key
 
 
-def _pem(text: str) -> Key:
+def _pem(text: str) -> PrivateKey:
     match load_pem_private_key(text.encode(), password=None):
         case RSAPrivateKey():
             return RSAKey.import_key(text)

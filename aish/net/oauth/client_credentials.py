@@ -23,14 +23,14 @@ from aish.net.oauth.token_answer import IssuedToken, TokenRefusal, read_token_an
 from aish.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from joserfc.jwk import Key
+    from aish.net.oauth.assertion import PrivateKey
 
 INSTALL: Final = "pip install 'aish-pipelines[oauth]'"
 _REFUSED: Final = frozenset({400, 401})
 
 
 @frozen
-class SecretKeeper:
+class SecretMask:
     """Hides what is secret: `add` takes a name and a value, `mask` a text."""
 
     add: Callable[[str, str], None]
@@ -47,7 +47,7 @@ class ClientCredentials:
         client: OAuthClient,
         *,
         name: str,
-        keeper: SecretKeeper,
+        secret_mask: SecretMask,
         notice: Notice,
     ) -> None:
         self._url = url
@@ -55,10 +55,10 @@ class ClientCredentials:
         self._settings = credentials.settings
         self._client = client
         self._name = name
-        self._keeper = keeper
+        self._secret_mask = secret_mask
         self._notice = notice
         self._directory: Directory | None = None
-        self._key: Key | None = None
+        self._key: PrivateKey | None = None
         self._place = self._settings.token_auth
 
     @property
@@ -139,7 +139,7 @@ class ClientCredentials:
         answer = read_token_answer(page.status, page.content_type, page.body)
         if isinstance(answer, IssuedToken):
             return answer
-        mask = self._keeper.mask
+        mask = self._secret_mask.mask
         said = mask(answer.said.replace(shown, "<secret>"))
         return TokenRefusal(answer.status, mask(answer.error), said)
 
@@ -170,6 +170,6 @@ class ClientCredentials:
 
     def _hide(self, what: str, value: str) -> None:
         try:
-            self._keeper.add(f"{self._name}.{what}", value)
+            self._secret_mask.add(f"{self._name}.{what}", value)
         except UsageError as error:
             raise LoginError(f"`{self.issuer}`: {error.message}") from error

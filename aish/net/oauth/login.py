@@ -7,7 +7,7 @@ from typing import Final
 
 from aish.core.phrases import backticked
 from aish.net.oauth.challenges import Refusal
-from aish.net.oauth.client_credentials import ClientCredentials, SecretKeeper
+from aish.net.oauth.client_credentials import ClientCredentials, SecretMask
 from aish.net.oauth.discovery import Notice
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.refusals import scopes_asked
@@ -123,7 +123,7 @@ def open_login(
     name: str,
     verify_server: bool,
     seconds: float,
-    keeper: SecretKeeper,
+    secret_mask: SecretMask,
     notice: Notice,
 ) -> Login:
     """The login of a program at the server with this URL; nothing is asked yet."""
@@ -134,5 +134,7 @@ def open_login(
         verify_server=verify_server,
         seconds=seconds,
     )
-    flow = ClientCredentials(url, credentials, client, name=name, keeper=keeper, notice=notice)
+    flow = ClientCredentials(
+        url, credentials, client, name=name, secret_mask=secret_mask, notice=notice
+    )
     return Login(flow)

@@ -1,5 +1,7 @@
 """When a token is renewed, by a clock of the test."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import cast
 
@@ -51,6 +53,15 @@ def tokens_at(flow: Flow, *times: float) -> list[str]:
         return found
 
     return anyio.run(scene)
+
+
+def test_a_login_with_a_secret_imports_no_library_for_keys() -> None:
+    program = """
+import sys, aish.net.oauth.transport
+print(sorted({"authlib", "joserfc", "cryptography", "requests"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"[]\n"
 
 
 @pytest.mark.parametrize(
