@@ -20,6 +20,7 @@ class Wire:
     `base_url` is the vendor's own address, `key_header` the header of the key, `headers` what else
     is sent. `json_schema` says whether answer schemas are sent by default, `needs_bound` whether
     each request has a limit of the answer, `caches` whether requests mark what is to be cached.
+    `answer_schema` brings an answer schema into the form of the vendor, or gives nothing.
 
     Parameters: `own` are set by the wire alone, and in a file an error; `foreign` are those of
     another wire with their spelling here.
@@ -35,6 +36,7 @@ class Wire:
     key_header: str = "authorization"
     headers: Mapping[str, str] = field(default_factory=dict)
     json_schema: bool = False
+    answer_schema: str | None = None
     needs_bound: bool = False
     caches: bool = False
     own: frozenset[str] = frozenset()
@@ -68,6 +70,7 @@ _WIRES: Final = (
         leaf="/messages",
         encoder="aish.wire.messages.encode:Encoder",
         decoder="aish.wire.messages.decode:MessagesDecoder",
+        answer_schema="aish.wire.messages.answer_schema:answer_format",
         bounds=("max_tokens",),
         root="/v1",
         base_url="https://api.anthropic.com",
@@ -92,6 +95,7 @@ _WIRES: Final = (
         leaf="/responses",
         encoder="aish.wire.responses.encode:Encoder",
         decoder="aish.wire.responses.decode:ResponsesDecoder",
+        answer_schema="aish.wire.responses.strict_schema:to_strict",
         bounds=("max_output_tokens",),
         root="/v1",
         base_url="https://api.openai.com",

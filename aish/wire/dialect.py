@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from aish.core.events import Place
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
+from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta
 from aish.core.protocols import ModelRequest
 from aish.core.wires import CHAT, WIRES, Wire
@@ -114,6 +114,11 @@ def load_encoder(wire: Wire) -> Callable[[Dialect], AnswerEncoder]:
 def load_decoder(wire: Wire) -> MakeDecoder:
     made: MakeDecoder = _load(wire.decoder)
     return made
+
+
+def is_expressible(wire: Wire, schema: JsonObject) -> bool:
+    """Return true if the wire can send an answer schema in the vendor's own form."""
+    return wire.answer_schema is None or _load(wire.answer_schema)(schema) is not None
 
 
 def _load(place: str) -> Any:

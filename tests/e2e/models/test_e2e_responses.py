@@ -192,6 +192,30 @@ def test_what_the_wire_does_not_know_is_told_before_the_run(
     assert done.code == code, done.stderr
 
 
+@pytest.mark.parametrize("api", ["responses", "messages"])
+def test_a_schema_that_the_api_has_no_form_for_is_told_before_the_run(
+    project: Project, api: str
+) -> None:
+    project.pipeline(
+        f"""
+        models: {{m: {{api: {api}, model: any}}}}
+        steps:
+          - id: open
+            prompt: Hi
+            output: {{schema: {{type: object, additionalProperties: {{type: string}}}}}}
+          - id: closed
+            prompt: Hi
+            output: {{schema: {SCHEMA}}}
+        """
+    )
+
+    done = project.aish("validate", "p.yaml")
+
+    said = f"`api: {api}` has no form for this schema"
+    assert done.code == 0, done.stderr
+    assert (done.stdout + done.stderr).count(said) == 1
+
+
 def test_a_conversation_recorded_on_one_wire_is_followed_on_the_other(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

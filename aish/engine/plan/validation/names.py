@@ -13,11 +13,12 @@ from aish.core.json import JsonObject
 from aish.core.phrases import backticked
 from aish.core.wires import CHAT
 from aish.engine.plan.literals import literals
-from aish.engine.plan.order import needs_of
+from aish.engine.plan.order import default_model, needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, steps_with_paths, within
 from aish.models.dialect_choice import wire_of
 from aish.models.headers import check_endpoint
 from aish.system.secrets.secrets import resembles_key
+from aish.wire.dialect import is_expressible
 
 _ENDINGS = (".md", ".txt", ".j2")
 _LONGEST_PATH = 255
@@ -47,6 +48,7 @@ def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(f"env[{index}]", message, hint)
     yield from _steps(pipeline)
     yield from _prompts(pipeline)
+    yield from _answer_schemas(pipeline)
     yield from _summary_models(pipeline)
     yield from _step_circles(pipeline)
 
@@ -113,6 +115,20 @@ def _params_of_wire(entry: ModelEntry) -> Iterator[Issue]:
     if entry.effort == "minimal" and wire.api == "messages":
         message = "`minimal` is not known to `api: messages`; `low` is sent"
         yield Issue(f"{path}.effort", message, warning=True)
+
+
+def _answer_schemas(pipeline: Pipeline) -> Iterator[Issue]:
+    """Schemas of answers that the API of their model has no form for."""
+    for path, step in steps_with_paths(pipeline):
+        if not isinstance(step, PromptStep) or step.output is None:
+            continue
+        entry = pipeline.models.get(step.model or default_model(pipeline) or "")
+        if entry is None or entry.json_schema is False:
+            continue
+        if not is_expressible(wire_of(entry), step.output.schema):
+            message = f"`api: {entry.api}` has no form for this schema; it is described in words"
+            hint = "objects need their `properties`: `additionalProperties` cannot hold a schema"
+            yield Issue(within(path, "output.schema"), message, hint, warning=True)
 
 
 def _check_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:
