@@ -894,7 +894,7 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         url=table.text("url"),
         auth_env=table.text("auth_env"),
         auth_token=table.text("auth_token"),
-        oauth=_oauth(table.child("oauth")),
+        oauth=_oauth(table),
         headers=table.pairs("headers"),
         key_sources=_key_sources(table),
         command=table.texts("command") + table.texts("args"),
@@ -918,9 +918,20 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
     )
 
 
-def _oauth(table: Table | None) -> OAuthSettings | None:
+def _oauth(server: Table) -> OAuthSettings | None:
+    table = server.child("oauth")
     if table is None:
         return None
+    others = [key for key in _TOKENS if server.has(key)]
+    others += [
+        f"{key}.{name}"
+        for key in ("headers", "header_commands")
+        for name in server.part(key).node.entries
+        if name.lower() == "authorization"
+    ]
+    for other in others:
+        message = f"`oauth` gets the token, and `{other}` is another one"
+        server.problem(other.partition(".")[0], message, "remove one of the two")
     for key in ("client_id", "issuer", "token_url"):
         table.check_references(key)
     proofs = [key for key in ("client_secret_env", "private_key_file") if table.has(key)]
@@ -947,6 +958,7 @@ def _oauth(table: Table | None) -> OAuthSettings | None:
     )
 
 
+_TOKENS = ("auth_env", "auth_token", "auth_command", "auth_file")
 _PROOF_KEYS = {
     "token_auth": "client_secret_env",
     "key_id": "private_key_file",

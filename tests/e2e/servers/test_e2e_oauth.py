@@ -163,6 +163,8 @@ def test_a_checkup_finds_a_key_that_is_missing(behind: Behind) -> None:
         ("{client_id: x, client_secret_env: X, device: true}", "device"),
         ("{client_id: x, client_secret_env: X}, auth_env: T",
          "`oauth` gets the token, and `auth_env` is another one"),
+        ("{client_id: x, client_secret_env: X}, auth_command: [make-a-token]",
+         "`oauth` gets the token, and `auth_command` is another one"),
         ("{client_id: x, client_secret_env: X}, headers: {Authorization: Basic x}",
          "`headers.Authorization` is another one"),
     ],

@@ -127,7 +127,7 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
 
 
 def _login(entry: ServerEntry, path: str) -> Iterator[Issue]:
-    """Problems of a login, which is to be the only one, and secure."""
+    """Addresses of a login that are not secure."""
     if entry.oauth is None:
         return
     # Few files have a login.
@@ -136,17 +136,6 @@ def _login(entry: ServerEntry, path: str) -> Iterator[Issue]:
     if entry.url is not None and not variables(entry.url) and not is_secure(entry.url):
         message = "the token of this server is sent without TLS"
         yield Issue(f"{path}.url", message, "use `https://`", warning=True)
-    others = ["auth_env"] * (entry.auth_env is not None)
-    others += ["auth_token"] * (entry.auth_token is not None)
-    others += [f"headers.{name}" for name in entry.headers if name.lower() == "authorization"]
-    made = (source.place for name, source in entry.key_sources.items() if name == "authorization")
-    others += [place.removeprefix(f"{path}.") for place in made]
-    for other in others:
-        yield Issue(
-            f"{path}.{other}",
-            f"`oauth` gets the token, and `{other}` is another one",
-            "remove one of the two",
-        )
     for key in ("issuer", "token_url"):
         url = getattr(entry.oauth, key)
         if url is not None and not variables(url) and not is_secure(url):
