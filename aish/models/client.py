@@ -37,6 +37,7 @@ from aish.models.retry import (
     is_malformed,
     is_page,
     judge_code,
+    longest_wait,
     origin_of,
     refuses_own_thoughts,
     refuses_schema,
@@ -316,8 +317,8 @@ class ChatModel:
             self._throttle.hold(self._pace.clock.monotonic() + delay)
         if not advice.retry:
             raise failure.final(self.alias)
-        if (wait := advice.wait or 0.0) > policy.max_delay and not (recorded and recorded()):
-            allowed = f"`retry.max_delay` allows {duration(policy.max_delay)}"
+        if (wait := advice.wait or 0.0) > longest_wait(policy) and not (recorded and recorded()):
+            allowed = f"`retry.max_delay` allows {duration(longest_wait(policy))}"
             raise failure.final(self.alias, f" (it asks to wait {duration(wait)}, and {allowed})")
         last = turn.failures >= policy.attempts if recorded is None else not recorded()
         if last:
@@ -336,7 +337,7 @@ class ChatModel:
         wait = self._throttle.until - self._pace.clock.monotonic()
         if wait <= 0:
             return 0.0
-        longest = self._entry.retry.max_delay + LONGEST_JITTER
+        longest = longest_wait(self._entry.retry) + LONGEST_JITTER
         if (wait > longest and self._pace.waits) or turn.is_too_late(wait):
             message = f"{self._origin} has asked for a pause of {duration(round(wait))}"
             raise AttemptError(message, Advice(retry=False)).final(self.alias)

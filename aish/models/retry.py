@@ -20,6 +20,7 @@ from aish.core.protocols import Clock
 from aish.core.wires import CHAT
 from aish.net.http import unknown_host
 from aish.net.rate_limits import (
+    LONGEST_WAIT,
     OVERLOADED,
     RATE_LIMITED,
     RETRYABLE,
@@ -140,6 +141,11 @@ def delay_before(attempt: int, advice: Advice, policy: RetryPolicy, chance: floa
     if advice.wait:
         return advice.wait + chance * min(advice.wait, LONGEST_JITTER)
     return chance * min(policy.max_delay, FIRST_DELAY * 2.0 ** (attempt - 1))
+
+
+def longest_wait(policy: RetryPolicy) -> float:
+    """Seconds that an endpoint may ask for: a policy with short waits of its own allows no less."""
+    return max(policy.max_delay, LONGEST_WAIT)
 
 
 def is_quota(words: tuple[str, ...]) -> bool:

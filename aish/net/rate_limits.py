@@ -13,7 +13,7 @@ from aish.core.frozen import frozen
 from aish.core.patterns import lazy_pattern
 
 LONGEST_WAIT: Final = 120.0
-"""Nobody waits longer than this for an endpoint."""
+"""An endpoint may ask for a wait of so many seconds, if the file allows no more."""
 RATE_LIMITED: Final = 429
 RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
 OVERLOADED: Final = frozenset({RATE_LIMITED, 503, 529})

@@ -379,9 +379,9 @@ async def test_the_endpoint_is_given_the_time_it_asks_for(
 @pytest.mark.parametrize(
     ("asked", "allowed", "said"),
     [
-        ("61", 60.0, "it asks to wait 1m1s, and `retry.max_delay` allows 1m"),
-        ("7200", 60.0, "it asks to wait 2h, and `retry.max_delay` allows 1m"),
-        ("7", 5.0, "it asks to wait 7s, and `retry.max_delay` allows 5s"),
+        ("121", 60.0, "it asks to wait 2m1s, and `retry.max_delay` allows 2m"),
+        ("7200", 5.0, "it asks to wait 2h, and `retry.max_delay` allows 2m"),
+        ("190", 180.0, "it asks to wait 3m10s, and `retry.max_delay` allows 3m"),
     ],
 )
 async def test_a_hint_over_what_retry_allows_gives_up_at_once(
