@@ -47,7 +47,7 @@ def scrub_content(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
     if data.lstrip().startswith(b"{"):
         raise CassetteFileError("only a recording in YAML can be rewritten", where=name)
     cassette = parse(data, name, unfinished=True)
-    tree = _load(data)
+    tree = _load(data, name)
     places: list[Place] = []
     for number, old in enumerate(cassette.interactions, 1):
         new = redact(old, secrets)
@@ -70,8 +70,12 @@ def scrub_content(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
     return Scrubbed(written, tuple(places), packed)
 
 
-def _load(data: bytes) -> Any:
-    """The file as parsed YAML, with every key and type preserved; it was validated before."""
+def _load(data: bytes, name: str) -> Any:
+    """The file as parsed YAML, with every key and type preserved; it was validated before.
+
+    Raises:
+        CassetteFileError: PyYAML refuses it, as it does two anchors of one name.
+    """
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader: Any = type("ScrubLoader", (base,), {})
     for tag in TEXTS:
@@ -79,7 +83,14 @@ def _load(data: bytes) -> Any:
     loader.add_constructor(TUPLE, loader.construct_sequence)
     for tag in BODIES:
         loader.add_constructor(tag, _content)
-    return yaml.load(data, Loader=loader)  # ruff: ignore[unsafe-yaml-load] - a safe loader that knows the tags of bodies
+    try:
+        return yaml.load(data, Loader=loader)  # ruff: ignore[unsafe-yaml-load] - a safe loader that knows the tags of bodies
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = name if mark is None else f"{name}:{mark.line + 1}"
+        message = "it cannot be rewritten: strict readers of YAML refuse it"
+        hint = "if a merge kept two anchors of one name, record it again"
+        raise CassetteFileError(message, where=where, hint=hint) from error
 
 
 def _content(loader: Any, node: Any) -> str | bytes:

@@ -8,13 +8,13 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from contextvars import copy_context
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -126,8 +126,11 @@ def _import(name: str) -> Any:
     with foreign_output():
         run = copy_context().run
     thread = Thread(target=run, args=(load,), name=f"import of the pack {name}", daemon=True)
-    thread.start()
-    thread.join(IMPORT_SECONDS)
+    # Nothing else prints while the main thread waits: what a logger keeps as stdout is stderr.
+    waits = current_thread() is main_thread()
+    with redirect_stdout(sys.stderr) if waits else nullcontext():
+        thread.start()
+        thread.join(IMPORT_SECONDS)
     return outcome[0] if outcome else offer.error(f"is not imported in {IMPORT_SECONDS:g} seconds")
 
 

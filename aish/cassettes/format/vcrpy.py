@@ -6,6 +6,7 @@ For `aish cassette check`: importing vcrpy takes longer than replaying a run.
 from pathlib import Path
 from typing import Any
 
+import yaml
 from vcr.serialize import deserialize
 from vcr.serializers import yamlserializer
 from vcr.util import read_body
@@ -18,7 +19,7 @@ def difference(path: Path, ours: Cassette) -> str | None:
     try:
         requests, responses, *_ = deserialize(path.read_text(encoding="utf-8"), yamlserializer)
         bodies = [_bytes(read_body(asked)) for asked in requests]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
         return f"vcrpy cannot read it: {type(error).__name__}: {error}"
     if len(requests) != len(ours.interactions):
         return f"vcrpy reads {len(requests)} exchanges where there are {len(ours.interactions)}"

@@ -1,6 +1,7 @@
 """Long conversations: what their requests repeat is in the file once."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,6 +200,30 @@ def test_a_secret_in_a_part_is_taken_out_wherever_the_part_is_used() -> None:
 
     assert len(new.places) == len(held)
     assert new.data.decode() == whole(HEAD, clean)
+
+
+def test_two_parts_of_one_name_are_read_and_what_cannot_read_them_says_so(tmp_path: Path) -> None:
+    """As of a merge that keeps both sides, where each alias means the last part before it."""
+    secrets = Secrets()
+    secrets.add("KEY", "s-ecret-s-ecret")
+    held = conversation(40, secret="s-ecret-s-ecret")
+    before, alias, rest = whole(HEAD, held).rpartition("*p1,")
+    part = re.search(r"&p1 (.*)", before)
+    assert alias
+    assert part
+    merged = f"{before}&p1 {part[1]}{rest}".encode()
+
+    ours = parse(merged, "c.yaml")
+    (tmp_path / "c.yaml").write_bytes(merged)
+    theirs = difference(tmp_path / "c.yaml", ours)
+
+    assert ours.interactions == tuple(held)
+    assert theirs is not None
+    assert theirs.startswith("vcrpy cannot read it: ComposerError")
+    with pytest.raises(CassetteFileError, match="two anchors of one name") as caught:
+        scrub_content(merged, "c.yaml", secrets)
+    line = 1 + merged.count(b"\n", 0, merged.rindex(b"&p1 "))
+    assert str(caught.value).startswith(f"c.yaml:{line}: ")
 
 
 def test_a_secret_that_begins_in_one_part_and_ends_in_another_is_taken_out(eager: None) -> None:

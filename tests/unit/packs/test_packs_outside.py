@@ -1,6 +1,7 @@
 """Packs that installed distributions offer: how they are found, checked, opened and called."""
 
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,19 @@ def test_what_an_import_prints_is_no_output(site: Path, capsys: pytest.CaptureFi
     load_pack("noisy")
 
     assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_what_an_import_keeps_of_stdout_is_stderr_also_for_others(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = f"{ECHO}import sys\nOUT = sys.stdout\nPACK = Pack(tools=(echo_text,), root='none')\n"
+    offer(site, "noisy_log", kept)
+
+    load_pack("noisy_log")
+    # As the handler of a logger does, whoever it is that logs.
+    print("logged", file=sys.modules["noisy_log"].OUT, flush=True)
+
+    assert capsys.readouterr() == ("", "logged\n")
 
 
 def test_what_a_pack_prints_is_no_output_and_what_others_print_meanwhile_is(
