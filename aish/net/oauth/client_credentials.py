@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
@@ -56,6 +56,7 @@ class ClientCredentials:
         self._client = client
         self._name = name
         self._secret_mask = secret_mask
+        self.mask = secret_mask.mask
         self._notice = notice
         self._directory: Directory | None = None
         self._key: PrivateKey | None = None
@@ -115,6 +116,8 @@ class ClientCredentials:
         if secret is None:
             assertion = self._sign(directory)
             return await self._post(asked, prove_by_assertion(client_id, assertion), assertion)
+        # In `basic` it is encoded twice, and the mask knows the base64 of what it was given alone.
+        self._hide("client_secret", quote_plus(secret))
         methods = directory.issuer.auth_methods
         place = pick_place(self._place, methods)
         answer = await self._post(asked, prove_by_secret(place, client_id, secret), secret)
@@ -139,9 +142,8 @@ class ClientCredentials:
         answer = read_token_answer(page.status, page.content_type, page.body)
         if isinstance(answer, IssuedToken):
             return answer
-        mask = self._secret_mask.mask
-        said = mask(answer.said.replace(shown, "<secret>"))
-        return TokenRefusal(answer.status, mask(answer.error), said)
+        said = self.mask(answer.said.replace(shown, "<secret>"))
+        return TokenRefusal(answer.status, self.mask(answer.error), said)
 
     def _sign(self, directory: Directory) -> str:
         try:

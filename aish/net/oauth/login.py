@@ -78,7 +78,12 @@ class Login:
         if not missing:
             raise self.explain(FORBIDDEN, refusal)
         self._scopes = tuple(dict.fromkeys((*self._scopes, *missing)))
-        token = await self._secret.replacement(newest)
+        try:
+            token = await self._secret.replacement(newest)
+        except LoginError:
+            # Later tokens are for what there are tokens for.
+            self._scopes = tuple(scope for scope in self._scopes if scope not in missing)
+            raise
         if not set(missing) <= set(self._asked):
             # Another request had stepped up meanwhile, for other scopes.
             token = await self._secret.replacement(token)
@@ -86,13 +91,15 @@ class Login:
 
     def explain(self, status: int, refusal: Refusal) -> LoginError:
         """The failure of a request whose new token is refused."""
-        said = f" ({quote(refusal.description)})" if refusal.description else ""
-        error = f" `{quote(refusal.error)}`{said}" if refusal.error else said
-        asked = f"it was asked for with {scopes_asked(self._asked)}"
+        mask = self._flow.mask  # before a text is cut: the server has the token, and may repeat it
+        said = f" ({quote(mask(refusal.description))})" if refusal.description else ""
+        error = f" `{quote(mask(refusal.error))}`{said}" if refusal.error else said
+        asked = f"it was asked for with {scopes_asked([*map(mask, self._asked)])}"
         if self._granted is not None and set(self._granted) != set(self._asked):
-            asked += f", and given for {backticked(map(quote, self._granted)) or 'none'}"
+            granted = (quote(mask(scope)) for scope in self._granted)
+            asked += f", and given for {backticked(granted) or 'none'}"
         if status == FORBIDDEN:
-            needed = backticked(map(quote, refusal.scopes))
+            needed = backticked(quote(mask(scope)) for scope in refusal.scopes)
             next_ = f"allow the client the scopes {needed} there" if needed else "set `scopes`"
         else:
             next_ = (

@@ -28,6 +28,7 @@ MOST_BYTES: Final = 1024 * 1024
 _MOST_REDIRECTS: Final = 3
 _MOST_CONNECTIONS: Final = 2
 _LONGEST_SECONDS: Final = 15.0
+_INSECURE: Final = "it is not https, nor of this machine"
 _REDIRECTS: Final = {"GET": frozenset({301, 302, 303, 307, 308}), "POST": frozenset({307, 308})}
 
 
@@ -104,16 +105,14 @@ class OAuthClient:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
     ) -> tuple[Page, str | None]:
         if not is_secure(url):
-            raise LoginError(
-                f"`{_place_text(url)}` is not asked: it is not https, nor of this machine"
-            )
+            raise LoginError(f"`{_place_text(url)}` is not asked: {_INSECURE}")
         own = {"user-agent": f"aish/{__version__}", "accept-encoding": "identity"}
         is_checked = self._verify_server or origin_of(url) != self._server
         transport = DirectTransport(
             verify=is_checked,
             most=_MOST_CONNECTIONS,
             kept_seconds=0,
-            addresses=self._addresses,
+            addresses=self._addresses if origin_of(url)[0] == "https" else self._own_addresses,
             most_bytes=MOST_BYTES,
         )
         try:
@@ -125,6 +124,18 @@ class OAuthClient:
             raise _failure(error, url) from error
         finally:
             await transport.aclose()
+
+    async def _own_addresses(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of a host, all of them of this machine: a name may lie.
+
+        Raises:
+            BlockedAddressError: one of them is of another.
+            OSError: as of `_addresses`.
+        """
+        found = await self._addresses(host, port)
+        if not all(ipaddress.ip_address(address).is_loopback for address in found):
+            raise BlockedAddressError(_INSECURE)
+        return found
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """The addresses of a host, none of them nearer than the server.

@@ -628,3 +628,35 @@ def test_a_secret_that_the_issuer_repeats_is_not_shown() -> None:
         found, _ = failure_behind(issuer.issuer)
     assert SECRET not in found
     assert "no client with the secret <secret>" in found
+
+
+def test_a_secret_that_the_issuer_repeats_from_the_header_is_not_shown() -> None:
+    secret = "a secret/with+signs"
+    echoes: list[str] = []
+
+    class Echo(AuthorizationServer):
+        def _handle(self, request: Recorded) -> Reply:
+            if request.method != "POST":
+                return super()._handle(request)
+            echoes.append(request.headers["authorization"].removeprefix("Basic "))
+            return json_reply(503, {"authorization": echoes[-1]})
+
+    with Echo() as issuer, McpEndpoint(Guard([issuer.issuer])) as server:
+        found, _ = outcome(server.url, secret)
+    assert "HTTP 503" in found
+    assert echoes[-1][-20:] not in found
+
+
+def test_a_long_token_that_the_server_repeats_is_not_shown_in_part() -> None:
+    token = "".join(f"part{number:03}" for number in range(100))
+
+    def refuse(sent: str, _request: Recorded) -> Reply:
+        said = f'Bearer error="invalid_token", error_description="the token {sent} is not good"'
+        return unauthorized(said) if sent else unauthorized()
+
+    with (
+        AuthorizationServer(answer=lambda _form: token_answer(token)) as issuer,
+        McpEndpoint(Guard([issuer.issuer], refuse=refuse)) as server,
+    ):
+        found, _ = outcome(server.url)
+    assert "(the token <secret:web.oauth_token> is not good)" in found

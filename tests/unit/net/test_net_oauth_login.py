@@ -28,7 +28,9 @@ class Flow:
     async def usual_scopes(self, _: Refusal) -> tuple[str, ...]:
         return ()
 
-    async def issue(self, _: Sequence[str], __: Refusal) -> IssuedToken:
+    async def issue(self, scopes: Sequence[str], _: Refusal) -> IssuedToken:
+        if "never" in scopes:
+            raise LoginError("no such scope")
         if not self.lives:
             raise LoginError("the issuer is down")
         self.issued += 1
@@ -80,3 +82,14 @@ def test_a_token_is_renewed_a_minute_early_or_at_half_its_life(
 
 def test_a_token_is_used_to_its_end_if_it_cannot_be_renewed_before() -> None:
     assert tokens_at(Flow(600.0), 541, 599, 600) == ["token-1", "token-1", "the issuer is down"]
+
+
+def test_scopes_that_the_issuer_refuses_do_not_spoil_later_tokens() -> None:
+    async def scene() -> str:
+        login = Login(cast("ClientCredentials", Flow(None, None)), lambda: 0.0)
+        first = await login.log_in(None, Refusal())
+        with pytest.raises(LoginError, match="no such scope"):
+            await login.step_up(first, Refusal(scopes=("never",)))
+        return (await login.log_in(first, Refusal())).value
+
+    assert anyio.run(scene) == "token-2"

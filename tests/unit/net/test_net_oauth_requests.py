@@ -81,6 +81,18 @@ def test_a_blocked_address_is_told_and_not_connected_to() -> None:
     )
 
 
+@pytest.mark.parametrize("host", ["localhost", "service.localhost"])
+def test_a_name_of_this_machine_without_tls_leads_to_this_machine_alone(host: str) -> None:
+    url = f"http://{host}:8443/token"
+
+    async def resolve_elsewhere(_host: str, _port: int) -> Sequence[str]:  # ruff: ignore[unused-async] - `Resolve`
+        return ["127.0.0.1", "192.0.2.1"]
+
+    client = OAuthClient("https://x.example/mcp", named=[url], resolve=resolve_elsewhere)
+    with pytest.raises(LoginError, match="is not asked: it is not https, nor of this machine"):
+        anyio.run(client.get, url)
+
+
 def test_a_redirect_to_another_origin_is_the_answer() -> None:
     moved = json_reply(302, {}, {"location": "http://169.254.169.254/latest"})
     with McpEndpoint(lambda _request: moved) as end:
