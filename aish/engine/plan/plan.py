@@ -429,7 +429,8 @@ def own_files(plan: Plan) -> frozenset[Path]:
     """The files that a run is made of, resolved; no tool of a pack writes them.
 
     Pipeline files, what they extend, prompts, schemas and rubrics, lock files, cassettes,
-    environment files and files of keys, also where there is none yet; those of sub-pipelines too.
+    environment files, files of keys and private keys, also where there is none yet; those of
+    sub-pipelines too.
     """
     pipeline = plan.pipeline
     cassettes = [pipeline.cassette, *(test.cassette for test in pipeline.tests)]
@@ -440,5 +441,7 @@ def own_files(plan: Plan) -> frozenset[Path]:
         named += (path for _, path in marked_options(entry.options, "environment_file"))
         named += (path for _, path in marked_options(entry.options, "own_file"))
     named += (source.file for source in pipeline.key_sources() if source.file)
+    logins = (entry.oauth for entry in pipeline.servers.values() if entry.oauth)
+    named += (login.private_key_file for login in logins if login.private_key_file)
     own = pipeline.sources.union(Path(os.path.realpath(path)) for path in named)
     return own.union(*map(own_files, plan.inner.values()))

@@ -19,6 +19,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
 from aish.engine.preview.preview import describe_login
 from aish.engine.preview.tool_listing import bare_environment, look
+from aish.engine.resources.resources import watch_of
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
@@ -161,10 +162,12 @@ async def _made_key(key: ResolvedKey, plan: Plan) -> str:
     """The key that a command prints or a file holds.
 
     Raises:
+        LockDiffersError: the command may be another one than was pinned.
         UnavailableError: there is none.
     """
     from aish.engine.resources.made_keys import made_key
 
+    watch_of(plan, lambda _event: None)
     reaper = Reaper()
     try:
         secret = made_key(key, plan.secrets, reaper, bare_environment(plan, lambda _event: None))

@@ -209,9 +209,11 @@ def test_a_lock_pins_the_command_of_a_key(project: Project) -> None:
     file.write_text(file.read_text("utf-8").replace("[make-token]", "[make-token, all]"), "utf-8")
 
     done = project.run()
+    checked = project.aish("doctor", "p.yaml")
 
     assert done.code == 7
     assert "command for `models.m.key_command` differs from the lock: command" in done.stderr
+    assert "`models.m.key_command` differs from the lock" in checked.stdout
     assert maker.made == 0
 
 

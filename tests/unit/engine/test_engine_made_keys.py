@@ -17,6 +17,8 @@ from aish.config.model import KeySource
 from aish.core.errors import ExitCode, UnavailableError
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.credentials import ResolvedKey
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import load_checked, make_plan, own_files
 from aish.engine.resources.made_keys import made_key
 from aish.engine.run_folder import RunFolder
 from aish.net.renewed_secret import RenewedSecret
@@ -290,3 +292,16 @@ async def test_a_command_is_ended_with_the_request_that_waits_for_it(scene: Scen
         processes = await wait_started(scene.folder)
         tasks.cancel_scope.cancel()
     assert are_gone(processes)
+
+
+def test_no_tool_writes_the_file_of_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "aish: 1\n"
+        "mcp: {servers: {a: {url: 'http://nobody.test/mcp', auth_file: a.key}, b: {url:"
+        " 'http://nobody.test/mcp', oauth: {client_id: c, private_key_file: b.pem}}}}\n"
+        "call: a__find\n",
+        "utf-8",
+    )
+    plan = make_plan(load_checked(file, ()), RunOptions(environ={}))
+    assert own_files(plan) >= {tmp_path.resolve() / "a.key", tmp_path.resolve() / "b.pem"}
