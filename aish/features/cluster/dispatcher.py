@@ -419,6 +419,8 @@ class Dispatcher:
             self._lose(worker)
             raise _LostError
         result: SliceResult = packed.value()
+        for name, value in result.secrets:
+            self.context.plan.secrets.add(name, value)
         return result
 
     async def _take(self, sent: _Handover, step: Step, result: SliceResult) -> None:

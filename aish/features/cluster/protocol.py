@@ -102,7 +102,7 @@ class SliceResult:
     The slice is complete, unless there is a `demand` that its lease does not cover. `items` are
     those that were begun; `files` are for the run's folder; `notices` are of the worker's
     resources. `errors` end the run after everything is done, and `broken` is the traceback of a
-    bug.
+    bug. `secrets` are the names and values of those that the worker has made: the run masks them.
     """
 
     items: tuple[ItemResult, ...]
@@ -112,3 +112,4 @@ class SliceResult:
     notices: tuple[Event, ...]
     errors: tuple[AishError, ...]
     broken: str | None
+    secrets: tuple[tuple[str, str], ...] = ()

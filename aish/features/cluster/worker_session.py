@@ -190,6 +190,7 @@ class WorkerSession(threading.Thread):
         self.opening: Opening
         self._packed = opening
         self._notices: list[Event] = []
+        self._known_secrets = 0
         self._seen: dict[int, None] = {}
         self._broken: str | None = None
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
@@ -256,6 +257,7 @@ class WorkerSession(threading.Thread):
         self._loop.set_result(asyncio.get_running_loop())
         opening: Opening = self._packed.value()
         self.opening, self.plan = opening, on_this_machine(opening.plan)
+        self._known_secrets = len(self.plan.secrets.named())
         staging = None if opening.staging is None else opening.staging(self.plan, opening.run)
         around = RunEnvironment(
             self._notice,
@@ -305,6 +307,10 @@ class WorkerSession(threading.Thread):
     def _notice(self, event: Event) -> None:
         if isinstance(event, Notice):
             self._notices.append(event)
+
+    def made_secrets(self) -> tuple[tuple[str, str], ...]:
+        """All of them each time: results of other slices may arrive in another order."""
+        return self.plan.secrets.named()[self._known_secrets :]
 
     def _loss_result(self) -> Packed | None:
         """The result of a slice that is lost; includes a traceback if that is caused by a bug."""
@@ -410,6 +416,7 @@ class RunningSlice:
             notices=self._session.notices(),
             errors=tuple(error for _, part in opened for error in lock_errors(part.tools)),
             broken=self._broken,
+            secrets=self._session.made_secrets(),
         )
 
     def _stir(self) -> None:

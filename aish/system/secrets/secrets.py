@@ -163,6 +163,10 @@ class Secrets:
         self._values[tag, value] = None
         self._spellings = self._pattern = None
 
+    def named(self) -> tuple[tuple[str, str], ...]:
+        """The name and the value of each, in the order in which they were added."""
+        return tuple((tag[len("<secret:") : -1], value) for tag, value in self._values)
+
     def plain(self) -> Iterator[str]:
         """Each secret verbatim; of one with several lines, each longer line of it."""
         values = (text for _, value in self._values for text in sorted(_plain(value)))

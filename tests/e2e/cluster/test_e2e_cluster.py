@@ -108,6 +108,32 @@ def test_a_cluster_gives_what_one_process_gives(
     assert processes_in(project.folder) == []
 
 
+def test_a_key_that_a_worker_makes_is_masked_in_the_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    def repeat(_body: Any) -> Reply:
+        return text_reply("your key is made-on-a-worker-42")
+
+    project.uses(model_endpoint(repeat))
+    rows(project, 1)
+    project.pipeline(
+        """
+        models:
+          m: {base_url: "${MODEL_URL}", model: m, key_command: [printf, "%s", made-on-a-worker-42]}
+        steps:
+          - {id: each, foreach: {file: rows.jsonl}, prompt: Hello}
+        outputs: {said: "{{ steps.each }}"}
+        """
+    )
+    done = project.run("--cluster", "local:1")
+
+    assert done.code == 0, done.stderr
+    assert "your key is <secret:models.m.key_command>" in done.stdout
+    assert "made-on-a-worker-42" not in done.stdout
+    (written,) = (folder / "results.jsonl" for folder in project.run_folders)
+    assert "your key is <secret:models.m.key_command>" in written.read_text("utf-8")
+
+
 @pytest.mark.slow(reason="starts a cluster of its own; others in this file do too")
 def test_a_killed_worker_loses_nothing_and_repeats_what_was_in_flight_on_it(
     project: Project, model_endpoint: ModelEndpoints
