@@ -12,6 +12,7 @@ from aish.wire.dialect import Dialect
 # These require tool-call ids of nine letters and digits.
 _SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
 # The longest answers by parts of names, the first that fits: the price list does not say them.
+# `$` is the end of a name.
 # Newer models write more than the last row says; a higher limit is for the file to set.
 _BOUNDS = (
     ("claude-2", 4096),
@@ -23,6 +24,7 @@ _BOUNDS = (
     ("claude-opus-4-0", 32_000),
     ("claude-opus-4-1", 32_000),
     ("claude-opus-4-2025", 32_000),
+    ("claude-opus-4$", 32_000),
     ("claude-", 64_000),
 )
 _UNKNOWN_BOUND = 4096
@@ -45,7 +47,8 @@ def answer_limit(entry: ModelEntry, params: Mapping[str, JsonValue] | None = Non
 
 def _default_limit(entry: ModelEntry) -> int:
     """The limit where the wire wants one and the file says nothing."""
-    name = wire_name(entry).rpartition("/")[2]
+    # Gateways write `claude-opus-4.1` and `claude-opus-4@20250514`.
+    name = wire_name(entry).rpartition("/")[2].replace(".", "-").replace("@", "-") + "$"
     return next((most for part, most in _BOUNDS if part in name), _UNKNOWN_BOUND)
 
 

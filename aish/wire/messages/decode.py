@@ -174,8 +174,9 @@ class MessagesDecoder(AnswerStream):
         return self._speech.take()
 
     def _take_object(self, value: dict[str, Any]) -> None:
-        kind = value.get("type")
-        if not isinstance(kind, str) or kind not in _EVENTS:
+        told = value.get("type")
+        kind = told if isinstance(told, str) else None
+        if kind not in _EVENTS:
             self._take_other(value, kind)
             return
         if self.done:
@@ -197,14 +198,14 @@ class MessagesDecoder(AnswerStream):
                 self.done = True
                 self.progress += 1
 
-    def _take_other(self, value: dict[str, Any], kind: Any) -> None:
+    def _take_other(self, value: dict[str, Any], kind: str | None) -> None:
         """Take an error, or an event that nobody knows yet."""
         if kind == "ping":
             return
         if value.get("error") or kind in {None, "error"} or value.get("object") == "error":
             if (error := find_error(value, self._mask)) is not None:
                 raise error
-        elif isinstance(kind, str) and self._kind == "events":
+        elif self._kind == "events":
             self._notice("unknown_event", f"events of type `{self._show(kind)}` are skipped")
 
     def _take_start(self, value: dict[str, Any]) -> None:
@@ -237,7 +238,7 @@ class MessagesDecoder(AnswerStream):
                 self._open(index, block).has_stopped = True
 
     def _take_block(self, value: dict[str, Any]) -> None:
-        index, block = value.get("index"), value.get("content_block")
+        index, block = _index_of(value), value.get("content_block")
         if not isinstance(block, dict):
             raise _broken_stream("a block that is no object")
         if index is None:
@@ -272,7 +273,7 @@ class MessagesDecoder(AnswerStream):
         delta = value.get("delta")
         if not isinstance(delta, dict):
             return
-        block = self._blocks.get(value.get("index"))
+        block = self._blocks.get(_index_of(value))
         if block is None:
             block = self._begin_late(value, delta)
         if block.has_stopped:
@@ -287,8 +288,9 @@ class MessagesDecoder(AnswerStream):
             block.fields["signature"] = delta.get("signature")
         elif kind == "citations_delta":
             known = block.fields.get("citations")
-            block.fields["citations"] = [*(known or ()), delta.get("citation")]
-        elif kind not in _PIECES:
+            known = known if isinstance(known, list) else []
+            block.fields["citations"] = [*known, delta.get("citation")]
+        elif not isinstance(kind, str) or kind not in _PIECES:
             block.is_understood = block.is_understood and block.kind == "text"
             self._notice("unknown_delta", f"pieces of type `{self._show(kind)}` are skipped")
 
@@ -303,7 +305,7 @@ class MessagesDecoder(AnswerStream):
         return self._open(value.get("index"), {"type": kind})
 
     def _take_stop(self, value: dict[str, Any]) -> None:
-        block = self._blocks.get(value.get("index"))
+        block = self._blocks.get(_index_of(value))
         if block is not None:
             block.has_stopped = True
 
@@ -420,15 +422,22 @@ def _usage_of(usage: dict[str, Any]) -> Usage:
     )
     fresh = first_count(usage, (("input_tokens",),))
     output = first_count(usage, (("output_tokens",),))
-    parts = [count for count in (fresh, read, written) if count is not None]
-    if not (output or any(parts)):
+    total = None if fresh is None else fresh + (read or 0) + (written or 0)
+    if not (output or total):
         return Usage()  # some endpoints say 0 where they do not count
     return Usage(
-        input=sum(parts) if parts else None,
+        input=total or None,  # no request has 0
         output=output,
         cached=read,
         reasoning=first_count(usage, (("output_tokens_details", "thinking_tokens"),)),
     )
+
+
+def _index_of(event: dict[str, Any]) -> Any:
+    index = event.get("index")
+    if isinstance(index, list | dict):
+        raise _broken_stream("the index of a block is no number")
+    return index
 
 
 def _text(value: Any) -> str:

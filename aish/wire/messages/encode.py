@@ -204,7 +204,8 @@ class Transcript:
             "tool_use_id": ids.popleft() if ids else turn.call_id,
             "content": self._content(turn.content, turn.media),
         }
-        if is_our_error(turn.content):
+        # The endpoint refuses an error with an image.
+        if is_our_error(turn.content) and not turn.media:
             block["is_error"] = True
         return block
 

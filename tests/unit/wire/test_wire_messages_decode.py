@@ -334,6 +334,17 @@ FAULTS: dict[str, Fault] = {
         s.start() + s.piece(0, "input_json_delta", partial_json="{}") + s.ends("tool_use"),
         UnreadableStreamError, f"{BROKEN}a piece of block 0, which never began", True,
     ),
+    "a block whose index is a list": (
+        s.start() + s.event("content_block_start", index=[0], content_block={"type": "text"})
+        + s.ends(), UnreadableStreamError, f"{BROKEN}the index of a block is no number", True,
+    ),
+    "a piece whose index is an object": (
+        s.start() + s.event("content_block_delta", index={}, delta={"type": "text_delta"})
+        + s.ends(), UnreadableStreamError, f"{BROKEN}the index of a block is no number", True,
+    ),
+    "an answer of an odd type": (
+        b'{"type": ["message"], "content": []}', UnreadableStreamError, '{"type"', False,
+    ),
     "a block that is no object": (
         s.start() + s.event("content_block_start", index=0, content_block="text") + s.ends(),
         UnreadableStreamError, f"{BROKEN}a block that is no object", True,
@@ -397,6 +408,19 @@ def test_a_fault_is_an_error_for_each_cut_and_line_end(name: str) -> None:
             assert told.retryable is retryable, chunks
 
 
+def test_odd_types_and_citations_are_skipped() -> None:
+    odd = s.begin(0, "text", text="", citations=3)
+    odd += s.piece(0, "citations_delta", citation={"title": "x"})
+    odd += s.event("content_block_delta", index=0, delta={"type": ["text_delta"]})
+    odd += s.piece(0, "text_delta", text="Hello") + s.stop(0)
+
+    told = s.decoded([s.start() + odd + b'data: {"type": {}}\n\n' + s.ends()])
+
+    assert isinstance(told, list)
+    assert "Hello" in [piece.text for piece in told if isinstance(piece, TextPiece)]
+    assert s.finish_of(told).reason == "stop"
+
+
 def test_a_null_reason_is_accepted_where_the_file_says_so() -> None:
     told = s.decoded([s.start() + s.text("Hello") + s.ends(None)], finish_optional=True)
 
@@ -428,6 +452,12 @@ COUNTS: dict[str, tuple[Any, Any, Usage]] = {
     ),
     "0 and 0 are no counts": (
         {"input_tokens": 0, "output_tokens": 0}, {"output_tokens": 0}, Usage(),
+    ),
+    "no request has 0 tokens": (
+        {"input_tokens": 0, "output_tokens": 0}, {"output_tokens": 7}, Usage(None, 7),
+    ),
+    "the cached part alone is no sum": (
+        {"cache_read_input_tokens": 80}, {"output_tokens": 7}, Usage(None, 7, cached=80),
     ),
     "none at all": (None, None, Usage()),
     "thinking": (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from wire_bodies import CALL, PNG, READ, result
 
+from aish.agent.wording import text_of_omitted_result
 from aish.core.messages import AssistantTurn, History, SystemTurn, Turn, UserTurn
 from aish.core.protocols import AnswerSchema, ModelRequest
 from aish.core.tools import Media, Tool, ToolCall, ToolName
@@ -118,8 +119,24 @@ def test_the_results_of_a_round_are_one_turn_and_stand_first_in_it() -> None:
     ]
 
 
-def test_an_empty_result_is_no_error() -> None:
-    sent = body(HI, ASKED, result(content="[aish] (no output)"), tools=(READ,))["messages"]
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[aish] (no output)",
+        "[aish] attached: image/png (4 bytes)",
+        "[aish] not shown to this model: audio/wav (4 bytes)",
+        "[aish] no longer there: image/png",
+        text_of_omitted_result("repo__read", 5000),
+    ],
+)
+def test_a_line_in_place_of_a_result_is_no_error(said: str) -> None:
+    sent = body(HI, ASKED, result(content=said), tools=(READ,))["messages"]
+
+    assert "is_error" not in sent[2]["content"][0]
+
+
+def test_an_error_with_an_image_is_not_flagged_as_the_vendor_takes_text_alone() -> None:
+    sent = body(HI, ASKED, result("i", "[aish] odd", "repo__read", PNG), tools=(READ,))["messages"]
 
     assert "is_error" not in sent[2]["content"][0]
 

@@ -43,6 +43,25 @@ def test_each_wire_is_found_by_its_path_and_can_be_loaded(api: str) -> None:
     assert load_decoder(wire) is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("claude-opus-4-20250514", 32_000),
+        ("claude-opus-4@20250514", 32_000),
+        ("anthropic/claude-opus-4", 32_000),
+        ("anthropic/claude-opus-4.1", 32_000),
+        ("anthropic/claude-opus-4.5", 64_000),
+        ("anthropic/claude-3.5-sonnet", 8192),
+        ("us.anthropic.claude-3-haiku-20240307-v1:0", 4096),
+        ("local", 4096),
+    ],
+)
+def test_the_longest_answer_is_that_of_the_model_as_gateways_spell_it(name: str, most: int) -> None:
+    entry = ModelEntry("a", base_url="http://host", model=name, api="messages")
+
+    assert answer_limit(entry) == most
+
+
 def test_only_what_limits_an_answer_on_its_wire_counts() -> None:
     entry = ModelEntry("a", base_url="http://host", model="m", params={"max_tokens": 5})
 
