@@ -133,6 +133,7 @@ class Secrets:
         self._values: dict[tuple[str, str], None] = {}
         self._spellings: _Spelled | None = None
         self._forms: list[str] = []
+        self._by_head: dict[str, list[str]] = {}
         self._starts: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
         self._longest = 0
@@ -230,23 +231,34 @@ class Secrets:
             return []
         from aish.system.secrets.encodings import percent_decode, percent_decode_with_places
 
-        if not self._compile_pattern().search(percent_decode(text)):
+        if self._find(percent_decode(text), 0) is None:
             return []
         plain = percent_decode_with_places(text)
         spans = self._plain_spans(plain.text)
         return [(plain.place(begin), plain.place(end), tag) for begin, end, tag in spans]
 
     def _plain_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
-        pattern = self._compile_pattern()
-        match = pattern.search(text)
-        while match:
-            begin, end = match.span()
-            tag = self._tags[match[0]]
-            match = pattern.search(text, begin + 1)
-            while match and match.start() < end:
-                end = max(end, match.end())
-                match = pattern.search(text, match.start() + 1)
+        found = self._find(text, 0)
+        while found is not None:
+            begin, form = found
+            end, tag = begin + len(form), self._tags[form]
+            found = self._find(text, begin + 1)
+            while found is not None and found[0] < end:
+                begun, form = found
+                end = max(end, begun + len(form))
+                found = self._find(text, begun + 1)
             yield begin, end, tag
+
+    def _find(self, text: str, at: int) -> tuple[int, str] | None:
+        """The first place of a secret from there on, and the longest form of one that is there."""
+        pattern = self._compile_pattern()
+        while match := pattern.search(text, at):
+            at = match.start()
+            for form in self._by_head[match[0]]:
+                if text.startswith(form, at):
+                    return at, form
+            at += 1
+        return None
 
     def spans_in_any_spelling(self, text: str) -> Iterator[tuple[int, int, str]]:
         """The same, in any spelling of single letters: slower, for data that is kept."""
@@ -300,8 +312,13 @@ class Secrets:
             self._forms = sorted(self._tags)
             self._longest = max(map(len, self._forms), default=0)
             self._starts = frozenset(form[:n] for form in self._forms for n in (1, 2))
-            longest_first = sorted(self._forms, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            # Only their heads: a run of days makes hundreds of long tokens, and compiling all of
+            # them again with each would take seconds.
+            size = min(map(len, self._forms), default=0)
+            self._by_head = {}
+            for form in sorted(self._forms, key=len, reverse=True):
+                self._by_head.setdefault(form[: min(size, SHORTEST)], []).append(form)
+            self._pattern = re.compile("|".join(map(re.escape, self._by_head)))
         return self._pattern
 
     def _mask_json(self, value: JsonValue, depth: int) -> JsonValue:

@@ -295,3 +295,15 @@ def test_the_work_of_adding_secrets_grows_with_their_number_only() -> None:
     few, many = added(20), added(200)
 
     assert many < few * 15
+
+
+def test_tokens_with_one_beginning_are_told_apart() -> None:
+    secrets = Secrets()
+    values = [f"eyJhbGciOiJSUzI1NiJ9.{number:03}" * 20 for number in range(300)]
+    for number, value in enumerate(values):
+        secrets.add(f"t{number}", value)
+    secrets.add("short", "eyJhbGciOiJSUzI1NiJ9.007")
+    text = f"{values[7]} {values[299]} {values[7][:24]} {values[7][:23]} eyJhbGci"
+    assert secrets.mask(text) == (
+        "<secret:t7> <secret:t299> <secret:short> eyJhbGciOiJSUzI1NiJ9.00 eyJhbGci"
+    )
