@@ -82,12 +82,13 @@ async def find_issuer(client: OAuthClient, issuer: str, notice: Notice) -> Issue
         try:
             found = read_issuer_metadata(page.body, issuer)
         except UnusableMetadataError as error:
-            reasons.insert(0, f"`{place.url}`: {quote(str(error))}")
+            reasons.insert(0, f"`{quote(place.url)}`: {quote(str(error))}")
             continue
         _check_endpoint(found)
         if not place.usual:
             text = (
-                f"the metadata of `{quote(issuer)}` is at `{place.url}`, where no standard has it"
+                f"the metadata of `{quote(issuer)}` is at `{quote(place.url)}`,"
+                " where no standard has it"
             )
             notice("oauth_metadata_place", text)
         return found
@@ -165,7 +166,7 @@ def _check_endpoint(found: IssuerMetadata) -> None:
     if origin_of(endpoint) != origin_of(found.issuer):
         raise LoginError(
             f"the token endpoint `{quote(endpoint)}` has another origin than its authorization"
-            f" server `{found.issuer}`: if that is right, write it as `token_url`"
+            f" server `{quote(found.issuer)}`: if that is right, write it as `token_url`"
         )
 
 
@@ -175,4 +176,4 @@ async def _look(client: OAuthClient, url: str) -> Page | str:
         page = await client.get(url)
     except LoginError as error:
         return str(error)
-    return page if page.status == _OK else f"`{url}`: HTTP {page.status}"
+    return page if page.status == _OK else f"`{quote(url)}`: HTTP {page.status}"

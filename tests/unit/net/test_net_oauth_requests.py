@@ -7,6 +7,7 @@ import pytest
 from mcp_emulators import McpEndpoint
 from model_endpoint import json_reply
 
+from aish.net.oauth.discovery import find_issuer
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.requests import OAuthClient, nearness
 
@@ -125,3 +126,11 @@ def test_a_place_that_is_not_secure_is_not_asked(url: str) -> None:
 )  # fmt: skip
 def test_how_near_an_address_is(address: str, near: int) -> None:
     assert nearness(address) == near
+
+
+def test_a_long_address_of_an_issuer_is_cut_in_the_message() -> None:
+    with McpEndpoint(lambda _request: json_reply(404, {})) as end:
+        issuer = f"{end.origin}/{'x' * 3000}"
+        with pytest.raises(LoginError) as caught:
+            anyio.run(find_issuer, OAuthClient(end.url), issuer, lambda *_: None)
+    assert len(str(caught.value)) < 2000
