@@ -183,7 +183,7 @@ def _level(problem: Problem) -> str:
 def _row(
     path: Path, pipeline: Pipeline | None, problems: tuple[Problem, ...], *, ok: bool
 ) -> JsonValue:
-    keys = [] if pipeline is None else key_rows(pipeline.key_sources())
+    keys = [] if pipeline is None else key_rows(pipeline.key_sources(), without_keys)
     return {
         "file": str(path),
         "ok": ok,

@@ -1,7 +1,7 @@
 """`${VAR}`, `key_env` and `auth_env`, resolved on use and registered as secrets."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -284,9 +284,9 @@ def key_lines(sources: Iterable[KeySource]) -> Iterator[str]:
         yield f"{source.place}  {what}"
 
 
-def key_rows(sources: Iterable[KeySource]) -> list[JsonValue]:
+def key_rows(sources: Iterable[KeySource], mask: Callable[[str], str] = str) -> list[JsonValue]:
     return [
-        {"path": source.place, "command": list(source.command)}
+        {"path": source.place, "command": [*map(mask, source.command)]}
         if source.command
         else {"path": source.place, "file": str(source.file)}
         for source in sources

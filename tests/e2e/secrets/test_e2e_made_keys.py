@@ -200,6 +200,13 @@ def test_validate_and_plan_show_the_command_and_do_not_run_it(project: Project) 
     assert maker.made == 0
 
 
+def test_validate_shows_no_key_that_is_in_a_command(project: Project) -> None:
+    command = "[echo, sk-proj-abcDEF0123456789abcDEF0123456789]"
+    project.pipeline(KEY.replace("[make-token]", command) + "prompt: Hello")
+    (row,) = json.loads(project.aish("validate", "p.yaml", "--format", "json").stdout)
+    assert row["keys"] == [{"path": "models.m.key_command", "command": ["echo", "<key>"]}]
+
+
 def test_a_lock_pins_the_command_of_a_key(project: Project) -> None:
     maker = make_tokens(project)
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
