@@ -126,7 +126,9 @@ class Turn:
 
 
 _NOTICED_SECONDS = 1.0
-_REPLAYS = b'"encrypted_content":'
+_ENCRYPTED = b'"encrypted_content":'
+_SIGNED = b'"signature":'
+_ANEW = " anew"
 _ASKS_USAGE = b'"stream_options":{"include_usage":true}'
 _NOT_BOTH = "no schema together with tools; retrying without it"
 
@@ -278,9 +280,7 @@ class ChatModel:
             turn.body = self._encoder.body(turn.request)
             message = "the answer schema is refused; it is described in words instead"
             return [StreamNotice("schema_refused", f"{self._origin}: {message}")]
-        if _REPLAYS in turn.body and refuses_own_thoughts(failure):
-            self._encoder = self._make_encoder(replace(self._encoder.dialect, origin=""))
-            turn.body = self._encoder.body(turn.request)
+        if refuses_own_thoughts(failure) and self._leave_out_thoughts(turn):
             message = "it does not take back what it thought; retrying without that"
             return [StreamNotice("thoughts_refused", f"{self._origin}: {message}")]
         is_own = "stream_options" in {**self._entry.params, **turn.request.params}
@@ -292,6 +292,24 @@ class ChatModel:
             again = Retrying(self._origin, turn.tries + 1, 0.0, message)
             return [again if is_known else StreamNotice("usage_refused", message)]
         return None
+
+    def _leave_out_thoughts(self, turn: Turn) -> bool:
+        """Encode a turn without the thoughts of earlier answers; false if it has none.
+
+        Signed ones are taken back from now on: an answer that goes on after a tool needs its own.
+        """
+        is_signed = _SIGNED in turn.body
+        if not is_signed and _ENCRYPTED not in turn.body:
+            return False
+        body = self._encoder.body(turn.request)
+        if body == turn.body:  # else another turn was refused meanwhile
+            origin = self._encoder.dialect.origin
+            origin = origin + _ANEW if is_signed and not origin.endswith(_ANEW) else ""
+            self._encoder = self._make_encoder(replace(self._encoder.dialect, origin=origin))
+            body = self._encoder.body(turn.request)
+        is_without = body != turn.body
+        turn.body = body
+        return is_without
 
     def _is_refused_beside_tools(self, failure: AttemptError, request: ModelRequest) -> bool:
         """Return true if the endpoint reports that it supports tools or a schema, not both."""

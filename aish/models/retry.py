@@ -222,7 +222,10 @@ UNFINISHED_HINT = (
 )
 PAGE_HINT = "this is a web page: is `base_url` right, and is there a login or a proxy in front?"
 # After a change of the key, of the model, or of the account behind a gateway.
-_OWN_THOUGHTS = ("encrypted content", "encrypted_content", "items are not persisted")
+_OWN_THOUGHTS = (
+    *("encrypted content", "encrypted_content", "items are not persisted"),
+    *("invalid `signature`", "invalid signature in thinking"),
+)
 # Wordings of endpoints that do not support a schema together with tools.
 _TOOLS = ("tool", "function")
 _SCHEMA = (
@@ -356,7 +359,7 @@ def refuses_usage(failure: AttemptError) -> bool:
 
 
 def refuses_own_thoughts(failure: AttemptError) -> bool:
-    """Return true if an endpoint refuses the encrypted reasoning of an earlier answer."""
+    """Return true if an endpoint refuses encrypted or signed reasoning of an earlier answer."""
     if failure.advice.retry or failure.advice.unavailable:
         return False
     words = failure.message.lower()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from email.utils import formatdate
 
 import anyio
+import messages_streams as s
 import pytest
 from model_endpoint import (
     CUT,
@@ -28,8 +29,21 @@ from wire_streams import joined
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
+from aish.core.messages import (
+    AssistantTurn,
+    Delta,
+    Extras,
+    FellBack,
+    Finish,
+    History,
+    Retrying,
+    StreamNotice,
+    TextPiece,
+    UserTurn,
+    Withdrawn,
+)
 from aish.core.tools import ToolCall
+from aish.models.dialect_choice import dialect_of
 from aish.models.fallback import with_fallbacks
 from aish.models.throttle import Throttles
 from aish.system.secrets.secrets import Secrets
@@ -582,6 +596,41 @@ async def test_an_endpoint_that_refuses_stream_options_is_asked_without_them_fro
     assert [text_of(first), text_of(second)] == ["one", "two"]
     assert [notice.code for notice in notices] == ["usage_refused"]
     assert ["stream_options" in body for body in endpoint.asked] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "Invalid signature in thinking block",
+    ],
+)
+async def test_thoughts_that_another_model_signed_are_left_out_and_new_ones_are_sent(
+    said: str,
+) -> None:
+    refusal = json_reply(400, {"type": "error", "error": {"message": said}})
+    answer = stream_reply(s.start() + s.thinking("new") + s.text("Hello", 1) + s.ends())
+    with ModelEndpoint([refusal, answer, answer, refusal, answer, refusal]) as endpoint:
+        entry = an_entry(endpoint.base_url, api="messages", retry=RetryPolicy(attempts=1))
+        origin = dialect_of(entry).origin
+        old = {"content": [{"type": "thinking", "thinking": "old", "signature": "x"}]}
+        history = History([UserTurn("Hi"), AssistantTurn("Hm", (), old, origin), UserTurn("Go")])
+        async with a_model(entry) as model:
+            for _ in range(3):
+                heard = await turn(model, a_request(history=history))
+                extras = next(piece.fields for piece in heard if isinstance(piece, Extras))
+                finish = heard[-1]
+                assert isinstance(finish, Finish)
+                history.turns += [AssistantTurn("", (), extras, finish.origin), UserTurn("Go")]
+            with pytest.raises(StepFailedError):
+                await turn(model, a_request())
+
+    thoughts = [
+        [block["thinking"] for turn in body["messages"] for block in turn["content"]
+         if block["type"] == "thinking"]
+        for body in endpoint.asked
+    ]  # fmt: skip
+    assert thoughts == [["old"], [], ["new"], ["new", "new"], [], []]
 
 
 async def test_requests_that_were_refused_together_are_told_once() -> None:
