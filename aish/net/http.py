@@ -316,6 +316,7 @@ class Connection(asyncio.Protocol):
         self._is_last = False
         self._read_seconds: float | None = None
         self.origin = ("", "", 0)
+        self.server_address = ""
         self.idle_since = 0.0
 
     # Called by asyncio.
@@ -323,6 +324,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.server_address = str((transport.get_extra_info("peername") or [""])[0])
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -567,7 +569,11 @@ class DirectTransport(httpx.AsyncBaseTransport):
             head.status,
             headers=head.headers,
             stream=_Body(connection, self),
-            extensions={"http_version": b"HTTP/" + head.version, "reason_phrase": head.reason},
+            extensions={
+                "http_version": b"HTTP/" + head.version,
+                "reason_phrase": head.reason,
+                "server_address": connection.server_address,
+            },
         )
 
     def over(self, connection: Connection) -> None:

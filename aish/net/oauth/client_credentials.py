@@ -54,6 +54,7 @@ class ClientCredentials:
         self._credentials = credentials
         self._settings = credentials.settings
         self._client = client
+        self.note_server = client.note_server
         self._name = name
         self._secret_mask = secret_mask
         self.mask = secret_mask.mask

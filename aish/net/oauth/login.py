@@ -26,6 +26,7 @@ class Login:
         self, flow: ClientCredentials, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._flow = flow
+        self.note_server = flow.note_server
         self._monotonic = monotonic
         self._secret = RenewedSecret(self._make, monotonic)
         self._refusal: Refusal | None = None

@@ -28,6 +28,7 @@ MOST_BYTES: Final = 1024 * 1024
 _MOST_REDIRECTS: Final = 3
 _MOST_CONNECTIONS: Final = 2
 _LONGEST_SECONDS: Final = 15.0
+_NEAREST: Final = 3
 _INSECURE: Final = "it is not https, nor of this machine"
 _REDIRECTS: Final = {"GET": frozenset({301, 302, 303, 307, 308}), "POST": frozenset({307, 308})}
 
@@ -63,6 +64,12 @@ class OAuthClient:
         self._verify_server = verify_server
         self._seconds = min(seconds, _LONGEST_SECONDS)
         self._resolve = resolve
+        self._farthest = _NEAREST
+
+    def note_server(self, address: str) -> None:
+        """The server was met there: its name may mean another address by now."""
+        if address:  # else the connection was lost before it was asked for
+            self._farthest = min(self._farthest, nearness(address))
 
     async def get(self, url: str) -> Page:
         """The answer to a request for a document; that of a redirect to elsewhere is not followed.
@@ -151,7 +158,8 @@ class OAuthClient:
             return found
         _, server, server_port = self._server
         theirs = await self._resolve(server, server_port)
-        if max(map(nearness, found)) > min(map(nearness, theirs), default=0):
+        farthest = min(self._farthest, *map(nearness, theirs)) if theirs else 0
+        if max(map(nearness, found)) > farthest:
             message = f"it is at an address nearer than the server `{server}`, which named it"
             raise BlockedAddressError(message)
         return found
@@ -165,7 +173,9 @@ def nearness(address: str) -> int:
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
     # The services of a cloud that give keys to a machine are link-local.
-    return 3 if found.is_link_local else 2 if found.is_loopback or found.is_unspecified else 1
+    return (
+        _NEAREST if found.is_link_local else 2 if found.is_loopback or found.is_unspecified else 1
+    )
 
 
 async def _read(response: httpx.Response) -> Page:

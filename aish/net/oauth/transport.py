@@ -41,6 +41,7 @@ class LoggedInTransport(httpx.AsyncBaseTransport):
             status = response.status_code
             if status not in {_UNAUTHORIZED, FORBIDDEN}:
                 return response
+            self._login.note_server(response.extensions["server_address"])
             body = await _read_start(response)
             refusal = read_refusal(response.headers.get_list("www-authenticate"), body)
             if token is not None and status == FORBIDDEN:

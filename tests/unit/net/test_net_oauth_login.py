@@ -25,6 +25,9 @@ class Flow:
         self.lives = list(lives)
         self.issued = 0
 
+    def note_server(self, address: str) -> None:
+        """It asks nobody else."""
+
     async def usual_scopes(self, _: Refusal) -> tuple[str, ...]:
         return ()
 

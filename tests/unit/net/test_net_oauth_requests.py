@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 import anyio
+import httpx
 import pytest
 from mcp_emulators import McpEndpoint
 from model_endpoint import json_reply
 
+from aish.net.http import DirectTransport
 from aish.net.oauth.discovery import find_issuer
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.requests import OAuthClient, nearness
@@ -68,6 +70,23 @@ def test_what_the_file_names_is_asked_wherever_it_is() -> None:
     named = "https://private.example:8443/token"
     client = OAuthClient("https://public.example/mcp", named=[named], resolve=resolve)
     assert anyio.run(client._addresses, "private.example", 8443) == ["10.1.2.3"]
+
+
+def test_a_server_is_where_it_was_met_whatever_its_name_means_later() -> None:
+    async def scene() -> None:
+        with McpEndpoint(lambda _request: json_reply(401, {})) as end:
+            transport = DirectTransport(verify=True, most=1, kept_seconds=0)
+            response = await transport.handle_async_request(httpx.Request("GET", end.url))
+            await response.aclose()
+            await transport.aclose()
+        client = OAuthClient("https://here.example/mcp", resolve=resolve)
+        client.note_server(response.extensions["server_address"])
+        assert await client._addresses("localhost", 8443)
+        client.note_server("93.184.216.34")
+        with pytest.raises(OSError, match="nearer than the server"):
+            await client._addresses("localhost", 8443)
+
+    anyio.run(scene)
 
 
 def test_a_blocked_address_is_told_and_not_connected_to() -> None:
