@@ -86,6 +86,10 @@ class Model(Protocol):
         """True if this also holds beside tools in a request; a refusal is remembered."""
 
     @property
+    def nulls_for_absent(self) -> bool:
+        """True if the endpoint can only answer null for a property that may be missing."""
+
+    @property
     def sees_images(self) -> bool:
         """True if media may be put into turns (`vision: true`)."""
 

@@ -20,7 +20,8 @@ class Wire:
     `base_url` is the vendor's own address, `key_header` the header of the key, `headers` what else
     is sent. `json_schema` says whether answer schemas are sent by default, `needs_bound` whether
     each request has a limit of the answer, `caches` whether requests mark what is to be cached.
-    `answer_schema` brings an answer schema into the form of the vendor, or gives nothing.
+    `answer_schema` brings an answer schema into the form of the vendor, or gives nothing;
+    `nulls_for_absent` says that this form has null for a property that may be missing.
 
     Parameters: `own` are set by the wire alone, and in a file an error; `foreign` are those of
     another wire with their spelling here.
@@ -37,6 +38,7 @@ class Wire:
     headers: Mapping[str, str] = field(default_factory=dict)
     json_schema: bool = False
     answer_schema: str | None = None
+    nulls_for_absent: bool = False
     needs_bound: bool = False
     caches: bool = False
     own: frozenset[str] = frozenset()
@@ -96,6 +98,7 @@ _WIRES: Final = (
         encoder="aish.wire.responses.encode:Encoder",
         decoder="aish.wire.responses.decode:ResponsesDecoder",
         answer_schema="aish.wire.responses.strict_schema:to_strict",
+        nulls_for_absent=True,
         bounds=("max_output_tokens",),
         root="/v1",
         base_url="https://api.openai.com",

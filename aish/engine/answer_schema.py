@@ -1,7 +1,7 @@
 """Answers that must match a JSON Schema: requested, parsed and validated."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json import JSONDecodeError
 
 from aish.agent.runtime import CheckArguments, Mask
@@ -52,8 +52,19 @@ class Judged:
     mendable: bool = True
 
 
-async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask = str) -> Judged:
-    """Parse an answer and validate it; `mask` removes secrets from the description of problems."""
+async def judge(
+    text: str,
+    schema: JsonObject,
+    check: CheckArguments,
+    mask: Mask = str,
+    *,
+    nulls_for_absent: bool = False,
+) -> Judged:
+    """Parse an answer and validate it; `mask` removes secrets from the description of problems.
+
+    With `nulls_for_absent`, null stands for a property that may be missing: endpoints that enforce
+    a schema of which all properties are required have no other way to leave one out.
+    """
     try:
         value = await _choose_answer(text, schema, check)
     except ValueError as error:
@@ -65,9 +76,10 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask
     problems = await check(schema, value)
     if not problems:
         return Judged(value)
-    less = _without_nulls(value, schema, schema)
-    if less != value and not await check(schema, less):
-        return Judged(less)
+    if nulls_for_absent:
+        less = _without_nulls(value, (schema,), schema)
+        if less != value and not await check(schema, less):
+            return Judged(less)
     messages = tuple(shorten(mask(str(problem)), _LONGEST_TOLD) for problem in problems)
     return Judged(
         value,
@@ -94,28 +106,67 @@ async def _choose_answer(text: str, schema: JsonObject, check: CheckArguments) -
         raise
 
 
-def _without_nulls(value: JsonValue, schema: JsonValue, root: JsonObject) -> JsonValue:
-    """The value without the properties that are null and need not be there.
+def _without_nulls(value: JsonValue, schemas: Iterable[JsonValue], root: JsonObject) -> JsonValue:
+    """The value without properties that are null, cannot be null and need not be there.
 
-    Endpoints that enforce schemas know no properties that may be missing, only null ones.
+    `schemas` are all that may describe the value: which of them do is checked afterwards.
     """
-    if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
-        definitions = root.get("$defs", root.get("definitions"))
-        name = str(schema["$ref"]).rpartition("/")[2]
-        schema = definitions.get(name) if isinstance(definitions, Mapping) else None
-    if not isinstance(schema, Mapping):
-        return value
+    forms = list(_forms(schemas, root))
     if isinstance(value, list):
-        return [_without_nulls(item, schema.get("items"), root) for item in value]
-    parts, required = schema.get("properties"), schema.get("required")
-    if not isinstance(value, Mapping) or not isinstance(parts, Mapping):
+        items = [form.get("items") for form in forms]
+        return [_without_nulls(item, items, root) for item in value]
+    if not isinstance(value, Mapping):
         return value
-    listed = required if isinstance(required, list | tuple) else ()
-    return {
-        name: _without_nulls(inner, parts.get(name), root)
-        for name, inner in value.items()
-        if inner is not None or name not in parts or name in listed
-    }
+    kept: dict[str, JsonValue] = {}
+    for name, inner in value.items():
+        having = [form for form in forms if name in _object(form.get("properties"))]
+        parts = [_object(form["properties"])[name] for form in having]
+        if inner is not None:
+            kept[name] = _without_nulls(inner, parts, root)
+        elif all(name in _list(form.get("required")) for form in having) or any(
+            map(_takes_null, _forms(parts, root))
+        ):
+            kept[name] = None
+    return kept
+
+
+def _forms(schemas: Iterable[JsonValue], root: JsonObject) -> Iterator[JsonObject]:
+    """The schemas, what they refer to, and the alternatives in them."""
+    waiting, seen = list(schemas), set[str]()
+    while waiting:
+        schema = waiting.pop()
+        if not isinstance(schema, Mapping):
+            continue
+        yield schema
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference not in seen:
+            seen.add(reference)
+            waiting.append(_target(reference, root))
+        waiting += [*_list(schema.get("anyOf")), *_list(schema.get("oneOf"))]
+
+
+def _target(reference: str, root: JsonObject) -> JsonValue:
+    found: JsonValue = root
+    for part in reference.split("/")[1:]:
+        found = _object(found).get(part.replace("~1", "/").replace("~0", "~"))
+    return found
+
+
+def _takes_null(form: JsonObject) -> bool:
+    """Return true if a schema takes null by what it says itself."""
+    if "enum" in form or "const" in form:
+        return any(one is None for one in (*_list(form.get("enum")), form.get("const", "")))
+    if "type" in form:
+        return form["type"] == "null" or "null" in _list(form["type"])
+    return not {"$ref", "anyOf", "oneOf", "properties", "items"} & form.keys()
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: JsonValue) -> Sequence[JsonValue]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _no_json(text: str, error: ValueError) -> str:

@@ -176,6 +176,11 @@ class ChatModel:
         return self._schema_with_tools
 
     @property
+    def nulls_for_absent(self) -> bool:
+        dialect = self._encoder.dialect
+        return dialect.json_schema and dialect.wire.nulls_for_absent
+
+    @property
     def sees_images(self) -> bool:
         return self._entry.vision
 
@@ -389,7 +394,8 @@ class ChatModel:
         finish = deltas[-1]
         assert isinstance(finish, Finish)
         origin = self._encoder.dialect.origin
-        apart = "" if origin == self.alias else origin
+        # What is taken back no more is not for another wire with the alias either.
+        apart = "" if origin == self.alias else origin or f"{self.alias} {self._entry.api}"
         finish = replace(finish, model=self.alias, origin=apart)
         return [*deltas[:-1], *self._news(), finish if hold is None else hold.settle(finish)]
 

@@ -32,6 +32,11 @@ class Fallbacks:
         return all(model.schema_with_tools for model in self._models)
 
     @property
+    def nulls_for_absent(self) -> bool:
+        """If any of them is so, since any of them may have answered."""
+        return any(model.nulls_for_absent for model in self._models)
+
+    @property
     def sees_images(self) -> bool:
         """Only if each of them does."""
         return all(model.sees_images for model in self._models)

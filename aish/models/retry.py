@@ -225,6 +225,7 @@ PAGE_HINT = "this is a web page: is `base_url` right, and is there a login or a 
 _OWN_THOUGHTS = (
     *("encrypted content", "encrypted_content", "items are not persisted"),
     *("invalid `signature`", "invalid signature in thinking"),
+    "without its required",
 )
 # Wordings of endpoints that do not support a schema together with tools.
 _TOOLS = ("tool", "function")

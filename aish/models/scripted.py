@@ -82,6 +82,10 @@ class Scripted:
         return self._schema_with_tools
 
     @property
+    def nulls_for_absent(self) -> bool:
+        return False
+
+    @property
     def sees_images(self) -> bool:
         return self._sees_images
 

@@ -13,7 +13,8 @@ _STATUSES: Final = frozenset(str(status) for status in range(100, 600))
 _FINAL_WORDS: Final = (
     "quota", "billing", "credit", "payment", "balance", "insufficient_funds", "invalid",
     "context", "not_found", "authentication", "permission", "unauthorized", "forbidden",
-    "content_filter", "policy", "moderation", "unsupported", "too_large", "residency", "image",
+    "content_filter", "content_policy", "bio_policy", "policy_violation", "moderation",
+    "unsupported", "too_large", "data_residency", "image_too_small", "image_parse", "empty_image",
 )  # fmt: skip
 _MONEY_WORDS: Final = _FINAL_WORDS[:6]
 _WORD_FIELDS: Final = ("code", "type", "status", "error_type")

@@ -61,6 +61,7 @@ class Talker:
     alias: str = "twin"
     enforces_schema: bool = False
     schema_with_tools: bool = True
+    nulls_for_absent: bool = False
     sees_images: bool = False
     requests: list[ModelRequest] = field(default_factory=list)
     seen: list[tuple[Turn, ...]] = field(default_factory=list)

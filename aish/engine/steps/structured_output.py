@@ -48,7 +48,13 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
         outcome = now if outcome is None else _together(outcome, now)
         if outcome.status != "ok":
             return Answered(outcome)
-        judged = await judge(now.text, schema.schema, runtime.check_arguments, runtime.mask)
+        judged = await judge(
+            now.text,
+            schema.schema,
+            runtime.check_arguments,
+            runtime.mask,
+            nulls_for_absent=ask.model.nulls_for_absent,
+        )
         if not judged.why:
             return Answered(outcome, judged.value)
         here = replace(ask.place, turn=first + outcome.turns)

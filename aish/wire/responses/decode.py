@@ -88,6 +88,8 @@ class Item:
     refused: list[str] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
     has_thought: bool = False
+    is_told: bool = False
+    """Whether the pieces of it seem to be over: those without an id are of another item."""
     is_done: bool = False
 
     @property
@@ -261,6 +263,7 @@ class ResponsesDecoder(AnswerStream):
         if (text := _text(event.get("text"))) and not item.said:
             self._say(item, text)
             self.progress += 1
+        item.is_told = True
 
     def on_refusal(self, event: dict[str, Any]) -> None:
         item = self._item_of(event, "message")
@@ -284,6 +287,9 @@ class ResponsesDecoder(AnswerStream):
         item = self._item_of(event, "function_call")
         delta = event.get("delta")
         if delta:
+            if not item.is_done:
+                # A beginning such as `{}` only holds the place.
+                item.fields.pop("arguments", None)
             item.arguments.append(as_text(delta))
             self.progress += 1
 
@@ -292,11 +298,12 @@ class ResponsesDecoder(AnswerStream):
         named = {name: event.get(name) for name in ("name", "arguments")}
         if not item.is_done:
             item.take({name: value for name, value in named.items() if value})
+        item.is_told = True
         self.progress += 1
 
     def on_end(self, event: dict[str, Any]) -> None:
         name = _text(event.get("type")).removeprefix("response.")
-        self._finish(_object(event.get("response")), name)
+        self._finish(_object(event.get("response")) or event, name)
 
     def _take_whole(self, response: dict[str, Any]) -> None:
         """Take a response that came in one piece."""
@@ -310,7 +317,7 @@ class ResponsesDecoder(AnswerStream):
         """Take the end of the answer; of two words for it the worse one counts."""
         status = _text(response.get("status"))
         words = [name, status] if status in _WORSE else [name]
-        if _object(response.get("error")):
+        if response.get("error"):
             words.append("failed")
         elif _object(response.get("incomplete_details")).get("reason"):
             words.append("incomplete")
@@ -360,18 +367,26 @@ class ResponsesDecoder(AnswerStream):
         id, at = _text(event.get("item_id")), event.get("output_index")
         alike = [item for item in self._items if item.kind == kind]
         for item in alike:
-            if id and item.id == id:
+            if id and id in {item.id, item.call_id}:
                 return item
+        has_place = type(at) is int
         for item in reversed(alike):
-            if type(at) is int and item.at == at:
+            if has_place and item.at == at:
                 return item
-        if alike and not id and type(at) is not int:
-            return next((item for item in alike if not item.is_done), alike[-1])
+        if alike and not id and not has_place:
+            return next((one for one in alike if not (one.is_done or one.is_told)), alike[-1])
+        for item in alike:
+            # It began without what its pieces have.
+            if not (item.is_done or (id and item.id) or (has_place and item.at is not None)):
+                item.id, item.at = item.id or id, at if has_place else item.at
+                return item
         return self._open(kind, id, at)
 
     def _open(self, kind: str, id: str, at: Any) -> Item:
         if len(self._items) >= _MOST_ITEMS:
             raise LimitError(f"the answer has over {_MOST_ITEMS} items")
+        for item in self._items:
+            item.is_told = item.is_told or bool(item.said or item.arguments)
         item = Item(kind, id, at if type(at) is int else None)
         self._items.append(item)
         return item
@@ -381,10 +396,13 @@ class ResponsesDecoder(AnswerStream):
         listed = (
             [one for one in output if isinstance(one, dict)] if isinstance(output, list) else []
         )
-        known, order = list(self._items), []
+        known = list(self._items)
+        order: list[Item] = []
         for fields in listed:
             item = _match(fields, known)
             if item is None:
+                if any(fields.get("id") == one.id and fields == one.fields for one in order):
+                    continue
                 item = self._open(_text(fields.get("type")), _text(fields.get("id")), None)
             else:
                 known.remove(item)
@@ -449,8 +467,7 @@ class ResponsesDecoder(AnswerStream):
 
     def _check_end(self) -> None:
         if self._end in {"failed", "cancelled"}:
-            error = _object(self._response.get("error"))
-            if error:
+            if error := self._response.get("error"):
                 raise in_band_error(error, self._mask)
             raise InBandError(f"the response {_ENDED_AS[self._end]}", code=self._end)
         if self._end:
@@ -472,7 +489,7 @@ class ResponsesDecoder(AnswerStream):
         limit, count = self.limit or self._response.get("max_output_tokens"), self._usage().output
         if type(limit) is int and count is not None and count >= limit > 0:
             return self._cut(f"it has all {limit} tokens that it may have")
-        return "stop"
+        return "stop" if self._end in {"completed", "done", ""} else "other"
 
     def _cut(self, why: str) -> FinishReason:
         self._notice("cut_though_completed", f"the answer is `completed` and yet cut off: {why}")
@@ -528,13 +545,20 @@ class ResponsesDecoder(AnswerStream):
             kind, fields = item.kind, _whole_fields(item)
             if kind in _UNANSWERED or not kind:
                 self._notice_item(kind)
+                is_torn |= _drop_last_thoughts(kept)
             elif kind == "function_call":
                 if item.call_id in waiting:
                     waiting.remove(item.call_id)
                     kept.append({key: fields[key] for key in fields if key not in _OWN})
+                else:
+                    is_torn |= _drop_last_thoughts(kept)
             elif kind == "reasoning":
-                # Its status is told, and refused if it comes back.
-                whole = {key: fields[key] for key in fields if key != "status"}
+                # Its status is told, and refused if it comes back, as nulls are.
+                whole = {
+                    key: value
+                    for key, value in fields.items()
+                    if key != "status" and (value is not None or key == "encrypted_content")
+                }
                 if item.is_done and (whole.get("encrypted_content") or whole.get("content")):
                     kept.append(whole)
                 else:
@@ -543,6 +567,7 @@ class ResponsesDecoder(AnswerStream):
                 if kind != "message":
                     self._notice_item(kind)
                 kept.append(fields)
+        _drop_last_thoughts(kept)
         if is_torn:
             # The endpoint does not know what it did not store: no id may lead to it.
             kept = [{key: fields[key] for key in fields if key != "id"} for fields in kept]
@@ -654,6 +679,14 @@ def _whole_fields(item: Item) -> dict[str, Any]:
     part = {"type": "output_text", "text": text, "annotations": []}
     return {"role": "assistant", **item.fields, "type": "message", "status": "completed",
             "content": [part]}  # fmt: skip
+
+
+def _drop_last_thoughts(kept: list[dict[str, Any]]) -> bool:
+    """Drop the reasoning at the end, which is refused without what followed it; true if any."""
+    count = len(kept)
+    while kept and kept[-1].get("type") == "reasoning":
+        kept.pop()
+    return len(kept) < count
 
 
 def _is_plain(fields: dict[str, Any]) -> bool:

@@ -178,7 +178,7 @@ _NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
 _MOST_TOOL_LISTS: Final = 32
 _ENCRYPTED: Final = "reasoning.encrypted_content"
 # Other models refuse to be asked for what they do not have.
-_REASONS: Final = lazy_pattern(r"(?i)(?:^|[/:.])(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9]|oss)|codex)")
+_REASONS: Final = lazy_pattern(r"(?i)(?:^|[/:.])(?:o[0-9]|gpt-(?:[5-9]|1[0-9]|oss)|codex)")
 _CHATS: Final = lazy_pattern(r"(?i)-chat\b")
 _IN_WORDS: Final = "Answer with JSON alone, as this JSON Schema describes it:\n"
 

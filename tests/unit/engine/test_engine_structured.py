@@ -1,5 +1,6 @@
 import json
 import unicodedata
+from functools import partial
 
 import anyio
 import pytest
@@ -245,10 +246,18 @@ NOTES: JsonObject = {
         "kind": {"type": "string"},
         "count": {"type": "integer"},
         "of": {"type": "array", "items": {"$ref": "#/$defs/Note"}},
+        "by": {"anyOf": [{"$ref": "#/$defs/Note"}, {"type": "null"}]},
+        "next": {"$ref": "#"},
+        "end": {"type": ["string", "null"]},
     },
     "required": ["kind"],
     "$defs": {"Note": {"type": "object", "properties": {"by": {"type": "string"}}}},
 }
+
+
+def judge_filled(text: str) -> Judged:
+    """The judgement of an answer whose schema had null for what may be missing."""
+    return anyio.run(partial(judge, text, NOTES, check_here, nulls_for_absent=True))
 
 
 @pytest.mark.parametrize(
@@ -256,12 +265,27 @@ NOTES: JsonObject = {
     [
         ('{"kind": "bug", "count": null}', {"kind": "bug"}),
         ('{"kind": "bug", "of": [{"by": null}]}', {"kind": "bug", "of": [{}]}),
-        ('{"kind": "bug", "odd": null}', {"kind": "bug", "odd": None}),
+        ('{"kind": "bug", "by": {"by": null}}', {"kind": "bug", "by": {}}),
+        (
+            '{"kind": "bug", "next": {"kind": "x", "count": null}}',
+            {"kind": "bug", "next": {"kind": "x"}},
+        ),
+        (
+            '{"kind": "bug", "count": null, "end": null, "by": null}',
+            {"kind": "bug", "end": None, "by": None},
+        ),
     ],
 )
 def test_null_in_place_of_what_need_not_be_there_is_left_out(text: str, value: JsonValue) -> None:
-    assert anyio.run(judge, text, NOTES, check_here) == Judged(value)
+    assert judge_filled(text) == Judged(value)
+    assert anyio.run(judge, text, NOTES, check_here).why
 
 
 def test_null_in_place_of_what_must_be_there_is_wrong() -> None:
-    assert anyio.run(judge, '{"kind": null, "count": null}', NOTES, check_here).why
+    assert judge_filled('{"kind": null, "count": null}').why
+
+
+def test_null_of_a_property_that_the_schema_does_not_know_stays() -> None:
+    value = {"kind": "bug", "odd": None}
+    assert judge_filled('{"kind": "bug", "odd": null}') == Judged(value)
+    assert judge_filled('{"kind": "bug", "odd": null, "count": null}') == Judged(value)

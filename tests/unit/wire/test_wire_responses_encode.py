@@ -240,6 +240,7 @@ def test_images_and_files_are_parts_of_messages_and_of_results() -> None:
         ("gpt-5.2-codex", {}, True),
         ("openai/o4-mini", {}, True),
         ("gpt-4.1", {}, False),
+        ("gpt-41-mini", {}, False),
         ("gpt-5-chat-latest", {}, False),
         ("mine", {"reasoning": {"effort": "low"}}, True),
         ("mine", {"reasoning": {"effort": "none"}}, False),

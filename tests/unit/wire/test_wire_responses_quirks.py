@@ -97,8 +97,11 @@ def end(deltas: list[Delta] | StreamError) -> Finish:
 
 HELLO = answer(message("Hello."))
 CALLED = answer(READ)
-NO_END = HELLO[: HELLO.rindex(b"event: ")]
+PAIR = answer(READ, call("c2", "x", '{"b": 1}'))
+TWO_CALLS = [READS, ToolCall("c2", "x", '{"b": 1}')]
 NUMBERS = ("output_index", "content_index", "sequence_number", "summary_index")
+BARE = edit(PAIR, "response.", without("id", "item_id", *NUMBERS))
+NO_END = HELLO[: HELLO.rindex(b"event: ")]
 
 # Streams that come to a whole answer, with the text or the calls in it and the notices.
 TOLERATED: dict[str, tuple[bytes, str | list[ToolCall], set[str]]] = {
@@ -174,6 +177,33 @@ TOLERATED: dict[str, tuple[bytes, str | list[ToolCall], set[str]]] = {
     "R22 a stream of JSON by type": (
         b"[" + b",".join(one.partition(b"data: ")[2].strip() for one in events(message("Hello.")))
         + b"]", "Hello.", set()),
+    "R38 no ids, no numbers, and no item ends": (
+        edit(edit(BARE, "response.output_item.done", gone), "response.completed",
+             setting("response", output=[])), TWO_CALLS, set()),
+    "R38 no ids, no numbers, and neither items nor pieces end": (
+        edit(edit(edit(BARE, "response.output_item.done", gone), "response.completed",
+                  setting("response", output=[])),
+             "response.function_call_arguments.done", gone), TWO_CALLS, set()),
+    "R38 an id in the pieces alone": (
+        edit(edit(PAIR, "response.output_item", lambda body: without("output_index")(
+            {**body, "item": without("id")(body["item"])})),
+            "response.function_call_arguments", without("output_index")), TWO_CALLS, set()),
+    "R38 a number in the pieces alone": (
+        edit(edit(PAIR, "response.", without("id", "item_id")),
+             "response.output_item", without("output_index")), TWO_CALLS, set()),
+    "R39 arguments that hold a place": (
+        edit(edit(edit(CALLED, "response.output_item.added", setting("item", arguments="{}")),
+                  "response.output_item.done", setting("item", arguments="")),
+             "response.", lambda body: None if body["type"].endswith("arguments.done") else {
+                 **body, **({"response": {**body["response"], "output": []}}
+                            if "response" in body else {})}), [READS], set()),
+    "R40 a message twice in the output": (
+        edit(HELLO, "response.completed",
+             setting("response", output=[message("Hello."), message("Hello.")])),
+        "Hello.", set()),
+    "R41 the response itself as the last event": (
+        edit(HELLO, "response.completed", lambda body: {"type": body["type"], **body["response"]}),
+        "Hello.", set()),
 }  # fmt: skip
 
 
@@ -209,12 +239,26 @@ FAULTS: dict[str, tuple[bytes, type[StreamError], str, bool]] = {
         failed("rate_limit_exceeded", "slow down"), InBandError, "slow down", True),
     "F9 a refused prompt": (failed("invalid_prompt", "bad"), InBandError, "bad", False),
     "F10 a policy": (failed("bio_policy", "no"), InBandError, "no", False),
+    "F10 misuse": (failed("misalignment_policy_violation", "no"), InBandError, "no", False),
+    "F10 an image": (failed("image_parse_error", "no"), InBandError, "no", False),
+    "F10 an image that did not come": (
+        failed("failed_to_download_image", "no"), InBandError, "no", True),
+    "F10 a gateway's policy": (failed("retry_policy_exhausted", "no"), InBandError, "no", True),
     "F11 a quota": (failed("insufficient_quota", "no money"), InBandError, "no money", False),
     "F12 failed, but the name says completed": (
         failed("server_error", "oops", end="completed"), InBandError, "oops", True),
     "F13 failed without an error": (
         NO_END + event("response.failed", response=response(status="failed")),
         InBandError, "the response failed", True),
+    "F13 failed with an error in words": (
+        NO_END + event("response.failed", response=response(status="failed", error="slow disk")),
+        InBandError, "slow disk", True),
+    "F13 failed with the error beside it": (
+        NO_END + event("response.failed", error={"code": "server_error", "message": "oops"}),
+        InBandError, "oops", True),
+    "F13 completed with an error in words": (
+        json.dumps(response(message("x"), error="slow disk")).encode(),
+        InBandError, "slow disk", True),
     "F14 cancelled": (
         NO_END + event("response.completed", response=response(status="cancelled")),
         InBandError, "was cancelled", True),
@@ -327,6 +371,43 @@ def test_the_status_of_a_thought_is_not_sent_back() -> None:
     deltas = decoded([answer(reasoning(status="completed"), message("x"))])
     assert isinstance(deltas, list)
     assert Extras({"output": [reasoning(), message("x")]}) in deltas
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        [reasoning()],
+        [message("x"), reasoning()],
+        [reasoning(), READ, reasoning(id="rs_2"), {**READ, "id": "fc_again"}],
+        [reasoning(), {"id": "x", "type": "computer_call", "call_id": "z"}, message("x")],
+    ],
+)
+def test_a_thought_without_what_followed_it_is_not_sent_back(output: list[dict[str, Any]]) -> None:
+    reason = {"reason": "max_output_tokens"}
+    deltas = decoded([answer(*output, end="incomplete", incomplete_details=reason)])
+    assert isinstance(deltas, list)
+    for extras in (one for one in deltas if isinstance(one, Extras)):
+        kept = extras.fields["output"]
+        assert isinstance(kept, list)
+        assert [item["type"] for item in kept] == ["reasoning", "function_call"]
+
+
+def test_nulls_of_a_thought_are_not_sent_back() -> None:
+    raw = edit(
+        answer(reasoning(), message("x")),
+        "response.completed",
+        setting("response", output=[reasoning(content=None, status=None), message("x")]),
+    )
+    raw = edit(raw, "response.output_item", lambda body: {
+        **body, "item": {**body["item"], "content": body["item"].get("content")}})  # fmt: skip
+    deltas = decoded([raw])
+    assert isinstance(deltas, list)
+    assert Extras({"output": [reasoning(), message("x")]}) in deltas
+
+
+def test_an_unknown_end_is_told() -> None:
+    finish = end(decoded([json.dumps(response(message("x"), status="expired")).encode()]))
+    assert (finish.reason, finish.raw) == ("other", "expired")
 
 
 def test_a_marker_may_be_the_end_if_the_file_says_so() -> None:
