@@ -179,6 +179,7 @@ def test_an_answer_that_reached_its_limit_is_told_though_it_is_called_completed(
         ("params: {input: x}", "m.params.input: `input` is set by `api: responses` itself", 2),
         ("params: {max_tokens: 5}", "here it is `max_output_tokens`", 0),
         ("params: {tools: [{type: web_search}]}", "no rule is asked about their calls", 0),
+        ("params: {tools: [{type: function}]}", "params.tools[0]: only tools of the vendor", 2),
     ],
 )
 def test_what_the_wire_does_not_know_is_told_before_the_run(
@@ -243,3 +244,21 @@ def test_a_conversation_recorded_on_one_wire_is_followed_on_the_other(
     assert followed.code == 0, followed.stderr
     assert "It is there." in followed.stdout
     assert len(chat.requests) == 2
+
+
+@pytest.mark.parametrize("name", ["input", "tools"])
+def test_a_step_sets_nothing_that_the_wire_sets_itself(project: Project, name: str) -> None:
+    project.pipeline(
+        f"""
+        models: {{m: {{api: responses, model: gpt-6}}}}
+        steps:
+          - id: ask
+            prompt: Hi
+            params: {{{name}: []}}
+        """
+    )
+
+    done = project.aish("validate", "p.yaml")
+
+    assert f"params.{name}: `{name}` is set by `api: responses` itself" in done.stderr + done.stdout
+    assert done.code == 2

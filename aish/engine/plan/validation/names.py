@@ -48,6 +48,7 @@ def name_issues(pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(f"env[{index}]", message, hint)
     yield from _steps(pipeline)
     yield from _prompts(pipeline)
+    yield from _params_of_steps(pipeline)
     yield from _answer_schemas(pipeline)
     yield from _summary_models(pipeline)
     yield from _step_circles(pipeline)
@@ -112,9 +113,28 @@ def _params_of_wire(entry: ModelEntry) -> Iterator[Issue]:
     if "tools" in entry.params and "tools" not in wire.own and wire.api != CHAT:
         message = "the vendor runs these tools, and no rule is asked about their calls"
         yield Issue(f"{path}.params.tools", message, warning=True)
+        listed = entry.params["tools"]
+        for index, tool in enumerate(listed if isinstance(listed, list | tuple) else ()):
+            if isinstance(tool, Mapping) and tool.get("type") in {"function", "custom", None}:
+                where = f"{path}.params.tools[{index}]"
+                yield Issue(where, "only tools of the vendor belong here, by their `type`")
     if entry.effort == "minimal" and wire.api == "messages":
         message = "`minimal` is not known to `api: messages`; `low` is sent"
         yield Issue(f"{path}.effort", message, warning=True)
+
+
+def _params_of_steps(pipeline: Pipeline) -> Iterator[Issue]:
+    """Parameters of steps that the wire of their model sets itself."""
+    for path, step in steps_with_paths(pipeline):
+        if not isinstance(step, PromptStep):
+            continue
+        entry = pipeline.models.get(step.model or default_model(pipeline) or "")
+        if entry is None or entry.api == CHAT:
+            continue
+        for name in step.params:
+            if name in {"tools", *wire_of(entry).own}:
+                message = f"`{name}` is set by `api: {entry.api}` itself"
+                yield Issue(within(path, f"params.{name}"), message)
 
 
 def _answer_schemas(pipeline: Pipeline) -> Iterator[Issue]:
