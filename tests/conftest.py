@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
+from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
@@ -156,10 +157,16 @@ def warm(request: pytest.FixtureRequest, fork_server: ForkServer) -> ForkServer 
 
 @pytest.fixture
 def run_aish(tmp_path: Any, empty_home: Any, warm: ForkServer | None) -> Iterator[Aish]:
-    """The command line as a person or a CI job would start it, in an empty folder."""
-    aish = Aish(cwd=tmp_path, env=clean_environment(empty_home), warm=warm)
-    yield aish
-    aish.close()
+    """The command line as a person or a CI job would start it, in an empty folder.
+
+    It has a runtime folder of its own, or a client would find the runs of tests beside it; the
+    path of a socket must be short, so this is no part of the test's folder.
+    """
+    with TemporaryDirectory(prefix="aish-") as runtime:
+        env = {**clean_environment(empty_home), "XDG_RUNTIME_DIR": runtime}
+        aish = Aish(cwd=tmp_path, env=env, warm=warm)
+        yield aish
+        aish.close()
 
 
 ModelEndpoints = Callable[..., ModelEndpoint]

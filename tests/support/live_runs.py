@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +20,10 @@ WAITS = "waits for an answer"
 
 @contextmanager
 def runtime_folder(project: Project) -> Generator[Path]:
-    """The user's runtime folder, for sockets: a socket's path must be short."""
-    with tempfile.TemporaryDirectory(prefix="aish-") as name, pytest.MonkeyPatch.context() as own:
-        project.aish.env["XDG_RUNTIME_DIR"] = name
-        own.setenv("XDG_RUNTIME_DIR", name)  # for clients in the process of the test
+    """The user's runtime folder, for sockets, also for clients in the process of the test."""
+    name = project.aish.env["XDG_RUNTIME_DIR"]
+    with pytest.MonkeyPatch.context() as own:
+        own.setenv("XDG_RUNTIME_DIR", name)
         yield Path(name)
 
 
@@ -62,16 +61,7 @@ def control_file(project: Project) -> Any:
 
 def control_path(project: Project, run: str) -> Path:
     """The file in which a run or a server says where it listens."""
-    environ = project.aish.env
-    told, by_login = environ.get("XDG_RUNTIME_DIR"), Path(f"/run/user/{os.geteuid()}/aish")
-    folder = (
-        by_login if by_login.parent.exists() else Path(environ["HOME"], ".local/state/aish/sockets")
-    )
-    if told is not None:
-        folder = Path(told, "aish")
-    if len(os.fsencode(folder)) > 85:
-        folder = Path(f"/tmp/aish-{os.geteuid()}")
-    return folder / f"{run}.control.json"
+    return Path(project.aish.env["XDG_RUNTIME_DIR"], "aish", f"{run}.control.json")
 
 
 def pending(client: httpx.Client) -> list[Any]:

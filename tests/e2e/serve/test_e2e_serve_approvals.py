@@ -17,7 +17,7 @@ from e2e_project import (
     Project,
     ahead,
 )
-from live_runs import control_path, ledger
+from live_runs import control_path, ledger, runtime_folder
 from served_http import HttpHub
 from served_hub import (
     META,
@@ -832,7 +832,7 @@ def test_two_processes_of_a_file_listen_and_either_may_end_first(project: Projec
 
 @pytest.mark.parametrize("next_one", ["reader", "start"])
 def test_whoever_comes_after_a_killed_server_removes_what_it_left(
-    project: Project, monkeypatch: pytest.MonkeyPatch, next_one: str
+    project: Project, next_one: str
 ) -> None:
     serving(project)
     arguments = ("p.yaml", "--stdio", "--control", "--control", "127.0.0.1:0")
@@ -852,11 +852,12 @@ def test_whoever_comes_after_a_killed_server_removes_what_it_left(
     assert listener.is_socket()
 
     if next_one == "reader":
-        for name in ("HOME", "XDG_RUNTIME_DIR"):
-            if name in project.aish.env:
-                monkeypatch.setenv(name, project.aish.env[name])
-        with pytest.raises(NotListeningError, match="no run listens"):
-            Client().status()
+        with (
+            runtime_folder(project),
+            Client() as client,
+            pytest.raises(NotListeningError, match="no run listens"),
+        ):
+            client.status()
         done = project.aish("control", "open", id)
         project.aish("serve", "p.yaml", "--http", "127.0.0.1:0", "--print-config", "cursor")
         assert done.code == 1
