@@ -84,7 +84,12 @@ class RecordedTurns:
                 self._replies, self._results = {}, {}
             case "tool.finished":
                 turn = {"role": "tool", "call_id": record["call"], "tool": record["tool"]}
-                self._results[record["call"]] = {**turn, "content": record["content"]}
+                result = {**turn, "content": record["content"]}
+                is_error = record.get("kind", "ok") != "ok"
+                self._results[record["call"]] = {
+                    **result,
+                    **({"is_error": True} if is_error else {}),
+                }
             case "notice":
                 # Another recorder begins, which counts only the turns that it has seen itself.
                 self._recorded, self._replies = [], {}
@@ -192,4 +197,4 @@ class Restorer:
         asked = next(turn for turn in turns if isinstance(turn, AssistantTurn))
         names = {call.id: call.name for call in asked.calls}
         for id in open_calls:
-            conversation.add(ToolTurn(id, names[id], wording.UNANSWERED))
+            conversation.add(ToolTurn(id, names[id], wording.UNANSWERED, is_error=True))

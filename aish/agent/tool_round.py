@@ -318,11 +318,17 @@ class Round:
         """Yield a reply per call, in the model's order; to be added however the round ended."""
         for index, (call, used) in enumerate(zip(self._wanted, self._used, strict=True)):
             if used is not None:
-                yield ToolTurn(call.call.id, call.tool_name, used.content, used.media)
+                yield ToolTurn(
+                    call.call.id,
+                    call.tool_name,
+                    used.content,
+                    used.media,
+                    is_error=used.kind != "ok",
+                )
                 continue
             begun = index in self._begun
             reply = wording.INTERRUPTED if begun else wording.NOT_RUN_INTERRUPTED
-            yield ToolTurn(call.call.id, call.tool_name, reply)
+            yield ToolTurn(call.call.id, call.tool_name, reply, is_error=True)
 
     @property
     def ended(self) -> frozenset[str]:

@@ -47,8 +47,9 @@ def turn_to_json(turn: Turn, keep: Keep) -> JsonObject:
                 turn_data["origin"] = turn.origin
             return turn_data
         case ToolTurn():
-            reply = {"role": "tool", "call_id": turn.call_id, "tool": turn.tool}
-            return {**reply, "content": turn.content, **_media_told(turn.media, keep)}
+            reply: dict[str, JsonValue] = {"role": "tool", "call_id": turn.call_id}
+            reply |= {"tool": turn.tool, "content": turn.content, **_media_told(turn.media, keep)}
+            return {**reply, "is_error": True} if turn.is_error else reply
 
 
 def turn_from_json(told: JsonObject, read_file: ReadFile, lost: Lost = lambda _: None) -> Turn:
@@ -72,7 +73,8 @@ def turn_from_json(told: JsonObject, read_file: ReadFile, lost: Lost = lambda _:
     if role == "tool":
         media, lines = _media(told, read_file, lost)
         content = _with(_text(told, "content"), lines)
-        return ToolTurn(_text(told, "call_id"), _text(told, "tool"), content, media)
+        call_id, tool = _text(told, "call_id"), _text(told, "tool")
+        return ToolTurn(call_id, tool, content, media, is_error=told.get("is_error") is True)
     raise ValueError(f"`role` is {role!r}")
 
 

@@ -41,13 +41,15 @@ class AssistantTurn:
 class ToolTurn:
     """The reply to one tool call.
 
-    `tool` is the `alias__name` for display and for the format without tool roles.
+    `tool` is the `alias__name` for display and for the format without tool roles. `is_error`: the
+    tool failed, or the call was not made.
     """
 
     call_id: str
     tool: str
     content: str
     media: tuple[Media, ...] = ()
+    is_error: bool = False
 
 
 Turn = SystemTurn | UserTurn | AssistantTurn | ToolTurn

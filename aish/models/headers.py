@@ -7,7 +7,7 @@ import aish
 from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
 from aish.core.patterns import lazy_pattern
-from aish.core.wires import WIRES
+from aish.core.wires import WIRES, wire_at
 
 _NAME = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = lazy_pattern(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
@@ -82,6 +82,14 @@ def check_base_url(entry: ModelEntry) -> None:
         )
     if parts.fragment:
         raise UsageError("a fragment (`#…`) is never sent to an endpoint", where=where)
+    if (wire := wire_at(parts.path.rstrip("/"))) is not None:
+        added = f"{wire.root}{wire.leaf}"
+        apart = "" if wire.api == entry.api else f", and write `api: {wire.api}`"
+        raise UsageError(
+            f"this URL ends with `{added}`, and `{WIRES[entry.api].leaf}` is added to it",
+            where=where,
+            hint=f"leave `{added}` out{apart}",
+        )
 
 
 def _has_host(url: str) -> bool:

@@ -9,11 +9,6 @@ from aish.core.events import Place
 from aish.core.patterns import lazy_pattern
 from aish.wire.json_text import dump, parse_object, raw_decode
 
-# How the replies begin that are no result of a tool, other than lines that stand for one.
-_OUR_ERROR: Final = lazy_pattern(
-    r"\[aish\] (?!\(no output\)|attached: |not shown to this model: |no longer there: "
-    r"|result of .* left out \(|\d+ of \d+ bytes left out here)"
-)
 NO_ARGUMENTS: Final = "{}"
 
 # Where a text of arguments may begin again; most have no such place and need no parsing.
@@ -34,11 +29,6 @@ def legal_arguments(text: str) -> str:
     if parse_object(text) is not None:
         return text
     return _inner(text) or NO_ARGUMENTS
-
-
-def is_our_error(content: str) -> bool:
-    """Return true for a reply to a call that says why there is no result of it."""
-    return _OUR_ERROR.match(content) is not None
 
 
 def as_text(value: object) -> str:

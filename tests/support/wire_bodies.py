@@ -48,7 +48,11 @@ def messages(*turns: Turn, **more: Any) -> Any:
 
 
 def result(
-    id: str = "i", content: str = "one", tool: str = "repo__read", *media: Media
+    id: str = "i",
+    content: str = "one",
+    tool: str = "repo__read",
+    *media: Media,
+    is_error: bool = False,
 ) -> ToolTurn:
     """The reply to a call."""
-    return ToolTurn(id, tool, content, media)
+    return ToolTurn(id, tool, content, media, is_error=is_error)

@@ -15,7 +15,7 @@ from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Tur
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import ModelRequest
 from aish.core.tools import Media, Tool, ToolCall
-from aish.wire.calls import is_our_error, legal_arguments, short_id, unique_id
+from aish.wire.calls import legal_arguments, short_id, unique_id
 from aish.wire.dialect import Dialect
 from aish.wire.json_text import dump, parse_object
 from aish.wire.messages.answer_schema import answer_format, tool_schema
@@ -205,7 +205,7 @@ class Transcript:
             "content": self._content(turn.content, turn.media),
         }
         # The endpoint refuses an error with an image.
-        if is_our_error(turn.content) and not turn.media:
+        if turn.is_error and not turn.media:
             block["is_error"] = True
         return block
 

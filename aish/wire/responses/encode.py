@@ -15,7 +15,7 @@ from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Tur
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import AnswerSchema, ModelRequest
 from aish.core.tools import Media, Tool, ToolCall
-from aish.wire.calls import is_our_error, legal_arguments, short_id, unique_id
+from aish.wire.calls import legal_arguments, short_id, unique_id
 from aish.wire.dialect import Dialect
 from aish.wire.json_text import dump
 from aish.wire.responses.decode import OUTPUT
@@ -120,7 +120,7 @@ class Transcript:
         ids = self._ids.get(turn.call_id)
         id = ids.popleft() if ids else turn.call_id
         # An error has no field of its own.
-        content = dump({"error": turn.content}) if is_our_error(turn.content) else turn.content
+        content = dump({"error": turn.content}) if turn.is_error else turn.content
         output: Any = _content(content, media) if media else content
         self._put({"type": "function_call_output", "call_id": id, "output": output})
 

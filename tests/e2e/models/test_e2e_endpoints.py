@@ -13,6 +13,15 @@ SERVER = "mcp: {{servers: {{s: {{command: {}}}}}}}"
         ("base_url: nowhere", "models.m.base_url: this is not the URL of an endpoint"),
         ("base_url: http://a, proxy: 'socks5://a:1'", "models.m.proxy: this is not the URL of a"),
         ("base_url: http://a, proxy: nowhere", "models.m.proxy: this is not the URL of a proxy"),
+        (
+            "base_url: 'http://a/v1/chat/completions/?v=1'",
+            "models.m.base_url: this URL ends with `/chat/completions`",
+        ),
+        ("base_url: http://a/v1/messages, api: messages", "hint: leave `/v1/messages` out\n"),
+        (
+            "base_url: http://a/v1/responses",
+            "hint: leave `/v1/responses` out, and write `api: responses`",
+        ),
         ("base_url: http://a/v1, headers: {b c: d}", "models.m: `b c` is not a header to be set"),
     ],
 )

@@ -24,7 +24,7 @@ TURNS: st.SearchStrategy[Turn] = st.one_of(
     st.builds(SystemTurn, TEXT),
     st.builds(UserTurn, TEXT, MEDIA.map(tuple)),
     st.builds(AssistantTurn, TEXT, CALLS, FIELDS, TEXT),
-    st.builds(ToolTurn, TEXT, TEXT, TEXT, MEDIA.map(tuple)),
+    st.builds(ToolTurn, TEXT, TEXT, TEXT, MEDIA.map(tuple), is_error=st.booleans()),
 )
 
 

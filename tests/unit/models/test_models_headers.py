@@ -89,6 +89,7 @@ def test_a_url_that_is_no_endpoint_is_refused(url: str) -> None:
         "http://[::1]:80",
         "http://bücher.example/v1",
         "http://xn--bcher-kva.example/v1",
+        "https://h/messages",
     ],
 )
 def test_any_other_is_not(url: str) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from wire_bodies import CALL, PNG, READ, result
 
-from aish.agent.wording import text_of_omitted_result
 from aish.core.messages import AssistantTurn, History, SystemTurn, Turn, UserTurn
 from aish.core.protocols import AnswerSchema, ModelRequest
 from aish.core.tools import Media, Tool, ToolCall, ToolName
@@ -102,7 +101,7 @@ def test_the_results_of_a_round_are_one_turn_and_stand_first_in_it() -> None:
     two = AssistantTurn("", (CALL, ToolCall("j", "repo__read", "{}")))
 
     sent = body(
-        HI, two, result(), result("j", "[aish] tool call denied: no rule"), UserTurn("And?"),
+        HI, two, result(), result("j", "no such file", is_error=True), UserTurn("And?"),
         tools=(READ,),
     )["messages"]  # fmt: skip
 
@@ -112,31 +111,16 @@ def test_the_results_of_a_round_are_one_turn_and_stand_first_in_it() -> None:
         {
             "type": "tool_result",
             "tool_use_id": "j",
-            "content": [{"type": "text", "text": "[aish] tool call denied: no rule"}],
+            "content": [{"type": "text", "text": "no such file"}],
             "is_error": True,
         },
         {"type": "text", "text": "And?"},
     ]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "[aish] (no output)",
-        "[aish] attached: image/png (4 bytes)",
-        "[aish] not shown to this model: audio/wav (4 bytes)",
-        "[aish] no longer there: image/png",
-        text_of_omitted_result("repo__read", 5000),
-    ],
-)
-def test_a_line_in_place_of_a_result_is_no_error(said: str) -> None:
-    sent = body(HI, ASKED, result(content=said), tools=(READ,))["messages"]
-
-    assert "is_error" not in sent[2]["content"][0]
-
-
 def test_an_error_with_an_image_is_not_flagged_as_the_vendor_takes_text_alone() -> None:
-    sent = body(HI, ASKED, result("i", "[aish] odd", "repo__read", PNG), tools=(READ,))["messages"]
+    reply = result("i", "odd", "repo__read", PNG, is_error=True)
+    sent = body(HI, ASKED, reply, tools=(READ,))["messages"]
 
     assert "is_error" not in sent[2]["content"][0]
 

@@ -263,15 +263,15 @@ def test_effort_is_that_of_the_entry_unless_params_say_otherwise() -> None:
 
 
 def test_the_error_of_a_tool_is_a_json_object() -> None:
-    denied = "[aish] tool call denied by the user"
+    failed = "no such file"
     sent = body(
         HELLO,
         AssistantTurn("", (CALL, replace(CALL, id="j"))),
-        result("i", denied),
+        result("i", failed, is_error=True),
         result("j", "[aish] (no output)"),
     )
     outputs = [item["output"] for item in sent["input"][-2:]]
-    assert outputs == [f'{{"error":"{denied}"}}', "[aish] (no output)"]
+    assert outputs == [f'{{"error":"{failed}"}}', "[aish] (no output)"]
 
 
 def test_what_the_file_includes_is_kept() -> None:
