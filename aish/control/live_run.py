@@ -24,7 +24,7 @@ _OPEN_ONE = "`--control` opens a socket to a run, and so do `on_ask: wait` and `
 
 
 def answer_live_run(
-    shown: ApprovalQuestion, given: GivenAnswer, live: RunIsLiveError
+    store: RunStore, shown: ApprovalQuestion, given: GivenAnswer, live: RunIsLiveError
 ) -> Sequence[str]:
     """Answer the question that was `shown`; returns the ids of those that are still open.
 
@@ -33,7 +33,7 @@ def answer_live_run(
         NotAnsweredError: the run refused the answer.
     """
     try:
-        where = _live_address(shown.run, live.pid)
+        where = _live_address(store, shown.run, live.pid)
     except FileNotFoundError:
         message, hint = f"{live.message}, and takes no answers", f"{live.hint}; {_OPEN_ONE}"
         raise RunIsLiveError(message, where=shown.run, hint=hint) from live
@@ -70,7 +70,7 @@ def link_to_page(store: RunStore, id: str, token: str | None = None) -> str:
     """
     try:
         is_live, pid = live_process(store, id)
-        where = _live_address(id, pid, port=token is not None) if is_live else None
+        where = _live_address(store, id, pid, port=token is not None) if is_live else None
     except FileNotFoundError:
         where = None
     if where is None:
@@ -112,7 +112,9 @@ def _value_in_answer(
         run(exchange.close())
 
 
-def _live_address(run_id: str, pid: int | None, *, port: bool = False) -> LiveAddress:
+def _live_address(
+    store: RunStore, run_id: str, pid: int | None, *, port: bool = False
+) -> LiveAddress:
     """Return the address of the run of process `pid`; a `port` rather than a socket file.
 
     Raises:
@@ -120,7 +122,7 @@ def _live_address(run_id: str, pid: int | None, *, port: bool = False) -> LiveAd
         NotAnsweredError: what is written of that cannot be used.
     """
     try:
-        for entry in control_entries(run_id):
+        for entry in control_entries(run_id, store.path / run_id):
             if pid is None or entry["pid"] == pid:
                 return live_address(entry, port=port)
     except (OSError, ValueError, KeyError, TypeError, AishError) as error:

@@ -123,7 +123,7 @@ def endpoint_of_folder(folder: Path, token: str | None) -> Locate:
     """The endpoint that the folder of a run names, which changes when the run is resumed."""
 
     def locate() -> Endpoint:
-        entries = _entries(folder.name)
+        entries = _entries(folder.name, folder)
         if not entries:
             raise NotListeningError(f"the run in `{folder}` does not listen", hint=_OPEN_ONE)
         return _endpoint(entries[0], token)
@@ -144,9 +144,9 @@ def only_endpoint(token: str | None) -> Endpoint:
     return _endpoint(entries_here[0], token)
 
 
-def _entries(run: str = "*") -> Sequence[JsonObject]:
+def _entries(run: str = "*", folder: Path | None = None) -> Sequence[JsonObject]:
     try:
-        return control_entries(run)
+        return control_entries(run, folder)
     except (OSError, ValueError, AishError) as error:
         raise NotListeningError(f"where runs listen cannot be read: {error}") from error
 

@@ -168,7 +168,7 @@ def _store_answer(
         from aish.control.live_run import answer_live_run
 
         try:
-            return len(answer_live_run(question, answer, live)), True
+            return len(answer_live_run(store, question, answer, live)), True
         except RunIsLiveError as unheard:
             # It may have ended meanwhile: then its journal takes the answer.
             try:
@@ -191,7 +191,7 @@ def _record_at_hub(
     if is_live:
         live = RunIsLiveError("the server is live", where=question.run, hint=None, pid=pid)
         with suppress(RunIsLiveError):
-            return len(answer_live_run(question, answer, live)), True
+            return len(answer_live_run(store, question, answer, live)), True
     return len(record_answer(store, question, answer, time.time())), False
 
 

@@ -15,6 +15,6 @@ def live_process(store: RunStore, run: str) -> tuple[bool, int | None]:
         FileNotFoundError: it has no journal.
     """
     if HUB_ID.match(run):
-        return bool(control_entries(run)), None
+        return bool(control_entries(run, store.path / run)), None
     with os.fdopen(store.open_file(run, "events.jsonl"), "rb") as file:
         return is_written(file.fileno()), writer_pid(file.fileno())

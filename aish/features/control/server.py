@@ -1,6 +1,7 @@
 """The sockets of a run's control API: where it listens, and the file that names it.
 
-That file and the token are in the user's runtime folder, out of reach of tools and commands.
+That file and the token are in the user's runtime folder, out of reach of tools and commands. A
+server has such a file beside its questions too, for who has another runtime folder.
 
 What was asked for and cannot be opened ends the run before it begins. A socket that a run opens by
 itself, and every later fault, is a notice and ends no run.
@@ -19,6 +20,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.environment import RunHandle
 from aish.engine.run_folder import RunFolder
+from aish.features.approvals.questions import HUB_ID
 from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Access, Call
 from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_address
@@ -252,9 +254,12 @@ def _write_entry(
     elif has_port and (token := _answer_token(asked.tokens)) is not None:
         in_file = {} if token.path is None else {"file": str(token.path.absolute())}
         named["answer_token"] = in_file if token.env is None else {"env": token.env}
-    private_folder(runtime_folder())
-    path = runtime_folder() / f"{folder.id}{_CONTROL_FILE}"
-    opened.enter_context(own_entry(path, named, _forget))
+    places = [private_folder(runtime_folder())]
+    if HUB_ID.match(folder.id) and folder.path is not None:
+        places.append(folder.path)
+    for place in places:
+        path = place / f"{folder.id}{_CONTROL_FILE}"
+        opened.enter_context(own_entry(path, named, _forget))
     with suppress(OSError, UsageError, ValueError):
         control_entries()  # and take out what processes that were killed have left
     return tokens
@@ -280,15 +285,22 @@ def _addresses(asked: ListenRequest, folder: RunFolder) -> Sequence[Address]:
     return addresses
 
 
-def control_entries(run: str = "*") -> Sequence[JsonObject]:
+def control_entries(run: str = "*", folder: Path | None = None) -> Sequence[JsonObject]:
     """Read where the processes of a run or a server listen, or all of this user.
+
+    Runtime folders depend on the environment. A server is found by its `folder` in whatever
+    environment it was started.
 
     Raises:
         OSError, UsageError, ValueError: what is written of that cannot be used.
     """
     ours = [one for one in runtime_folders() if one.is_dir() and one.stat().st_uid == os.geteuid()]
-    files = [path for folder in ours for path in sorted(folder.glob(f"{run}{_CONTROL_FILE}"))]
-    return [entry for path in files for entry in live_entries(path, _forget)]
+    if folder is not None and HUB_ID.match(run):
+        ours.append(folder)
+    files = [path for place in ours for path in sorted(place.glob(f"{run}{_CONTROL_FILE}"))]
+    entries = [entry for path in files for entry in live_entries(path, _forget)]
+    # A server says the same in two places.
+    return list({(entry.get("pid"), entry.get("started")): entry for entry in entries}.values())
 
 
 def _forget(entry: JsonObject) -> None:

@@ -1,7 +1,9 @@
 """Files in which processes say what they offer: an entry for each that lives.
 
-A process that was killed leaves its entry behind, and what the entry names. Whoever reads or writes
-the file next passes over the entry, takes it out, and has the rest removed by its `forget`.
+A process lives as long as it holds the lock that its entry names, whoever asks: its number means
+nothing in another container. One that was killed leaves its entry behind, and what the entry names.
+Whoever reads or writes the file next passes over the entry, takes it out, and has the rest removed
+by its `forget`.
 """
 
 import json
@@ -9,11 +11,12 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue, json_text
-from aish.system.file_lock import take
-from aish.system.files import atomic_write, open_own
+from aish.system.file_lock import is_written, take
+from aish.system.files import atomic_write, open_new, open_own
 
 Forget = Callable[[JsonObject], None]
 """Removes what the entry of a process names that was killed."""
@@ -32,18 +35,24 @@ def own_entry(path: Path, entry: JsonObject, forget: Forget) -> Generator[None]:
     Raises:
         OSError: it cannot be written.
     """
-    pid = os.getpid()
-    own: JsonObject = {**entry, "pid": pid, "started": _start_time(pid)}
+    pid, lock = os.getpid(), path.with_name(f".{path.name}.{token_hex(8)}.lock")
+    own: JsonObject = {**entry, "pid": pid, "started": _start_time(pid), "lock": lock.name}
 
     def others(live: Sequence[JsonObject]) -> Sequence[JsonObject]:
-        return [entry for entry in live if entry.get("pid") != pid]
+        return [entry for entry in live if entry.get("lock") != lock.name]
 
-    _replace(path, lambda live: [*others(live), own], forget, _PATIENCE)
+    held = open_new(lock)
     try:
-        yield
+        take(held, lock)
+        _replace(path, lambda live: [*others(live), own], forget, _PATIENCE)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                _replace(path, others, forget, _PATIENCE)
     finally:
-        with suppress(OSError):
-            _replace(path, others, forget, _PATIENCE)
+        lock.unlink(missing_ok=True)
+        os.close(held)
 
 
 def live_entries(path: Path, forget: Forget) -> Sequence[JsonObject]:
@@ -72,7 +81,7 @@ def _read(path: Path) -> tuple[Sequence[JsonObject], Sequence[JsonObject]]:
     rows = document.get("processes") if isinstance(document, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("it lists no processes")
-    live = [row for row in rows if _lives(row)]
+    live = [row for row in rows if _lives(row, path.parent)]
     return live, [row for row in rows if row not in live]
 
 
@@ -101,10 +110,33 @@ def _replace(
         os.close(folder)
     # Sockets are in folders that are locked too, and this may be one of them.
     for entry in dead:
+        if (lock := _lock_of(entry, path.parent)) is not None:
+            with suppress(OSError):
+                lock.unlink(missing_ok=True)
         forget(entry)
 
 
-def _lives(entry: JsonObject) -> bool:
+def _lock_of(entry: JsonObject, folder: Path) -> Path | None:
+    name = entry.get("lock")
+    return folder / Path(name).name if isinstance(name, str) else None
+
+
+def _lives(entry: JsonObject, folder: Path) -> bool:
+    lock = _lock_of(entry, folder)
+    if lock is None:
+        return _has_process(entry)
+    try:
+        held = open_own(lock)
+    except (OSError, UsageError):
+        return False
+    try:
+        return is_written(held)
+    finally:
+        os.close(held)
+
+
+def _has_process(entry: JsonObject) -> bool:
+    """The same for an entry of an older version, which holds no lock."""
     pid = entry.get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False

@@ -830,6 +830,55 @@ def test_two_processes_of_a_file_listen_and_either_may_end_first(project: Projec
     assert not listeners.exists()
 
 
+@pytest.mark.parametrize("other", [None, "/nowhere"], ids=["unset", "another"])
+def test_who_has_another_runtime_folder_finds_the_servers_too(
+    project: Project, other: str | None
+) -> None:
+    """As a command of the shell pack, an editor, or a container."""
+    serving(project)
+    env, arguments = project.aish.env, ("p.yaml", "--control", "127.0.0.1:0")
+    runtime = env["XDG_RUNTIME_DIR"]
+    with ServedHub(project, *arguments) as first, ServedHub(project, *arguments) as second:
+        for hub in (first, second):
+            hub.stderr_with("control API: listening on")
+        named = state(project) / control_path(project, state(project).name).name
+        first.begin()
+        call = write(first, "one")
+        env |= {"XDG_RUNTIME_DIR": other} if other else {}
+        if other is None:
+            del env["XDG_RUNTIME_DIR"]
+        with Client.of_run(state(project)) as api:
+            question = api.wait_for_approval()
+            done = project.aish("approve", question.run, question.id, "--deny", "--yes")
+            said = text_of(first.answer(call)["result"])
+            events = api.events(0).events
+        links = [project.aish("control", "open", question.run)]
+        first.process.kill()
+        first.process.wait()
+        links.append(project.aish("control", "open", question.run))
+        env["XDG_RUNTIME_DIR"] = runtime
+        with ServedHub(project, *arguments) as third:
+            third.stderr_with("control API: listening on")
+            listed = json.loads(named.read_text("ascii"))["processes"]
+            pids = second.process.pid, third.process.pid
+            assert tuple(entry["pid"] for entry in listed) == pids
+            third.process.kill()
+            third.process.wait()
+        second.end_input()
+        assert second.finish() == 0
+    late = project.aish("control", "open", question.run)
+
+    assert (done.code, done.stderr) == (0, "")
+    assert said == "[aish] tool call denied by the user"
+    assert "control.called" in {event["type"] for event in events}
+    assert [link.stdout.rpartition(":")[0] for link in links] == ["http://127.0.0.1"] * 2, links
+    assert (late.code, named.exists()) == (1, False)
+    assert "it has ended, or listens nowhere" in late.stderr
+    assert [path for path in state(project).iterdir() if path.suffix == ".lock"] == [
+        state(project) / "questions.lock"
+    ]
+
+
 @pytest.mark.parametrize("next_one", ["reader", "start"])
 def test_whoever_comes_after_a_killed_server_removes_what_it_left(
     project: Project, next_one: str

@@ -61,7 +61,7 @@ def test_an_answer_counts_only_if_a_run_says_so(
     with store, Peer(lambda asked: asked.say(said, status)) as peer:
         listens_at(peer, monkeypatch)
         with pytest.raises(RunIsLiveError, match="whoever listens there is no run"):
-            answer_live_run(QUESTION, GIVEN, LIVE)
+            answer_live_run(store, QUESTION, GIVEN, LIVE)
         with pytest.raises(NotAnsweredError, match="whoever listens there is no run"):
             link_to_page(store, RUN)
 
@@ -75,5 +75,5 @@ def test_an_answer_that_was_taken_counts_even_if_a_stranger_has_the_port_then(
 
     with store, Peer(answer) as peer:
         listens_at(peer, monkeypatch)
-        assert answer_live_run(QUESTION, GIVEN, LIVE) == ()
+        assert answer_live_run(store, QUESTION, GIVEN, LIVE) == ()
         assert peer.paths() == [f"/api/v1/approvals/{QUESTION.id}", "/api/v1/status"]

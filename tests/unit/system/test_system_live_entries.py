@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from aish.core.json import JsonObject
@@ -40,3 +41,45 @@ def test_a_reader_takes_out_the_dead_and_keeps_its_own_entry(tmp_path: Path) -> 
         assert found["address"] == "unix:/own"
         assert gone == [dead]
     assert not path.exists()
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from aish.system.process.live_entries import own_entry
+
+with own_entry(Path(sys.argv[1]), {"address": sys.argv[2]}, print):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_process_lives_as_long_as_it_holds_its_lock_whatever_its_number_means_here(
+    tmp_path: Path,
+) -> None:
+    path, gone = tmp_path / "entries.json", list[JsonObject]()
+    words = [sys.executable, "-c", HOLDS, str(path)]
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen([*words, "unix:/a"], stdin=pipe, stdout=pipe) as killed,
+        subprocess.Popen([*words, "unix:/b"], stdin=pipe, stdout=pipe) as ended,
+    ):
+        for process in (killed, ended):
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"held\n"
+        text = path.read_text("ascii")
+        # As another container sees them: nobody has these numbers, or somebody else.
+        path.write_text(
+            text.replace(f'"pid":{killed.pid}', '"pid":1').replace('"started":', '"s":')
+        )
+
+        both = {str(entry["address"]) for entry in live_entries(path, gone.append)}
+        killed.kill()
+        killed.wait()
+        left = [entry["address"] for entry in live_entries(path, gone.append)]
+        ended.communicate(b"")
+
+        assert both == {"unix:/a", "unix:/b"}
+        assert left == ["unix:/b"]
+        assert [entry["address"] for entry in gone] == ["unix:/a"]
+        assert list(tmp_path.iterdir()) == []
