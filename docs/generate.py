@@ -1,6 +1,7 @@
-"""Write the reference pages from what the program is made of: schemas, command line, tables.
+"""Write the generated pages from what the program is made of: schemas, command line, tables.
 
-`python docs/generate.py` writes docs/reference/*.md, `--check` fails if one is out of date.
+`python docs/generate.py` writes docs/reference/*.md and docs/guides/vendors.md, `--check`
+fails if one is out of date.
 """
 
 import inspect
@@ -13,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from aish.cli.catalogue import COMMANDS, CommandEntry
+from aish.cli.commands.init import vendors
 from aish.cli.typer_parser import load_command
 from aish.core.errors import ExitCode
+from aish.core.wires import CHAT, WIRES
 from aish.engine.final import NAMES, PRECEDENCE, RETRYABLE
 from aish.packs.catalogue import PACKS
 from aish.packs.framework.pack import ALWAYS, Pack, PackTool
 from aish.shell.commands.catalogue import LINES, ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
+GUIDES = ROOT / "docs" / "guides"
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMAS = ROOT / "schemas"
 TESTS = ROOT / "tests"
@@ -429,6 +433,79 @@ def manifest() -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
+# --- Vendors of models -----------------------------------------------------------------------
+
+
+_VENDORS_HEAD = """\
+# Models by vendor
+
+An entry of `models` for each vendor. `aish init --model NAME` writes a pipeline with one, and
+`--model NAME/MODEL` with another model of the vendor, by its name there. A template may stand
+before it:
+
+```console
+$ aish init tools --model mistral/mistral-large-latest
+wrote note.md
+export before a run:
+  MISTRAL_API_KEY
+wrote aish.yaml; next: aish validate aish.yaml
+$ aish validate aish.yaml
+aish.yaml: ok
+```
+
+What depends on the account is a variable, such as `${AZURE_OPENAI_RESOURCE}`. `aish validate` names
+each that is not set; the value may be written in its place. Names of models change faster than this
+page: they are the vendor's, and only an example here.
+"""
+_VENDORS_TAIL = """\
+`api` is explained in [Claude, GPT and other APIs](wires.md), all keys of an entry in the
+[reference](../reference/pipeline.md#model), endpoints in general in [Models](models.md).
+"""
+
+
+def vendors_page() -> Iterator[str]:
+    from ruamel.yaml import YAML
+
+    yield from _VENDORS_HEAD.splitlines()
+    yield ""
+    yield "| `NAME` | `api` | `base_url` | key | set | leave out |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for name, vendor in vendors().items():
+        (entry,) = YAML(typ="safe", pure=True).load(vendor["entry"]).values()
+        api = entry.get("api", CHAT)
+        wire = WIRES[api]
+        address = entry.get("base_url") or f"{wire.base_url} (default)"
+        cells = (_code(name), _code(api), _address(address), _key(entry, wire.key_header))
+        yield f"| {' | '.join((*cells, _cell(vendor['set']), _cell(vendor['leave'])))} |"
+    yield ""
+    yield from _VENDORS_TAIL.splitlines()
+    for name, vendor in vendors().items():
+        yield from ("", f"## {vendor['title']}", "", f"`aish init --model {name}`", "")
+        yield from ("```yaml fragment", "models:")
+        yield from (f"  {line}" for line in vendor["entry"].strip().splitlines())
+        yield "```"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _address(address: str) -> str:
+    url, _, rest = address.partition(" ")
+    return f"`{url}` {rest}".rstrip()
+
+
+def _key(entry: Mapping[str, Any], header: str) -> str:
+    """Where the key comes from, and how it is sent."""
+    name = entry.get("key_header", header).lower()
+    sent = "`Authorization: Bearer`" if name == "authorization" else f"`{name}`"
+    if "key_env" in entry:
+        return f"`{entry['key_env']}`, as {sent}"
+    if "key_command" in entry:
+        return f"`{' '.join(entry['key_command'])}`, as {sent}"
+    return "none"
+
+
 # --- All pages -------------------------------------------------------------------------------
 
 
@@ -458,8 +535,9 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 def written() -> Mapping[Path, str]:
-    """Every reference page as it has to be, and the manifest of the packs."""
+    """Every generated page as it has to be, and the manifest of the packs."""
     return {
+        GUIDES / "vendors.md": "\n".join([GENERATED, "", *vendors_page()]).rstrip() + "\n",
         **{
             REFERENCE / name: "\n".join([GENERATED, "", *page()]).rstrip() + "\n"
             for name, page in PAGES.items()

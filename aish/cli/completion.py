@@ -64,6 +64,12 @@ def model_aliases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     ]
 
 
+def vendor_names(_: typer.Context, incomplete: str) -> list[str]:
+    from aish.cli.commands.init import vendors
+
+    return [name for name in vendors() if name.startswith(incomplete)]
+
+
 def tool_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """The tools of the file as `alias__tool`, as far as known without contacting a server."""
     return [name for name in _tools(ctx) if name.startswith(incomplete)]

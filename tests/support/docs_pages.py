@@ -13,19 +13,30 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import messages_streams
+import responses_streams
 from cli_process import clean_environment
 from docs_terminal import Sitting
 from e2e_project import http_server
 from fork_server import ForkServer
 from mcp_peers import free_port, listening, npm_server
-from model_endpoint import Answer, Gate, ModelEndpoint, json_reply, text_reply, tool_reply
+from model_endpoint import (
+    Answer,
+    Gate,
+    ModelEndpoint,
+    Reply,
+    json_reply,
+    stream_reply,
+    text_reply,
+    tool_reply,
+)
 from oauth_servers import protected_server
 from ruamel.yaml import YAML
 
@@ -70,6 +81,13 @@ _VOLATILE = (
     (re.compile(r"\b[0-9a-f]{32}\b"), "<id>"),
     (re.compile(r"\bhub-[0-9a-f]{16}\b"), "<hub>"),
 )
+_TEXT_REPLIES: Mapping[str, Callable[[str], Reply]] = {
+    "chat": text_reply,
+    "messages": lambda text: stream_reply(
+        messages_streams.start(), messages_streams.text(text), messages_streams.ends()
+    ),
+    "responses": lambda text: responses_streams.reply(responses_streams.message(text)),
+}
 # Around a `yaml fragment`: what it does not say itself.
 _FRAME: Mapping[str, Any] = {
     "aish": 1,
@@ -359,7 +377,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _answer(told: Mapping[str, Any]) -> Answer:
     """`{"text": …}`, `{"call": alias__tool, "arguments": {…}}` or `{"status": 503, "body": …}`.
 
-    A text with `"endless": true` never comes to its end.
+    A text with `"endless": true` never comes to its end; `"api"` is its format.
     """
     if "status" in told:
         headers = {"retry-after-ms": "10"}
@@ -367,7 +385,7 @@ def _answer(told: Mapping[str, Any]) -> Answer:
     if "call" in told:
         arguments = json.dumps(told.get("arguments", {}))
         return tool_reply([("call_1", told["call"], arguments)], told.get("text", ""))
-    reply = text_reply(told["text"])
+    reply = _TEXT_REPLIES[told.get("api", "chat")](told["text"])
     if told.get("endless"):
         *said, end = reply.parts
         return reply.but(parts=(*said, Gate(), end))

@@ -1,7 +1,9 @@
 """`aish init [TEMPLATE]`."""
 
+import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -9,13 +11,21 @@ from typing import Annotated
 
 from aish.cli.boundary import say
 from aish.cli.options import OWN_FILE, Argument, Option
-from aish.core.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError, did_you_mean
+from aish.core.patterns import lazy_pattern
+from aish.core.phrases import backticked
 from aish.core.text import for_line
 from aish.engine.run_folder import hidden_folder
 from aish.system.files import schema_text, write_private
 
 SCHEMA = Path(".aish") / "pipeline.schema.json"
 NOTE = "note.md"
+VENDORS = "models.toml"
+_COST_LIMIT = ", cost_usd: 5"
+_MODELS = lazy_pattern(r"^models:\n(?:  .*\n)+", re.MULTILINE)
+_MODEL = lazy_pattern(r"^  model: (.*)$", re.MULTILINE)
+_VARIABLE = lazy_pattern(r"\$\{(\w+)\}|^  key_env: (\w+)$", re.MULTILINE)
+_PLAIN = lazy_pattern(r"(?!(?i:true|false|null)$)[A-Za-z][\w./@-]*(?::[\w./@-]+)*")
 _HEAD = f"# yaml-language-server: $schema={SCHEMA.as_posix()}\n"
 
 
@@ -32,6 +42,15 @@ def command(
         Template | None, Argument("[TEMPLATE]", "minimal (the default), tools, ci, batch or graph")
     ] = None,
     *,
+    model: Annotated[
+        str | None,
+        Option(
+            "--model VENDOR[/MODEL]",
+            "Write the model entry of a vendor: anthropic, openai, azure, bedrock, vertex, gemini, "
+            "openrouter, mistral, groq, deepseek, ollama, vllm, llama.cpp, lmstudio and others.",
+            completes="vendor_names",
+        ),
+    ] = None,
     source: Annotated[
         Path | None,
         Option(
@@ -48,20 +67,25 @@ def command(
 
     Beside it go the schema for editors, in `.aish/`, and the note that `tools` and `graph` read.
 
-    Example: aish init tools && aish validate aish.yaml
+    Example: aish init tools --model anthropic && aish validate aish.yaml
     """
     code = ExitCode.OK
     if source is None:
         text = starter(template or Template.MINIMAL, output)
+        entry = "" if model is None else vendor_entry(model)
+        if entry:
+            text = with_models(text, entry)
         _write(output, text, force=force)
         if NOTE in text:
             path = output.parent / NOTE
             if not os.path.lexists(path):
                 _write(path, _read_starter(NOTE), force=False)
                 say(f"wrote {path}")
+        _list("export before a run", variables_of(entry))
         say(f"wrote {output}; next: aish validate {output}")
-    elif template is not None:
-        message = f"`--from` converts a file, and `{template}` is a template"
+    elif template is not None or model is not None:
+        other = f"`{template}` is a template" if template else "`--model` is for a template"
+        message = f"`--from` converts a file, and {other}"
         raise UsageError(message, hint="use one of the two")
     else:
         from aish.cli.commands.validate import problems_of
@@ -94,6 +118,50 @@ def starter(template: Template, output: Path) -> str:
 
         text = text.replace(f"\nname: {template}\n", f"\nname: {pipeline_name(output)}\n", 1)
     return _HEAD + text.replace(OWN_FILE.name, for_line(str(output)))
+
+
+def vendors() -> Mapping[str, Mapping[str, str]]:
+    """The model entries by vendor, each with `title`, `set`, `leave` and `entry`."""
+    import tomllib
+
+    return tomllib.loads(_read_starter(VENDORS))
+
+
+def vendor_entry(name: str) -> str:
+    """The model entry of `VENDOR` or `VENDOR/MODEL`, as YAML with its alias.
+
+    Raises:
+        UsageError: the vendor is not known, or the model has no name.
+    """
+    known = vendors()
+    vendor, slash, model = name.partition("/")
+    if vendor not in known:
+        hint = f"known: {backticked(known, most=len(known))}"
+        if near := did_you_mean(vendor, known):
+            hint = f"{near}? {hint}"
+        raise UsageError(f"`{for_line(vendor)}` is not a known vendor of models", hint=hint)
+    entry = known[vendor]["entry"].lstrip()
+    if not slash:
+        return entry
+    if not model.strip():
+        raise UsageError("the name of the model is missing", hint=f"`--model {vendor}/NAME`")
+    written = model if _PLAIN.fullmatch(model) else json.dumps(model)
+    return _MODEL.sub(lambda _: f"  model: {written}", entry, 1)
+
+
+def with_models(text: str, entry: str) -> str:
+    """A pipeline with this entry as its only model, and without a limit in money.
+
+    That would need the price of the model and a bound of its answers.
+    """
+    indented = "".join(f"  {line}" for line in entry.splitlines(keepends=True))
+    text = text.replace(_COST_LIMIT, "", 1)
+    return _MODELS.sub(lambda _: f"models:\n{indented}", text, 1)
+
+
+def variables_of(entry: str) -> Iterable[str]:
+    """The environment variables that an entry reads, each once."""
+    return dict.fromkeys(first or second for first, second in _VARIABLE.findall(entry))
 
 
 def _read_starter(name: str) -> str:
