@@ -16,10 +16,11 @@ class Wire:
     """A spelling of conversations.
 
     Requests go to `root` and `leaf` below the address; an address may end with `root` already.
-    `encoder` and `decoder` are `module:name`. `bounds` are the parameters that limit an answer.
-    `base_url` is the vendor's own address, `key_header` the header of the key, `headers` what else
-    is sent. `json_schema` says whether answer schemas are sent by default, `needs_bound` whether
-    each request has a limit of the answer, `caches` whether requests mark what is to be cached.
+    `encoder`, `decoder` and `batches`, the interface for batches of requests, are `module:name`.
+    `bounds` are the parameters that limit an answer. `base_url` is the vendor's own address,
+    `key_header` the header of the key, `headers` what else is sent. `json_schema` says whether
+    answer schemas are sent by default, `needs_bound` whether each request has a limit of the
+    answer, `caches` whether requests mark what is to be cached.
     `answer_schema` brings an answer schema into the form of the vendor, or gives nothing;
     `nulls_for_absent` says that this form has null for a property that may be missing.
 
@@ -33,6 +34,7 @@ class Wire:
     decoder: str
     bounds: tuple[str, ...]
     root: str = ""
+    batches: str = ""
     base_url: str | None = None
     key_header: str = "authorization"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +67,7 @@ _WIRES: Final = (
         leaf="/chat/completions",
         encoder="aish.wire.chat.encode:Encoder",
         decoder="aish.wire.chat.decode:ChatDecoder",
+        batches="aish.wire.batches.files:CHAT",
         bounds=("max_tokens", "max_completion_tokens"),
     ),
     Wire(
@@ -72,6 +75,7 @@ _WIRES: Final = (
         leaf="/messages",
         encoder="aish.wire.messages.encode:Encoder",
         decoder="aish.wire.messages.decode:MessagesDecoder",
+        batches="aish.wire.batches.messages:INTERFACE",
         answer_schema="aish.wire.messages.answer_schema:answer_format",
         bounds=("max_tokens",),
         root="/v1",
@@ -97,6 +101,7 @@ _WIRES: Final = (
         leaf="/responses",
         encoder="aish.wire.responses.encode:Encoder",
         decoder="aish.wire.responses.decode:ResponsesDecoder",
+        batches="aish.wire.batches.files:RESPONSES",
         answer_schema="aish.wire.responses.strict_schema:to_strict",
         nulls_for_absent=True,
         bounds=("max_output_tokens",),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aish.core.events import Place
 from aish.core.frozen import frozen
@@ -10,6 +10,9 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta
 from aish.core.protocols import ModelRequest
 from aish.core.wires import CHAT, WIRES, Wire
+
+if TYPE_CHECKING:
+    from aish.wire.batches.types import BatchInterface
 
 
 @frozen
@@ -113,6 +116,11 @@ def load_encoder(wire: Wire) -> Callable[[Dialect], AnswerEncoder]:
 
 def load_decoder(wire: Wire) -> MakeDecoder:
     made: MakeDecoder = _load(wire.decoder)
+    return made
+
+
+def load_batches(wire: Wire) -> "BatchInterface":
+    made: BatchInterface = _load(wire.batches)
     return made
 
 
