@@ -1,4 +1,4 @@
-"""What all batch interfaces have in common: their requests, states and results, and their names.
+"""Requests, states and results of batches, and their names: the same for all interfaces.
 
 Pure: the transport sends, waits and remembers. What a document says is read with suspicion: an
 unknown status is "in progress" until an end is stated, and what is no result is never a success.
@@ -51,7 +51,7 @@ class BatchError(StreamError):
 
 @frozen
 class BatchMark:
-    """What tells a batch from others: the run that sends it, and its number in that run."""
+    """The mark of a batch: the run that sends it, and its number in that run."""
 
     run_id: str
     ordinal: int
@@ -98,7 +98,7 @@ class BatchRequest:
 
 @frozen
 class BatchFailure:
-    """What each request of a batch would have been answered that the vendor refused as a whole."""
+    """The answer to each request of a batch that the vendor refused as a whole."""
 
     status: int
     body: JsonObject
@@ -137,7 +137,7 @@ class BatchResult:
 
 @frozen
 class FileUpload:
-    """How the entries of a batch are uploaded before it is made.
+    """Upload of the entries of a batch, before it is made.
 
     They go to `leaf` as the file `file` of a form with the fields of `form`. `decode` gives the id
     of the file, `creation` the body that makes a batch of it.
