@@ -22,7 +22,7 @@ from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, Usage, Us
 from aish.core.phrases import counted, shorten
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
 from aish.core.text import safe_utf8
-from aish.core.tools import Tool
+from aish.core.tools import Media, Tool, media_kind
 from aish.wire.json_text import dump
 
 BYTES_PER_TOKEN = 4
@@ -33,6 +33,9 @@ _BYTES_AT_MOST = 8
 # Endpoints bill an image by its size in pixels, which is not known from its bytes: about 1,500
 # tokens.
 _IMAGE = 6_000
+# A page of a PDF counts as text and as an image; how many it has is not known either.
+_PAGE = 10_000
+_BYTES_OF_PAGE = 50_000
 _AROUND_TURN = 40
 _AROUND_TOOL = 80
 
@@ -47,11 +50,16 @@ def weigh(turn: Turn) -> int:
             )
             return _AROUND_TURN + _size(turn.text) + calls + _fields(turn.extras)
         case ToolTurn():
-            return _AROUND_TURN + _size(turn.content) + _IMAGE * len(turn.media)
+            return _AROUND_TURN + _size(turn.content) + _weigh_media(turn.media)
         case UserTurn():
-            return _AROUND_TURN + _size(turn.text) + _IMAGE * len(turn.media)
+            return _AROUND_TURN + _size(turn.text) + _weigh_media(turn.media)
         case _:
             return _AROUND_TURN + _size(turn.text)
+
+
+def _weigh_media(media: Sequence[Media]) -> int:
+    pages = (1 + len(one.data) // _BYTES_OF_PAGE for one in media if media_kind(one) == "pdf")
+    return sum(_IMAGE for one in media if media_kind(one) != "pdf") + _PAGE * sum(pages)
 
 
 def weigh_rest(tools: Sequence[Tool], schema: AnswerSchema | None) -> int:

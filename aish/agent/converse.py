@@ -293,7 +293,7 @@ class _Exchange:
             place,
             self._runtime,
             self._sampler,
-            sees_images=self._ask.model.sees_images,
+            media_kinds=self._ask.model.media_kinds,
             ended=ended,
         )
         stop = self._stop(len(calls))

@@ -18,7 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.agent import wording
-from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what, with_data
+from aish.agent.result_limit import Cut, cut, describe, what, with_data
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.turn_json import Structured, structured_to_event
 from aish.core.errors import BudgetError
@@ -27,7 +27,17 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.protocols import Progress, Sampler
 from aish.core.text import safe_utf8
-from aish.core.tools import RESULT_LIMIT, Media, ResultKind, Tool, ToolResult, definition_of
+from aish.core.tools import (
+    NO_MEDIA,
+    RESULT_LIMIT,
+    Media,
+    MediaKinds,
+    ResultKind,
+    Tool,
+    ToolResult,
+    definition_of,
+    media_kind,
+)
 from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.policy.rules import LOCAL_COMMAND
@@ -261,7 +271,7 @@ async def dispatch(
     runtime: AgentRuntime,
     sampler: Sampler | None = None,
     *,
-    sees_images: bool = False,
+    media_kinds: MediaKinds = NO_MEDIA,
 ) -> UsedCall:
     """Make an approved call and emit its end.
 
@@ -295,7 +305,7 @@ async def dispatch(
     finally:
         CUT_OFF.reset(token)
     seconds = runtime.clock.monotonic() - started
-    attached = tuple(filter(can_be_attached, result.media)) if sees_images else ()
+    attached = tuple([media for media in result.media if media_kind(media) in media_kinds])
     limited = _format_result(proposal.tool, result, attached, runtime, proposal.place)
     if result.kind == "rpc_error":
         text = f"{name}: {result.content.removeprefix('[aish] ')}"

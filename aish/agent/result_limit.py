@@ -1,14 +1,14 @@
 """Truncates long results in the middle at a line boundary; data and media of a reply."""
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, canonical, strict_json_at
 from aish.core.patterns import lazy_pattern
+from aish.core.phrases import counted
 from aish.core.text import for_line, safe_utf8
-from aish.core.tools import Media
+from aish.core.tools import Media, media_kind
 
 # UTF-8 continuation bytes.
 _CONTINUATION = range(0x80, 0xC0)
@@ -130,15 +130,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-# Untrusted text used in a URL: an endpoint would reject an invalid type in every later turn.
-_IMAGE = lazy_pattern(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)
-
 _LONGEST_TYPE = 80
-
-
-def can_be_attached(media: Media) -> bool:
-    """Return true if a vision model can get it: chat completions support images only."""
-    return _IMAGE.fullmatch(media.mime_type) is not None
 
 
 def describe(media: Media, *, attached: bool) -> str:
@@ -147,6 +139,13 @@ def describe(media: Media, *, attached: bool) -> str:
     Without its path: that depends on the run, and a replay must send the same.
     """
     return f"[aish] {'attached' if attached else 'not shown to this model'}: {what(media)}"
+
+
+def media_count(media: Sequence[Media]) -> str:
+    """The numbers of pictures and of PDFs."""
+    pdfs = sum(media_kind(medium) == "pdf" for medium in media)
+    counts = ((len(media) - pdfs, "picture"), (pdfs, "PDF"))
+    return ", ".join(counted(count, name) for count, name in counts if count)
 
 
 def what(media: Media) -> str:

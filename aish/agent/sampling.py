@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from aish.agent.assemble import Assembled, assemble, without_text
 from aish.agent.conversation import Conversation, IllegalTurnError, TurnObserver
-from aish.agent.result_limit import can_be_attached, describe
+from aish.agent.result_limit import describe
 from aish.core.errors import BudgetError, StepFailedError, UnavailableError
 from aish.core.events import Notice, Place, TurnStarted
 from aish.core.frozen import frozen
@@ -26,7 +26,14 @@ from aish.core.messages import (
 from aish.core.phrases import backticked
 from aish.core.protocols import AnswerSchema, Clock, Emit, Model, ModelRequest
 from aish.core.text import safe_utf8
-from aish.core.tools import SAMPLING_SCHEMA, SAMPLING_USAGE, Media, model_hint
+from aish.core.tools import (
+    SAMPLING_SCHEMA,
+    SAMPLING_USAGE,
+    Media,
+    MediaKinds,
+    media_kind,
+    model_hint,
+)
 
 # Limits the cost that a server can cause.
 MAX_REQUESTS = 32
@@ -73,7 +80,7 @@ class Sampling:
         model = self._models.get(alias) if alias else self._model
         if model is None:
             raise UnavailableError(self._why_not(alias))
-        conversation = _read_params(params, sees_images=model.sees_images)
+        conversation = _read_params(params, media_kinds=model.media_kinds)
         self._requests += 1
         if self._requests > MAX_REQUESTS:
             raise BudgetError(f"a step may ask a model {MAX_REQUESTS} times on behalf of servers")
@@ -124,7 +131,7 @@ def _schema(params: JsonObject) -> AnswerSchema | None:
     return AnswerSchema("answer", schema) if isinstance(schema, Mapping) else None
 
 
-def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
+def _read_params(params: JsonObject, *, media_kinds: MediaKinds) -> Conversation:
     """The conversation that a server wants to be answered."""
     if params.get("tools") or params.get("toolChoice"):
         raise _refusal("tools in sampling are not offered")
@@ -133,7 +140,7 @@ def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
     if isinstance(system, str) and system:
         conversation.add(SystemTurn(safe_utf8(system)))
     try:
-        for message in _merge_messages(params.get("messages"), sees_images=sees_images):
+        for message in _merge_messages(params.get("messages"), media_kinds=media_kinds):
             is_user = message.role == "user"
             turn = UserTurn(message.text, message.media) if is_user else AssistantTurn(message.text)
             conversation.add(turn)
@@ -153,7 +160,7 @@ class _Message:
     media: tuple[Media, ...]
 
 
-def _merge_messages(messages: JsonValue, *, sees_images: bool) -> list[_Message]:
+def _merge_messages(messages: JsonValue, *, media_kinds: MediaKinds) -> list[_Message]:
     """The messages, with consecutive ones of one role merged."""
     merged: list[_Message] = []
     for message in _sequence(messages):
@@ -169,7 +176,7 @@ def _merge_messages(messages: JsonValue, *, sees_images: bool) -> list[_Message]
             if isinstance(piece, str):
                 lines.append(safe_utf8(piece))
                 continue
-            attached = sees_images and role == "user" and can_be_attached(piece)
+            attached = role == "user" and media_kind(piece) in media_kinds
             lines.append(describe(piece, attached=attached))
             if attached:
                 media.append(piece)

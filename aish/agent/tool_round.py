@@ -23,7 +23,7 @@ from aish.core.json import JsonObject, JsonValue, strict_json
 from aish.core.messages import ToolTurn
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Sampler
-from aish.core.tools import ResultKind, Tool, ToolCall
+from aish.core.tools import NO_MEDIA, MediaKinds, ResultKind, Tool, ToolCall
 from aish.policy.gate import THE_LOCK
 from aish.system.task_group import task_group
 from aish.wire.calls import make_call_id
@@ -294,14 +294,14 @@ class Round:
         runtime: AgentRuntime,
         sampler: Sampler | None = None,
         *,
-        sees_images: bool = False,
+        media_kinds: MediaKinds = NO_MEDIA,
         ended: Mapping[str, UsedCall] = MappingProxyType({}),
     ) -> None:
         self._wanted = wanted
         self._places = [Place(place.step, place.item, place.turn, call.call.id) for call in wanted]
         self._runtime = runtime
         self._sampler = sampler
-        self._sees_images = sees_images
+        self._media_kinds = media_kinds
         self._begun: set[int] = set()
         self._used = [ended.get(call.call.id) for call in wanted]
         self._proposed: dict[int, Proposed] = {}
@@ -427,7 +427,7 @@ class Round:
         self._begun.add(index)
         try:
             self._used[index] = await dispatch(
-                approved, self._runtime, self._sampler, sees_images=self._sees_images
+                approved, self._runtime, self._sampler, media_kinds=self._media_kinds
             )
         except BudgetError as error:
             self.over = self.over or error

@@ -17,7 +17,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.text import safe_utf8
-from aish.core.tools import Media, ToolCall
+from aish.core.tools import PDF, Media, ToolCall
 
 ReadFile = Callable[[str], bytes | None]
 """The name that `Keep` gave -> the content; `None` where there is none any more."""
@@ -111,11 +111,9 @@ def _media(
             continue
         lines.append(wording.media_gone(kind))
         why = "is not as it was" if data is not None else "is gone"
-        lost(f"`{name}`, an image of the conversation, {why}" if name else _NOT_KEPT)
+        what = f"{'a PDF' if kind == PDF else 'an image'} of the conversation"
+        lost(f"`{name}`, {what}, {why}" if name else f"{what} was not kept")
     return tuple(media), lines
-
-
-_NOT_KEPT = "an image of the conversation was not kept"
 
 
 def _with(text: str, lines: Sequence[str]) -> str:

@@ -589,12 +589,13 @@ def _entry(alias: str, table: Table) -> ModelEntry:
     for key in ("base_url", "model", "key_command", "headers", "proxy"):
         table.check_references(key)
     retry, timeout = table.part("retry"), table.part("timeout")
+    wire, vision = _wire(table), table.flag("vision", default=False)
     return ModelEntry(
         alias=alias,
         base_url=_base_url(table),
         model=table.text("model"),
         embedded=_embedded_model(table),
-        api=_wire(table).api,
+        api=wire.api,
         key_env=table.text("key_env"),
         key_header=table.text("key_header"),
         effort=cast("Effort | None", table.text("effort")),
@@ -610,7 +611,8 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         timeout=_timeout(timeout),
         tool_role=table.flag("tool_role", default=True),
         json_schema=_json_schema(table),
-        vision=table.flag("vision", default=False),
+        vision=vision,
+        pdf=table.flag("pdf", default=vision and wire.takes_pdf),
         usage=table.flag("usage", default=True),
         finish=cast("FinishUse", table.text("finish") or "required"),
         max_tool_name=table.whole("max_tool_name", 64),

@@ -331,6 +331,7 @@ class ModelEntry:
     tool_role: bool = True
     json_schema: JsonSchemaUse = False
     vision: bool = False
+    pdf: bool = False
     usage: bool = True
     finish: FinishUse = "required"
     max_tool_name: int = 64

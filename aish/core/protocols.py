@@ -12,7 +12,7 @@ from aish.core.events import Event, Place, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta, Finish, History
-from aish.core.tools import Tool, ToolName, ToolResult
+from aish.core.tools import MediaKinds, Tool, ToolName, ToolResult
 
 Emit = Callable[[Event], None]
 Follow = Callable[[Callable[[Stamped], None]], Callable[[], None]]
@@ -90,8 +90,8 @@ class Model(Protocol):
         """True if the endpoint can only answer null for a property that may be missing."""
 
     @property
-    def sees_images(self) -> bool:
-        """True if media may be put into turns (`vision: true`)."""
+    def media_kinds(self) -> MediaKinds:
+        """The media that may be put into turns (`vision: true`, `pdf: true`)."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
         """Answer one turn; batches of deltas as they arrive, `Finish` last.

@@ -1,5 +1,6 @@
 """Tools, calls of tools and their results; resources and prompts of servers."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import field
@@ -8,6 +9,7 @@ from typing import Final, Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
 
 ResultKind = Literal[
     "ok",
@@ -131,10 +133,31 @@ class ToolCall:
 
 @frozen
 class Media:
-    """An image or audio from a tool: bytes for the run's folder, never for a terminal."""
+    """An image, audio or PDF from a tool: bytes for the run's folder, never for a terminal."""
 
     mime_type: str
     data: bytes
+
+
+MediaKind = Literal["image", "pdf"]
+"""Media that a model may take; none takes any other."""
+
+MediaKinds = frozenset[MediaKind]
+NO_MEDIA: Final[MediaKinds] = frozenset()
+PDF: Final = "application/pdf"
+PDF_SIGNATURE: Final = b"%PDF-"
+_SIGNATURE_WITHIN: Final = 1024
+# Untrusted text used in a URL: an endpoint would reject an invalid type in every later turn.
+_IMAGE = lazy_pattern(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)
+
+
+def media_kind(media: Media) -> MediaKind | None:
+    """The kind of media that a model may take: by their type, a PDF by its content too."""
+    if _IMAGE.fullmatch(media.mime_type) is not None:
+        return "image"
+    kind = media.mime_type.partition(";")[0].strip().lower()
+    is_pdf = kind == PDF and PDF_SIGNATURE in media.data[:_SIGNATURE_WITHIN]
+    return "pdf" if is_pdf else None
 
 
 @frozen
@@ -169,7 +192,7 @@ class Resource:
 
 @frozen
 class Part:
-    """A part of a resource: either text or an image or audio, never both or neither."""
+    """A part of a resource: either text or media, never both or neither."""
 
     uri: str
     mime: str

@@ -20,7 +20,8 @@ class Wire:
     `bounds` are the parameters that limit an answer. `base_url` is the vendor's own address,
     `key_header` the header of the key, `headers` what else is sent. `json_schema` says whether
     answer schemas are sent by default, `needs_bound` whether each request has a limit of the
-    answer, `caches` whether requests mark what is to be cached.
+    answer, `caches` whether requests mark what is to be cached, `takes_pdf` whether who takes
+    images takes PDFs.
     `answer_schema` brings an answer schema into the form of the vendor, or gives nothing;
     `nulls_for_absent` says that this form has null for a property that may be missing.
 
@@ -43,6 +44,7 @@ class Wire:
     nulls_for_absent: bool = False
     needs_bound: bool = False
     caches: bool = False
+    takes_pdf: bool = False
     own: frozenset[str] = frozenset()
     foreign: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,6 +88,7 @@ _WIRES: Final = (
         json_schema=True,
         needs_bound=True,
         caches=True,
+        takes_pdf=True,
         own=frozenset({"messages", "stream", "system", "tools"}),
         foreign={
             "max_completion_tokens": "max_tokens",
@@ -104,6 +107,7 @@ _WIRES: Final = (
         batches="aish.wire.batches.files:RESPONSES",
         answer_schema="aish.wire.responses.strict_schema:to_strict",
         nulls_for_absent=True,
+        takes_pdf=True,
         bounds=("max_output_tokens",),
         root="/v1",
         base_url="https://api.openai.com",

@@ -18,6 +18,7 @@ from aish.config.model import ModelEntry
 from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.phrases import duration
 from aish.core.protocols import Hold, Meter, ModelRequest
+from aish.core.tools import MediaKinds
 from aish.models import smollm2
 from aish.models.dialect_choice import dialect_of, wire_of
 from aish.models.endpoint_key import EndpointKey, TurnKey
@@ -181,8 +182,8 @@ class ChatModel:
         return dialect.json_schema and dialect.wire.nulls_for_absent
 
     @property
-    def sees_images(self) -> bool:
-        return self._entry.vision
+    def media_kinds(self) -> MediaKinds:
+        return self._encoder.dialect.media_kinds
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
         """Answer one turn. A caller that stops early must close it (`contextlib.aclosing`).

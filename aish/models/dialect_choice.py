@@ -64,6 +64,7 @@ def dialect_of(entry: ModelEntry) -> Dialect:
         json_schema=entry.json_schema is not False,
         tool_role=entry.tool_role,
         vision=entry.vision,
+        pdf=entry.pdf,
         origin=f"{entry.alias}{apart}",
         short_ids=url.hostname in _SHORT_IDS,
         api=entry.api,

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from aish.core.errors import UnavailableError
 from aish.core.messages import Delta, FellBack
 from aish.core.protocols import Model, ModelRequest
+from aish.core.tools import MediaKinds
 
 
 def with_fallbacks(model: Model, others: Sequence[Model]) -> Model:
@@ -37,9 +38,9 @@ class Fallbacks:
         return any(model.nulls_for_absent for model in self._models)
 
     @property
-    def sees_images(self) -> bool:
-        """Only if each of them does."""
-        return all(model.sees_images for model in self._models)
+    def media_kinds(self) -> MediaKinds:
+        """Only those that each of them takes."""
+        return frozenset.intersection(*(model.media_kinds for model in self._models))
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
         """Answer one turn with the first model that can; `Finish.model` says which.

@@ -11,7 +11,7 @@ from aish.core.errors import StepFailedError
 from aish.core.frozen import frozen
 from aish.core.messages import Delta, Finish, FinishReason, TextPiece, Turn, Usage
 from aish.core.protocols import ModelRequest
-from aish.core.tools import ToolCall
+from aish.core.tools import NO_MEDIA, MediaKinds, ToolCall
 
 
 @frozen
@@ -60,13 +60,13 @@ class Scripted:
         alias: str = "scripted",
         enforces_schema: bool = False,
         schema_with_tools: bool = True,
-        sees_images: bool = False,
+        media_kinds: MediaKinds = NO_MEDIA,
     ) -> None:
         self._turns = iter(turns)
         self._alias = alias
         self._enforces_schema = enforces_schema
         self._schema_with_tools = schema_with_tools
-        self._sees_images = sees_images
+        self._media_kinds = media_kinds
         self.requests: list[SeenRequest] = []
 
     @property
@@ -86,8 +86,8 @@ class Scripted:
         return False
 
     @property
-    def sees_images(self) -> bool:
-        return self._sees_images
+    def media_kinds(self) -> MediaKinds:
+        return self._media_kinds
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
         """Play the next turn.

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from aish.agent.conversation import Buffer
+from aish.agent.result_limit import media_count
 from aish.agent.turn_json import Lost, ReadFile, turn_from_json
 from aish.agent.wording import is_shortened
 from aish.core.errors import UsageError
@@ -21,7 +22,6 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Turn, UserTurn
-from aish.core.phrases import counted
 from aish.core.protocols import Emit
 from aish.core.tools import Media
 
@@ -218,7 +218,7 @@ class AskedBefore:
                 yield turn, sent.question_of(turn)
             elif not is_shortened(turn.text):
                 # A picture of it is missing, so it is not the original question.
-                name = counted(len(turn.media), "picture")
+                name = media_count(turn.media)
                 pictures = (Enclosure(name, "", turn.media),) if turn.media else ()
                 yield turn, QuestionInput(turn.text, attached=pictures)
 

@@ -9,6 +9,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta
 from aish.core.protocols import ModelRequest
+from aish.core.tools import MediaKind, MediaKinds
 from aish.core.wires import CHAT, WIRES, Wire
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class Dialect:
     """The settings for requests of one model entry.
 
     `params` are merged into the body as they are. `usage` asks for token counts, `json_schema`
-    sends answer schemas, `tool_role` and `vision` are the entry's own. `origin` is what
+    sends answer schemas, `tool_role`, `vision` and `pdf` are the entry's own. `origin` is what
     `AssistantTurn.origin` says of turns whose extras may go to this endpoint. `short_ids` is for
     endpoints that take tool-call ids of nine letters and digits only. `api` names the wire,
     `effort` how much the model thinks. `answer_tokens` limits answers on wires that want a limit.
@@ -41,10 +42,17 @@ class Dialect:
     answer_tokens: int = 4096
     schema_in_words: bool = False
     cache: str = "off"
+    pdf: bool = False
 
     @property
     def wire(self) -> Wire:
         return WIRES[self.api]
+
+    @property
+    def media_kinds(self) -> MediaKinds:
+        """The media that are sent."""
+        kinds: dict[MediaKind, bool] = {"image": self.vision, "pdf": self.pdf}
+        return frozenset(kind for kind, is_sent in kinds.items() if is_sent)
 
 
 class AnswerEncoder(Protocol):

@@ -26,7 +26,7 @@ from aish.core.messages import (
 from aish.core.protocols import Answer as Said
 from aish.core.protocols import ModelRequest, Progress, Question, Sampler
 from aish.core.rules import RuleEntry, RuleLists
-from aish.core.tools import Tool, ToolCall, ToolName, ToolResult
+from aish.core.tools import NO_MEDIA, MediaKinds, Tool, ToolCall, ToolName, ToolResult
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
 from aish.system.schema.check import SchemaProblem, check
@@ -62,7 +62,7 @@ class Talker:
     enforces_schema: bool = False
     schema_with_tools: bool = True
     nulls_for_absent: bool = False
-    sees_images: bool = False
+    media_kinds: MediaKinds = NO_MEDIA
     requests: list[ModelRequest] = field(default_factory=list)
     seen: list[tuple[Turn, ...]] = field(default_factory=list)
     closed: int = 0

@@ -279,6 +279,13 @@ def content_text(content: JsonValue) -> str:
     return "\n".join(_part(part) for part in content)
 
 
+# Where the parts of each wire, and of servers, have media.
+_MEDIA = (
+    ("data",), ("image_url", "url"), ("image_url",), ("source", "data"), ("file", "file_data"),
+    ("file_data",),
+)  # fmt: skip
+
+
 def _part(part: JsonValue) -> str:
     text = at(part, "text")
     if isinstance(text, str):
@@ -286,7 +293,7 @@ def _part(part: JsonValue) -> str:
     if isinstance(part, str):
         return part
     kind = word(at(part, "type")) or "unknown"
-    data = at(part, "data") or at(part, "image_url", "url")
+    data = next(filter(None, (at(part, *path) for path in _MEDIA)), None)
     size = f", {len(data)} characters" if isinstance(data, str) else ""
     about = word(at(part, "mimeType")) or word(at(part, "uri"))
     return f"[{kind}{' ' if about else ''}{about}{size}]"

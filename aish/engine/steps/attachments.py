@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aish.agent.result_limit import can_be_attached, describe
+from aish.agent.result_limit import describe
 from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
-from aish.core.tools import Media, Part
+from aish.core.tools import PDF, PDF_SIGNATURE, Media, MediaKinds, Part, media_kind
 from aish.engine.plan.uris import is_uri, matches
 from aish.templates.project_file import ProjectFileError, project_file
 
@@ -25,6 +25,7 @@ _SIGNATURES = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),
+    (PDF_SIGNATURE, PDF),
 )
 # Formats that models know by name; anything else is plain text.
 _KINDS = {
@@ -40,14 +41,19 @@ _KINDS = {
 
 @frozen
 class AttachedText:
-    """The start of a user turn: text, and the images that it names."""
+    """The start of a user turn: text, and the images and PDFs that it names."""
 
     text: str
     media: tuple[Media, ...] = ()
 
 
 async def attachment(
-    wanted: Attachment, servers: "Registry | None", folder: Path, limit: int, *, sees_images: bool
+    wanted: Attachment,
+    servers: "Registry | None",
+    folder: Path,
+    limit: int,
+    *,
+    media_kinds: MediaKinds,
 ) -> AttachedText:
     """A file of `folder`, or a resource, as shown to a model; `wanted.ref` is not a template here.
 
@@ -61,7 +67,7 @@ async def attachment(
     else:
         parts = await _resource(wanted, servers)
     refuse_long(f"`{wanted.ref}`", (part.text for part in parts if part.text is not None), limit)
-    return _format_parts(wanted, parts, sees_images=sees_images)
+    return _format_parts(wanted, parts, media_kinds=media_kinds)
 
 
 def join_attachments(pieces: Iterable[AttachedText], text: str) -> AttachedText:
@@ -101,14 +107,14 @@ def file_data(folder: Path, name: str) -> bytes:
 
 def _file(folder: Path, name: str) -> Part:
     data = file_data(folder, name)
-    kind = _picture(data)
+    kind = _media_type(data)
     if kind is not None:
         return Part(name, kind, media=Media(kind, data))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        hint = "attachments are text, or images as PNG, JPEG, GIF or WebP"
-        message = f"the attachment `{name}` is neither UTF-8 text nor an image"
+        hint = "attachments are text, PDFs, or images as PNG, JPEG, GIF or WebP"
+        message = f"the attachment `{name}` is neither UTF-8 text nor an image or PDF"
         raise StepFailedError(message, hint=hint) from error
     return Part(name, mime_of(name), text=text)
 
@@ -118,8 +124,8 @@ def mime_of(name: str) -> str:
     return _KINDS.get(Path(name).suffix.lower(), "text/plain")
 
 
-def _picture(data: bytes) -> str | None:
-    """The type of an image, by its first bytes and not by its name."""
+def _media_type(data: bytes) -> str | None:
+    """The type of an image or a PDF, by its first bytes and not by its name."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES if data.startswith(start)), None)
@@ -160,7 +166,9 @@ async def _server_of(uri: str, servers: "Registry") -> str:
     raise StepFailedError(message, hint=hint)
 
 
-def _format_parts(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> AttachedText:
+def _format_parts(
+    wanted: Attachment, parts: Iterable[Part], *, media_kinds: MediaKinds
+) -> AttachedText:
     """Each part between two lines that name its source.
 
     The server's name for it is shown completely or not at all: a truncated secret in it would not
@@ -173,7 +181,7 @@ def _format_parts(wanted: Attachment, parts: Iterable[Part], *, sees_images: boo
         kind = for_line(part.mime) if len(part.mime) <= _LONGEST_MIME else ""
         body = safe_utf8(part.text or "")
         if part.media is not None:
-            is_attached = sees_images and can_be_attached(part.media)
+            is_attached = media_kind(part.media) in media_kinds
             body = describe(part.media, attached=is_attached)
             media += [part.media] if is_attached else []
         head = f"[attached: {name} ({kind})]" if kind else f"[attached: {name}]"

@@ -211,7 +211,7 @@ async def prepare_history(
     else:
         from aish.engine.steps.prompt_inputs import opening_turns
 
-        before, asked = await opening_turns(step, context, sees_images=model.sees_images)
+        before, asked = await opening_turns(step, context, media_kinds=model.media_kinds)
     opening = "" if files is None else await files.opening()
     if opening:
         asked = replace(asked, text=f"{opening}\n\n{asked.text}")

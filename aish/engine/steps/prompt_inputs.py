@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aish.agent.result_limit import can_be_attached, describe
+from aish.agent.result_limit import describe
 from aish.config.model import Prompt, PromptStep, Retrieval, ServerPrompt
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.text import safe_utf8
-from aish.core.tools import PromptMessage
+from aish.core.tools import MediaKinds, PromptMessage, media_kind
 from aish.engine.steps.attachments import AttachedText, attachment, join_attachments, refuse_long
 from aish.engine.steps.context import StepContext
 from aish.templates.render import render
@@ -21,7 +21,7 @@ Turns = tuple[UserTurn | AssistantTurn, ...]
 
 
 async def prompt_turns(
-    prompt: ServerPrompt, servers: "Registry | None", limit: int, *, sees_images: bool
+    prompt: ServerPrompt, servers: "Registry | None", limit: int, *, media_kinds: MediaKinds
 ) -> Turns:
     """The turns of a prompt, a user's first and last; its arguments are no templates here.
 
@@ -39,7 +39,7 @@ async def prompt_turns(
         raise StepFailedError(error.message, where=error.where, hint=error.hint) from error
     name = f"prompt `{prompt.name}` of the server `{prompt.server}`"
     refuse_long(f"the {name}", (message.text for message in messages), limit)
-    turns = _join_turns(_turn(message, sees_images=sees_images) for message in messages)
+    turns = _join_turns(_turn(message, media_kinds=media_kinds) for message in messages)
     if not turns:
         raise StepFailedError(f"the prompt `{prompt.name}` is empty", where=where)
     for turn, end in ((turns[0], "begins"), (turns[-1], "ends")):
@@ -49,10 +49,10 @@ async def prompt_turns(
     return turns
 
 
-def _turn(message: PromptMessage, *, sees_images: bool) -> UserTurn | AssistantTurn:
-    """A message as a turn; images that are not sent are named."""
+def _turn(message: PromptMessage, *, media_kinds: MediaKinds) -> UserTurn | AssistantTurn:
+    """A message as a turn; media that are not sent are named."""
     user = message.role == "user"
-    media = [item for item in message.media if user and sees_images and can_be_attached(item)]
+    media = [item for item in message.media if user and media_kind(item) in media_kinds]
     lines = [safe_utf8(message.text)]
     lines += [describe(item, attached=item in media) for item in message.media]
     text = "\n".join(line for line in lines if line.strip())
@@ -78,7 +78,7 @@ def _join_turns(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
 
 
 async def opening_turns(
-    step: PromptStep, context: StepContext, *, sees_images: bool
+    step: PromptStep, context: StepContext, *, media_kinds: MediaKinds
 ) -> tuple[Turns, UserTurn]:
     """The system prompt, and the user turn with its attachments first.
 
@@ -95,7 +95,7 @@ async def opening_turns(
         case ServerPrompt(arguments=arguments):
             filled = {name: render(text, values) for name, text in arguments.items()}
             prompt = replace(step.prompt, arguments=filled)
-            turns = await prompt_turns(prompt, servers, limit, sees_images=sees_images)
+            turns = await prompt_turns(prompt, servers, limit, media_kinds=media_kinds)
     # Sequentially, so that a recording has them in the order of the file.
     pieces: list[AttachedText] = []
     for source in step.attach:
@@ -106,7 +106,7 @@ async def opening_turns(
             continue
         read = replace(source, ref=render(source.ref, values))
         folder = context.plan.pipeline.file.parent
-        pieces.append(await attachment(read, servers, folder, limit, sees_images=sees_images))
+        pieces.append(await attachment(read, servers, folder, limit, media_kinds=media_kinds))
     *before, last = turns
     assert isinstance(last, UserTurn)
     opened = join_attachments(pieces, last.text)

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from aish.core.frozen import slotted
-from aish.core.tools import Media, Part, PromptArgument, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import (
+    PDF,
+    Media,
+    Part,
+    PromptArgument,
+    PromptMessage,
+    Resource,
+    ServerPromptInfo,
+)
 from aish.mcp.protocol.convert import MAX_DESCRIPTION, MAX_NAME, Warn, link_line
 
 MAX_URI = 8192
@@ -20,7 +28,7 @@ MAX_MESSAGES = 100
 MAX_TEXT = 1024 * 1024
 """Bytes of text in one resource, or in one prompt."""
 MAX_MEDIA = 16 * 1024 * 1024
-MEDIA = ("image/", "audio/")
+MEDIA = ("image/", "audio/", PDF)
 TEXTUAL = frozenset(
     f"application/{kind}"
     for kind in ("json", "xml", "yaml", "x-yaml", "toml", "javascript", "sql", "x-sh", "graphql")
@@ -183,7 +191,7 @@ def _media(mime: str, data: bytes, what: str, size: Size) -> Media:
 
 def _unfit(what: str, mime: str) -> str:
     kind = f" ({mime})" if mime else ""
-    return f"{what} is binary{kind}: only text, images and audio can be sent to a model"
+    return f"{what} is binary{kind}: only text, images, audio and PDFs can be sent to a model"
 
 
 def _is_text(mime: str) -> bool:

@@ -4,12 +4,14 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
+from aish.agent.result_limit import describe, media_count
 from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError, did_you_mean
 from aish.core.phrases import backticked, counted
 from aish.core.text import for_line
-from aish.core.tools import ServerPromptInfo
+from aish.core.tools import PDF, MediaKind, MediaKinds, ServerPromptInfo, media_kind
 from aish.engine.plan.uris import is_uri
 from aish.engine.steps.attachments import AttachedText, attachment, refuse_long
 from aish.shell.command import Form, ShellCommand
@@ -21,6 +23,10 @@ _NOTHING = "no file, resource or prompt is given"
 _SERVER = "server"
 _OFF = "off"
 _UNSEEN = "[aish] not shown to this model: "
+_MEDIA: Final[tuple[tuple[MediaKind, str, str, str], ...]] = (
+    ("image", "image/", "image", "vision"),
+    ("pdf", PDF, "PDF", "pdf"),
+)
 
 
 async def _attach(session: Session, rest: str) -> None:
@@ -39,17 +45,19 @@ async def _attach(session: Session, rest: str) -> None:
     content = await _find(session, name, arguments)
     session.attached.add(Enclosure(name, content.text, content.media))
     size = counted(len(content.text), "character")
-    pictures = f", {counted(len(content.media), 'picture')}" if content.media else ""
-    session.show(for_line(f"{name} is sent with the next line: {size}{pictures}"))
-    if _UNSEEN in content.text and not await _sees_images(session):
-        session.show(
-            f"the model {session.model_alias()} gets a note instead of the image:"
-            " `vision: true` in the file enables images for a model"
-        )
+    media = f", {media_count(content.media)}" if content.media else ""
+    session.show(for_line(f"{name} is sent with the next line: {size}{media}"))
+    kinds = await _media_kinds(session)
+    for kind, mime, word, key in _MEDIA:
+        if kind not in kinds and f"{_UNSEEN}{mime}" in content.text:
+            session.show(
+                f"the model {session.model_alias()} gets a note instead of the {word}:"
+                f" `{key}: true` in the file enables {word}s for a model"
+            )
 
 
-async def _sees_images(session: Session) -> bool:
-    return (await session.open.models.get(session.model_alias())).sees_images
+async def _media_kinds(session: Session) -> MediaKinds:
+    return (await session.open.models.get(session.model_alias())).media_kinds
 
 
 def words_of(rest: str, form: str = _FORM, missing: str = _NOTHING) -> list[str]:
@@ -124,10 +132,10 @@ async def _resource(session: Session, source: Attachment) -> AttachedText:
 
 
 async def _as_shown(session: Session, source: Attachment, folder: Path) -> AttachedText:
-    sees = await _sees_images(session)
+    kinds = await _media_kinds(session)
     registry = session.open.servers.dynamic_registry.registry
     limit = session.open.box.runtime.limits.result_limit
-    return await attachment(source, registry, folder, limit, sees_images=sees)
+    return await attachment(source, registry, folder, limit, media_kinds=kinds)
 
 
 def pairs_of(arguments: Sequence[str]) -> dict[str, str]:
@@ -155,13 +163,12 @@ async def prompt_of_server(
         raise UsageError(f"the server `{alias}` offers no prompt `{name}`", hint=hint)
     _check(prompt, arguments)
     messages = await registry.get_prompt(alias, name, arguments)
-    sees_images = await _sees_images(session)
+    kinds = await _media_kinds(session)
     alone = all(message.role == "user" for message in messages)
     texts = [message.text if alone else f"[{message.role}]\n{message.text}" for message in messages]
-    media = tuple(medium for message in messages for medium in message.media)
-    if media and not sees_images:
-        texts.append(f"{_UNSEEN}{counted(len(media), 'picture')}")
-        media = ()
+    given = [medium for message in messages for medium in message.media]
+    media = tuple(medium for medium in given if media_kind(medium) in kinds)
+    texts += [describe(medium, attached=False) for medium in given if medium not in media]
     attached = AttachedText("\n\n".join(texts), media)
     limit = opened.box.runtime.limits.result_limit
     refuse_long(f"the prompt `{alias}__{name}`", [attached.text], limit)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from aish.core.json import JsonValue
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.protocols import ModelRequest
-from aish.core.tools import Media, Tool, ToolCall
+from aish.core.tools import NO_MEDIA, PDF, Media, MediaKinds, Tool, ToolCall, media_kind
 from aish.wire.calls import legal_arguments, short_id, unique_id
 from aish.wire.chat.answer_text import REASONING_FIELDS
 from aish.wire.dialect import Dialect
@@ -42,12 +42,14 @@ Message = dict[str, Any]
 _OWN_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
 
 
-def text_message(role: str, text: str, media: Sequence[Media] = ()) -> Message:
-    """A message of text, or of parts where there is media."""
+def text_message(
+    role: str, text: str, media: Sequence[Media] = (), kinds: MediaKinds = NO_MEDIA
+) -> Message:
+    """A message of text, or of parts where there is media; those of `kinds` are sent."""
     if not media:
         return {"role": role, "content": text}
     parts = [{"type": "text", "text": text}] if text else []
-    return {"role": role, "content": [*parts, *map(_media_part, media)]}
+    return {"role": role, "content": [*parts, *(_media_part(medium, kinds) for medium in media)]}
 
 
 def tool_message(id: str, content: str) -> Message:
@@ -85,13 +87,17 @@ def _call(call: ToolCall, id: str, *, turn_extras: bool) -> Message:
     return {**extras, "id": id, "type": "function", "function": function}
 
 
-def _media_part(media: Media) -> Message:
-    """An image as a data URL; other media as a line that says what is missing."""
-    if not media.mime_type.startswith("image/"):
+def _media_part(media: Media, kinds: MediaKinds) -> Message:
+    """An image or a PDF as a data URL; other media as a line that says what is missing."""
+    kind = media_kind(media)
+    if kind not in kinds:
         return {"type": "text", "text": f"[{media.mime_type} not sent]"}
     import base64  # few turns have media
 
     data = base64.b64encode(media.data).decode()
+    if kind == "pdf":
+        file = {"filename": "document.pdf", "file_data": f"data:{PDF};base64,{data}"}
+        return {"type": "file", "file": file}
     return {"type": "image_url", "image_url": {"url": f"data:{media.mime_type};base64,{data}"}}
 
 
@@ -158,7 +164,7 @@ class Transcript:
                 else:
                     # The reply to a call as text of a user turn, for templates without a tool role
                     self._told.append(f"[tool: {turn.tool}]\n{turn.content}")
-                if self._dialect.vision and turn.media:
+                if self._dialect.media_kinds and turn.media:
                     if self._dialect.tool_role:
                         self._told.append(f"[media from {turn.tool}]")
                     self._shown.extend(turn.media)
@@ -192,11 +198,12 @@ class Transcript:
     def _results_message(self, turn: UserTurn | None = None) -> Message:
         """Merge tool results as text with the next user turn: never two user messages in a row."""
         if turn is None:
-            return text_message("user", "\n\n".join(self._told), self._shown)
+            kinds = self._dialect.media_kinds
+            return text_message("user", "\n\n".join(self._told), self._shown, kinds)
         text = "\n\n".join([*self._told, turn.text])
-        media = [*self._shown, *(turn.media if self._dialect.vision else ())]
+        media = [*self._shown, *(turn.media if self._dialect.media_kinds else ())]
         self._told, self._shown = [], []
-        return text_message("user", text, media)
+        return text_message("user", text, media, self._dialect.media_kinds)
 
     def _settle(self) -> None:
         """Add the results of a finished round of tool calls to the messages."""

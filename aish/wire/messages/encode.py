@@ -14,7 +14,7 @@ from aish.core.json import JsonValue
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import ModelRequest
-from aish.core.tools import Media, Tool, ToolCall
+from aish.core.tools import PDF, Media, MediaKinds, Tool, ToolCall, media_kind
 from aish.wire.calls import legal_arguments, short_id, unique_id
 from aish.wire.dialect import Dialect
 from aish.wire.json_text import dump, parse_object
@@ -24,7 +24,6 @@ Message = dict[str, Any]
 
 _KEPT: Final = "content"
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_PDF: Final = "application/pdf"
 _ID: Final = lazy_pattern(r"[a-zA-Z0-9_-]{1,64}")
 _NOTHING: Final = "(no text)"
 _MOST_TOOL_LISTS: Final = 32
@@ -194,7 +193,8 @@ class Transcript:
         self._parts.append(_user(content))
 
     def _content(self, text: str, media: Iterable[Media]) -> list[Message]:
-        shown = [_media_block(medium) for medium in media] if self._dialect.vision else []
+        kinds = self._dialect.media_kinds
+        shown = [_media_block(medium, kinds) for medium in media] if kinds else []
         return [*([_text_block(text)] if text.strip() else []), *shown]
 
     def _result(self, turn: ToolTurn) -> Message:
@@ -270,16 +270,21 @@ def _text_block(text: str) -> Message:
     return {"type": "text", "text": text}
 
 
-def _media_block(media: Media) -> Message:
+def _media_block(media: Media, kinds: MediaKinds) -> Message:
     """An image or a PDF; other media as a line that says what is missing."""
-    kind = media.mime_type
-    if kind not in _IMAGES and kind != _PDF:
-        return _text_block(f"[{kind} not sent]")
+    kind = media_kind(media)
+    if kind not in kinds or (kind == "image" and media.mime_type not in _IMAGES):
+        return _text_block(f"[{media.mime_type} not sent]")
     import base64  # few turns have media
 
     data = base64.b64encode(media.data).decode()
-    source = {"type": "base64", "media_type": kind, "data": data}
-    return {"type": "document" if kind == _PDF else "image", "source": source}
+    is_pdf = kind == "pdf"
+    source = {
+        "type": "base64",
+        "media_type": PDF if is_pdf else media.mime_type,
+        "data": data,
+    }
+    return {"type": "document" if is_pdf else "image", "source": source}
 
 
 def _tool(tool: Tool) -> Message:

@@ -14,7 +14,7 @@ from aish.core.json import JsonValue
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import AnswerSchema, ModelRequest
-from aish.core.tools import Media, Tool, ToolCall
+from aish.core.tools import NO_MEDIA, PDF, Media, MediaKinds, Tool, ToolCall, media_kind
 from aish.wire.calls import legal_arguments, short_id, unique_id
 from aish.wire.dialect import Dialect
 from aish.wire.json_text import dump
@@ -76,8 +76,7 @@ class Transcript:
                 else:
                     self.instructions.append(turn.text)
             case UserTurn():
-                media = turn.media if self._dialect.vision else ()
-                self._put(_message("user", turn.text, media))
+                self._put(_message("user", turn.text, turn.media, self._dialect.media_kinds))
             case AssistantTurn():
                 self._add_assistant(turn)
             case ToolTurn():
@@ -116,12 +115,13 @@ class Transcript:
         return ids
 
     def _add_result(self, turn: ToolTurn) -> None:
-        media = turn.media if self._dialect.vision else ()
+        kinds = self._dialect.media_kinds
         ids = self._ids.get(turn.call_id)
         id = ids.popleft() if ids else turn.call_id
         # An error has no field of its own.
         content = dump({"error": turn.content}) if turn.is_error else turn.content
-        output: Any = _content(content, media) if media else content
+        is_text = not (turn.media and kinds)
+        output: Any = content if is_text else _content(content, turn.media, kinds)
         self._put({"type": "function_call_output", "call_id": id, "output": output})
 
     def _own_message(self, text: str) -> Item:
@@ -145,25 +145,31 @@ def _encode(item: Item, *, first: bool) -> bytes:
     return text if first else b"," + text
 
 
-def _message(role: str, text: str, media: Sequence[Media] = ()) -> Item:
-    return {"type": "message", "role": role, "content": _content(text, media)}
+def _message(
+    role: str, text: str, media: Sequence[Media] = (), kinds: MediaKinds = NO_MEDIA
+) -> Item:
+    return {"type": "message", "role": role, "content": _content(text, media, kinds)}
 
 
-def _content(text: str, media: Sequence[Media]) -> list[Item]:
-    said = [{"type": "input_text", "text": text}] if text or not media else []
-    return [*said, *map(_part, media)]
+def _content(text: str, media: Sequence[Media], kinds: MediaKinds) -> list[Item]:
+    shown = media if kinds else ()
+    said = [{"type": "input_text", "text": text}] if text or not shown else []
+    return [*said, *(_part(medium, kinds) for medium in shown)]
 
 
-def _part(media: Media) -> Item:
-    """An image or a file as a data URL; other media as a line that says what is missing."""
+def _part(media: Media, kinds: MediaKinds) -> Item:
+    """An image or a PDF as a data URL; other media as a line that says what is missing."""
+    kind = media_kind(media)
+    if kind not in kinds:
+        return {"type": "input_text", "text": f"[{media.mime_type} not sent]"}
     import base64  # few turns have media
 
-    url = f"data:{media.mime_type};base64,{base64.b64encode(media.data).decode()}"
-    if media.mime_type.startswith("image/"):
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
-    if media.mime_type == "application/pdf":
+    data = base64.b64encode(media.data).decode()
+    if kind == "pdf":
+        url = f"data:{PDF};base64,{data}"
         return {"type": "input_file", "filename": "document.pdf", "file_data": url}
-    return {"type": "input_text", "text": f"[{media.mime_type} not sent]"}
+    url = f"data:{media.mime_type};base64,{data}"
+    return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 
 def _call(call: ToolCall, id: str) -> Item:

@@ -1,14 +1,11 @@
 """How each `api` tells a model that a tool failed, or was not called."""
 
 import json
-from itertools import starmap
 from typing import Any
 
-import messages_streams
 import pytest
-import responses_streams
 from e2e_project import ModelEndpoints, Project, stdio
-from model_endpoint import Reply, stream_reply, text_reply, tool_reply
+from wire_replies import answer, asking
 
 CALLS = (
     ("c1", "s__fail", "{}"),
@@ -17,29 +14,6 @@ CALLS = (
     ("c4", "box__file_read", '{"path": "a.txt"}'),
 )
 FAILED = ("c1", "c2", "c3")
-
-
-def asks(api: str) -> Reply:
-    """An answer with all calls."""
-    match api:
-        case "messages":
-            calls = [messages_streams.call(*call, index=at) for at, call in enumerate(CALLS)]
-            return stream_reply(messages_streams.start(), *calls, messages_streams.ends("tool_use"))
-        case "responses":
-            return responses_streams.reply(*starmap(responses_streams.call, CALLS))
-        case _:
-            return tool_reply(list(CALLS))
-
-
-def answers(api: str) -> Reply:
-    match api:
-        case "messages":
-            said = messages_streams.text("Done.")
-            return stream_reply(messages_streams.start(), said, messages_streams.ends())
-        case "responses":
-            return responses_streams.reply(responses_streams.message("Done."))
-        case _:
-            return text_reply("Done.")
 
 
 def told(api: str, body: Any) -> dict[str, tuple[str, bool]]:
@@ -69,7 +43,7 @@ def test_the_error_of_a_tool_and_a_denial_are_told_as_errors_where_the_api_can(
     project: Project, model_endpoint: ModelEndpoints, api: str
 ) -> None:
     project.write("a.txt", "from the file")
-    endpoint = model_endpoint([asks(api), answers(api)])
+    endpoint = model_endpoint([asking(api, *CALLS), answer(api, "Done.")])
     project.uses(endpoint)
     project.pipeline(
         f"""

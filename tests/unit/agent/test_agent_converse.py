@@ -456,7 +456,7 @@ def test_an_interrupted_round_leaves_a_legal_history() -> None:
 def test_media_go_into_the_turn_of_a_model_that_sees() -> None:
     media = (Media("image/png", b"\x89PNG"),)
     kit = kit_of(look=ToolResult("ok", "a cat", media=media))
-    model = Talker([asks(wants("box__look"))], sees_images=True)
+    model = Talker([asks(wants("box__look"))], media_kinds=frozenset({"image"}))
     ask = ask_of(model)
     outcome(kit, ask)
     turn = ask.history.turns[2]

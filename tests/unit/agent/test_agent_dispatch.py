@@ -6,7 +6,6 @@ import pytest
 from agent_fakes import Box, Kit, Person, gives, tool
 
 from aish.agent.dispatch import Approved, call_tool, dispatch, propose
-from aish.agent.result_limit import can_be_attached
 from aish.agent.runtime import UsedCall
 from aish.config.model import LoopLimits
 from aish.core.events import (
@@ -20,7 +19,7 @@ from aish.core.events import (
 )
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress
-from aish.core.tools import Media, ResultKind, ToolResult
+from aish.core.tools import Media, ResultKind, ToolResult, media_kind
 from aish.policy.gate import ApprovalError
 
 PLACE = Place(step="one", turn=2, call="c1")
@@ -236,8 +235,14 @@ def test_an_image_alone_is_not_an_empty_result() -> None:
 
 @pytest.mark.parametrize("kind", ["image/", "image/png;base64,AA", "image/\x1b[2J", "image/a b"])
 def test_what_is_no_type_of_an_image_is_not_sent_to_any_model(kind: str) -> None:
-    assert not can_be_attached(Media(kind, b"\x89PNG"))
-    assert can_be_attached(Media("image/svg+xml", b"<svg/>"))
+    assert media_kind(Media(kind, b"\x89PNG")) is None
+    assert media_kind(Media("image/svg+xml", b"<svg/>")) == "image"
+
+
+def test_a_pdf_is_told_by_its_type_and_its_first_bytes() -> None:
+    assert media_kind(Media("Application/PDF; x=y", b"\n%PDF-1.7")) == "pdf"
+    for other in (Media("application/pdf", b"<html>"), Media("application/zip", b"%PDF-1.7")):
+        assert media_kind(other) is None
 
 
 def test_a_model_that_sees_gets_images_and_a_line_stands_for_sounds() -> None:
@@ -251,7 +256,7 @@ def test_a_model_that_sees_gets_images_and_a_line_stands_for_sounds() -> None:
     async def seen() -> UsedCall:
         approved = await propose(LOOK, HERE, runtime, PLACE)
         assert isinstance(approved, Approved)
-        return await dispatch(approved, runtime, sees_images=True)
+        return await dispatch(approved, runtime, media_kinds=frozenset({"image"}))
 
     got = anyio.run(seen)
     assert got.media == (media[0], media[2])

@@ -84,7 +84,7 @@ def test_neighbours_of_one_role_become_one_turn() -> None:
 
 def test_images_go_to_a_model_that_sees_and_a_line_stands_for_them_elsewhere() -> None:
     image = {"type": "image", "data": PNG, "mimeType": "image/png"}
-    seeing = Talker([], sees_images=True)
+    seeing = Talker([], media_kinds=frozenset({"image"}))
     sampled(seeing, params(user(image)))
     turn = seeing.seen[0][0]
     assert isinstance(turn, UserTurn)

@@ -11,7 +11,15 @@ import pytest
 from aish.config.model import Attachment, ServerPrompt
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
-from aish.core.tools import Capability, Media, Part, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import (
+    NO_MEDIA,
+    Capability,
+    Media,
+    Part,
+    PromptMessage,
+    Resource,
+    ServerPromptInfo,
+)
 from aish.engine.steps.attachments import AttachedText, attachment
 from aish.engine.steps.prompt_inputs import Turns, prompt_turns
 from aish.mcp.client.registry import Registry
@@ -72,7 +80,11 @@ def attached(
 ) -> AttachedText:
     async def read() -> AttachedText:
         return await attachment(
-            Attachment(ref, server), as_registry(fake_servers), folder, limit, sees_images=sees
+            Attachment(ref, server),
+            as_registry(fake_servers),
+            folder,
+            limit,
+            media_kinds=frozenset({"image", "pdf"}) if sees else NO_MEDIA,
         )
 
     return anyio.run(read)
@@ -92,7 +104,9 @@ def turns(
     async def ask() -> Turns:
         kept = ServerPrompt("docs", "review", {"a": "b"})
         fake_servers = as_registry(FakeServers(messages=messages))
-        return await prompt_turns(kept, fake_servers, limit, sees_images=sees)
+        return await prompt_turns(
+            kept, fake_servers, limit, media_kinds=frozenset({"image", "pdf"}) if sees else NO_MEDIA
+        )
 
     return anyio.run(ask)
 
@@ -148,7 +162,7 @@ def test_only_files_of_the_projects_folder_are_attached(tmp_path: Path) -> None:
         "gone.txt": "is not there",
         "sub/secret.txt": "Not a directory",
         ".": "is not inside the project's folder",
-        "binary": "is neither UTF-8 text nor an image",
+        "binary": "is neither UTF-8 text nor an image or PDF",
         "large": "is larger than 20 MiB",
     }.items():
         assert reason in refused(ref, folder=folder), ref

@@ -103,7 +103,7 @@ def test_what_no_model_can_be_given_is_an_error_that_says_so() -> None:
     assert isinstance(failed, StepFailedError)
     assert str(failed) == (
         "mcp server `web`: the resource `docs://archive` cannot be used: `docs://archive` is binary"
-        " (application/zip): only text, images and audio can be sent to a model"
+        " (application/zip): only text, images, audio and PDFs can be sent to a model"
     )
 
 

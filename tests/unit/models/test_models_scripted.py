@@ -154,10 +154,10 @@ def test_a_model_that_answers_is_asked_first_again_in_the_next_turn() -> None:
 
 
 def test_models_together_can_do_what_each_of_them_can() -> None:
-    able = Scripted([], enforces_schema=True, sees_images=True)
+    able = Scripted([], enforces_schema=True, media_kinds=frozenset({"image"}))
     plain = Scripted([])
     assert with_fallbacks(able, []) is able
     assert with_fallbacks(able, [able]).enforces_schema
-    assert with_fallbacks(able, [able]).sees_images
+    assert with_fallbacks(able, [able]).media_kinds
     assert not with_fallbacks(able, [plain]).enforces_schema
-    assert not with_fallbacks(able, [plain]).sees_images
+    assert not with_fallbacks(able, [plain]).media_kinds

@@ -18,7 +18,7 @@ from aish.wire.messages.encode import Encoder
 
 ORIGIN = "claude messages https://api.anthropic.com"
 HI = UserTurn("Hi")
-PDF = Media("application/pdf", b"%PDF")
+PDF = Media("application/pdf", b"%PDF-")
 THOUGHT: dict[str, Any] = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 TEXT: dict[str, Any] = {"type": "text", "text": "Hello"}
 USES: dict[str, Any] = {"type": "tool_use", "id": "i", "name": "repo__read", "input": {"x": 1}}
@@ -38,6 +38,7 @@ def dialect(**more: Any) -> Dialect:
         "json_schema": True,
         "tool_role": True,
         "vision": True,
+        "pdf": True,
         "origin": ORIGIN,
         "api": "messages",
     }
@@ -136,7 +137,7 @@ def test_images_and_pdf_are_blocks_and_other_media_a_line() -> None:
         },
         {
             "type": "document",
-            "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERg=="},
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
         },
         {"type": "text", "text": "[audio/wav not sent]"},
     ]

@@ -31,7 +31,7 @@ from aish.wire.responses.strict_schema import to_strict
 
 ORIGIN = "a responses https://here.example"
 HELLO = UserTurn("Hello")
-PDF = Media("application/pdf", b"%PDF")
+PDF = Media("application/pdf", b"%PDF-")
 
 
 def dialect(**more: Any) -> Dialect:
@@ -42,6 +42,7 @@ def dialect(**more: Any) -> Dialect:
         "json_schema": True,
         "tool_role": True,
         "vision": True,
+        "pdf": True,
         "origin": ORIGIN,
         "api": "responses",
     }
@@ -224,12 +225,12 @@ def test_images_and_files_are_parts_of_messages_and_of_results() -> None:
         {
             "type": "input_file",
             "filename": "document.pdf",
-            "file_data": "data:application/pdf;base64,JVBERg==",
+            "file_data": "data:application/pdf;base64,JVBERi0=",
         },
         {"type": "input_text", "text": "[audio/wav not sent]"},
     ]
     assert sent["input"][2]["output"] == [{"type": "input_text", "text": "one"}, image]
-    unseen = body(UserTurn("See", (PNG,)), dialect=dialect(vision=False))
+    unseen = body(UserTurn("See", (PNG,)), dialect=dialect(vision=False, pdf=False))
     assert unseen["input"] == [asked("See")]
 
 
