@@ -1,10 +1,13 @@
 """Parses untrusted input in a child process that can be killed.
 
 One child serves all packs of a run: it is started by the first call, stays warm, and is killed
-when a call takes too much time or memory; the next call starts another one.
+when a call takes too much time or memory; the next call starts another one. Its CPU time is what
+counts: wall time would depend on what else the machine does.
 """
 
 import json
+import math
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ from aish.system.process.reaper import Reaper
 LARGEST_SOURCE = 2 * 1024 * 1024
 """Bytes of one file that are parsed."""
 SECONDS = 10.0
+_START_SECONDS = 20.0
+_STARVED = 5
+"""How many times its CPU time a call may take where the machine has no time for it."""
 _LARGEST_ANSWER = 64 * 1024 * 1024
 _SCRIPT = str(Path(parse_worker_child.__file__))
 
@@ -51,14 +57,16 @@ class ParseWorker:
 
         Raises:
             PackError: a source has more than `largest` bytes (`too_large`), the child took more
-                than `seconds`, more than its memory or crashed (`too_slow`), or the function
-                raised it.
+                than `seconds` of CPU time, more than its memory or crashed (`too_slow`), or the
+                function raised it.
         """
         size = max(map(len, sources), default=0)
         if size > largest:
             message = f"{size:,} bytes are too many to be parsed; {largest:,} are the most"
             raise PackError("too_large", message, limit=largest)
-        head = {"call": call, "options": options, "sizes": [len(source) for source in sources]}
+        sizes = [len(source) for source in sources]
+        limit = seconds if math.isfinite(seconds) else None
+        head = {"call": call, "options": options, "sizes": sizes, "seconds": limit}
         request = b"".join((json.dumps(head).encode(), b"\n", *sources))
         async with self._turn:
             answer = await self._answer(request, seconds)
@@ -69,16 +77,16 @@ class ParseWorker:
             raise PackError("failed", f"the parser failed: {answer['failed']}")
         return answer["value"]
 
-    async def close(self) -> None:
+    async def close(self) -> int | None:
+        """End the child, if there is one: its exit code."""
         child, self._child = self._child, None
-        if child is not None:
-            await child.stop(0)
+        return None if child is None else await child.stop(0)
 
     async def _answer(self, request: bytes, seconds: float) -> dict[str, Any]:
         """The child's answer; without one it is not used again."""
-        line = b""
+        line, code = b"", None
         try:
-            with anyio.move_on_after(seconds) as scope:
+            with anyio.move_on_after(_START_SECONDS + seconds * _STARVED) as scope:
                 child = await self._ensure_child()
                 async with anyio.create_task_group() as tasks:
                     # Written meanwhile: a child that dies early would otherwise block the write.
@@ -87,8 +95,8 @@ class ParseWorker:
                     tasks.cancel_scope.cancel()
         finally:
             if not line.endswith(b"\n"):
-                await self.close()
-        if scope.cancelled_caught:
+                code = await self.close()
+        if scope.cancelled_caught or code == -signal.SIGPROF:
             raise PackError("too_slow", f"parsing took more than {seconds:g} seconds")
         if not line.endswith(b"\n"):
             message = "parsing was stopped: it took too much memory, or is nested too deeply"

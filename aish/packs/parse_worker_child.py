@@ -1,14 +1,16 @@
 """The child that parses untrusted input: requests in, results out, one at a time.
 
 Run as a script by `parse_worker`. A request is a line of JSON, `{"call": "module:function",
-"options": {…}, "sizes": [n, …]}`, and as many bytes as it says; the answer is a line of JSON with
-`value` or `error`. It imports what the function needs and nothing else of aish.
+"options": {…}, "sizes": [n, …], "seconds": 10.0}`, and as many bytes as it says; the answer is a
+line of JSON with `value` or `error`. It imports what the function needs and nothing else of aish.
+The kernel ends it with SIGPROF where a request takes more CPU time than it says.
 """
 
 import importlib
 import json
 import os
 import resource
+import signal
 import sys
 
 MEMORY = 1 << 30
@@ -29,6 +31,8 @@ def main() -> None:
         request = json.loads(line)
         sources = [requests.read(size) for size in request["sizes"]]
         answer: dict[str, object]
+        # The default action ends the process, inside a regular expression too.
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"] or 0)
         try:
             module, _, name = request["call"].partition(":")
             function = getattr(importlib.import_module(module), name)
@@ -45,6 +49,7 @@ def main() -> None:
             data = json.dumps(answer).encode()
         except (RecursionError, MemoryError, ValueError):
             data = b'{"error": ["too_slow", "the result is nested too deeply", {}]}'
+        signal.setitimer(signal.ITIMER_PROF, 0)
         answers.write(data + b"\n")
         answers.flush()
 

@@ -104,6 +104,9 @@ def test_what_takes_too_much_time_memory_or_space_is_an_error_with_a_code() -> N
         assert await code(worker, "json:loads", b"[" * 200_000) == "too_slow"
         assert await code(worker, "builtins:bytearray", count=1.0) == "failed"
         assert await worker.run("json:loads", b"5") == 5
+        with pytest.raises(PackError, match=r"took more than 0\.1 seconds"):
+            await worker.run("re:match", b"(a+)+$", b"a" * 60 + b"!", seconds=0.1)
+        assert await worker.run("json:loads", b"6") == 6
 
     play(scene)
 
