@@ -122,6 +122,10 @@ _OTHER_NAMES: Mapping[str, str] = {
         ("provider", "url", "endpoint", "api_base", "host"),
         "`base_url: https://host/v1` is the address of an endpoint for chat completions",
     ),
+    **dict.fromkeys(
+        ("key_command", "key_file", "key_ttl"),
+        "a pack takes its key from a variable, `key_env`; keys of models and servers are made",
+    ),
 }
 
 

@@ -467,7 +467,7 @@ def command(
                 f"{survey.odd}"
             )
     report_shadows(pipeline)
-    leaks = _exfiltration(plan, strict=strict)
+    leaks = _exfiltration(plan, strict=strict) + _report_open_logins(plan, strict=strict)
     if keys is not None:
         report(keys)
         return int(ExitCode.USAGE)
@@ -511,6 +511,21 @@ def _exfiltration(plan: Plan, *, strict: bool) -> int:
     for problem in problems:
         printer.say(problem, "error" if strict else "warning")
     return len(problems) + sum(_exfiltration(inner, strict=strict) for inner in plan.inner.values())
+
+
+def _report_open_logins(plan: Plan, *, strict: bool) -> int:
+    """Logins whose secret goes to whomever the server names: warnings, errors with `--strict`."""
+    open_logins = [
+        f"mcp.servers.{alias}.oauth"
+        for alias, entry in plan.pipeline.servers.items()
+        if entry.oauth is not None and (entry.oauth.issuer or entry.oauth.token_url) is None
+    ]
+    for path in open_logins:
+        level = "error" if strict else "warning"
+        say(f"{level}: {path}: the authorization server that the server names gets the secret")
+        say("  hint: `issuer` names the only one that may have it")
+    inner = (_report_open_logins(one, strict=strict) for one in plan.inner.values())
+    return len(open_logins) + sum(inner)
 
 
 def _report_crowded(plan: Plan, view: ToolListing, *, strict: bool) -> int:

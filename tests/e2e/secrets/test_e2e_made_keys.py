@@ -224,6 +224,17 @@ def test_a_lock_pins_the_command_of_a_key(project: Project) -> None:
     assert maker.made == 0
 
 
+def test_a_lock_does_not_pin_the_file_of_a_key(project: Project) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    by_file = KEY.replace("key_command: [make-token]", "key_file: key.txt")
+    file = project.pipeline(by_file + "prompt: Hello")
+    assert project.aish("lock", "p.yaml").code == 0
+    file.write_text(file.read_text("utf-8").replace("key.txt", "/run/other-key"), "utf-8")
+
+    assert project.aish("lock", "--check", "p.yaml").code == 0
+    assert "key.txt" not in (project.folder / "p.lock.json").read_text("utf-8")
+
+
 def test_a_command_that_is_new_differs_from_an_older_lock(project: Project) -> None:
     maker = make_tokens(project)
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"

@@ -129,6 +129,20 @@ def test_a_plan_and_a_checkup_say_who_issues_the_token_and_ask_nobody(behind: Be
     assert checked.code == 0, checked.stdout
 
 
+def test_a_plan_warns_of_a_secret_for_whomever_the_server_names(behind: Behind) -> None:
+    warning = "mcp.servers.w.oauth: the authorization server that the server names gets the secret"
+    behind.write()
+    open_to_all = behind.project.aish("plan", "p.yaml", "--offline")
+    strict = behind.project.aish("plan", "p.yaml", "--offline", "--strict")
+    behind.write(issuer=behind.issuer.issuer)
+    named = behind.project.aish("plan", "p.yaml", "--offline", "--strict")
+
+    assert (open_to_all.code, strict.code, named.code) == (0, 2, 0), strict.stderr
+    assert f"warning: {warning}\n  hint: `issuer` names the only one" in open_to_all.stderr
+    assert f"error: {warning}\n" in strict.stderr
+    assert "oauth" not in named.stderr
+
+
 def test_a_checkup_finds_a_key_that_is_missing(behind: Behind) -> None:
     behind.write()
     file = behind.project.folder / "p.yaml"
