@@ -284,7 +284,8 @@ def shell_page() -> Iterator[str]:
             yield from ("", f"Also called {others}.")
         if row.forms:
             yield from ("", "| form | |", "| --- | --- |")
-            yield from (f"| {_code(title)} | {_cell(does)} |" for title, does in row.usage_rows())
+            for form in row.forms:
+                yield f"| {_code(f':{row.name} {form.spelled}')} | {_cell(form.summary)} |"
 
 
 # --- Requirements ----------------------------------------------------------------------------
@@ -484,10 +485,6 @@ def vendors_page() -> Iterator[str]:
         yield from ("```yaml fragment", "models:")
         yield from (f"  {line}" for line in vendor["entry"].strip().splitlines())
         yield "```"
-
-
-def _code(text: str) -> str:
-    return f"`{text}`"
 
 
 def _address(address: str) -> str:

@@ -73,6 +73,3 @@ class ShellCommand:
             hint = f"`:help {self.name}` describes it"
             raise UsageError(f"`:{self.name}` takes no arguments", hint=hint)
         await self.run(session, rest)
-
-    def usage_rows(self) -> tuple[tuple[str, str], ...]:
-        return tuple((f":{self.name} {form.spelled}", form.summary) for form in self.forms)

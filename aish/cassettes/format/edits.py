@@ -41,11 +41,6 @@ def json_bytes(value: JsonObject) -> bytes:
         return json.dumps(value).encode()
 
 
-def apply_edits(body: bytes, edits: Iterable[Edit]) -> bytes:
-    """The body with all edits applied; they are in order and do not overlap."""
-    return _splice(text_of(body), list(edits))[0]
-
-
 def apply_to_response(response: Response, edits: Iterable[Edit]) -> Response:
     """The response with all edits applied to its body.
 

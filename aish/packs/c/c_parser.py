@@ -98,10 +98,6 @@ def parse_alike(source: bytes, example: Parse, macros: Sequence[str] = ()) -> Pa
     return Parse(source, example.language, text, ranges)
 
 
-def count_errors(source: bytes, *, language: str, macros: Sequence[str] = ()) -> int:
-    return parse(source, language, macros).errors
-
-
 def new_problem(before: bytes, after: bytes, *, language: str, macros: Sequence[str] = ()) -> str:
     """Tell where an edit broke code that parsed before; empty if it did not."""
     if parse(before, language, macros).errors:

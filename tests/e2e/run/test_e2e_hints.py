@@ -65,8 +65,7 @@ def test_a_model_that_is_only_named_is_told_the_three_lines_of_an_entry(
         ("models: {m: {api_key: abc, model: x}}", "`key_env: VARIABLE`"),
         ("models: {m: {provider: openai, model: x}}", "`base_url: https://host/v1`"),
         (
-            "mcp: {servers: {docs: {pack: [rag], root: ., options: {rag: {embeddings:"
-            + " {provider: openai, model: x, key_command: [print-key]}}}}}}",
+            "mcp: {servers: {d: {pack: [rag], options: {rag: {embeddings: {key_file: k}}}}}}",
             "a pack takes its key from a variable, `key_env`",
         ),
     ],

@@ -42,8 +42,9 @@ def test_the_reference_tells_of_each_command(row: ShellCommand) -> None:
     page = PAGE.read_text("utf-8")
 
     assert f"## {row.name}\n\n`{row.title}`: {row.summary}." in page
-    for title, does in row.usage_rows():
-        assert f"| `{title.replace('|', chr(92) + '|')}` | {does} |" in page
+    for form in row.forms:
+        spelled = form.spelled.replace("|", "\\|")
+        assert f"| `:{row.name} {spelled}` | {form.summary} |" in page
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
