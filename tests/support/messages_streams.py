@@ -1,16 +1,18 @@
 """Raw streams of `/v1/messages` for tests."""
 
+import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from wire_streams import PLACE, joined
+import wire_streams
 
 from aish.core.messages import Delta, Finish
 from aish.wire.errors import StreamError
 from aish.wire.messages.decode import MessagesDecoder
 
 USAGE: Mapping[str, Any] = {"input_tokens": 10, "output_tokens": 1}
+decoded = functools.partial(wire_streams.decoded, kind=MessagesDecoder)
 STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 PING = b'event: ping\ndata: {"type": "ping"}\n\n'
 
@@ -21,7 +23,7 @@ def event(kind: str, **fields: Any) -> bytes:
     return f"event: {kind}\ndata: {data}\n\n".encode()
 
 
-def start(usage: Mapping[str, Any] = USAGE, **message: Any) -> bytes:
+def start(usage: Mapping[str, Any] | None = USAGE, **message: Any) -> bytes:
     """The first event of a stream."""
     plain: dict[str, Any] = {
         "id": "msg_1",
@@ -89,23 +91,6 @@ def ends(reason: str | None = "end_turn", output: int = 5, **delta: Any) -> byte
     """The end of a message: its reason and counts, and the last event."""
     told = {"stop_reason": reason, "stop_sequence": None, **delta}
     return event("message_delta", delta=told, usage={"output_tokens": output}) + STOP
-
-
-def decoded(
-    chunks: Iterable[bytes], tools: Iterable[str] = (), *, finish_optional: bool = False
-) -> list[Delta] | StreamError:
-    """All deltas of an answer, neighbouring pieces joined, or its error."""
-    decoder = MessagesDecoder(
-        place=PLACE, known_tools=frozenset(tools), finish_optional=finish_optional
-    )
-    deltas: list[Delta] = []
-    try:
-        for part in chunks:
-            deltas += decoder.feed(part)
-        deltas += decoder.close()
-    except StreamError as error:
-        return error
-    return joined(deltas)
 
 
 def finish_of(told: list[Delta] | StreamError) -> Finish:

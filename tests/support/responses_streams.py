@@ -1,18 +1,17 @@
 """Streams of `/responses` for tests, as the vendor sends them, and what a decoder makes of them."""
 
+import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import wire_streams
 from model_endpoint import Reply, stream_reply
-from wire_streams import PLACE, joined
 
-from aish.core.messages import Delta, Finish
-from aish.wire.errors import StreamError
 from aish.wire.responses.decode import ResponsesDecoder
 
 Item = dict[str, Any]
+decoded = functools.partial(wire_streams.decoded, kind=ResponsesDecoder)
 COUNTS: Mapping[str, Any] = {
     "input_tokens": 40,
     "input_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 4},
@@ -136,27 +135,6 @@ def _summary_events(part: Item, place: Item) -> Iterator[Item]:
 
 def _pieces(text: str) -> list[str]:
     return [text[at : at + 6] for at in range(0, len(text), 6)]
-
-
-def decoded(
-    chunks: Iterable[bytes], tools: Collection[str] = (), limit: int | None = None, **more: Any
-) -> list[Delta] | StreamError:
-    """All deltas of an answer, neighbouring pieces joined, or its error.
-
-    The endpoint's own names for it are left out.
-    """
-    decoder = ResponsesDecoder(place=PLACE, known_tools=frozenset(tools), **more)
-    decoder.limit = limit
-    deltas: list[Delta] = []
-    try:
-        for part in chunks:
-            deltas += decoder.feed(part)
-        deltas += decoder.close()
-    except StreamError as error:
-        return error
-    if deltas and isinstance(deltas[-1], Finish):
-        deltas[-1] = replace(deltas[-1], served=None)
-    return joined(deltas)
 
 
 def reply(*output: Item, **more: Any) -> Reply:

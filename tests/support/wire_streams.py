@@ -1,4 +1,4 @@
-"""Raw chat-completions streams for tests, and what a decoder makes of them however they are cut."""
+"""Raw chat-completions streams for tests, and what decoders make of streams however cut."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -20,6 +20,8 @@ from aish.core.messages import (
 )
 from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import StreamError
+from aish.wire.messages.decode import MessagesDecoder
+from aish.wire.responses.decode import ResponsesDecoder
 
 PLACE = Place(step="ask", turn=1)
 DONE = b"data: [DONE]\n\n"
@@ -157,15 +159,18 @@ def decoded(
     tools: Collection[str] = (),
     required: Mapping[str, bool] | None = None,
     *,
+    kind: type[ChatDecoder | MessagesDecoder | ResponsesDecoder] = ChatDecoder,
+    limit: int | None = None,
     finish_optional: bool = False,
 ) -> list[Delta] | StreamError:
     """All deltas of an answer, neighbouring pieces joined, or its error.
 
     The endpoint's own names for it are left out.
     """
-    decoder = ChatDecoder(
+    decoder = kind(
         place=PLACE, known_tools=tools, required=required, finish_optional=finish_optional
     )
+    decoder.limit = limit
     deltas: list[Delta] = []
     try:
         for part in chunks:

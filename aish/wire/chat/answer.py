@@ -55,8 +55,9 @@ _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 
 
 def read_usage(value: Any) -> Usage:
-    """The counts in a `usage` object. Unknown is not zero."""
-    return Usage(**{name: first_count(value, paths) for name, paths in _COUNTS.items()})
+    """The counts in a `usage` object. Unknown is not zero, and 0 for all is unknown."""
+    usage = Usage(**{name: first_count(value, paths) for name, paths in _COUNTS.items()})
+    return usage if usage.input or usage.output else Usage()
 
 
 # `annotations` and `audio` are documented as output only: endpoints do not take them back.
@@ -314,7 +315,7 @@ class Answer:
     def is_unfinished(self) -> bool:
         """True if the endpoint sends finish reasons, and none came."""
         choices = (self.first, *self._others.values())
-        return not (self.finish or self.whole) and any(one.has_finish_key for one in choices)
+        return not self.finish and any(one.has_finish_key for one in choices)
 
     @property
     def whole(self) -> bool:

@@ -93,6 +93,11 @@ class Block:
             self.parts[:] = ["".join(self.parts)]
         return self.parts[0] if self.parts else ""
 
+    def takes(self, piece: str) -> bool:
+        """Return true if such pieces belong to it: what is lost in another may be an argument."""
+        own = "partial_json" if self.kind.endswith(_CALL) else self.kind
+        return piece == own or not self.is_understood
+
     def arguments(self) -> str:
         """The arguments of a call, as JSON."""
         return self.text if self.text.strip() else dump(self.fields.get("input") or {})
@@ -282,6 +287,9 @@ class MessagesDecoder(AnswerStream):
         text = delta.get(_PIECES.get(kind, "")) if isinstance(kind, str) else None
         if isinstance(text, str):
             if text:
+                if not block.takes(_PIECES[str(kind)]):
+                    shown = f"`{kind}` in a block of type `{self._show(block.kind)}`"
+                    raise _broken_stream(f"a piece of type {shown}")
                 self.progress += 1
                 self._grow(block, text)
         elif kind == "signature_delta":

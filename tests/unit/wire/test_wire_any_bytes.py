@@ -1,12 +1,17 @@
-"""Whatever an endpoint sends, the decoder tells deltas that make sense, or a `StreamError`."""
+"""Whatever an endpoint sends, each decoder tells deltas that make sense, or a `StreamError`."""
 
 import json
+from itertools import product
 from typing import Any
 
+import messages_streams
 import pytest
+import responses_streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire_streams import decoded, event
+from samples import each_case
+from wire_scenes import WIRES, Wire
+from wire_streams import DONE, decoded, event
 
 from aish.core.json import JsonValue
 from aish.core.messages import Delta, Extras, Finish
@@ -19,10 +24,23 @@ scalars = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.
 KEYS = (
     "choices", "delta", "message", "content", "tool_calls", "function", "name", "arguments", "id",
     "index", "finish_reason", "usage", "error", "type", "text", "reasoning", "refusal", "code",
-    "prompt_tokens", "x",
+    "prompt_tokens", "x", "item", "response", "output", "item_id", "output_index", "call_id",
+    "status", "summary", "input_tokens", "output_tokens", "incomplete_details", "reason", "phase",
+    "encrypted_content", "content_block", "partial_json", "thinking", "signature", "citation",
+    "stop_reason", "stop_details", "input",
+)  # fmt: skip
+KINDS = (
+    "message", "function_call", "reasoning", "web_search_call", "output_text", "refusal", "text",
+    "response.created", "response.output_item.added", "response.output_item.done",
+    "response.output_text.delta", "response.output_text.done", "response.refusal.delta",
+    "response.reasoning_summary_text.delta", "response.function_call_arguments.delta",
+    "response.function_call_arguments.done", "response.completed", "response.incomplete", "error",
+    "message_start", "content_block_start", "content_block_delta", "content_block_stop",
+    "message_delta", "message_stop", "text_delta", "input_json_delta", "signature_delta",
+    "citations_delta", "tool_use", "thinking",
 )  # fmt: skip
 values: st.SearchStrategy[Any] = st.recursive(
-    scalars,
+    scalars | st.sampled_from(KINDS),
     lambda inner: (
         st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
     ),
@@ -51,8 +69,17 @@ chunks = st.fixed_dictionaries(
     {"choices": st.lists(st.fixed_dictionaries({"delta": deltas, "finish_reason": values}))},
     optional={"usage": values},
 )
+typed = st.fixed_dictionaries(
+    {"type": st.sampled_from(KINDS)}, optional={key: values for key in KEYS if key != "type"}
+)
+ENDS = {
+    "chat": DONE,
+    "messages": messages_streams.ends(),
+    "responses": responses_streams.event("response.completed", response={"output": []}),
+}
 streams = st.lists(
     chunks.map(event)
+    | typed.map(event)
     | values.map(event)
     | st.binary(max_size=20)
     | st.sampled_from([b"data: [DONE]\n\n", b"\n", b"\r", b": c\n\n"]),
@@ -77,26 +104,30 @@ def orderly(told: list[Delta] | StreamError) -> bool:
     )
 
 
+@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
 @settings(deadline=None)
 @given(bodies, st.integers(0, 200))
-def test_any_body_comes_to_deltas_or_to_an_error(body: bytes, at: int) -> None:
-    told = decoded([body])
-    assert orderly(told)
-    again = decoded([body[:at], body[at:]])
-    assert str(again) == str(told)
+def test_any_body_comes_to_deltas_or_to_an_error(wire: Wire, body: bytes, at: int) -> None:
+    for raw in (body, body + ENDS[wire.name]):
+        told = wire.decode([raw])
+        assert orderly(told)
+        assert str(wire.decode([raw[:at], raw[at:]])) == str(told)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_any_bytes_come_to_deltas_or_to_an_error(body: bytes) -> None:
-    assert orderly(decoded([body]))
-    assert orderly(decoded([b"data: " + body]))
+    for wire in WIRES.values():
+        assert orderly(wire.decode([body]))
+        assert orderly(wire.decode([b"data: " + body]))
 
 
-@pytest.mark.parametrize("deep", ["[" * 100_000, '{"choices":' * 100_000])
-@pytest.mark.parametrize("before", [b"data: ", b"", b"junk\n"])
-def test_any_number_of_levels_comes_to_an_error(deep: str, before: bytes) -> None:
-    assert isinstance(decoded([before + deep.encode() + b"\n\n"]), StreamError)
+LEVELS = ("[" * 100_000, '{"choices":' * 100_000)
+
+
+@each_case("wire, before, deep", product(WIRES.values(), (b"data: ", b"", b"x\n"), LEVELS))
+def test_any_number_of_levels_comes_to_an_error(wire: Wire, before: bytes, deep: str) -> None:
+    assert isinstance(wire.decode([before + deep.encode() + b"\n\n"]), StreamError)
 
 
 @pytest.mark.parametrize("levels", [400, 800, 900, 950, 980, 990, 995])

@@ -1,4 +1,4 @@
-"""Answers of `/responses`: what comes of them, however they are cut, by us and by the SDK."""
+"""What only answers of `/responses` have; `test_wire_scenes` has what all wires have."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from responses_streams import COUNTS, call, decoded, event, message, reasoning, refusal, stream
+from responses_streams import COUNTS, call, decoded, event, message, reasoning, stream
 from wire_streams import LINE_ENDS, cuts
 
 from aish.core.messages import (
@@ -62,9 +62,6 @@ CITED["content"][0]["annotations"] = [
 OTHER = StreamNotice("other_item", "an item `web_search_call` was kept for its endpoint")
 
 ANSWERS = {
-    "text": Answer(
-        stream(message("咖啡 naïve 😀, done.")), (TextPiece("咖啡 naïve 😀, done."), finish())
-    ),
     "reasoning and a call": Answer(
         stream(THOUGHT, SAID, ASKED),
         (
@@ -92,14 +89,6 @@ ANSWERS = {
             finish(),
         ),
     ),
-    "parallel calls": Answer(
-        stream(call("c1", "repo__read", ARGUMENTS), call("c2", "repo__list", "{}")),
-        (
-            ToolCall("c1", "repo__read", ARGUMENTS),
-            ToolCall("c2", "repo__list", "{}"),
-            finish("tool_calls"),
-        ),
-    ),
     "two messages": Answer(
         stream(message("One."), message("Two.", "msg_2")), (TextPiece("One.\n\nTwo."), finish())
     ),
@@ -117,25 +106,6 @@ ANSWERS = {
         stream(SEARCH, CITED),
         (TextPiece("It is."), OTHER, Extras({"output": [SEARCH, CITED]}), finish()),
     ),
-    "a refusal": Answer(
-        stream(refusal("I cannot help with that.")),
-        (
-            Extras({"output": [refusal("I cannot help with that.")]}),
-            finish("refusal", refusal="I cannot help with that."),
-        ),
-    ),
-    "cut at the limit": Answer(
-        stream(
-            message("Once upon a", status="incomplete"),
-            end="incomplete",
-            incomplete_details={"reason": "max_output_tokens"},
-        ),
-        (TextPiece("Once upon a"), finish("length", "max_output_tokens")),
-    ),
-    "filtered": Answer(
-        stream(message("Well"), end="incomplete", incomplete_details={"reason": "content_filter"}),
-        (TextPiece("Well"), finish("refusal", "content_filter")),
-    ),
 }
 
 
@@ -149,31 +119,12 @@ def test_an_answer_is_the_same_for_many_cuts_and_framings(name: str, framing: st
         assert decoded(chunks, TOOLS) == list(answer.deltas)
 
 
-@pytest.mark.slow(reason="cuts thousands of bytes at every place")
-@pytest.mark.parametrize("framing", LINE_ENDS)
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_the_same_for_every_cut(name: str, framing: str) -> None:
-    answer = ANSWERS[name]
-    raw = answer.raw.replace(b"\n", LINE_ENDS[framing])
-    for at in range(len(raw)):
-        assert decoded([raw[:at], raw[at:]], TOOLS) == list(answer.deltas)
-
-
 def some_cuts(raw: bytes) -> Iterator[list[bytes]]:
     yield [raw]
     yield [raw[at : at + 1] for at in range(len(raw))]
     for number, chunks in enumerate(cuts(raw)):
         if number % 24 == 0:
             yield chunks
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_no_beginning_of_an_answer_is_a_success(name: str) -> None:
-    raw = ANSWERS[name].raw
-    last = raw.rindex(b"event: ")
-    whole = raw.index(b"\n\n", last)
-    for end in range(0, whole - 1, 97):
-        assert isinstance(decoded([raw[:end]], TOOLS), StreamError), raw[:end]
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -204,58 +155,6 @@ def turn_of(deltas: list[Delta] | StreamError) -> dict[str, Any]:
 
 def replace_raw(finish: Finish) -> tuple[Any, ...]:
     return (finish.reason, finish.refusal, finish.usage)
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_the_sdk_of_the_vendor_reads_the_same_turn(name: str) -> None:
-    openai = pytest.importorskip("openai")
-    raw = ANSWERS[name].raw
-    told = sdk_response(openai, raw)
-    deltas = decoded([raw], TOOLS)
-    turn = turn_of(deltas)
-    messages = [item for item in told.output if item.type == "message"]
-    final = any(item.phase == "final_answer" for item in messages)
-    texts = [
-        "".join(part.text for part in item.content if part.type == "output_text")
-        for item in messages
-        if not (final and item.phase == "commentary")
-    ]
-    refusals = [
-        part.refusal for item in messages for part in item.content if part.type == "refusal"
-    ]
-    assert turn["text"] == "\n\n".join(filter(None, texts))
-    assert turn["finish"][0][1] == ("".join(refusals) or None)
-    assert turn["calls"] == [
-        ToolCall(item.call_id, item.name, item.arguments)
-        for item in told.output
-        if item.type == "function_call"
-    ]
-    counts = told.usage
-    assert turn["finish"][0][2] == Usage(
-        counts.input_tokens,
-        counts.output_tokens,
-        counts.input_tokens_details.cached_tokens,
-        counts.output_tokens_details.reasoning_tokens,
-    )
-    kept = turn["extras"][0].fields["output"] if turn["extras"] else []
-    thoughts = [item.to_dict() for item in told.output if item.type == "reasoning"]
-    assert [item for item in kept if item["type"] == "reasoning"] == thoughts
-
-
-def sdk_response(openai: Any, raw: bytes) -> Any:
-    """The response at the end of a stream, read by the vendor's SDK."""
-    httpx = pytest.importorskip("httpx2")
-
-    def answer(_: Any) -> Any:
-        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=raw)
-
-    http = httpx.Client(transport=httpx.MockTransport(answer))
-    client = openai.OpenAI(
-        api_key="k", base_url="http://127.0.0.1/v1", http_client=http, max_retries=0
-    )
-    with client.responses.stream(model="m", input="x") as events:
-        last = [event for event in events if hasattr(event, "response")][-1]
-    return last.response
 
 
 def test_the_counts_of_the_vendor_are_all_there() -> None:
