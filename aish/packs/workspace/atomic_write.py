@@ -160,7 +160,7 @@ def prepare(folder: int, name: str, path: str, data: bytes, mode: int | None) ->
     Raises:
         PackError: it cannot be written, because the disk is full for instance.
     """
-    check_writing(folder, name)
+    check_writing(folder, name, path)
     beside = f".aish-{os.urandom(8).hex()}.tmp"
     try:
         _write(folder, beside, data, mode)
@@ -204,7 +204,7 @@ def remove(folder: int, name: str, path: str, original: Original) -> None:
     Raises:
         PackError: it was changed since it was read, or cannot be removed.
     """
-    check_writing(folder, name)
+    check_writing(folder, name, path)
     beside = f".aish-{os.urandom(8).hex()}.tmp"
     try:
         with folder_locks([folder], path):

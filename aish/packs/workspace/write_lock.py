@@ -89,10 +89,19 @@ def check_not_own(place: Workspace, path: str) -> None:
             raise protection_error(path)
 
 
-def check_writing(folder: int, name: str) -> None:
-    """Check that a file is only changed within `lock_files`: a mistake of ours, not of a caller."""
-    if _identity(folder, name) not in _held.get():
-        raise RuntimeError("a file is changed outside of `lock_files`")
+def check_writing(folder: int, name: str, path: str) -> None:
+    """Check that a file is only changed within `lock_files`.
+
+    Raises:
+        PackError: another folder has taken the place of the one that it was in.
+    """
+    identity, held = _identity(folder, name), _held.get()
+    if identity in held:
+        return
+    if any(locked_name == identity[2] for _, _, locked_name in held):
+        message = f"the folder of `{path}` was replaced by somebody else meanwhile; read it again"
+        raise PackError("changed", message, path=path)
+    raise RuntimeError("a file is changed outside of `lock_files`")
 
 
 def _identity(folder: int, name: str) -> Identity:

@@ -1,5 +1,6 @@
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pack_scenes import PackScene, descriptors, opened_packs, sha256
+from parse_workers import stopped, wait_asked, workers_below
 from swap_programs import SWAP_FOLDER, swapped_rounds
 
 from aish.core.json import JsonObject
@@ -427,6 +429,28 @@ def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
     assert seen <= {"ok", "changed", "not_found", "not_a_folder", "not_a_file"}
     assert [each.name for each in outside.iterdir()] == ["a"]
     assert (outside / "a").read_bytes() == b"theirs"
+
+
+def test_a_folder_that_is_replaced_while_its_file_is_edited_is_a_change(tmp_path: Path) -> None:
+    with opened_packs(["edit"], tmp_path) as scene:
+        edit = {"path": "docs/a.py", "old_text": "x = 1", "new_text": "x = 2"}
+        scene.put("docs/a.py", "x = 1\n")
+        scene.put("docs/b.py", "x = 1\n")
+        scene.text("file_edit", **{**edit, "path": "docs/b.py"})
+        (worker,) = workers_below(os.getpid())
+        with stopped(worker) as given:
+            # It waits for its code to be parsed.
+            call = scene.portal.start_task_soon(scene.pack.call, "file_edit", edit)
+            wait_asked(given)
+            (scene.root / "docs").rename(scene.root / "old")
+            scene.put("docs/a.py", "x = 1\n")
+            os.kill(worker, signal.SIGCONT)
+            error = call.result(60)["structuredContent"]["error"]
+
+        assert error["code"] == "changed"
+        assert "the folder of `docs/a.py` was replaced" in error["message"]
+        assert scene.get("docs/a.py") == scene.get("old/a.py") == b"x = 1\n"
+        assert sorted(scene.names()) == ["docs", "old"]
 
 
 def test_a_file_is_renamed_and_replaces_only_when_told_to(pack_scene: PackScene) -> None:
