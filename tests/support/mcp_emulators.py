@@ -209,7 +209,7 @@ class LuaServer:
     def __exit__(self, *_: object) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(20)
+        self._thread.join(60)
 
     def _serve(self) -> None:
         while True:

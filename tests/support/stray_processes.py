@@ -44,7 +44,7 @@ class Strays:
 
     async def next(self) -> int:
         """The number of the next stray."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await anyio.wait_readable(self._descriptor)
         self.pids += map(int, os.read(self._descriptor, 4096).split())
         return self.pids[-1]
@@ -79,7 +79,7 @@ def strays_in(folder: Path) -> Iterator[Strays]:
 
 async def gone(*pids: int) -> None:
     """Wait until these processes have ended."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         for pid in pids:
             await until_gone(pid)
 

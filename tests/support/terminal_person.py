@@ -51,7 +51,7 @@ class PersonAtTerminal:
 
         async def scene() -> list[Result]:
             found: list[Result] = []
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(type_all)
                     found.append(await ask())

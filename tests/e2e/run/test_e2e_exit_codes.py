@@ -280,7 +280,7 @@ def test_a_run_that_takes_too_long_is_4(
     assert "--timeout" in done.stderr
     (finished,) = of_type(project.journal, "run.finished")
     assert finished["status"] == "budget"
-    assert endpoint.requests[0].aborted.wait(20)
+    assert endpoint.requests[0].aborted.wait(60)
 
 
 @pytest.mark.requirement("L8")

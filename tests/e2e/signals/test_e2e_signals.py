@@ -216,7 +216,7 @@ def test_a_hanging_endpoint_sees_the_client_leave(
     running.interrupt(signal.SIGTERM)
 
     assert running.finish().code == 143
-    assert endpoint.requests[0].aborted.wait(20)
+    assert endpoint.requests[0].aborted.wait(60)
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet",)])

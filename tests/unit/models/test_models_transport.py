@@ -300,7 +300,7 @@ async def test_an_error_body_that_never_ends_is_cut() -> None:
 
 def hurried(**seconds: float) -> ModelTimeout:
     """Generous but for what is named."""
-    return ModelTimeout(**({"connect": 10.0, "first_token": 20.0, "idle": 20.0} | seconds))
+    return ModelTimeout(**({"connect": 60.0, "first_token": 60.0, "idle": 60.0} | seconds))
 
 
 def dribble(part: bytes) -> Iterator[Part]:

@@ -40,7 +40,7 @@ async def connected(proxy: GuardedProxy) -> SocketStream:
 
 async def all_of(stream: SocketStream) -> bytes:
     data = b""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async for piece in stream:
             data += piece
     return data

@@ -68,7 +68,7 @@ def to_the_end(connection: socket.socket) -> bytes:
 
 
 def opened(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
 
 
 def shaken(port: int) -> socket.socket:

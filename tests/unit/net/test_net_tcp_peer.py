@@ -143,7 +143,7 @@ from collections import deque
 from aish.net.tcp_peer import is_refused_peer
 with socket.create_server(("127.0.0.1", 0)) as listener:
     os.setuid(12345)
-    listener.settimeout(20)
+    listener.settimeout(60)
     print(listener.getsockname()[1], flush=True)
     for _ in range(3):
         with listener.accept()[0] as client:

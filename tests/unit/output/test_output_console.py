@@ -343,7 +343,7 @@ def test_the_spinner_draws_by_itself_and_ends_with_the_console() -> None:
     console = Presenter(screen, RUN)
     console(stamped(TurnStarted(TURN, "local", 1))[0])
     for _ in range(2):  # the header, then frames of the spinner's thread
-        assert out.wrote.wait(20)
+        assert out.wrote.wait(60)
         out.wrote.clear()
     console.close()
 

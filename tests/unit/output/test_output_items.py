@@ -448,7 +448,7 @@ def test_a_display_draws_by_itself_and_ends_with_the_console() -> None:
     console = Presenter(Screen(out, Look(animate=True)), RUN)
     console(Stamped(1, START, StepStarted(Place("classify"), "prompt", 5)))
     console(Stamped(2, START, started(1)))
-    assert out.wrote.wait(20)
+    assert out.wrote.wait(60)
     console.close()
 
     assert not [thread for thread in threading.enumerate() if thread.name == "spinner"]

@@ -475,7 +475,7 @@ def test_the_rest_of_an_answer_that_came_in_part_is_shown_too() -> None:
 def test_a_frame_is_drawn_without_anything_else_happening() -> None:
     scene = Scene(period=0.01).said(["unfinished"])
     while "unfinished" not in scene.written:
-        assert scene.out.wrote.wait(20)
+        assert scene.out.wrote.wait(60)
         scene.out.wrote.clear()
     scene.over()
 

@@ -209,7 +209,7 @@ def test_a_child_that_dies_of_some_file_is_asked_for_the_others(scene: PackScene
         wait_asked(given)
     os.kill(worker, signal.SIGKILL)
     # It is asked again with fewer files at a time, so that one file does not cost the others.
-    data = call.result(20)["structuredContent"]
+    data = call.result(60)["structuredContent"]
     assert len(data["hits"]) == 5
     assert data["skipped"] == 0
 

@@ -503,7 +503,7 @@ def test_what_a_command_in_bubblewrap_creates_although_it_may_not_is_told(
 @pytest.mark.parametrize("sandbox", CONFINED[1:])
 def test_without_network_nothing_is_reached(sandbox: str, tmp_path: Path) -> None:
     connect = (
-        f"{sys.executable} -c 'import socket; s = socket.socket(); s.settimeout(2);"
+        f"{sys.executable} -c 'import socket; s = socket.socket(); s.settimeout(30);"
         ' print(s.connect_ex(("127.0.0.1", %d)))\''
     )
     import socket

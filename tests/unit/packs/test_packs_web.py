@@ -54,7 +54,7 @@ def web(
     *,
     keys: Mapping[str, str] | None = None,
     addresses: Mapping[str, str] = ADDRESSES,
-    seconds: float = 15.0,
+    seconds: float = 60.0,
     clock: MovedClock | None = None,
     **services: Any,
 ) -> Generator[PackScene]:
@@ -771,7 +771,7 @@ def test_an_option_that_names_no_destination_is_refused(options: WebOptions) -> 
 
 @pytest.mark.requirement("K17")
 def test_calls_run_side_by_side() -> None:
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     def meet(visit: Visit) -> None:
         both.wait()

@@ -85,7 +85,7 @@ class Hub:
             "Sec-WebSocket-Version: 13",
             *more,
         ]
-        opened = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        opened = socket.create_connection(("127.0.0.1", self.port), timeout=60)
         opened.sendall("".join(f"{line}\r\n" for line in [*lines, ""]).encode())
         return opened
 
@@ -125,7 +125,7 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 def said(client: ClientConnection) -> dict[str, Any]:
-    message = json.loads(client.recv(timeout=20))
+    message = json.loads(client.recv(timeout=60))
     assert set(message) == {"type", "channel", "data", "timestamp"}
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", message["timestamp"])
     return {key: message[key] for key in ("type", "channel", "data")}
@@ -334,14 +334,14 @@ def test_a_message_is_one_mebibyte_at_most_and_whole(hub: Hub) -> None:
         with suppress(ConnectionClosed):
             client.send("x" * (2 << 20))
         with pytest.raises(ConnectionClosed):
-            client.recv(timeout=20)
+            client.recv(timeout=60)
     assert client.close_code in {1009, 1006}  # the rest of the message is not read
     with hub.connect() as client:
         client.send("x" * (1 << 20))
         assert said(client)["data"]["code"] == "bad_message"
         client.send(b"{")
         with pytest.raises(ConnectionClosed):
-            client.recv(timeout=20)
+            client.recv(timeout=60)
     assert client.close_code == 1003, "messages are text"
     with hub.connect() as client:
         client.send(iter(['{"type":', '"pi', 'ng"}']))
@@ -364,7 +364,7 @@ def test_the_65th_client_is_refused_and_the_hub_goes_on(hub: Hub) -> None:
         assert refused.value.response.status_code == 503
         # Those that only begin: the oldest go, and nobody who is in is disturbed.
         pending = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=20))
+            stack.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=60))
             for _ in range(70)
         ]
         assert pending[0].recv(1) == b""
@@ -393,7 +393,7 @@ def test_a_slow_reader_loses_messages_and_slows_nobody(hub: Hub) -> None:
         assert dropped > 0
         # It reads at last: what waited comes, then how many are missing.
         data = b""
-        slow.settimeout(20)
+        slow.settimeout(60)
         # To the end of the message: a read may end anywhere within it.
         while not (end := re.search(rb'"type":"dropped".*?\}', data)):
             more = slow.recv(1 << 20)
@@ -403,7 +403,7 @@ def test_a_slow_reader_loses_messages_and_slows_nobody(hub: Hub) -> None:
     # A client that sends and sends, and reads no answer, is cut off.
     ping = b"\x89\x80\0\0\0\0"
     with hub.open_raw() as flooding:
-        flooding.settimeout(20)
+        flooding.settimeout(60)
         with suppress(ConnectionError):
             flooding.sendall(ping * 1_000_000)
             while flooding.recv(1 << 20):
@@ -443,7 +443,7 @@ def test_the_end_of_the_run_closes_connections_and_removes_the_file(
     assert client.close_code == 1001
     assert list(folder.iterdir()) == []
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection((host, first.port), timeout=20)
+        socket.create_connection((host, first.port), timeout=60)
 
 
 def test_damaged_frames_end_their_connection_alone(hub: Hub) -> None:

@@ -37,7 +37,7 @@ def signals_of(terminal: tuple[int, int]) -> bool:
 
 async def typed(keyboard: Keyboard, keys: bytes) -> None:
     """Until these keys wait for the next prompt."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         while keyboard.typed != keys:
             await anyio.lowlevel.checkpoint()
 
@@ -54,7 +54,7 @@ async def test_a_ctrl_c_that_was_no_signal_yet_is_one_ctrl_c_and_no_key(
     await anyio.wait_readable(terminal[1])
     with (
         anyio.open_signal_receiver(signal.SIGINT) as signals,
-        anyio.fail_after(20),
+        anyio.fail_after(60),
         keyboard.quiet(lambda: pressed.append("a key")),
     ):
         async for _ in signals:
@@ -69,7 +69,7 @@ async def test_a_ctrl_c_between_a_message_and_what_is_done_with_it_waits_for_tha
 ) -> None:
     keyboard = keyboard_of(terminal)
     keyboard.take()
-    with anyio.open_signal_receiver(signal.SIGINT) as signals, anyio.fail_after(20):
+    with anyio.open_signal_receiver(signal.SIGINT) as signals, anyio.fail_after(60):
         with keyboard.message():
             pass
         os.write(terminal[0], b"\x03ahead")

@@ -43,7 +43,7 @@ async def gone(pid: int) -> None:
         watched = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         await anyio.wait_readable(watched)
     os.close(watched)
 

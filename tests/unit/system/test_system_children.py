@@ -458,7 +458,7 @@ import anyio, os
 from aish.system.process.child import run_command
 looked = ["cat", f"/proc/{os.getpid()}/environ"]
 env = {"PATH": os.environ["PATH"]}
-print(anyio.run(lambda: run_command(looked, cwd="/", env=env, timeout=20, limit_bytes=10_000)))
+print(anyio.run(lambda: run_command(looked, cwd="/", env=env, timeout=60, limit_bytes=10_000)))
 """
 WITHOUT_CAPABILITIES = ("setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 

@@ -65,7 +65,7 @@ async def result_of(
     supervisor: Supervisor,
     line: str,
     folder: Path,
-    seconds: float = 20,
+    seconds: float = LONG,
     began: Callable[[], object] = lambda: None,
 ) -> CommandResult:
     place = os.open(folder, os.O_RDONLY)

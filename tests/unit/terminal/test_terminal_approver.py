@@ -96,7 +96,7 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
 def ask(person: Person, answer: str) -> Answer:
     async def scene() -> Answer:
         verdict: Answer = "no"
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(person.answers, answer)
                 verdict = await person.approver().ask(question())
@@ -254,7 +254,7 @@ def test_calls_that_run_beside_each_other_ask_one_at_a_time(person: Person) -> N
         async def one(tool: str) -> None:
             answers[tool] = await approver.ask(question(tool=tool))
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(one, "first")
                 tasks.start_soon(one, "second")
@@ -269,7 +269,7 @@ def test_calls_that_run_beside_each_other_ask_one_at_a_time(person: Person) -> N
 def test_a_question_can_be_cancelled_and_the_next_one_asked(person: Person) -> None:
     async def scene() -> Answer:
         approver = person.approver()
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(approver.ask, question())
                 await person.reads_until(PROMPT)
@@ -434,7 +434,7 @@ def test_a_window_made_narrower_in_the_meantime_shows_the_call_again(person: Per
             await person.hears(PROMPT_LONG)
             person.types("y\n")
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(person_types)
                 answers.append(await person.approver().ask(question({"content": "x" * 300})))
@@ -459,7 +459,7 @@ def test_a_short_question_becomes_a_long_one_in_a_window_that_is_too_narrow(
             await person.hears(PROMPT_LONG)
             person.types("y\n")
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(person_types)
                 answers.append(await person.approver().ask(question({"content": "x" * 40})))
@@ -565,9 +565,9 @@ def script(tmp_path: Path) -> Path:
 def test_the_own_terminal_is_asked_even_when_stdin_is_a_pipe(script: Path) -> None:
     command = f"echo y | {sys.executable} {script}"
     child: pexpect.spawn[str] = pexpect.spawn("/bin/sh", ["-c", command], encoding="utf-8")
-    child.expect_exact(PROMPT, timeout=20)
+    child.expect_exact(PROMPT, timeout=60)
     child.sendline("n")
-    child.expect_exact("answer no", timeout=20)
+    child.expect_exact("answer no", timeout=60)
     child.expect(pexpect.EOF)
     child.wait()
     child.close()
@@ -576,9 +576,9 @@ def test_the_own_terminal_is_asked_even_when_stdin_is_a_pipe(script: Path) -> No
 
 def test_control_c_at_the_question_stops_the_program(script: Path) -> None:
     child: pexpect.spawn[str] = pexpect.spawn(sys.executable, [str(script)], encoding="utf-8")
-    child.expect_exact(PROMPT, timeout=20)
+    child.expect_exact(PROMPT, timeout=60)
     child.sendintr()
-    child.expect(pexpect.EOF, timeout=20)
+    child.expect(pexpect.EOF, timeout=60)
     child.wait()
     child.close()
     assert "answer yes" not in str(child.before)
@@ -588,7 +588,7 @@ def test_control_c_at_the_question_stops_the_program(script: Path) -> None:
 
 def test_a_program_without_a_terminal_is_not_attended(script: Path) -> None:
     async def run() -> bytes:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             done = await anyio.run_process(
                 [sys.executable, str(script)], input=b"y\n", start_new_session=True
             )

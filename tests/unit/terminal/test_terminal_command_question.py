@@ -91,7 +91,7 @@ def test_a_window_made_narrower_in_the_meantime_shows_the_command_again(
         os.write(person.master, b"n\n")
 
     async def scene() -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(resized)
                 assert await ask_command("echo " + "x" * 90, person.turns) == "no"

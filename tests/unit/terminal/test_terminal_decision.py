@@ -104,7 +104,7 @@ def test_a_narrower_window_is_shown_the_call_again() -> None:
 
         async def scene() -> list[Decision]:
             said: list[Decision] = []
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(resize_and_type)
                     said.append(await ask_decision(question(), person.turns))
