@@ -121,11 +121,16 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="session", autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all
 def _clean_environment(empty_home: Any) -> Iterator[None]:
     """Once for all tests: what one of them changes after that, it takes back itself."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
+    with (
+        TemporaryDirectory(prefix="aish-") as runtime,
+        pytest.MonkeyPatch.context() as monkeypatch,
+    ):
         for name in list(os.environ):
             if _SWITCHES.fullmatch(name):
                 monkeypatch.delenv(name)
         monkeypatch.setenv("HOME", str(empty_home))
+        # That of the user is one for all workers, and the path of a socket must be short.
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         monkeypatch.setenv("LANG", "C.UTF-8")
         monkeypatch.setenv("TERM", "xterm-256color")
         yield
@@ -159,8 +164,7 @@ def warm(request: pytest.FixtureRequest, fork_server: ForkServer) -> ForkServer 
 def run_aish(tmp_path: Any, empty_home: Any, warm: ForkServer | None) -> Iterator[Aish]:
     """The command line as a person or a CI job would start it, in an empty folder.
 
-    It has a runtime folder of its own, or a client would find the runs of tests beside it; the
-    path of a socket must be short, so this is no part of the test's folder.
+    It has a runtime folder of its own, or a client would find the runs of other tests.
     """
     with TemporaryDirectory(prefix="aish-") as runtime:
         env = {**clean_environment(empty_home), "XDG_RUNTIME_DIR": runtime}

@@ -254,7 +254,7 @@ def start_process(
 
 def clean_environment(home: Path) -> dict[str, str]:
     """What a process needs and nothing that would change what it does."""
-    kept = ("PATH", "TMPDIR", "LD_LIBRARY_PATH")
+    kept = ("PATH", "TMPDIR", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR")
     return {
         **{name: os.environ[name] for name in kept if name in os.environ},
         "HOME": str(home),

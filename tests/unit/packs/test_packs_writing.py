@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pack_scenes
 import pytest
@@ -445,8 +446,9 @@ def test_a_folder_that_is_replaced_while_its_file_is_edited_is_a_change(tmp_path
             (scene.root / "docs").rename(scene.root / "old")
             scene.put("docs/a.py", "x = 1\n")
             os.kill(worker, signal.SIGCONT)
-            error = call.result(60)["structuredContent"]["error"]
+            result: Any = call.result(60)
 
+        error = result["structuredContent"]["error"]
         assert error["code"] == "changed"
         assert "the folder of `docs/a.py` was replaced" in error["message"]
         assert scene.get("docs/a.py") == scene.get("old/a.py") == b"x = 1\n"
