@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -474,6 +475,32 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
         any(reader.feed(piece) for _ in range(100))
 
     assert not error.value.retryable
+
+
+@pytest.mark.slow(reason="reads 200 MB")
+def test_a_file_of_200_mb_is_read_in_little_memory() -> None:
+    rows, text = 40_000, "x" * 5000
+    answer = json.dumps(answer_in_words("messages", text))
+    form = '{"custom_id": "%s", "result": {"type": "succeeded", "message": %s}}\n'
+    head = form % ("NAME", answer)
+    names = [MARK.custom_id(number) for number in range(rows)]
+    reader = ResultsReader(MESSAGES, names)
+    waiting, size, read = b"", 0, 0
+    tracemalloc.start()
+    for name in reversed(names):
+        waiting += head.replace("NAME", name).encode()
+        while len(waiting) >= 1 << 16:
+            piece, waiting = waiting[: 1 << 16], waiting[1 << 16 :]
+            size += len(piece)
+            read += sum(result.kind == "succeeded" for result in reader.feed(piece))
+    size += len(waiting)
+    read += len(reader.feed(waiting)) + len(reader.end())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert size > 200_000_000
+    assert (read, reader.missing) == (rows, set())
+    assert peak < 4 * (1 << 20)
 
 
 KEYS = (
