@@ -21,7 +21,7 @@ class Wire:
     `key_header` the header of the key, `headers` what else is sent. `json_schema` says whether
     answer schemas are sent by default, `needs_bound` whether each request has a limit of the
     answer, `caches` whether requests mark what is to be cached, `takes_pdf` whether who takes
-    images takes PDFs.
+    images takes PDFs, `pauses` whether endpoints may pause a turn.
     `answer_schema` brings an answer schema into the form of the vendor, or gives nothing;
     `nulls_for_absent` says that this form has null for a property that may be missing.
 
@@ -45,6 +45,7 @@ class Wire:
     needs_bound: bool = False
     caches: bool = False
     takes_pdf: bool = False
+    pauses: bool = False
     own: frozenset[str] = frozenset()
     foreign: Mapping[str, str] = field(default_factory=dict)
 
@@ -88,6 +89,7 @@ _WIRES: Final = (
         json_schema=True,
         needs_bound=True,
         caches=True,
+        pauses=True,
         takes_pdf=True,
         own=frozenset({"messages", "stream", "system", "tools"}),
         foreign={

@@ -21,6 +21,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Meter, Model
+from aish.core.wires import WIRES
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.limits import PlanMeter
 from aish.engine.plan.credentials import ResolvedModel
@@ -365,13 +366,21 @@ async def open_models(
             meter=box.runtime.meter,
             secret=secret,
         )
-        single[alias] = await stack.enter_async_context(model)
+        single[alias] = _with_pauses(await stack.enter_async_context(model), ready)
     return {
         alias: with_fallbacks(
             model, [single[name] for name in plan.models[alias].entry.fallback if name in single]
         )
         for alias, model in single.items()
     }
+
+
+def _with_pauses(model: Model, resolved: ResolvedModel) -> Model:
+    if not WIRES[resolved.entry.api].pauses:
+        return model
+    from aish.models.turn_pause import PausableModel  # few wires need it
+
+    return PausableModel((model,))
 
 
 def _pace(environment: RunEnvironment) -> RetryTiming:

@@ -1,0 +1,141 @@
+"""Turns that an endpoint pauses are continued, and are one turn to everything else."""
+
+import json
+from typing import Any
+
+import messages_streams as s
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type
+from model_endpoint import Reply, json_reply, stream_reply, text_reply
+
+from aish.journal.reader import read_journal
+
+SEARCH: dict[str, Any] = {"id": "srvtoolu_1", "name": "web_search", "input": {"query": "planted"}}
+FOUND: dict[str, Any] = {
+    "tool_use_id": "srvtoolu_1",
+    "content": [{"type": "web_search_result", "encrypted_content": "planted-result", "url": "u"}],
+}
+PIPELINE = """
+models:
+  m:
+    {api: messages, base_url: "${MODEL_URL}", model: claude, price: {input: 1, output: 1} MORE}
+  other: {base_url: "${OTHER_URL}", model: gpt}
+model: m
+mcp:
+  servers:
+    repo: {pack: [fs], root: .}
+  auto_approve: [repo__file_read]
+prompt: Look it up.
+"""
+
+
+def paused(word: str) -> Reply:
+    """A part of a turn: it thinks, speaks, and uses a tool of the vendor, which is not done."""
+    return stream_reply(
+        s.start(),
+        s.thinking("privately", "signed-privately"),
+        s.text(word, 1),
+        s.begin(2, "server_tool_use", **SEARCH),
+        s.stop(2),
+        s.ends("pause_turn"),
+    )
+
+
+def goes_on() -> Reply:
+    """The next part, which ends with a call of ours."""
+    return stream_reply(
+        s.start(),
+        s.begin(0, "web_search_tool_result", **FOUND),
+        s.stop(0),
+        s.text("and read. ", 1),
+        s.call("toolu_1", "repo__file_read", '{"path": "notes.txt"}', index=2),
+        s.ends("tool_use"),
+    )
+
+
+def scene(project: Project, more: str = "") -> None:
+    project.write("notes.txt", "from the file")
+    project.pipeline(PIPELINE.replace("MORE", more))
+
+
+BLOCKS = [
+    {"type": "thinking", "thinking": "privately", "signature": "signed-privately"},
+    {"type": "text", "text": "I search "},
+    {"type": "server_tool_use", **SEARCH},
+]
+
+
+def test_a_paused_turn_goes_on_and_is_one_turn_of_the_run_and_its_recording(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    cut = stream_reply(s.start(), s.text("half"))
+    done = stream_reply(s.start(), s.text("Done."), s.ends())
+    endpoint = model_endpoint([paused("I search "), cut, goes_on(), done])
+    project.uses(endpoint)
+    scene(project, ", retry: {attempts: 2}")
+
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml")
+    endpoint.close()
+    replayed = project.run("--replay", "c.yaml", "--format", "json")
+
+    assert recorded.code == 0, recorded.stderr
+    assert replayed.code == 0, replayed.stderr
+    _, after_pause, again, after_call = (asked["messages"] for asked in endpoint.asked)
+    assert after_pause == again
+    assert after_pause[-1] == {"role": "assistant", "content": BLOCKS}
+    whole = [
+        *BLOCKS,
+        {"type": "web_search_tool_result", **FOUND},
+        {"type": "text", "text": "and read. "},
+        {"type": "tool_use", "id": "toolu_1", "name": "repo__file_read",
+         "input": {"path": "notes.txt"}},
+    ]  # fmt: skip
+    assert after_call[1] == {"role": "assistant", "content": whole}
+    assert after_call[2]["content"][0]["tool_use_id"] == "toolu_1"
+    with read_journal(project.run_folders[0] / "events.jsonl") as reading:
+        first, last = of_type(list(reading), "turn.finished")
+    assert (first["text"], first["finish"]) == ("I search and read. ", "tool_calls")
+    assert first["usage"]["input"] == 20
+    assert first["usage"]["output"] == 10
+    assert first["cost_usd"] == pytest.approx(30e-6)
+    assert last["text"] == "Done."
+    result = json.loads(replayed.stdout)
+    assert result["steps"]["main"]["text"] == "Done."
+    assert result["usage"]["input"] == 30
+
+
+def test_pauses_count_as_turns_and_have_an_end(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(lambda _: paused("I search "))
+    project.uses(endpoint)
+    scene(project)
+
+    limited = project.run("--max-turns", "2")
+    asked = len(endpoint.requests)
+    endless = project.run()
+
+    assert limited.code == 4, limited.stderr
+    assert asked == 2
+    assert endless.code == 0
+    assert len(endpoint.requests) - asked == 33
+    assert "the answer ended with `pause_turn`" in endless.stderr
+
+
+def test_another_model_is_told_nothing_of_a_paused_turn(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    busy = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
+    claude = model_endpoint([paused("I search "), json_reply(529, busy)])
+    other = model_endpoint([text_reply("Without it.")])
+    scene(project, ", fallback: [other], retry: {attempts: 1}")
+
+    done = project.run(env={"MODEL_URL": claude.base_url, "OTHER_URL": other.base_url})
+
+    assert (done.code, done.stdout) == (0, "Without it.\n"), done.stderr
+    sent = other.requests[0].body.decode()
+    assert [message["role"] for message in json.loads(sent)["messages"]] == ["user"]
+    for kept in ("privately", "signed", "planted", "srvtoolu", "I search"):
+        assert kept not in sent
+    (turn,) = of_type(project.journal, "turn.finished")
+    assert (turn["model"], turn["text"]) == ("other", "Without it.")
