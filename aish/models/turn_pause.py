@@ -82,7 +82,7 @@ class _Part:
         self._finish: Finish | None = None
 
     def take(self, batch: Sequence[Delta]) -> Sequence[Delta]:
-        """What is to be told of a batch: its end only if it is the end of the turn."""
+        """The deltas of a batch to be told: its end only if it is the end of the turn."""
         for delta in batch:
             if isinstance(delta, Withdrawn):
                 self._deltas.clear()
@@ -129,7 +129,7 @@ def _text(said: Sequence[Delta]) -> str:
 
 
 class PausableModel(Fallbacks):
-    """One model, whose turns are continued where its endpoint pauses them."""
+    """A model whose turns are continued where its endpoint pauses them."""
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
         """Answer one turn, in as many requests as the endpoint wants; see `ChatModel.stream`."""
