@@ -698,9 +698,10 @@ def _params(table: Table) -> Mapping[str, JsonValue]:
 def _price(price: Table | None) -> Price | None:
     if price is None:
         return None
-    parts = (price.data("input"), price.data("output"))
-    read, written = (float(p) if isinstance(p, (int, float)) else 0.0 for p in parts)
-    return Price(read, written)
+    names = ("input", "output", "cached_input", "cache_write")
+    parts = [price.data(name) for name in names]
+    given = [float(part) if isinstance(part, (int, float)) else None for part in parts]
+    return Price(given[0] or 0.0, given[1] or 0.0, *given[2:])
 
 
 def _json_schema(table: Table) -> JsonSchemaUse:

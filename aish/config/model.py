@@ -275,8 +275,12 @@ class ModelTimeout:
 
 @frozen
 class Price:
+    """US dollars per million tokens; `None` is in proportion to `input`."""
+
     input: float
     output: float
+    cached_input: float | None = None
+    cache_write: float | None = None
 
 
 @frozen

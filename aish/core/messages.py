@@ -77,29 +77,35 @@ class Usage:
     input: int | None = None
     output: int | None = None
     cached: int | None = None
+    """Read from the endpoint's cache, part of `input`."""
     reasoning: int | None = None
+    cache_written: int | None = None
+    """Written to the endpoint's cache, part of `input`."""
 
 
 def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:
     """The sum of both; `None` is the sum of no usage.
 
     Input and output are unknown if one summand is unknown, because a partial sum would be
-    misleading. The other two are details that endpoints omit if there is nothing to report.
+    misleading. The others are details that endpoints omit if there is nothing to report.
     """
     if sum_so_far is None:
         return more
     one, other = sum_so_far, more
-    cached, reasoning = other.cached, other.reasoning
+    cached, reasoning, written = other.cached, other.reasoning, other.cache_written
     # A resumed run adds up millions of answers, so nothing is called for each count.
     if one.cached is not None:
         cached = one.cached + (cached or 0)
     if one.reasoning is not None:
         reasoning = one.reasoning + (reasoning or 0)
+    if one.cache_written is not None:
+        written = one.cache_written + (written or 0)
     return Usage(
         None if one.input is None or other.input is None else one.input + other.input,
         None if one.output is None or other.output is None else one.output + other.output,
         cached,
         reasoning,
+        written,
     )
 
 
@@ -144,7 +150,10 @@ class Spent:
 class SpentSum:
     """A sum of usage that is added to in place: a resumed run adds up millions of answers."""
 
-    __slots__ = ("_cached", "_cost", "_input", "_known", "_output", "_reasoning", "_turns", "_used")
+    __slots__ = (
+        "_cached", "_cost", "_input", "_known", "_output", "_reasoning", "_turns", "_used",
+        "_written",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._turns = 0
@@ -153,6 +162,7 @@ class SpentSum:
         self._output: int | None = 0
         self._cached: int | None = None
         self._reasoning: int | None = None
+        self._written: int | None = None
         self._cost: float | None = 0.0
         self._known = 0.0
 
@@ -168,6 +178,8 @@ class SpentSum:
                 self._cached = (self._cached or 0) + usage.cached
             if usage.reasoning is not None:
                 self._reasoning = (self._reasoning or 0) + usage.reasoning
+            if usage.cache_written is not None:
+                self._written = (self._written or 0) + usage.cache_written
         if turns:
             self._turns += turns
             self._known += cost_usd or 0.0
@@ -177,7 +189,7 @@ class SpentSum:
     @property
     def spent(self) -> Spent:
         """The sum so far."""
-        usage = Usage(self._input, self._output, self._cached, self._reasoning)
+        usage = Usage(self._input, self._output, self._cached, self._reasoning, self._written)
         return Spent(self._turns, usage if self._used else None, self._cost, known_usd=self._known)
 
 
@@ -222,8 +234,8 @@ class Finish:
     served: Served | None = None
     origin: str = ""
     """What `AssistantTurn.origin` is to say, set by the client; the alias if empty."""
-    cache_written: int | None = None
-    """Tokens of the input that were written to the endpoint's cache, which have their own price."""
+    long_written: int = 0
+    """Tokens of `usage.cache_written` that are kept longer than usual, which costs more."""
 
 
 @frozen

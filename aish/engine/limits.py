@@ -480,7 +480,7 @@ def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Amount
     if max_tokens is None:
         return Amount(turns=1, tokens=None, cost_usd=None)
     read = -(-size // _BYTES_PER_TOKEN)
-    cost = None if pricing is None else pricing.cost(Usage(read, max_tokens))
+    cost = None if pricing is None else pricing.most(read, max_tokens)
     return Amount(turns=1, tokens=read + max_tokens, cost_usd=cost)
 
 
@@ -519,7 +519,7 @@ class RequestHold:
         """The request was answered; returns the same finish with its cost."""
         usage, cost = finish.usage, finish.cost_usd
         if cost is None and self._pricing is not None:
-            cost = self._pricing.cost(usage, finish.cache_written or 0)
+            cost = self._pricing.cost(usage, finish.long_written)
         known = usage.input is not None and usage.output is not None
         tokens = (usage.input or 0) + (usage.output or 0) if known else None
         self.end(Amount(turns=1, tokens=tokens, cost_usd=cost))
@@ -682,5 +682,5 @@ class Spending:
 
 def answer_usage(usage: Usage, cost_usd: float | None, turns: int = 1) -> Spent:
     """The usage of an answer of an earlier part; tokens that it did not report count as none."""
-    known = Usage(usage.input or 0, usage.output or 0) if turns else None
+    known = replace(usage, input=usage.input or 0, output=usage.output or 0) if turns else None
     return Spent(turns, known, cost_usd, known_usd=cost_usd or 0.0)

@@ -81,7 +81,8 @@ def calls_view(record: StepRecord) -> list[JsonValue]:
 
 def usage_view(usage: Usage) -> dict[str, JsonValue]:
     """Tokens as templates see them."""
-    return {name: getattr(usage, name) for name in ("input", "output", "cached", "reasoning")}
+    names = ("input", "output", "cached", "reasoning", "cache_written")
+    return {name: getattr(usage, name) for name in names}
 
 
 def _call_view(call: UsedCall) -> dict[str, JsonValue]:

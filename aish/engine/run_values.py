@@ -170,9 +170,9 @@ def _require_worst_case(plan: "Plan", kind: Kind) -> None:
     Raises:
         ValueError: a model has no price, or no `max_tokens`.
     """
-    from aish.engine.plan.order import is_free
     from aish.engine.plan.validation.validate import limit_check
     from aish.models.dialect_choice import answer_limit
+    from aish.models.pricing import is_free
 
     limits = replace(plan.limits, **{kind: 1})
     if problems := limit_check(plan.pipeline, limits, plan.steps, plan.default_model, ()):

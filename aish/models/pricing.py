@@ -4,9 +4,12 @@ The price list is the data that `genai-prices` (extra `prices`) contains; nothin
 An unknown cost is `None`, never zero.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from ipaddress import ip_address
-from typing import Protocol
+from itertools import starmap
+from pathlib import Path
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from aish.config.model import ModelEntry
@@ -15,44 +18,108 @@ from aish.core.messages import Usage
 
 MILLION = 1_000_000
 _HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")
+_LIST: Final = "genai-prices"
+# Parameters with which a file has more written to a cache than `cache` says, perhaps for long.
+_CACHE_PARAMS: Final = ("cache_control", "prompt_cache_options")
 
 
 class Pricing(Protocol):
-    def cost(self, usage: Usage, written: int = 0) -> float | None:
+    def cost(self, usage: Usage, long_written: int = 0) -> float | None:
         """US dollars for a turn; `None` if its tokens or their price are unknown.
 
-        `written` of the input tokens went into the endpoint's cache.
+        `long_written` of `usage.cache_written` are kept longer than usual.
         """
+
+    def most(self, read: int, written: int) -> float | None:
+        """US dollars at most for a turn that reads and writes so many tokens."""
+
+
+@frozen
+class CacheRates:
+    """Prices of input that is read from a cache or written to it, as parts of that of input."""
+
+    read: float = 0.1
+    write: float = 1.25
+    long_write: float = 2.0
+
+
+@frozen
+class CacheWrites:
+    """The most that requests of a model write to the endpoint's cache: at all, and for long."""
+
+    any: bool = False
+    long: bool = False
 
 
 @frozen
 class Rates:
-    """A price from the file, in US dollars per million tokens; cached input counts as input."""
+    """A price from the file, in US dollars per million tokens.
+
+    Prices for a cache that are `None` are in proportion to `input`, as in the price list for the
+    model `listed`, else as of `CacheRates`.
+    """
 
     input: float
     output: float
+    cached_input: float | None = None
+    cache_write: float | None = None
+    listed: "Listed | None" = None
+    writes: CacheWrites = CacheWrites()
 
-    def cost(self, usage: Usage, written: int = 0) -> float | None:  # ruff: ignore[unused-method-argument] - the file has one price for input
+    @property
+    def is_free(self) -> bool:
+        return not any((self.input, self.output, self.cached_input, self.cache_write))
+
+    def cost(self, usage: Usage, long_written: int = 0) -> float | None:
         """US dollars; a free model costs nothing even if tokens are unknown."""
-        if self.input == 0 and self.output == 0:
+        if self.is_free:
             return 0.0
         if usage.input is None or usage.output is None:
             return None
-        return (usage.input * self.input + usage.output * self.output) / MILLION
+        cost = usage.input * self.input + usage.output * self.output
+        read, short, long = _cache_parts(usage, long_written)
+        if read or short or long:
+            rates = self.cache_rates
+            cost += read * (rates.read - self.input)
+            cost += short * (rates.write - self.input) + long * (rates.long_write - self.input)
+        return cost / MILLION
+
+    def most(self, read: int, written: int) -> float | None:
+        """As if nothing were in the cache, and the whole request were written to it."""
+        is_priced = self.cache_write is not None
+        writes = CacheWrites(self.writes.any or is_priced, self.writes.long)
+        return _highest(starmap(self.cost, _worst_usages(read, written, writes)))
+
+    @property
+    def cache_rates(self) -> CacheRates:
+        """The prices for a cache, in US dollars."""
+        parts = CacheRates()
+        if self.listed is not None and None in {self.cached_input, self.cache_write}:
+            parts = _listed_rates(self.listed.url, self.listed.model) or parts
+        write = self.input * parts.write if self.cache_write is None else self.cache_write
+        return CacheRates(
+            self.input * parts.read if self.cached_input is None else self.cached_input,
+            write,
+            write * parts.long_write / parts.write,
+        )
 
 
 @frozen
 class Listed:
-    """The price list's entry for the endpoint's model name; includes cheaper cached input."""
+    """The price list's entry for the endpoint's model name."""
 
     url: str
     model: str
+    writes: CacheWrites = CacheWrites()
 
-    def cost(self, usage: Usage, written: int = 0) -> float | None:
+    def cost(self, usage: Usage, long_written: int = 0) -> float | None:
         """US dollars at the current list price."""
         if usage.input is None or usage.output is None:
             return None
-        return _cost_by_list(self.url, self.model, usage, written)
+        return _cost_by_list(self.url, self.model, usage, long_written)
+
+    def most(self, read: int, written: int) -> float | None:
+        return _highest(starmap(self.cost, _worst_usages(read, written, self.writes)))
 
     @property
     def is_listed(self) -> bool:
@@ -61,13 +128,14 @@ class Listed:
 
 def pricing_of(entry: ModelEntry) -> Pricing | None:
     """The pricing of a model, if possibly known; the list is loaded lazily."""
+    writes = _writes_of(entry)
+    url, model = entry.base_url, entry.model
+    listed = Listed(url, model, writes) if url and model and _may_be_listed(url) else None
     if entry.price is not None:
-        return Rates(entry.price.input, entry.price.output)
-    if entry.embedded is not None:
-        return Rates(0.0, 0.0)
-    if entry.base_url is None or entry.model is None or not _may_be_listed(entry.base_url):
-        return None
-    return Listed(entry.base_url, entry.model)
+        price = entry.price
+        own = (price.input, price.output, price.cached_input, price.cache_write)
+        return Rates(*own, listed, writes)
+    return Rates(0.0, 0.0) if entry.embedded is not None else listed
 
 
 def is_priced(entry: ModelEntry) -> bool:
@@ -76,10 +144,67 @@ def is_priced(entry: ModelEntry) -> bool:
     return pricing.is_listed if isinstance(pricing, Listed) else pricing is not None
 
 
+def is_free(entry: ModelEntry) -> bool:
+    """Return true if it costs nothing, because the file says so or it is an embedded model."""
+    pricing = pricing_of(entry)
+    return isinstance(pricing, Rates) and pricing.is_free
+
+
 def has_list() -> bool:
     from importlib.util import find_spec
 
     return find_spec("genai_prices") is not None
+
+
+@frozen
+class PriceList:
+    """The installed price list, which says nowhere of which day it is."""
+
+    name: str
+    version: str
+    installed: float
+    """When it was installed, in seconds since 1970: it is at least that old."""
+
+
+def installed_list() -> PriceList | None:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        found = distribution(_LIST)
+        # Installers write this file; that of the prices may have the time of its archive.
+        record = found.locate_file(f"genai_prices-{found.version}.dist-info/RECORD")
+        return PriceList(_LIST, found.version, Path(str(record)).stat().st_mtime)
+    except (PackageNotFoundError, OSError):
+        return None
+
+
+def _writes_of(entry: ModelEntry) -> CacheWrites:
+    """The most that requests of an entry write."""
+    own = any(name in entry.params for name in _CACHE_PARAMS)
+    return CacheWrites(own or entry.cache != "off", own or entry.cache in {"1h", "12h"})
+
+
+def _worst_usages(read: int, written: int, writes: CacheWrites) -> Iterator[tuple[Usage, int]]:
+    """Usages of one turn, one of them the dearest, and how much of each is kept for long."""
+    yield Usage(read, written), 0
+    if writes.any:
+        yield Usage(read, written, cache_written=read), 0
+    if writes.long:
+        yield Usage(read, written, cache_written=read), read
+
+
+def _highest(costs: Iterable[float | None]) -> float | None:
+    return max((cost for cost in costs if cost is not None), default=None)
+
+
+def _cache_parts(usage: Usage, long_written: int) -> tuple[int, int, int]:
+    """Tokens of input that were read from a cache, written for the usual time, and for long."""
+    total = usage.input or 0
+    read = min(usage.cached or 0, total)
+    # Some endpoints count only what was kept for long.
+    written = min(max(usage.cache_written or 0, long_written), total - read)
+    long = min(long_written, written)
+    return read, written - long, long
 
 
 @cache
@@ -94,18 +219,35 @@ def _may_be_listed(url: str) -> bool:
         return True
 
 
-def _cost_by_list(url: str, model: str, usage: Usage, written: int) -> float | None:
+@cache
+def _listed_rates(url: str, model: str) -> CacheRates | None:
+    """The list's prices for a cache, as parts of its price of input."""
+    count = 1000  # below the tiers of long requests
+    usages = (
+        (Usage(count, 0), 0),
+        (Usage(count, 0, count), 0),
+        (Usage(count, 0, cache_written=count), 0),
+        (Usage(count, 0, cache_written=count), count),
+    )
+    plain, *parts = (_cost_by_list(url, model, *use) for use in usages)
+    known = [part / plain for part in parts if plain and part is not None]
+    return CacheRates(*known) if len(known) == len(parts) else None
+
+
+def _cost_by_list(url: str, model: str, usage: Usage, long_written: int) -> float | None:
     # Takes a fifth of a second the first time, only for models priced by the list.
     try:
         from genai_prices import Usage as Tokens
         from genai_prices import calc_price
     except ImportError:
         return None
+    read, short, long = _cache_parts(usage, long_written)
     tokens = Tokens(
         input_tokens=usage.input,
         output_tokens=usage.output,
-        cache_write_tokens=min(written, usage.input or 0) or None,
-        cache_read_tokens=None if usage.cached is None else min(usage.cached, usage.input or 0),
+        cache_write_tokens=short + long or None,
+        cache_write_1h_tokens=long or None,
+        cache_read_tokens=read or None,
     )
     try:
         return float(calc_price(tokens, model, provider_api_url=url).total_price)

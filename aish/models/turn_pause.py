@@ -56,12 +56,11 @@ class _Beginning:
         """An end with the counts of all parts."""
         if self.finish is None:
             return finish
-        before, here = self.finish.cache_written, finish.cache_written
         return replace(
             finish,
             usage=add_usage(self.finish.usage, finish.usage),
             cost_usd=add_cost(self.finish.cost_usd, finish.cost_usd),
-            cache_written=before if here is None else here + (before or 0),
+            long_written=self.finish.long_written + finish.long_written,
         )
 
     def continue_in(self, request: ModelRequest) -> ModelRequest:

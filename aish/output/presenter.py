@@ -619,7 +619,7 @@ def _session_summary(account: ClosingLines, event: RunFinished, look: Look) -> I
     if event.exit.code:
         message = event.exit.reason or event.exit.name
         yield from _own_lines(look, f"{look.glyphs.no} {message}", "red")
-    parts = [counted(account.tally.answers, "answer"), tokens_text(event.usage)]
+    parts = [counted(account.tally.answers, "answer"), tokens_text(event.usage, event.cost_usd)]
     parts += [dollars(event.cost_usd) if event.cost_usd else "", event.folder or ""]
     for row in parts_in_rows(list(map(for_line, parts)), look.glyphs.dot, look.width):
         yield look.paint("dim", row)

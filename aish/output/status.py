@@ -270,7 +270,8 @@ class Tally:
         parts = [finished.status, counted(self._steps, "step")]
         calls = "" if finished.calls is None else calls_text(finished.calls, "tool call")
         cost = dollars(finished.cost_usd) if finished.cost_usd else ""
-        whole = list(filter(None, (calls, tokens_text(finished.usage), cost)))
+        tokens = tokens_text(finished.usage, finished.cost_usd)
+        whole = list(filter(None, (calls, tokens, cost)))
         if self._resumed and whole:
             # Steps and time are of this part alone.
             parts += [seconds_text(finished.seconds), f"whole run: {whole[0]}", *whole[1:]]
@@ -310,12 +311,27 @@ def call_status(event: ToolFinished) -> str:
     return f"exit {event.exit_code}" if event.exit_code else event.kind
 
 
-def tokens_text(usage: Usage) -> str:
-    """`412 in / 96 out tokens`; unknown values are `?`; empty if all are unknown."""
+def tokens_text(usage: Usage, cost: float | None = 0) -> str:
+    """`412 in (75% cached) / 96 out tokens`; unknown values are `?`; empty if all are unknown.
+
+    The share that was read from a cache is not shown where that saved nothing.
+    """
     if usage.input is None and usage.output is None:
         return ""
-    known = ("?" if count is None else f"{count:,}" for count in (usage.input, usage.output))
-    return "{} in / {} out tokens".format(*known)
+    read, written = (
+        "?" if count is None else f"{count:,}" for count in (usage.input, usage.output)
+    )
+    share = "" if cost == 0 else cached_share(usage)
+    return f"{read} in{f' ({share} cached)' if share else ''} / {written} out tokens"
+
+
+def cached_share(usage: Usage) -> str:
+    """The part of the input that was read from the endpoint's cache, as `75%`; empty if none."""
+    if not usage.cached or not usage.input:
+        return ""
+    # Neither all nor nothing is said of what is nearly that.
+    share = min(99, max(1, round(100 * usage.cached / usage.input)))
+    return "100%" if usage.cached >= usage.input else f"{share}%"
 
 
 def seconds_text(seconds: float) -> str:

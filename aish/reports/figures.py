@@ -3,7 +3,7 @@
 import time
 
 from aish.core.messages import Usage
-from aish.output.status import seconds_text
+from aish.output.status import cached_share, seconds_text
 
 UNKNOWN = "unknown"
 _A_CENT = 0.01
@@ -18,18 +18,22 @@ def cost_text(cost: float | None) -> str:
 
 
 def tokens_text(usage: Usage) -> str:
-    """`412 in · 96 out`."""
+    """`412 in (75% cached) · 96 out`."""
     if usage.input is None and usage.output is None:
         return UNKNOWN
-    return f"{_count(usage.input)} in · {_count(usage.output)} out"
+    share = cached_share(usage)
+    cached = f" ({share} cached)" if share else ""
+    return f"{_count(usage.input)} in{cached} · {_count(usage.output)} out"
 
 
 def tokens_figure(usage: Usage) -> tuple[str, str]:
     """The total, and its parts."""
+    share = cached_share(usage)
     named = (
         (usage.input, "in"),
         (usage.output, "out"),
-        (usage.cached, "cached"),
+        (usage.cached, f"cached ({share})" if share else "cached"),
+        (usage.cache_written, "written to the cache"),
         (usage.reasoning, "reasoning"),
     )
     more = " · ".join(f"{count:,} {word}" for count, word in named if count is not None)

@@ -39,7 +39,8 @@ def named(schema: Any) -> Any:
     return {"type": "object", "additionalProperties": schema}
 
 
-USAGE = record(input=maybe(WHOLE), output=maybe(WHOLE), cached=maybe(WHOLE), reasoning=maybe(WHOLE))
+COUNTS = ("input", "output", "cached", "reasoning", "cache_written")
+USAGE = record(**dict.fromkeys(COUNTS, maybe(WHOLE)))
 STATUS = record(
     v={"const": 1},
     run=TEXT,

@@ -4,6 +4,7 @@ Secrets are masked before a text is cut, and all untrusted text passes `for_line
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -62,7 +63,7 @@ from aish.engine.resources.resources import require_servers
 from aish.engine.steps.prompt import visible_tools
 from aish.features.launch import with_key_surveys
 from aish.models.dialect_choice import answer_limit
-from aish.models.pricing import Rates
+from aish.models.pricing import Listed, Rates, installed_list
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
 # Characters that Mermaid would interpret inside quotes.
@@ -70,6 +71,7 @@ _MERMAID = str.maketrans({'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;", 
 _LONGEST = 60
 _LONG = 400
 _MARK = len("auto*")
+_DAY = 24 * 60 * 60
 _BOUNDS = {
     "time": "time",
     "tokens": "tokens",
@@ -155,6 +157,14 @@ def _beside(
     }
 
 
+def _price_list(now: float) -> Iterator[str]:
+    """The line about the price list and its age, at least."""
+    if (prices := installed_list()) is not None:
+        days = int(max(0.0, now - prices.installed) // _DAY)
+        age = f"installed {counted(days, 'day')} ago" if days else "installed today"
+        yield f"price list  {prices.name} {prices.version}, {age}"
+
+
 class PlanText:
     """The lines of `aish plan`."""
 
@@ -172,6 +182,8 @@ class PlanText:
         yield from self._mapping("inputs", preview.options.inputs)
         yield from self._section("overrides", pipeline.overrides)
         yield from self._section("models", (self._model(alias) for alias in plan.models))
+        if any(isinstance(price_of(plan, alias), Listed) for alias in plan.models):
+            yield from _price_list(time.time())
         yield from self._section("servers", map(_server, preview.servers))
         yield from self._section("keys", key_lines(plan.key_sources))
         unusable = (f"{alias}  {why}" for alias, why in plan.unusable.items())
@@ -236,7 +248,9 @@ class PlanText:
         if isinstance(price, Rates):
             # That an embedded model is free is not mentioned.
             rates = f"{dollars(price.input)} in / {dollars(price.output)} out"
-            price_text = f"  {rates} per million tokens" if price.input or price.output else ""
+            own = ((price.cached_input, "cached"), (price.cache_write, "to the cache"))
+            rates += "".join(f" / {dollars(p)} {what}" for p, what in own if p is not None)
+            price_text = "" if price.is_free else f"  {rates} per million tokens"
         most = answer_limit(entry)
         longest = "" if most is None else f"  {most:,} tokens an answer at most"
         return f"{alias}  {model_name(entry)}  {origin(entry)}{price_text}{longest}"

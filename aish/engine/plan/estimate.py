@@ -10,13 +10,13 @@ from aish.core.errors import AishError
 from aish.core.events import KeySurvey
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
-from aish.core.messages import Usage, sum_costs
+from aish.core.messages import sum_costs
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import systems_of, texts, with_fallbacks
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.models.dialect_choice import answer_limit
-from aish.models.pricing import Listed, Pricing, Rates, pricing_of
+from aish.models.pricing import Listed, Pricing, Rates, is_free, pricing_of
 from aish.templates.render import (
     references,
     references_of_expression,
@@ -176,7 +176,7 @@ def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> floa
     entries = {alias: model.entry for alias, model in plan.models.items()}
     models = with_fallbacks([plan.model_of(step)], entries)
     pricings = {alias: pricing_of(entries[alias]) for alias in models}
-    if not judged and all(rates == Rates(0.0, 0.0) for rates in pricings.values()):
+    if not judged and all(is_free(entries[alias]) for alias in pricings):
         return 0.0
     size = _first_request_size(step, context)
     # The size of tool results is unknown.
@@ -197,7 +197,7 @@ def _of_model(
     total = 0.0
     for attempt in range(1 if step.output is None else step.output.attempts):
         more = attempt * (most * _BYTES_PER_TOKEN + _COMPLAINT)
-        cost = pricing.cost(Usage(-(-(size + more) // _BYTES_PER_TOKEN), most))
+        cost = pricing.most(-(-(size + more) // _BYTES_PER_TOKEN), most)
         if cost is None:
             return None
         total += cost

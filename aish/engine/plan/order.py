@@ -27,7 +27,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.models.dialect_choice import answer_limit, wire_of
-from aish.models.pricing import Rates, pricing_of
+from aish.models.pricing import is_free
 from aish.templates.render import references, references_of_expression
 
 
@@ -235,11 +235,6 @@ def with_fallbacks(
             aliases_done.add(alias)
             yield alias
             waiting.extend(models[alias].fallback)
-
-
-def is_free(entry: ModelEntry) -> bool:
-    """Return true if it costs nothing, because the file says so or it is an embedded model."""
-    return pricing_of(entry) == Rates(0.0, 0.0)
 
 
 def cap_tokens(entry: ModelEntry, limits: Iterable[Limits]) -> ModelEntry:

@@ -1,6 +1,7 @@
 """The resolved pipeline, as `aish plan` shows it: typed, and as a JSON object."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 
@@ -38,7 +39,7 @@ from aish.engine.preview.tool_listing import ToolListing, ToolView, view
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
 from aish.models.dialect_choice import answer_limit
-from aish.models.pricing import Rates
+from aish.models.pricing import Listed, Rates, installed_list
 from aish.net.oauth.settings import OAuthSettings
 from aish.policy.decide import Ruling, decide, tool_name
 from aish.policy.rules import LOCAL_COMMAND, Rule, approves_every_command
@@ -335,6 +336,7 @@ def preview_json(preview: Preview) -> JsonObject:
             }
             for alias, m in plan.models.items()
         ],
+        **_price_list(plan),
         "unusable": [{"alias": alias, "why": why} for alias, why in plan.unusable.items()],
         **({"keys": key_rows(plan.key_sources)} if plan.key_sources else {}),
         "servers": [_server_json(server) for server in preview.servers],
@@ -367,8 +369,20 @@ def preview_json(preview: Preview) -> JsonObject:
 def _price(plan: Plan, alias: str) -> JsonValue:
     price = price_of(plan, alias)
     if isinstance(price, Rates):
-        return {"input": price.input, "output": price.output}
+        own = {"cached_input": price.cached_input, "cache_write": price.cache_write}
+        given = {name: part for name, part in own.items() if part is not None}
+        return {"input": price.input, "output": price.output, **given}
     return None if price is None else "listed"
+
+
+def _price_list(plan: Plan) -> JsonObject:
+    if not any(isinstance(price_of(plan, alias), Listed) for alias in plan.models):
+        return {}
+    prices = installed_list()
+    if prices is None:
+        return {}
+    installed = time.strftime("%Y-%m-%d", time.gmtime(prices.installed))
+    return {"price_list": {"name": prices.name, "version": prices.version, "installed": installed}}
 
 
 _EVERY_COMMAND = "approves every command, folder, shell and variable"

@@ -549,7 +549,13 @@ class Scan:
             if total is None:
                 total = self._answers[step] = SpentSum()
             usage = answer["usage"]
-            known = Usage(usage["input"] or 0, usage["output"] or 0)
+            known = Usage(
+                usage["input"] or 0,
+                usage["output"] or 0,
+                usage["cached"],
+                usage["reasoning"],
+                usage.get("cache_written"),
+            )
             total.add(known, answer["cost_usd"], turns=1)
         self._begin_again(step, item.key)
         self._add_done(step, item, finished, records)
@@ -892,7 +898,8 @@ def _item_usage(record: Any) -> Spent:
 def _usage(record: JsonObject) -> Usage:
     told: Any = record.get("usage") or {}
     get = told.get
-    return Usage(get("input"), get("output"), get("cached"), get("reasoning"))
+    counts = get("input"), get("output"), get("cached"), get("reasoning")
+    return Usage(*counts, get("cache_written"))  # which older journals do not say
 
 
 def _exit_code_of(record: Any) -> ExitCode:

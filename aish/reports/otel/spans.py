@@ -201,6 +201,7 @@ def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
         conventions.INPUT_TOKENS: usage.input,
         conventions.OUTPUT_TOKENS: usage.output,
         conventions.CACHED_TOKENS: usage.cached,
+        conventions.CACHE_WRITTEN_TOKENS: usage.cache_written,
         conventions.REASONING_TOKENS: usage.reasoning,
         conventions.FIRST_CHUNK: event.first_token_seconds,
         conventions.COST: event.cost_usd,

@@ -46,6 +46,12 @@ _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("prompt_cache_hit_tokens",),
         ("cache_read_input_tokens",),
     ),
+    "cache_written": (
+        ("prompt_tokens_details", "cache_write_tokens"),
+        ("prompt_tokens_details", "cache_creation_tokens"),
+        ("input_tokens_details", "cache_write_tokens"),
+        ("cache_creation_input_tokens",),
+    ),
     "reasoning": (
         ("completion_tokens_details", "reasoning_tokens"),
         ("output_tokens_details", "reasoning_tokens"),

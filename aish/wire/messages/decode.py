@@ -51,6 +51,8 @@ _REASONS: Final[Mapping[str, FinishReason]] = {
     "length": "length",
     "content_filter": "refusal",
 }
+_HOUR: Final = ("cache_creation", "ephemeral_1h_input_tokens")
+_SPLIT: Final = (_HOUR, ("cache_creation", "ephemeral_5m_input_tokens"))
 _WINDOW: Final = "model_context_window_exceeded"
 _CALL: Final = "tool_use"
 # What an event may hold and an answer of text and calls does not need.
@@ -363,7 +365,7 @@ class MessagesDecoder(AnswerStream):
                 raw=repair_text(self._raw),
                 refusal=self._refusal() if reason == "refusal" else None,
                 served=self._served,
-                cache_written=first_count(self._usage, (("cache_creation_input_tokens",),)),
+                long_written=first_count(self._usage, (_HOUR,)) or 0,
             ),
         ]
 
@@ -425,9 +427,11 @@ def _is_plain(block: Block) -> bool:
 
 def _usage_of(usage: dict[str, Any]) -> Usage:
     """The counts; what was read from the cache or written to it is input too."""
-    read, written = (
-        first_count(usage, ((f"cache_{name}_input_tokens",),)) for name in ("read", "creation")
-    )
+    read = first_count(usage, (("cache_read_input_tokens",),))
+    written = first_count(usage, (("cache_creation_input_tokens",),))
+    split = [count for path in _SPLIT if (count := first_count(usage, (path,))) is not None]
+    # Some gateways send the split alone.
+    written = written or (sum(split) if split else written)
     fresh = first_count(usage, (("input_tokens",),))
     output = first_count(usage, (("output_tokens",),))
     total = None if fresh is None else fresh + (read or 0) + (written or 0)
@@ -438,6 +442,7 @@ def _usage_of(usage: dict[str, Any]) -> Usage:
         output=output,
         cached=read,
         reasoning=first_count(usage, (("output_tokens_details", "thinking_tokens"),)),
+        cache_written=written,
     )
 
 

@@ -71,8 +71,9 @@ _COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
     "output": ("output_tokens",),
     "cached": ("input_tokens_details", "cached_tokens"),
     "reasoning": ("output_tokens_details", "reasoning_tokens"),
+    "cache_written": ("input_tokens_details", "cache_write_tokens"),
 }
-_WRITTEN: Final = ("input_tokens_details", "cache_write_tokens")
+_LONG_WRITTEN: Final = ("input_tokens_details", "cache_write_tokens_details", "ttl_12h_tokens")
 _WORSE: Final[Mapping[str, int]] = {"incomplete": 1, "cancelled": 2, "failed": 2}
 
 
@@ -461,7 +462,7 @@ class ResponsesDecoder(AnswerStream):
                 refusal=repair_text(refusal) or None,
                 cost_usd=read_cost(self._response.get("usage")),
                 served=self._served,
-                cache_written=first_count(self._response.get("usage"), (_WRITTEN,)),
+                long_written=first_count(self._response.get("usage"), (_LONG_WRITTEN,)) or 0,
             ),
         ]
 

@@ -76,7 +76,7 @@ def test_the_status_tells_steps_figures_and_questions() -> None:
         {"id": "write", "status": "waiting", "done": 0, "total": 1},
     ]
     assert (found["state"], found["pending"], found["exit"]) == ("waiting", [ID], None)
-    assert found["tokens"] == {"input": 10, "output": 2, "cached": None, "reasoning": None}
+    assert found["tokens"] == plain(Usage(10, 2))
     assert found["cost_usd"] == pytest.approx(0.5)
 
 

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from model_turns import an_entry
@@ -14,8 +16,70 @@ from aish.models.pricing import Listed, Rates, is_priced, pricing_of
 OPENAI = "https://api.openai.com/v1"
 
 
-def test_cached_input_counts_as_input_where_the_file_says_the_price() -> None:
-    assert Rates(3.0, 15.0).cost(Usage(1_000_000, 100_000, cached=900_000)) == pytest.approx(4.5)
+MANY = 1_000_000
+CACHE_COSTS: dict[str, tuple[Rates, Usage, int, float]] = {
+    "what is read from a cache costs a tenth": (
+        Rates(3, 15),
+        Usage(MANY, 100_000, 900_000),
+        0,
+        2.07,
+    ),
+    "what is written to it a quarter more": (
+        Rates(3, 15),
+        Usage(MANY, 0, None, None, MANY),
+        0,
+        3.75,
+    ),
+    "for long twice as much": (Rates(3, 15), Usage(MANY, 0, None, None, MANY), MANY, 6.0),
+    "each part has its price": (Rates(1, 0), Usage(MANY, 0, 500_000, None, 300_000), 100_000, 0.7),
+    "the file has its own": (Rates(1, 0, 0.5, 3), Usage(MANY, 0, 200_000, None, 800_000), 0, 2.5),
+    "for long in proportion": (Rates(1, 0, 0.5, 3), Usage(MANY, 0, None, None, MANY), MANY, 4.8),
+    "no more than the input is cached": (Rates(3, 15), Usage(100, 0, 900, None, 900), 900, 0.00003),
+    "free as input, and not in a cache": (
+        Rates(0, 0, 0, 2),
+        Usage(MANY, 0, None, None, MANY),
+        0,
+        2,
+    ),
+}
+
+
+@each_case("name", list(CACHE_COSTS))
+def test_input_of_a_cache_has_a_price_of_its_own(name: str) -> None:
+    rates, usage, kept_long, cost = CACHE_COSTS[name]
+    assert rates.cost(usage, kept_long) == pytest.approx(cost)
+
+
+def test_the_list_knows_the_proportions_of_a_price_in_the_file() -> None:
+    pytest.importorskip("genai_prices")
+    entry = an_entry(OPENAI, model="gpt-4o", price=Price(1.0, 2.0))
+    half, ours = pricing_of(entry), pricing_of(replace(entry, model="a-model-nobody-knows"))
+    assert half is not None
+    assert ours is not None
+    assert half.cost(Usage(MANY, 0, MANY)) == pytest.approx(0.5)
+    assert ours.cost(Usage(MANY, 0, MANY)) == pytest.approx(0.1)
+
+
+@each_case(
+    "case",
+    [
+        ({}, 1.0),
+        ({"price": Price(1.0, 2.0, cache_write=1.5)}, 1.5),
+        ({"price": Price(1.0, 2.0, cache_write=0.5)}, 1.0),
+        ({"api": "messages", "cache": "auto"}, 1.25),
+        ({"api": "messages", "cache": "1h"}, 2.0),
+        ({"api": "messages", "cache": "off", "params": {"cache_control": {}}}, 2.0),
+        ({"api": "messages", "price": Price(0, 0), "cache": "1h"}, 0.0),
+    ],
+)
+def test_the_most_that_a_request_may_cost_writes_all_of_it_to_the_cache(
+    case: tuple[dict[str, Any], float],
+) -> None:
+    more, most = case
+    entry = an_entry("http://127.0.0.1:1", **{"price": Price(1.0, 2.0), **more})
+    pricing = pricing_of(entry)
+    assert pricing is not None
+    assert pricing.most(MANY, 0) == pytest.approx(most)
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(input=1), Usage(output=1)])
@@ -27,7 +91,9 @@ def test_unknown_tokens_have_an_unknown_cost_unless_all_are_free(usage: Usage) -
 
 def test_the_price_in_the_file_beats_the_list_and_our_own_model_is_free() -> None:
     priced = an_entry(OPENAI, model="gpt-4o", price=Price(1.0, 2.0))
-    assert pricing_of(priced) == Rates(1.0, 2.0)
+    pricing = pricing_of(priced)
+    assert pricing is not None
+    assert pricing.cost(Usage(MANY, MANY)) == pytest.approx(3.0)
     assert pricing_of(ModelEntry("local", embedded="smollm2")) == Rates(0.0, 0.0)
 
 
@@ -54,6 +120,13 @@ def test_the_list_knows_models_by_their_endpoint_and_cheaper_cached_input() -> N
     assert dear is not None
     assert cheap is not None
     assert 0 < cheap < dear
+    claude = Listed("https://api.anthropic.com", "claude-sonnet-4-5")
+    plain, *written = (
+        claude.cost(Usage(1000, 0, cache_written=count), kept_long)
+        for count, kept_long in ((0, 0), (1000, 0), (1000, 1000))
+    )
+    assert plain is not None
+    assert written == [pytest.approx(plain * 1.25), pytest.approx(plain * 2)]
 
 
 @pytest.mark.parametrize(

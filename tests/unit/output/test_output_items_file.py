@@ -58,7 +58,13 @@ def test_an_item_is_one_line_with_its_value_and_result(tmp_path: Path) -> None:
             "text": "text of 0",
             "output": [2],
             "error": None,
-            "usage": {"input": 10, "output": 5, "cached": None, "reasoning": None},
+            "usage": {
+                "input": 10,
+                "output": 5,
+                "cached": None,
+                "reasoning": None,
+                "cache_written": None,
+            },
             "cost_usd": None,
             "seconds": 0.25,
         }

@@ -286,7 +286,17 @@ COUNTS: dict[str, tuple[Any, Any, Usage]] = {
     "cached input is input": (
         {"input_tokens": 10, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 5,
          "output_tokens": 1},
-        {"output_tokens": 7}, Usage(95, 7, cached=80),
+        {"output_tokens": 7}, Usage(95, 7, cached=80, cache_written=5),
+    ),
+    "what is written is split by how long it stays": (
+        {"input_tokens": 10, "output_tokens": 1,
+         "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4}},
+        {"output_tokens": 7}, Usage(17, 7, cache_written=7),
+    ),
+    "the sum of what is written may come with its parts": (
+        {"input_tokens": 10, "output_tokens": 1, "cache_creation_input_tokens": 7,
+         "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4}},
+        {"output_tokens": 7}, Usage(17, 7, cache_written=7),
     ),
     "what is absent or null at the end keeps its value": (
         {"input_tokens": 10, "cache_read_input_tokens": 80, "output_tokens": 1},
@@ -327,4 +337,5 @@ def test_counts_are_totals(name: str) -> None:
     told = s.decoded([s.start(first) + s.text("Hello") + end + s.STOP])
 
     assert s.finish_of(told).usage == expected
-    assert s.finish_of(told).cache_written == (first or {}).get("cache_creation_input_tokens")
+    split = (first or {}).get("cache_creation", {})
+    assert s.finish_of(told).long_written == split.get("ephemeral_1h_input_tokens", 0)

@@ -22,13 +22,13 @@ from aish.core.messages import (
 from aish.core.tools import ToolCall
 from aish.wire.errors import StreamError
 
-USED = Usage(40, 12, 8, 5)
+USED = Usage(40, 12, 8, 5, 4)
 TOOLS = ("repo__read", "repo__list")
 ARGUMENTS = '{"path": "Müller 😀.md"}'
 
 
 def finish(reason: FinishReason = "stop", raw: str = "completed", **more: Any) -> Finish:
-    return Finish(reason, more.pop("usage", USED), raw=raw, cache_written=4, **more)
+    return Finish(reason, more.pop("usage", USED), raw=raw, **more)
 
 
 def call_place(call_id: str, **more: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def test_the_counts_of_the_vendor_are_all_there() -> None:
     assert isinstance(told, list)
     assert isinstance(told[-1], Finish)
     assert told[-1].usage == USED
-    assert told[-1].cache_written == 4
+    assert told[-1].long_written == 0
 
 
 def test_events_may_have_no_name_or_no_type() -> None:

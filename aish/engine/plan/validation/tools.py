@@ -38,7 +38,7 @@ from aish.engine.plan.lock import (
     pins_of_file,
     summary,
 )
-from aish.engine.plan.order import default_model, is_free, judges_of, with_fallbacks
+from aish.engine.plan.order import default_model, judges_of, with_fallbacks
 from aish.engine.plan.validation.issue import (
     Issue,
     servers_hint,
@@ -48,7 +48,7 @@ from aish.engine.plan.validation.issue import (
 )
 from aish.engine.plan.validation.names import LONGEST_SERVED, RESERVED, SERVED, alias_issues
 from aish.models.dialect_choice import answer_limit
-from aish.models.pricing import has_list, is_priced
+from aish.models.pricing import has_list, is_free, is_priced
 from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
 from aish.policy.decide import decide
 from aish.policy.lock import Lock, address_differences, stale_differences
