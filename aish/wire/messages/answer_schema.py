@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from aish.core.json import JsonObject, JsonValue
 from aish.wire.json_text import dump
+from aish.wire.schema_subset import FORMATS, References, without_generated
 
 _KEPT: Final = frozenset(
     {"type", "enum", "const", "required", "description", "title", "default", "$ref"}
@@ -15,14 +16,7 @@ _REFUSED: Final = frozenset(
 )
 _MAPS: Final = frozenset({"properties", "$defs", "definitions"})
 _NAMES: Final[Mapping[str, str]] = {"definitions": "$defs", "oneOf": "anyOf"}
-_FORMATS: Final = frozenset(
-    {
-        "date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6",
-        "uuid",
-    }
-)  # fmt: skip
-_SAFE: Final = 2**53 - 1
-_BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_FORMATS: Final = FORMATS | {"uri"}
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
 
@@ -36,13 +30,23 @@ def answer_format(schema: JsonObject) -> JsonObject | None:
     Nothing for a schema that would lose a field by that.
     """
     defs = schema.get("$defs", schema.get("definitions"))
+    parts = defs if isinstance(defs, Mapping) else {}
+    # The vendor has them under one name.
+    references = References(lambda reference: parts.get(reference.rpartition("/")[2]))
     try:
-        return _answer_schema(schema, defs if isinstance(defs, Mapping) else {}, ())
+        made = _answer_schema(schema, parts, references, ())
     except (_OpenError, RecursionError):
         return None
+    if not references.own:
+        return made
+    listed = made.get("$defs")
+    return {**made, "$defs": {**(listed if isinstance(listed, Mapping) else {}), **references.own}}
 
 
-def _answer_schema(schema: JsonValue, defs: JsonObject, inside: tuple[str, ...]) -> JsonObject:
+def _answer_schema(
+    schema: JsonValue, defs: JsonObject, references: References, inside: tuple[str, ...]
+) -> JsonObject:
+    """The form of a part; `inside` are the definitions that it is a part of."""
     if not isinstance(schema, Mapping) or not _REFUSED.isdisjoint(schema):
         raise _OpenError  # `true` allows anything
     if isinstance(reference := schema.get("$ref"), str):
@@ -51,15 +55,19 @@ def _answer_schema(schema: JsonValue, defs: JsonObject, inside: tuple[str, ...])
         if not reference.startswith("#/") or not isinstance(target, Mapping):
             raise _OpenError
         beside = {key: value for key, value in schema.items() if key not in {"$ref", *_MAPS}}
-        if beside and name not in inside:  # the vendor would not read them
-            return _answer_schema({**target, **beside}, defs, (*inside, name))
+        # The vendor would not read them. A recursive one is written out once.
+        if beside and not (inside and references.is_recursive(reference)):
+            within = (*inside, name)
+            return references.write_out(
+                reference, beside, lambda part: _answer_schema(part, defs, references, within)
+            )
         told_ref = {"$ref": f"#/$defs/{name}"}
         schema = {**{key: schema[key] for key in _MAPS if key in schema}, **told_ref}
     told: dict[str, Any] = {}
     unsaid: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _MAPS or name in _CHOICES or name == "items":
-            told[_NAMES.get(name, name)] = _inner_schemas(name, value, defs, inside)
+            told[_NAMES.get(name, name)] = _inner_schemas(name, value, defs, references, inside)
         elif _is_sayable(name, value):
             told[name] = value
         elif name not in _SKIPPED:
@@ -71,14 +79,21 @@ def _answer_schema(schema: JsonValue, defs: JsonObject, inside: tuple[str, ...])
 
 
 def _inner_schemas(
-    name: str, value: JsonValue, defs: JsonObject, inside: tuple[str, ...]
+    name: str,
+    value: JsonValue,
+    defs: JsonObject,
+    references: References,
+    inside: tuple[str, ...],
 ) -> JsonValue:
     if name in _MAPS and isinstance(value, Mapping):
         within = {key: inside if name == "properties" else (*inside, key) for key in value}
-        return {key: _answer_schema(inner, defs, within[key]) for key, inner in value.items()}
+        return {
+            key: _answer_schema(inner, defs, references, within[key])
+            for key, inner in value.items()
+        }
     if name in _CHOICES and isinstance(value, Sequence) and not isinstance(value, str):
-        return [_answer_schema(inner, defs, inside) for inner in value]
-    return _answer_schema(value, defs, inside)
+        return [_answer_schema(inner, defs, references, inside) for inner in value]
+    return _answer_schema(value, defs, references, inside)
 
 
 def _is_sayable(name: str, value: JsonValue) -> bool:
@@ -104,28 +119,11 @@ def tool_schema(description: str, schema: JsonObject) -> tuple[str, JsonObject]:
 
     The schema of the tool itself is what arguments are checked by.
     """
-    plain = _without_huge_bounds(schema)
+    plain = without_generated(schema)
     assert isinstance(plain, dict), "a schema of an object stays one"
     choices = {name: plain.pop(name) for name in _CHOICES if name in plain}
     told = {"properties": {}, **plain, "type": "object"}
     return (f"{description}\n\n{dump(choices)}" if choices else description), told
-
-
-def _without_huge_bounds(value: JsonValue) -> JsonValue:
-    """The value without `$schema`, and without bounds that stand for the largest integer."""
-    if isinstance(value, Mapping):
-        return {
-            name: _without_huge_bounds(inner)
-            for name, inner in value.items()
-            if name != "$schema" and not (name in _BOUNDS and _is_huge(inner))
-        }
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_without_huge_bounds(inner) for inner in value]
-    return value
-
-
-def _is_huge(value: JsonValue) -> bool:
-    return isinstance(value, int | float) and abs(value) >= _SAFE
 
 
 def _with_words(told: dict[str, Any], unsaid: Mapping[str, Any]) -> JsonObject:

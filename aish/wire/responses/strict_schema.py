@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from aish.core.json import JsonObject
 from aish.wire.json_text import dump
+from aish.wire.schema_subset import FORMATS, References, without_generated
 
 _KEPT: Final = frozenset(
     {
@@ -15,9 +16,6 @@ _KEPT: Final = frozenset(
         "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
     }
 )  # fmt: skip
-_FORMATS: Final = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-)
 _DROPPED: Final = frozenset({"$schema", "$id", "$comment", "$anchor", "examples", "deprecated"})
 _READ: Final = frozenset(
     {"properties", "required", "additionalProperties", "items", "anyOf", "oneOf", "$ref",
@@ -41,16 +39,20 @@ def to_strict(schema: JsonObject) -> dict[str, Any] | None:
 
     A property that may be missing is one that may be null.
     """
+    subset = _Subset(schema)
     try:
-        strict = _Subset(schema).convert(schema, ())
+        strict = subset.convert(schema, ())
     except (_NotExpressibleError, RecursionError):
         return None
+    if own := subset.references.own:
+        strict["$defs"] = {**strict.get("$defs", {}), **own}
     return strict if strict.get("type") == "object" else None
 
 
 class _Subset:
     def __init__(self, root: JsonObject) -> None:
         self._root = root
+        self.references = References(self._find)
 
     def convert(self, schema: Any, path: tuple[str, ...], *, nullable: bool = False) -> Any:
         """The form of a part; `path` are the references that are being written out."""
@@ -79,7 +81,7 @@ class _Subset:
                 made["anyOf"] = [self.convert(option, path) for option in options]
         if not {"type", "anyOf", "enum", "const"} & made.keys():
             raise _NotExpressibleError
-        if schema.get("format") in _FORMATS:
+        if schema.get("format") in FORMATS:
             made["format"] = schema["format"]
         if schema is self._root:
             made |= self._definitions()
@@ -113,42 +115,29 @@ class _Subset:
         A recursive one stays, without what stands beside it.
         """
         reference = schema["$ref"]
-        target = self._target(reference)
-        beside = {name: value for name, value in schema.items() if name != "$ref"}
-        if not beside or reference in path or self._comes_back(target, reference):
-            return {"$ref": reference}
-        made = self.convert({**target, **beside}, (*path, reference))
-        return dict(made)
-
-    def _target(self, reference: Any) -> Mapping[str, Any]:
-        found: Any = self._root
-        if reference != "#":
-            parts = reference.split("/") if isinstance(reference, str) else []
-            if len(parts) != len(("#", "$defs", "name")) or parts[1] not in _DEFINITIONS:
-                raise _NotExpressibleError
-            for part in parts[1:]:
-                key = part.replace("~1", "/").replace("~0", "~")
-                found = found.get(key) if isinstance(found, Mapping) else None
-        if not isinstance(found, Mapping):
+        if not isinstance(reference, str) or not isinstance(self._find(reference), Mapping):
             raise _NotExpressibleError
-        return found
+        beside = {name: value for name, value in schema.items() if name != "$ref"}
+        if not beside or self.references.is_recursive(reference):
+            return {"$ref": reference}
 
-    def _comes_back(self, target: Any, reference: str) -> bool:
-        """Return true if what a reference leads to leads to it again."""
-        seen, waiting = {reference}, [target]
-        while waiting:
-            part = waiting.pop()
-            if isinstance(part, Mapping):
-                inner = part.get("$ref")
-                if inner in {reference, "#"}:
-                    return True
-                if isinstance(inner, str) and inner not in seen:
-                    seen.add(inner)
-                    waiting.append(self._target(inner))
-                waiting.extend(part.values())
-            elif isinstance(part, list | tuple):
-                waiting.extend(part)
-        return False
+        def convert(merged: Any) -> Any:
+            return self.convert(merged, (*path, reference))
+
+        return self.references.write_out(reference, beside, convert)
+
+    def _find(self, reference: str) -> Any:
+        """The root or the definition there that a reference leads to, if it is one."""
+        if reference == "#":
+            return self._root
+        parts = reference.split("/")
+        if len(parts) != len(("#", "$defs", "name")) or parts[1] not in _DEFINITIONS:
+            return None
+        found: Any = self._root
+        for part in parts[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
 
 
 def _takes_null(made: Mapping[str, Any]) -> bool:
@@ -165,7 +154,7 @@ def _with_words(made: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     lacking = {
         name: value
         for name, value in schema.items()
-        if name not in _KEPT | _READ | _DROPPED or (name == "format" and value not in _FORMATS)
+        if name not in _KEPT | _READ | _DROPPED or (name == "format" and value not in FORMATS)
     }
     if lacking:
         words = "; ".join(f"{name}: {dump(value)}" for name, value in lacking.items())
@@ -174,30 +163,9 @@ def _with_words(made: dict[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     return made
 
 
-# Above this, numbers in JSON are not exact any more, and servers refuse some of them.
-_HUGE: Final = 2**53
-_BOUNDS: Final = frozenset(
-    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "maxLength", "maxItems"}
-)
-
-
-def to_tool_schema(schema: JsonObject) -> dict[str, Any]:
+def to_tool_schema(schema: JsonObject) -> JsonObject:
     """The schema of a tool's arguments, without what generators add and servers refuse."""
-    made: dict[str, Any] = _without_huge(schema)
-    made.pop("$schema", None)
+    made = without_generated(schema)
+    assert isinstance(made, dict), "a schema of an object stays one"
     # Some endpoints refuse a request for a schema of an object without it.
     return {"properties": {}, **made} if made.get("type", "object") == "object" else made
-
-
-def _without_huge(part: Any) -> Any:
-    if isinstance(part, Mapping):
-        return {
-            name: _without_huge(value)
-            for name, value in part.items()
-            if not (name in _BOUNDS and _is_huge(value))
-        }
-    return [_without_huge(inner) for inner in part] if isinstance(part, list | tuple) else part
-
-
-def _is_huge(value: Any) -> bool:
-    return isinstance(value, int | float) and not -_HUGE < value < _HUGE
