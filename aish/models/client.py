@@ -40,6 +40,7 @@ from aish.models.retry import (
     judge_code,
     longest_wait,
     origin_of,
+    refuses_cache_marks,
     refuses_own_thoughts,
     refuses_schema,
     refuses_schema_beside_tools,
@@ -286,9 +287,8 @@ class ChatModel:
             turn.body = self._encoder.body(turn.request)
             message = "the answer schema is refused; it is described in words instead"
             return [StreamNotice("schema_refused", f"{self._origin}: {message}")]
-        if refuses_own_thoughts(failure) and self._leave_out_thoughts(turn):
-            message = "it does not take back what it thought; retrying without that"
-            return [StreamNotice("thoughts_refused", f"{self._origin}: {message}")]
+        if (left_out := self._leave_out(failure, turn)) is not None:
+            return [left_out]
         is_own = "stream_options" in {**self._entry.params, **turn.request.params}
         if _ASKS_USAGE in turn.body and not is_own and refuses_usage(failure):
             is_known = not self._encoder.dialect.usage
@@ -298,6 +298,16 @@ class ChatModel:
             again = Retrying(self._origin, turn.tries + 1, 0.0, message)
             return [again if is_known else StreamNotice("usage_refused", message)]
         return None
+
+    def _leave_out(self, failure: AttemptError, turn: Turn) -> StreamNotice | None:
+        """Leave out what only helps an endpoint, if it refuses that; what is said of it."""
+        if refuses_own_thoughts(failure) and self._leave_out_thoughts(turn):
+            code, message = "thoughts_refused", "it does not take back what it thought"
+        elif refuses_cache_marks(failure) and self._leave_out_marks(turn):
+            code, message = "cache_refused", "it takes no marks for its cache"
+        else:
+            return None
+        return StreamNotice(code, f"{self._origin}: {message}; retrying without that")
 
     def _leave_out_thoughts(self, turn: Turn) -> bool:
         """Encode a turn without the thoughts of earlier answers; false if it has none.
@@ -313,6 +323,16 @@ class ChatModel:
             origin = origin + _ANEW if is_signed and not origin.endswith(_ANEW) else ""
             self._encoder = self._make_encoder(replace(self._encoder.dialect, origin=origin))
             body = self._encoder.body(turn.request)
+        is_without = body != turn.body
+        turn.body = body
+        return is_without
+
+    def _leave_out_marks(self, turn: Turn) -> bool:
+        """Encode a turn without marks for a cache, and all later ones; false if it has none."""
+        unmarked = replace(self._encoder.dialect, cache="off")
+        if unmarked != self._encoder.dialect:
+            self._encoder = self._make_encoder(unmarked)
+        body = self._encoder.body(turn.request)
         is_without = body != turn.body
         turn.body = body
         return is_without

@@ -367,6 +367,13 @@ def refuses_own_thoughts(failure: AttemptError) -> bool:
     return any(map(words.__contains__, _OWN_THOUGHTS))
 
 
+def refuses_cache_marks(failure: AttemptError) -> bool:
+    """Return true if an endpoint refuses the marks up to which it is to cache."""
+    if failure.advice.retry or failure.advice.unavailable:
+        return False
+    return "cache_control" in failure.message.lower()
+
+
 def refuses_schema_beside_tools(failure: AttemptError) -> bool:
     """Return true if an endpoint refuses a schema beside tools; a wrong guess costs a request."""
     words = failure.message.lower()

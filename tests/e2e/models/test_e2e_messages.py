@@ -33,6 +33,7 @@ def asks(thought: str, id: str = "toolu_1") -> Reply:
     return messages_reply(s.thinking(thought, f"signed-{thought}"), read, reason="tool_use")
 
 
+@pytest.mark.requirement("W2")
 def test_tools_thinking_and_a_schema_run_are_recorded_and_replayed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -84,6 +85,7 @@ def test_tools_thinking_and_a_schema_run_are_recorded_and_replayed(
 
 
 @pytest.mark.parametrize("base", ["", "/v1", "/v1/"])
+@pytest.mark.requirement("W1")
 def test_an_address_is_with_or_without_its_version(
     project: Project, model_endpoint: ModelEndpoints, base: str
 ) -> None:
@@ -102,6 +104,7 @@ def test_an_address_is_with_or_without_its_version(
     assert "x-api-key" not in endpoint.requests[0].headers
 
 
+@pytest.mark.requirement("W7")
 def test_a_conversation_goes_to_chat_and_back_and_takes_no_thought_along(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -169,6 +172,7 @@ def test_what_is_overloaded_or_broken_is_asked_again(
     assert len(endpoint.requests) == 2
 
 
+@pytest.mark.requirement("W5")
 def test_a_refused_schema_is_told_in_words_once_for_the_run(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -249,6 +253,7 @@ def test_plan_shows_the_vendors_own_address_and_the_limit(project: Project) -> N
     assert "64,000 tokens an answer at most" in done.stdout
 
 
+@pytest.mark.requirement("W9")
 def test_a_conversation_recorded_on_one_wire_is_followed_on_the_other(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -32,6 +32,7 @@ def asks(thought: str, call_id: str = "call_1") -> Reply:
     )
 
 
+@pytest.mark.requirement("W3")
 def test_tools_reasoning_and_a_schema_run_are_recorded_and_replayed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -79,6 +80,7 @@ def test_tools_reasoning_and_a_schema_run_are_recorded_and_replayed(
     assert KEY["KEY"] not in project.everything_written()
 
 
+@pytest.mark.requirement("W7")
 def test_a_conversation_goes_from_chat_to_responses_and_back_and_takes_no_thought_along(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -217,6 +219,7 @@ def test_a_schema_that_the_api_has_no_form_for_is_told_before_the_run(
     assert (done.stdout + done.stderr).count(said) == 1
 
 
+@pytest.mark.requirement("W9")
 def test_a_conversation_recorded_on_one_wire_is_followed_on_the_other(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -247,6 +250,7 @@ def test_a_conversation_recorded_on_one_wire_is_followed_on_the_other(
 
 
 @pytest.mark.parametrize("name", ["input", "tools"])
+@pytest.mark.requirement("W1")
 def test_a_step_sets_nothing_that_the_wire_sets_itself(project: Project, name: str) -> None:
     project.pipeline(
         f"""

@@ -83,6 +83,7 @@ def run_recipe(
         ("sops", ["decrypt", "--extract", '["openai_key"]', "keys.enc.yaml"]),
     ],
 )
+@pytest.mark.requirement("W13")
 def test_a_recipe_of_the_guide_makes_the_key(
     project: Project, model_endpoint: ModelEndpoints, word: str, called: list[str]
 ) -> None:

@@ -32,6 +32,7 @@ def test_names_that_look_alike_once_shortened_stay_apart() -> None:
 
 
 @given(ALIASES, TOOLS, st.integers(24, 128))
+@pytest.mark.requirement("W6")
 def test_every_name_is_legal_and_fits(alias: str, tool: str, limit: int) -> None:
     name = wire_name(ToolName(alias, tool), limit)
     assert re.fullmatch(r"[a-zA-Z0-9_-]+", name)

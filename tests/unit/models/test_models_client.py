@@ -633,6 +633,24 @@ async def test_thoughts_that_another_model_signed_are_left_out_and_new_ones_are_
     assert thoughts == [["old"], [], ["new"], ["new", "new"], [], []]
 
 
+async def test_marks_for_a_cache_that_are_refused_are_left_out_from_then_on() -> None:
+    said = "tools.0.cache_control: Extra inputs are not permitted"
+    refusal = json_reply(400, {"type": "error", "error": {"message": said}})
+    answer = stream_reply(s.start() + s.text("Hello") + s.ends())
+    request = a_request(tools=(a_tool("repo__file_read"),))
+    with ModelEndpoint([refusal, answer, answer, refusal]) as endpoint:
+        once = RetryPolicy(attempts=1)
+        entry = an_entry(endpoint.base_url, api="messages", cache="auto", retry=once)
+        async with a_model(entry) as model:
+            first, second = await turn(model, request), await turn(model, request)
+            with pytest.raises(StepFailedError, match="Extra inputs"):
+                await turn(model, request)
+
+    notices = [piece for piece in (*first, *second) if isinstance(piece, StreamNotice)]
+    assert [notice.code for notice in notices] == ["cache_refused"]
+    assert ["cache_control" in json.dumps(body) for body in endpoint.asked] == [True, *[False] * 3]
+
+
 async def test_requests_that_were_refused_together_are_told_once() -> None:
     gate = Gate(opens_at=2)
     refusals = [NO_USAGE.but(before_head=gate)] * 2

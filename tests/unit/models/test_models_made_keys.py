@@ -139,6 +139,7 @@ async def run_many(count: int, work: Callable[[int], Coroutine[Any, Any, None]])
             tasks.start_soon(work, number)
 
 
+@pytest.mark.requirement("W13")
 async def test_many_requests_with_an_old_key_share_one_renewal() -> None:
     make, gate, arrived = Made(), Gate(opens_at=32), TokenGate()
 

@@ -26,6 +26,7 @@ from aish.wire.errors import (
     InBandError,
     MalformedToolCallError,
     StreamError,
+    UnfinishedStreamError,
     UnreadableStreamError,
 )
 
@@ -108,6 +109,14 @@ ANSWERS: dict[str, tuple[bytes, list[Delta]]] = {
     "no start": (
         s.text("Hello") + s.ends(), [HELLO, replace(STOPPED, usage=Usage(None, 5))],
     ),
+    "blocks that are open together": (
+        s.start() + s.begin(0, "text", text="") + s.begin(1, "tool_use", id="toolu_1",
+                                                          name="repo__read", input={})
+        + s.piece(0, "text_delta", text="Hel") + s.piece(1, "input_json_delta", partial_json="{")
+        + s.piece(0, "text_delta", text="lo") + s.piece(1, "input_json_delta", partial_json="}")
+        + s.stop(1) + s.stop(0) + s.ends("tool_use"),
+        [HELLO, replace(CALL, arguments="{}"), ASKED],
+    ),
     "two blocks of text": (
         s.start() + s.text("Hello") + s.text(" there", 1) + s.ends(),
         [TextPiece("Hello there"), kept({"type": "text", "text": "Hello"},
@@ -184,6 +193,7 @@ ERROR = {"type": "overloaded_error", "message": "Overloaded"}
 
 FAULTS: dict[str, Fault] = {
     "an answer of chat": (b'{"choices": []}', UnreadableStreamError, '{"choices": []}', False),
+    "the last event alone": (s.STOP, UnfinishedStreamError, "without a `stop_reason`", True),
     "a second block 0": (
         s.start() + s.text("Hel") + s.text("lo") + s.ends(), UnreadableStreamError,
         f"{BROKEN}a second block 0", True,

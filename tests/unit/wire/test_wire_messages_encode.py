@@ -215,6 +215,7 @@ def test_no_turn_is_empty(text: str) -> None:
     ] * 2
 
 
+@pytest.mark.requirement("W6")
 def test_a_tool_goes_without_what_the_vendor_refuses() -> None:
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -260,6 +261,7 @@ def test_the_choice_of_a_tool(choice: str, sent: Any) -> None:
         ("max", {"output_config": {"effort": "max"}}),
     ],
 )
+@pytest.mark.requirement("W4")
 def test_effort(effort: str | None, sent: Any) -> None:
     asked = body(HI, dialect=dialect(effort=effort))
 
@@ -279,6 +281,7 @@ def test_parameters_are_merged_and_win() -> None:
     assert asked["speed"] == "fast"
 
 
+@pytest.mark.requirement("W5")
 def test_a_schema_goes_in_the_vendors_format_closed_and_without_bounds() -> None:
     asked = body(HI, schema=AnswerSchema("person", PERSON))
 
@@ -359,6 +362,7 @@ def test_a_schema_that_would_lose_a_field_is_not_closed(schema: Any) -> None:
     assert answer_format(schema) is None
 
 
+@pytest.mark.requirement("W10")
 def test_what_was_sent_is_sent_again_byte_for_byte() -> None:
     encoder, history = Encoder(PLAIN), History([SystemTurn("Be brief."), HI])
     sent = [encoder.body(ModelRequest(history, tools=(READ,)))]
@@ -395,6 +399,7 @@ def marks(asked: Any) -> list[str]:
     ]
 
 
+@pytest.mark.requirement("W10")
 def test_tools_system_prompt_and_the_last_two_user_turns_are_marked() -> None:
     auto = dialect(cache="auto")
     asked = AssistantTurn("", (CALL,))
@@ -445,6 +450,7 @@ class CacheCounter:
         self._written |= {"\n".join(blocks[:at]) for at in marked}
 
 
+@pytest.mark.requirement("W12")
 def test_nine_tenths_of_what_is_sent_again_are_read_from_the_cache() -> None:
     encoder, counter = Encoder(dialect(cache="auto")), CacheCounter()
     history = History([SystemTurn("Be brief."), HI])

@@ -254,6 +254,7 @@ def test_reasoning_models_are_asked_for_what_later_requests_need(
     assert sent.get("include") == (["reasoning.encrypted_content"] if asks else None)
 
 
+@pytest.mark.requirement("W4")
 def test_effort_is_that_of_the_entry_unless_params_say_otherwise() -> None:
     assert body(HELLO, dialect=dialect(effort="high"))["reasoning"] == {"effort": "high"}
     params: Any = {"reasoning": {"effort": "low", "summary": "auto"}}

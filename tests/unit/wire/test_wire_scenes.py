@@ -368,6 +368,7 @@ READ_OTHERWISE = {
 
 
 @pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+@pytest.mark.requirement("W8")
 def test_the_vendors_libraries_read_the_same_turns(wire: Wire) -> None:
     """They judge text, calls, order and counts; what ends an answer is ours to say."""
     read = VENDORS[wire.name]()
