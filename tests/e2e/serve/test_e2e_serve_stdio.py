@@ -595,7 +595,7 @@ def test_a_client_that_does_not_read_is_disconnected(project: Project) -> None:
     serving(project, rest="serve: {limits: {queued: 4}}")
     with ServedHub(project, "p.yaml", read=False) as hub:
         hub.send(*flood(16, 100_000))
-        code = hub.process.wait(30)
+        code = hub.process.wait(60)
 
     assert code == 1
     assert "warning: the client does not read: it is disconnected" in hub.stderr

@@ -191,7 +191,7 @@ def test_after_a_restart_a_pipeline_is_resumed_and_another_call_has_failed(
         model.gate.wait_arrived()
         ids.append(called(hub, "t__sleep", {"ms": 60_000})["taskId"])
         hub.signal(kind)
-        hub.process.wait(30)
+        hub.process.wait(60)
     model.gate.open()
     with ServedHub(project, "hub.yaml") as hub:
         done = until(hub, ids[0], "completed")
@@ -218,7 +218,7 @@ def test_a_process_goes_on_with_a_task_of_another_one_that_has_died(
             model.gate.wait_arrived()
             assert task(other, id)["status"] == "working"
             hub.signal(signal.SIGKILL)
-            hub.process.wait(30)
+            hub.process.wait(60)
         model.gate.open()
         done = until(other, id, "completed")
 
@@ -241,7 +241,7 @@ def test_a_run_that_cannot_be_resumed_fails_its_task_and_says_why(
         id = called(hub, "pipeline__talk", {"word": word})["taskId"]
         model.gate.wait_arrived()
         hub.signal(signal.SIGKILL)
-        hub.process.wait(30)
+        hub.process.wait(60)
     if why == "changed":
         file.write_text(file.read_text().replace("second {{", "third {{"))
     with ServedHub(project, "hub.yaml") as hub:
