@@ -12,6 +12,8 @@ from aish.system.files import open_append
 
 # Readers hold the lock for a moment: `is_written`.
 _MOMENT = 0.1
+PATIENCE = 30.0
+"""Time for those that hold a lock only while they write a small file: a disk may be busy."""
 _PAUSE = 0.005
 # What a moment of theirs takes if they are not given a processor.
 _READERS = 10

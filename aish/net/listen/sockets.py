@@ -17,7 +17,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.net.listen.addresses import Address, unix_address
-from aish.system.file_lock import take
+from aish.system.file_lock import PATIENCE, take
 from aish.system.files import lacks_descriptors, private_folder, runtime_folder
 
 _PRIVATE = 0o600
@@ -88,7 +88,7 @@ def remove_dead_sockets(addresses: JsonValue) -> None:
 def _remove_dead_socket(path: Path) -> None:
     folder = _open_folder(path)
     try:
-        take(folder, path.parent)
+        take(folder, path.parent, PATIENCE)
         _remove_dead(path, folder)
     finally:
         os.close(folder)
@@ -204,7 +204,7 @@ def _open_folder(path: Path) -> int:
 
 def _unix_socket(path: Path, folder: int) -> socket.socket:
     """A socket file in an open folder; replaces an existing one only if nobody answers."""
-    take(folder, path.parent)
+    take(folder, path.parent, PATIENCE)
     try:
         _remove_dead(path, folder)
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

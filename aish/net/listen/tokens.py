@@ -16,7 +16,7 @@ from pathlib import Path
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
-from aish.system.file_lock import take
+from aish.system.file_lock import PATIENCE, take
 from aish.system.files import atomic_write, open_own
 
 SHORTEST = 32
@@ -98,7 +98,8 @@ def ensure_token(name: str, path: Path, scopes: Iterable[str]) -> Token:
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        take(folder, path.parent)  # another process may be making it at the same moment
+        # Another process may be making it at the same moment.
+        take(folder, path.parent, PATIENCE)
         if not os.path.lexists(path):
             atomic_write(path, f"{secrets.token_urlsafe(SHORTEST)}\n".encode())
     finally:

@@ -205,13 +205,14 @@ def _token_file() -> Generator[Path]:
     import secrets
 
     from aish.net.listen.tokens import SHORTEST
-    from aish.system.file_lock import take
+    from aish.system.file_lock import PATIENCE, take
     from aish.system.files import open_new, private_folder, runtime_folder
 
     folder = private_folder(runtime_folder())
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        take(held, folder, seconds=2)  # whoever removes files must not find one without its lock
+        # Whoever removes files must not find one without its lock.
+        take(held, folder, PATIENCE)
         _remove_left(folder)
         path = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
         descriptor = open_new(path)

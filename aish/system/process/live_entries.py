@@ -15,12 +15,11 @@ from secrets import token_hex
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue, json_text
-from aish.system.file_lock import is_written, take
+from aish.system.file_lock import PATIENCE, is_written, take
 from aish.system.files import atomic_write, open_new, open_own
 
 Forget = Callable[[JsonObject], None]
 """Removes what the entry of a process names that was killed."""
-_PATIENCE = 5.0
 _MOMENT = 0.1
 _STATE, _START = 0, 19
 """Indexes of the state and the start time in `/proc/PID/stat`, after the name of the program."""
@@ -44,12 +43,12 @@ def own_entry(path: Path, entry: JsonObject, forget: Forget) -> Generator[None]:
     held = open_new(lock)
     try:
         take(held, lock)
-        _replace(path, lambda live: [*others(live), own], forget, _PATIENCE)
+        _replace(path, lambda live: [*others(live), own], forget, PATIENCE)
         try:
             yield
         finally:
             with suppress(OSError):
-                _replace(path, others, forget, _PATIENCE)
+                _replace(path, others, forget, PATIENCE)
     finally:
         lock.unlink(missing_ok=True)
         os.close(held)

@@ -1,11 +1,13 @@
 """Bearer tokens and codes: where they come from, how long they are good (H18, A2)."""
 
+import fcntl
 import hmac
 import os
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from work import work_of
@@ -123,6 +125,28 @@ def test_a_token_is_made_once_and_kept_private(tmp_path: Path) -> None:
     assert len(made[0].value) >= 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [one.name for one in tmp_path.iterdir()] == ["token"]
+
+
+def test_another_process_that_writes_there_to_a_busy_disk_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two servers do that begin at the same moment."""
+    other, pauses = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY), list[float]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if sum(pauses) > 5:
+            fcntl.flock(other, fcntl.LOCK_UN)
+
+    monkeypatch.setattr("aish.system.file_lock.time", SimpleNamespace(sleep=sleep))
+    fcntl.flock(other, fcntl.LOCK_EX)
+    try:
+        made = ensure_token("run", tmp_path / "token", ["read"])
+    finally:
+        os.close(other)
+
+    assert made.value in (tmp_path / "token").read_text("ascii")
+    assert 5 < sum(pauses) < 6
 
 
 def test_a_planted_link_is_not_followed_when_a_token_is_made(tmp_path: Path) -> None:
