@@ -12,7 +12,7 @@ set. What else may go wrong is set by `Quirks`, before or while the server runs.
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -20,6 +20,8 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from model_endpoint import CUT, RESET, ModelEndpoint, Part, Recorded, Reply, cut_up, json_reply
+
+from aish.wire.batches.types import BatchInterface, BatchRequest
 
 Api = Literal["messages", "chat", "responses"]
 CREATED = 1_700_000_000
@@ -534,6 +536,12 @@ def _line(answer: Answer, row: dict[str, Any]) -> bytes:
     if answer is Outcome.MISSING:
         return b""
     return b'{"custom_id": "x", ' if answer is Outcome.GARBAGE else json.dumps(row).encode()
+
+
+def submission(interface: BatchInterface, requests: Iterable[BatchRequest]) -> bytes:
+    """All that is submitted for requests, in one piece."""
+    entries = [interface.entry(request) for request in requests]
+    return interface.opening + interface.separator.join(entries) + interface.ending
 
 
 def answer_in_words(api: Api, text: str, *, prompt: int = 7, completion: int = 3) -> dict[str, Any]:

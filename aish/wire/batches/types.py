@@ -185,31 +185,12 @@ class BatchInterface:
     upload: FileUpload | None = None
 
 
-def submission(interface: BatchInterface, requests: Iterable[BatchRequest]) -> bytes:
-    """A whole submission, for few requests.
-
-    Raises:
-        BatchError: a name is illegal or occurs twice, or there is more than the vendor takes.
-    """
-    seen: set[str] = set()
-    entries = []
-    for request in requests:
-        if request.custom_id in seen:
-            raise BatchError(f"two requests are called `{request.custom_id}`", retryable=False)
-        seen.add(request.custom_id)
-        entries.append(interface.entry(request))
-    body = interface.opening + interface.separator.join(entries) + interface.ending
-    if len(entries) > interface.most_requests or len(body) > interface.most_bytes:
-        message = f"{len(entries)} requests of {len(body)} bytes are too much for a batch"
-        raise BatchError(message, retryable=False)
-    return body
-
-
 class ResultsReader:
     """Reads files of results, in pieces of any size, for requests with these names.
 
-    Each request gets one result: the first one. Lines that cannot be read, and names that nobody
-    asked for, are counted and left out, so that `missing` says what the files did not have.
+    Each request gets one result: the first one. Lines that cannot be read are left out, so that
+    `missing` says what the files did not have; names that nobody asked for too, and `foreign`
+    counts them.
     """
 
     MOST_LINE: Final = 64 * 1024 * 1024
@@ -217,7 +198,6 @@ class ResultsReader:
     def __init__(self, interface: BatchInterface, custom_ids: Iterable[str]) -> None:
         self._interface = interface
         self.missing = set(custom_ids)
-        self.unreadable = 0
         self.foreign = 0
         self._waiting: list[bytes] = []
         self._size = 0
@@ -263,7 +243,6 @@ class ResultsReader:
         try:
             result = self._interface.decode_result(line)
         except BatchError:
-            self.unreadable += 1
             return None
         return None if result is None else self._take(result)
 

@@ -14,10 +14,11 @@ from batch_servers import (
     Refusal,
     answer_in_words,
     answer_with_call,
+    submission,
 )
 
 from aish.core.wires import WIRES
-from aish.wire.batches.types import BatchMark, BatchRequest, submission
+from aish.wire.batches.types import BatchMark, BatchRequest
 from aish.wire.dialect import load_batches
 
 FILES: tuple[Api, ...] = ("chat", "responses")

@@ -17,6 +17,7 @@ from batch_servers import (
     answer_in_words,
     file_line,
     message_line,
+    submission,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +32,6 @@ from aish.wire.batches.types import (
     BatchResult,
     BatchState,
     ResultsReader,
-    submission,
 )
 from aish.wire.dialect import load_batches
 
@@ -141,21 +141,10 @@ def test_a_submission_has_each_request_under_its_name_and_never_streams() -> Non
     assert {(row["method"], row["url"]) for row in rows} == {("POST", "/v1/chat/completions")}
 
 
-@each_case(
-    "names",
-    [
-        ["a", "a"],
-        [""],
-        ["a b"],
-        ["ä"],
-        ["x" * 65],
-        ["a\n"],
-        [f"r{number}" for number in range(50_001)],
-    ],
-)
-def test_names_that_no_vendor_takes_are_refused(names: list[str]) -> None:
+@each_case("name", ["", "a b", "ä", "x" * 65, "a\n", "../x"])
+def test_a_name_that_no_vendor_takes_is_refused(name: str) -> None:
     with pytest.raises(BatchError) as error:
-        submission(CHAT, [BatchRequest(name, {}) for name in names])
+        CHAT.entry(BatchRequest(name, {}))
 
     assert not error.value.retryable
 
@@ -464,7 +453,7 @@ def test_lines_that_are_no_results_lose_no_others(api: Api) -> None:
 
     assert [result.custom_id for result in results] == [IDS[2], IDS[0]]
     assert reader.missing == {IDS[1]}
-    assert (reader.unreadable, reader.foreign) == (8, 2)
+    assert reader.foreign == 2
 
 
 def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
