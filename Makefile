@@ -123,7 +123,7 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/.model
 
 # The headers are C++ to test with; the package that they depend on hooks into every start of Python.
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
-	$(PIP_INSTALL) --editable '.[local,packs,otel,dask,prices,serve,oauth]' --group test --group lint --group peers
+	$(PIP_INSTALL) --editable '.[local,packs,otel,dask,prices,serve,oauth,keyring]' --group test --group lint --group peers
 	$(PIP_INSTALL) --no-deps $(HEADERS)
 	@touch $@
 

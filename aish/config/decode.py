@@ -935,12 +935,18 @@ def _oauth(server: Table) -> OAuthSettings | None:
     for other in others:
         message = f"`oauth` gets the token, and `{other}` is another one"
         server.problem(other.partition(".")[0], message, "remove one of the two")
-    for key in ("client_id", "issuer", "token_url"):
+    for key in ("client_id", "issuer", "token_url", "authorization_url"):
         table.check_references(key)
     proofs = [key for key in ("client_secret_env", "private_key_file") if table.has(key)]
-    if not proofs:
-        hint = "`client_secret_env` names the variable that has the client's secret"
-        table.problem(None, "a login needs `client_secret_env` or `private_key_file`", hint)
+    by_person = table.flag("login", default=False)
+    if not by_person:
+        _check_program(table, has_proof=bool(proofs))
+    elif table.has("token_url") != table.has("authorization_url"):
+        here, other = ("token_url", "authorization_url")[:: 1 if table.has("token_url") else -1]
+        table.problem(here, f"a person's login with `{here}` needs `{other}`")
+    elif table.has("token_url") and not table.has("client_id"):
+        message = "`client_id` is missing: where both addresses are named, no client is registered"
+        table.problem(None, message)
     if len(proofs) > 1:
         message = "a login has `client_secret_env` or `private_key_file`, not both"
         table.problem(proofs[1], message)
@@ -949,16 +955,34 @@ def _oauth(server: Table) -> OAuthSettings | None:
             table.problem(key, f"`{key}` goes with `{proof}`")
     return OAuthSettings(
         client_id=table.text("client_id") or "",
+        login=by_person,
         client_secret_env=table.text("client_secret_env"),
         private_key_file=table.absolute("private_key_file"),
         key_id=table.text("key_id"),
         scopes=table.texts("scopes") if table.has("scopes") else None,
         issuer=table.text("issuer"),
         token_url=table.text("token_url"),
+        authorization_url=table.text("authorization_url"),
+        redirect_url=table.text("redirect_url"),
         token_auth=cast("SecretPlace | None", table.text("token_auth")),
         resource=table.flag("resource", default=True),
         assertion_audience=cast("AssertionAudience", table.text("assertion_audience") or "issuer"),
     )
+
+
+def _check_program(table: Table, *, has_proof: bool) -> None:
+    """Problems of a login that has nobody to ask."""
+    if not table.has("client_id"):
+        table.problem(None, "`client_id` is missing")
+    if not has_proof:
+        hint = (
+            "`client_secret_env` names the variable that has the client's secret;"
+            " with `login: true` a person logs in"
+        )
+        table.problem(None, "a login needs `client_secret_env` or `private_key_file`", hint)
+    for key in ("authorization_url", "redirect_url"):
+        if table.has(key):
+            table.problem(key, f"`{key}` goes with `login: true`")
 
 
 _TOKENS = ("auth_env", "auth_token", "auth_command", "auth_file")

@@ -1,16 +1,24 @@
 """Our login against servers that others wrote: authlib's issuer, the official SDK's MCP server."""
 
+import json
 import sys
+import threading
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp_peers import free_port, listening
 from mcp_scenes import http, play, registry
+from oauth_person import visit
 
+from aish.net.oauth.fresh_login import log_in_person
+from aish.net.oauth.login_store import KeptLogin, LoginStore
+from aish.net.oauth.person_login import Person, open_person_login
 from aish.net.oauth.settings import Credentials, OAuthSettings
+from aish.net.oauth.token_endpoint import SecretMask
 
 pytestmark = pytest.mark.peers
 
@@ -91,3 +99,49 @@ def test_a_token_for_no_resource_is_refused_by_the_sdk_and_that_is_told(
     found = outcome(origin, oauth, None)
     assert "HTTP 401 `invalid_token`" in found
     assert "(`resource`)" in found
+
+
+def log_in(url: str, credentials: Credentials) -> KeptLogin:
+    """The login of a person whose browser opens the address at once."""
+
+    async def scene() -> KeptLogin:
+        flow = open_person_login(
+            url,
+            credentials,
+            Person(lambda address, _: threading.Thread(target=visit, args=(address,)).start()),
+            name="web",
+            verify_server=True,
+            seconds=30,
+            secret_mask=SecretMask(lambda _name, _value: None, str),
+            notice=lambda _code, _text: None,
+        )
+        return await log_in_person(url, flow, headers={}, verify_server=True, seconds=30)
+
+    return anyio.run(scene)
+
+
+def test_a_person_logs_in_and_the_login_is_renewed(
+    origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    oauth = OAuthSettings(login=True)
+    assert "nobody is logged in" in outcome(origin, oauth, None)
+
+    first = log_in(f"{origin}/mcp", Credentials(oauth))
+
+    assert (first.issuer, first.granted) == (origin, SCOPES)
+    assert outcome(origin, oauth, None) == "3"
+    path = LoginStore(f"{origin}/mcp", oauth).path
+    for _ in range(2):
+        path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "expires": 1}), "utf-8")
+        assert outcome(origin, oauth, None) == "3"
+    renewed = LoginStore(f"{origin}/mcp", oauth).read()
+    assert renewed is not None
+    assert renewed.client_id == first.client_id
+    assert renewed.secrets.refresh_token != first.secrets.refresh_token
+    # A refresh token that was used already, as a thief would.
+    fields = json.loads(path.read_text("utf-8"))
+    fields["secrets"]["refresh_token"] = first.secrets.refresh_token
+    path.write_text(json.dumps({**fields, "expires": 1}), "utf-8")
+    assert "`invalid_grant`" in outcome(origin, oauth, None)
+    assert "nobody is logged in" in outcome(origin, oauth, None)

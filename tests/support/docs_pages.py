@@ -37,6 +37,7 @@ from model_endpoint import (
     text_reply,
     tool_reply,
 )
+from oauth_person import server_with_logins
 from oauth_servers import protected_server
 from ruamel.yaml import YAML
 
@@ -211,6 +212,8 @@ class Reader:
                 value = self.stack.enter_context(http_server("--offers"))
             elif value == "@oauth":
                 value = self.stack.enter_context(protected_server())
+            elif value == "@login":
+                value = self.stack.enter_context(server_with_logins())
             elif value == "@everything":
                 value = self.stack.enter_context(_everything())
             self.env[name] = value

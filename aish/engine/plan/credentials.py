@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -17,6 +18,7 @@ from aish.core.options import marked_options
 from aish.engine.plan.validation.tools import WEB_URL, WEB_URL_HINT
 from aish.models.headers import check_endpoint
 from aish.net.oauth.settings import Credentials, OAuthSettings
+from aish.system.files import display_path
 from aish.system.secrets.secrets import (
     SHORTEST,
     Secrets,
@@ -392,21 +394,28 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         token=token,
         child_env=child_environment(env, resolver.variables.environ) if entry.command else {},
         named=_option_secrets(entry, resolver, f"{path}.options"),
-        login=None if entry.oauth is None else _login(entry.oauth, resolver, f"{path}.oauth"),
+        login=None if entry.oauth is None else _login(entry.oauth, resolver, entry.alias),
         made={name: resolve_key(one, resolver) for name, one in entry.key_sources.items()},
     )
 
 
-_OAUTH_TEXTS = ("client_id", "issuer", "token_url")
+def login_command(file: Path, alias: str) -> str:
+    """The command that a person types to log in at a server of a file."""
+    return shlex.join(["aish", "login", display_path(file), alias])
 
 
-def _login(oauth: OAuthSettings, resolver: Resolver, path: str) -> Credentials:
+_OAUTH_TEXTS = ("client_id", "issuer", "token_url", "authorization_url")
+
+
+def _login(oauth: OAuthSettings, resolver: Resolver, alias: str) -> Credentials:
+    path = f"mcp.servers.{alias}.oauth"
     expanded: dict[str, Any] = {
         key: text and resolver.text(text, f"{path}.{key}", secret=False)
         for key, text in ((key, getattr(oauth, key)) for key in _OAUTH_TEXTS)
     }
     secret = resolver.read_secret(oauth.client_secret_env, f"{path}.client_secret_env")
-    return Credentials(replace(oauth, **expanded), secret)
+    file = resolver.pipeline.file
+    return Credentials(replace(oauth, **expanded), secret, login_command(file, alias))
 
 
 def _option_variables(entry: ServerEntry) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from aish.engine.environment import Opening
 from aish.engine.plan.credentials import ResolvedKey
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan, most_patient
-from aish.engine.preview.preview import describe_login
+from aish.engine.preview.preview import describe_login, kept_login
 from aish.engine.preview.tool_listing import bare_environment, look
 from aish.engine.resources.resources import watch_of
 from aish.models import smollm2
@@ -154,8 +154,11 @@ def _check_logins(plan: Plan) -> Iterator[CheckResult]:
         elif path is not None and find_spec("joserfc") is None:
             text = "`joserfc` is not installed, and `private_key_file` needs it"
             yield CheckResult(subject, "bad", text, OAUTH_HINT)
+        elif settings.login and kept_login(server) is None:
+            text = describe_login(settings, server)
+            yield CheckResult(subject, "bad", text, f"`{server.login.command}` logs in")
         else:
-            yield CheckResult(subject, "ok", describe_login(settings))
+            yield CheckResult(subject, "ok", describe_login(settings, server))
 
 
 async def _made_key(key: ResolvedKey, plan: Plan) -> str:

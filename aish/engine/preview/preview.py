@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 from aish.config.model import (
     Attachment,
@@ -28,7 +29,7 @@ from aish.core.options import option_words
 from aish.core.tools import Tool, ToolName
 from aish.engine.execution.run import bounds_of, limits_of
 from aish.engine.plan.builtin_tools import presumed_tool
-from aish.engine.plan.credentials import key_rows, model_name, origin
+from aish.engine.plan.credentials import ResolvedServer, key_rows, model_name, origin
 from aish.engine.plan.estimate import inner_context, item_count, most_cost, price_of, requests
 from aish.engine.plan.lock import lock_path
 from aish.engine.plan.options import RunOptions
@@ -45,6 +46,9 @@ from aish.policy.decide import Ruling, decide, tool_name
 from aish.policy.rules import LOCAL_COMMAND, Rule, approves_every_command
 from aish.templates.render import references, render
 from aish.templates.values import is_template
+
+if TYPE_CHECKING:
+    from aish.net.oauth.login_store import KeptLogin
 
 Context = Mapping[str, JsonValue]
 Row = dict[str, JsonValue]
@@ -402,8 +406,8 @@ def _server_json(server: PlannedServer) -> Row:
 
 def _servers(plan: Plan, look: ToolListing | None) -> Iterator[PlannedServer]:
     states = {} if look is None else {info.alias: info for info in look.servers}
-    for entry in (server.entry for server in plan.servers):
-        info = states.get(entry.alias)
+    for server in plan.servers:
+        entry, info = server.entry, states.get(server.entry.alias)
         asks = models_of_packs((entry,), plan.pipeline.models, plan.default_model)
         is_ready = info is not None and info.state == "ready"
         yield PlannedServer(
@@ -416,16 +420,30 @@ def _servers(plan: Plan, look: ToolListing | None) -> Iterator[PlannedServer]:
             options=option_words(entry.options),
             asks=tuple(dict.fromkeys(asks)),
             sandbox=_sandboxes(entry) if is_ready else "",
-            login="" if entry.oauth is None else describe_login(entry.oauth),
+            login="" if entry.oauth is None else describe_login(entry.oauth, server),
         )
 
 
-def describe_login(oauth: OAuthSettings) -> str:
+def describe_login(oauth: OAuthSettings, server: ResolvedServer) -> str:
     """Return who issues the token of a server, for whom, and by what; nobody is asked."""
     issuer = oauth.token_url or oauth.issuer
     source = f"`{issuer}`" if issuer else "the authorization server that it names"
+    if oauth.login:
+        kept = kept_login(server)
+        if kept is None:
+            return f"OAuth, the login of a person at {source}: nobody is logged in"
+        return f"OAuth, the login of a person at `{kept.issuer}`"
     proof = oauth.client_secret_env or oauth.private_key_file
     return f"OAuth, a token of {source} for the client `{oauth.client_id}`, by `{proof}`"
+
+
+def kept_login(server: ResolvedServer) -> "KeptLogin | None":
+    """The login of a person that a run would use, without the secrets that a keyring has."""
+    from aish.net.oauth.login_store import LoginStore
+
+    if server.login is None or server.entry.url is None:
+        return None
+    return LoginStore(server.entry.url, server.login.settings).look()
 
 
 def _sandboxes(entry: ServerEntry) -> str:

@@ -161,8 +161,8 @@ class TransportFactory:
         entry, credentials = self._connection.entry, self._connection.login
         assert entry.url is not None, "a login is for a url"
         assert credentials is not None, "this is called for a login"
-        from aish.net.oauth.client_credentials import SecretMask
         from aish.net.oauth.login import open_login
+        from aish.net.oauth.token_endpoint import SecretMask
 
         if self._login is None:
             secrets = self.environment.secrets or Secrets()

@@ -25,6 +25,7 @@ from aish.net.oauth.metadata import (
     resource_places,
 )
 from aish.net.oauth.requests import OAuthClient, Page
+from aish.net.oauth.settings import OAuthSettings
 
 _OK: Final = 200
 _MOST_PLACES: Final = 3
@@ -103,9 +104,7 @@ async def discover(
     client: OAuthClient,
     url: str,
     metadata_url: str | None,
-    *,
-    issuer: str | None,
-    token_url: str | None,
+    settings: OAuthSettings,
     notice: Notice,
 ) -> Directory:
     """Who issues tokens for a server; what the file names is not looked for elsewhere.
@@ -115,8 +114,12 @@ async def discover(
     """
     found = await find_resource(client, url, metadata_url)
     resource = found or ResourceMetadata(canonical_resource(url))
+    issuer, token_url = settings.issuer, settings.token_url
     if token_url is not None:
-        return Directory(resource, IssuerMetadata(issuer or token_url, token_url))
+        named = IssuerMetadata(
+            issuer or token_url, token_url, authorization_endpoint=settings.authorization_url
+        )
+        return Directory(resource, named)
     picked = _pick(found, url, issuer, notice)
     return Directory(resource, await find_issuer(client, picked, notice))
 

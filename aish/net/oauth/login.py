@@ -3,27 +3,33 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aish.core.phrases import backticked
 from aish.net.oauth.challenges import Refusal
-from aish.net.oauth.client_credentials import ClientCredentials, SecretMask
 from aish.net.oauth.discovery import Notice
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.refusals import scopes_asked
-from aish.net.oauth.requests import OAuthClient
+from aish.net.oauth.requests import open_client
 from aish.net.oauth.settings import Credentials
+from aish.net.oauth.token_endpoint import SecretMask
 from aish.net.renewed_secret import RenewedSecret, Token
+
+if TYPE_CHECKING:
+    from aish.net.oauth.client_credentials import ClientCredentials
+    from aish.net.oauth.person_login import PersonLogin
 
 FORBIDDEN: Final = 403
 _EARLY_SECONDS: Final = 60.0
 
 
 class Login:
-    """The token of one server, for all its connections; in memory only."""
+    """The token of one server, for all its connections."""
 
     def __init__(
-        self, flow: ClientCredentials, monotonic: Callable[[], float] = time.monotonic
+        self,
+        flow: "ClientCredentials | PersonLogin",
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flow = flow
         self.note_server = flow.note_server
@@ -42,7 +48,7 @@ class Login:
         Raises:
             LoginError: it cannot be renewed.
         """
-        if self._refusal is None:
+        if self._refusal is None and self._newest is None and not await self._flow.is_ready():
             return None
         try:
             return await self._secret.current()
@@ -134,15 +140,19 @@ def open_login(
     secret_mask: SecretMask,
     notice: Notice,
 ) -> Login:
-    """The login of a program at the server with this URL; nothing is asked yet."""
-    named = (credentials.settings.issuer, credentials.settings.token_url)
-    client = OAuthClient(
-        url,
-        named=[one for one in named if one is not None],
-        verify_server=verify_server,
-        seconds=seconds,
+    """The login at the server with this URL; nothing is asked yet."""
+    client = open_client(url, credentials.settings, verify_server=verify_server, seconds=seconds)
+    if credentials.settings.login:
+        # Few servers have a person to log in.
+        from aish.net.oauth.person_login import PersonLogin
+
+        return Login(
+            PersonLogin(url, credentials, client, name=name, secret_mask=secret_mask, notice=notice)
+        )
+    from aish.net.oauth.client_credentials import ClientCredentials
+
+    return Login(
+        ClientCredentials(
+            url, credentials, client, name=name, secret_mask=secret_mask, notice=notice
+        )
     )
-    flow = ClientCredentials(
-        url, credentials, client, name=name, secret_mask=secret_mask, notice=notice
-    )
-    return Login(flow)

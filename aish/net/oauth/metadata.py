@@ -34,12 +34,23 @@ class ResourceMetadata:
 
 @frozen
 class IssuerMetadata:
-    """An authorization server; `issuer` as it spells itself. An empty list says nothing."""
+    """An authorization server; `issuer` as it spells itself. An empty list says nothing.
+
+    `challenge_methods` are how a code can be bound to its login (PKCE), `takes_client_documents`
+    that a client id may be the URL of a document, `promises_issuer` that each answer of its login
+    page names the issuer (RFC 9207).
+    """
 
     issuer: str
     token_endpoint: str
     auth_methods: tuple[str, ...] = ()
     signing_algorithms: tuple[str, ...] = ()
+    authorization_endpoint: str | None = None
+    registration_endpoint: str | None = None
+    scopes: tuple[str, ...] = ()
+    challenge_methods: tuple[str, ...] = ()
+    takes_client_documents: bool = False
+    promises_issuer: bool = False
 
 
 @frozen
@@ -117,6 +128,12 @@ def read_issuer_metadata(body: bytes, issuer: str) -> IssuerMetadata:
         endpoint,
         _texts(fields, "token_endpoint_auth_methods_supported"),
         _texts(fields, "token_endpoint_auth_signing_alg_values_supported"),
+        _text(fields, "authorization_endpoint"),
+        _text(fields, "registration_endpoint"),
+        _texts(fields, "scopes_supported"),
+        _texts(fields, "code_challenge_methods_supported"),
+        fields.get("client_id_metadata_document_supported") is True,
+        fields.get("authorization_response_iss_parameter_supported") is True,
     )
 
 
@@ -148,6 +165,15 @@ def is_secure(url: str) -> bool:
     if not host or "@" in parts.netloc or parts.fragment:
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
+
+
+def is_redirect(url: str) -> bool:
+    """Return true if a browser may return there after a login: to a program of this machine."""
+    parts = urlsplit(url) if is_secure(url) else None
+    hosts = {"127.0.0.1", "::1", "localhost"}
+    return (
+        parts is not None and parts.scheme == "http" and parts.hostname in hosts and not parts.query
+    )
 
 
 def is_loopback_host(host: str) -> bool:

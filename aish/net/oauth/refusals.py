@@ -15,12 +15,13 @@ _PROGRAM: Final = "client_credentials"
 
 @frozen
 class TokenQuestion:
-    """A request for a token, as far as its refusal is about it."""
+    """A request for a token, as far as its refusal is about it; `grant` is the kind of request."""
 
     settings: OAuthSettings
     endpoint: str
     resource: str
     scopes: Sequence[str]
+    grant: str = _PROGRAM
 
 
 def explain_refusal(asked: TokenQuestion, refusal: TokenRefusal) -> str:
@@ -47,6 +48,8 @@ def _of_client(asked: TokenQuestion) -> str:
             " key there, or set `assertion_audience: token_url` if it wants its own address as"
             " the audience"
         )
+    if settings.client_secret_env is None:
+        return f"it does not know the client `{quote(settings.client_id)}`"
     return (
         f"it does not know the client `{settings.client_id}` by this secret: see `client_id` and"
         f" the variable `{settings.client_secret_env}`, or set `token_auth` if it wants the secret"
@@ -67,7 +70,7 @@ def _of_scopes(asked: TokenQuestion) -> str:
 
 
 def _of_grant(asked: TokenQuestion) -> str:
-    return f"allow the client `{asked.settings.client_id}` the grant `{_PROGRAM}` there"
+    return f"allow the client `{asked.settings.client_id}` the grant `{asked.grant}` there"
 
 
 _NEXT: Final[Mapping[str, Callable[[TokenQuestion], str]]] = {

@@ -23,6 +23,7 @@ from aish.net.address_guard import BlockedAddressError, Resolve, is_public, syst
 from aish.net.http import DirectTransport, TooManyBytesError, unknown_host
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.metadata import is_secure, origin_of
+from aish.net.oauth.settings import OAuthSettings
 
 MOST_BYTES: Final = 1024 * 1024
 _MOST_REDIRECTS: Final = 3
@@ -80,7 +81,7 @@ class OAuthClient:
         return await self._ask("GET", url, {"accept": "application/json"}, b"")
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Page:
-        """The answer to a form.
+        """The answer to a form, or to what the headers say that the body is.
 
         Raises:
             LoginError: as of `get`.
@@ -163,6 +164,19 @@ class OAuthClient:
             message = f"it is at an address nearer than the server `{server}`, which named it"
             raise BlockedAddressError(message)
         return found
+
+
+def open_client(
+    url: str, settings: OAuthSettings, *, verify_server: bool, seconds: float
+) -> OAuthClient:
+    """A client for the login at the server with this URL, as the file has it."""
+    named = (settings.issuer, settings.token_url, settings.authorization_url)
+    return OAuthClient(
+        url,
+        named=[one for one in named if one is not None],
+        verify_server=verify_server,
+        seconds=seconds,
+    )
 
 
 def nearness(address: str) -> int:

@@ -24,6 +24,7 @@ class IssuedToken:
     value: str
     seconds: float | None
     scopes: tuple[str, ...] | None
+    refresh_token: str | None = None
 
 
 @frozen
@@ -77,7 +78,13 @@ def _read_token(status: int, fields: Mapping[str, JsonValue]) -> IssuedToken | T
         return TokenRefusal(status, "", "its answer has no `access_token`")
     if not _VISIBLE.fullmatch(value):
         return TokenRefusal(status, "", "its `access_token` cannot be sent in a header")
-    return IssuedToken(value, _lifetime(fields.get("expires_in")), _scopes(fields.get("scope")))
+    renewal = fields.get("refresh_token")
+    return IssuedToken(
+        value,
+        _lifetime(fields.get("expires_in")),
+        _scopes(fields.get("scope")),
+        renewal if isinstance(renewal, str) else None,
+    )
 
 
 def _lifetime(value: JsonValue) -> float | None:

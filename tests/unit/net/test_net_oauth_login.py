@@ -28,6 +28,9 @@ class Flow:
     def note_server(self, address: str) -> None:
         """It asks nobody else."""
 
+    async def is_ready(self) -> bool:
+        return False
+
     async def usual_scopes(self, _: Refusal) -> tuple[str, ...]:
         return ()
 

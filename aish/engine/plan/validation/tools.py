@@ -131,12 +131,16 @@ def _login(entry: ServerEntry, path: str) -> Iterator[Issue]:
     if entry.oauth is None:
         return
     # Few files have a login.
-    from aish.net.oauth.metadata import is_secure
+    from aish.net.oauth.metadata import is_redirect, is_secure
 
     if entry.url is not None and not variables(entry.url) and not is_secure(entry.url):
         message = "the token of this server is sent without TLS"
         yield Issue(f"{path}.url", message, "use `https://`", warning=True)
-    for key in ("issuer", "token_url"):
+    if (redirect := entry.oauth.redirect_url) is not None and not is_redirect(redirect):
+        message = "a browser returns to this machine only"
+        hint = "it looks like `http://127.0.0.1:8912/callback`"
+        yield Issue(f"{path}.oauth.redirect_url", message, hint)
+    for key in ("issuer", "token_url", "authorization_url"):
         url = getattr(entry.oauth, key)
         if url is not None and not variables(url) and not is_secure(url):
             message = "secrets are only sent to https, or to this machine"

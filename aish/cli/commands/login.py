@@ -1,0 +1,198 @@
+"""`aish login FILE [SERVER]`."""
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import anyio
+
+from aish.cli.boundary import say
+from aish.cli.options import Argument, Option, Report, ReportOption
+from aish.cli.printer import print_json, print_text
+from aish.config.fields import duration
+from aish.core.errors import PipelineError, UnavailableError, UsageError, did_you_mean
+from aish.core.json import JsonObject
+from aish.core.phrases import backticked
+from aish.core.phrases import duration as duration_text
+from aish.core.text import for_line
+from aish.engine.plan.credentials import ResolvedServer
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.net.oauth.failure import LoginError, quote
+from aish.net.oauth.fresh_login import log_in_person
+from aish.net.oauth.login_store import KeptLogin, LoginStore, list_logins, place_of
+from aish.net.oauth.person_login import PERSON_SECONDS, Person, open_person_login
+from aish.net.oauth.token_endpoint import SecretMask
+
+_SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+_INSTALL: Final = "pip install 'aish-pipelines[keyring]'"
+
+
+def command(
+    file: Annotated[Path | None, Argument("[FILE]", "The pipeline file.")] = None,
+    server: Annotated[
+        str | None, Argument("[SERVER]", "The server; by default each that wants a login.")
+    ] = None,
+    *,
+    list_all: Annotated[bool, Option("--list", "List the logins that are kept.")] = False,
+    no_browser: Annotated[
+        bool, Option("--no-browser", "Only print the address; open no browser.")
+    ] = False,
+    timeout: Annotated[
+        str | None, Option("--timeout DURATION", "How long to wait for the person: 5m.")
+    ] = None,
+    output_format: ReportOption = Report.TEXT,
+) -> int:
+    """Log in at the servers of a file that want a person to, in a browser.
+
+    These are the servers with `oauth: {login: true}`. The login is kept for later runs, which never
+    open a browser.
+
+    Example: aish login notes.yaml
+    """
+    if list_all:
+        if file is not None:
+            raise UsageError("`--list` takes no file: it lists all logins")
+        _list(output_format)
+        return 0
+    if file is None:
+        raise UsageError("`FILE` is missing", hint="`aish login FILE`, or `aish login --list`")
+    seconds = PERSON_SECONDS if timeout is None else duration(timeout)
+    plan = plan_of_logins(file)
+    at_terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    open_page = _open_browser if at_terminal and not no_browser else _open_nothing
+    for one in pick_servers(plan, server):
+        anyio.run(_log_in, plan, one, seconds, open_page)
+    return 0
+
+
+def plan_of_logins(file: Path) -> Plan:
+    """The plan of a file to log in at its servers; what else it needs may be missing."""
+    options = RunOptions(environ=dict(os.environ))
+    return make_plan(load_checked(file, ()), options, with_models=False, offline=True)
+
+
+def pick_servers(plan: Plan, name: str | None) -> list[ResolvedServer]:
+    """The servers of a plan that want a person's login, or the one that is named.
+
+    Raises:
+        PipelineError: a variable that one of them needs is not set.
+        UsageError: there is none.
+    """
+    known = {
+        server.entry.alias: server
+        for server in plan.servers
+        if server.login is not None and server.login.settings.login
+    }
+    if not known:
+        message = "no server of this file wants a person to log in"
+        raise UsageError(message, hint="`oauth: {login: true}` in its entry says that it does")
+    if name is not None and name not in known:
+        hint = did_you_mean(name, known) or f"servers with a login: {backticked(known)}"
+        raise UsageError(f"no server `{name}` wants a person to log in", hint=hint)
+    picked = list(known) if name is None else [name]
+    places = tuple(f"mcp.servers.{alias}." for alias in picked)
+    problems = [one.problem for one in plan.missing if one.problem.path.startswith(places)]
+    if problems:
+        raise PipelineError(tuple(problems))
+    return [known[alias] for alias in picked]
+
+
+async def _log_in(
+    plan: Plan, server: ResolvedServer, seconds: float, open_page: Callable[[str], bool]
+) -> None:
+    entry, secrets = server.entry, plan.secrets
+    assert entry.url is not None, "a login is for a url"
+    assert server.login is not None, "the server wants a login"
+
+    def show(address: str, back: str) -> None:
+        opened = open_page(address)
+        doing = "opened in the browser" if opened else "open this address in a browser"
+        print_text(f"{for_line(entry.alias)}: {doing}:\n\n  {address}\n")
+        waits = f"waiting {duration_text(seconds)} for it to return to {back}; Ctrl-C gives up"
+        say(waits)
+
+    try:
+        flow = open_person_login(
+            entry.url,
+            server.login,
+            Person(show, seconds, fresh=True),
+            name=entry.alias,
+            verify_server=entry.verify_tls,
+            seconds=entry.timeout.connect,
+            secret_mask=SecretMask(secrets.add, secrets.mask),
+            notice=lambda _code, text: say(secrets.mask(f"warning: {text}")),
+        )
+        login = await log_in_person(
+            entry.url,
+            flow,
+            headers=entry.headers,
+            verify_server=entry.verify_tls,
+            seconds=entry.timeout.connect,
+        )
+    except LoginError as error:
+        raise UnavailableError(secrets.mask(f"mcp server `{entry.alias}`: {error}")) from error
+    print_text(f"{for_line(entry.alias)}: {_describe(login)}")
+    say(_kept_words(login, LoginStore(entry.url, server.login.settings).path))
+
+
+def _describe(login: KeptLogin) -> str:
+    scopes = login.asked if login.granted is None else login.granted
+    for_ = f" for {backticked(map(quote, scopes))}" if scopes else ""
+    return f"logged in at `{quote(login.issuer)}`{for_}"
+
+
+def _kept_words(login: KeptLogin, path: Path) -> str:
+    renews = "it is renewed by itself" if login.secrets.refresh_token else _ending(login)
+    place = f"the login is kept in {place_of(login, path)}; {renews}"
+    return place if login.in_keyring else f"{place}\nhint: `{_INSTALL}` keeps it in the keyring"
+
+
+def _ending(login: KeptLogin) -> str:
+    if login.expires is None:
+        return "it lasts until the server refuses it"
+    return f"it ends at {datetime.fromtimestamp(login.expires).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _list(output_format: Report) -> None:
+    rows: list[JsonObject] = [
+        {
+            "server": login.server,
+            "issuer": login.issuer,
+            "client_id": login.client_id,
+            "scopes": [*(login.granted if login.granted is not None else login.asked)],
+            "kept": "keyring" if login.in_keyring else str(path),
+            "open": login.is_open,
+        }
+        for path, login in list_logins()
+    ]
+    if output_format is Report.JSON:
+        print_json([*rows])
+        return
+    for row in rows:
+        over = "" if row["open"] else ", which is over"
+        print_text(
+            f"{for_line(str(row['server']))}: at `{quote(str(row['issuer']))}`{over};"
+            f" kept in {for_line(str(row['kept']))}"
+        )
+    if not rows:
+        print_text("no logins")
+
+
+def _open_nothing(_: str) -> bool:
+    return False
+
+
+def _open_browser(address: str) -> bool:
+    """Open the address in a browser, if there is a screen for one."""
+    if sys.platform != "darwin" and not any(map(os.environ.get, _SCREENS)):
+        return False
+    import webbrowser
+
+    try:
+        return webbrowser.open(address)
+    except (webbrowser.Error, OSError):
+        return False

@@ -1,0 +1,250 @@
+"""The logins of persons: who logged in where, and the tokens that came of it.
+
+A login is a private file of the state folder, and its secrets are in the keyring of the platform
+where there is one, else in that file. Its name is made of the server, the client and the issuer
+that the pipeline file names, so that no other login is ever found for them.
+"""
+
+import json
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.text import for_line
+from aish.net.oauth.failure import LoginError
+from aish.net.oauth.metadata import canonical_resource
+from aish.net.oauth.settings import OAuthSettings, SecretPlace
+from aish.system.file_lock import hold_lock
+from aish.system.files import atomic_write, open_own, private_folder, state_folder
+
+SERVICE: Final = "aish"
+_FOLDER: Final = "logins"
+_MOST_BYTES: Final = 1024 * 1024
+_LOCK_SECONDS: Final = 30.0
+_DIGITS: Final = 24
+
+
+@frozen
+class LoginSecrets:
+    """The secrets of a login; a client has one if it registered by itself and was given it."""
+
+    access_token: str = ""
+    refresh_token: str = ""
+    client_secret: str = ""
+
+
+@frozen
+class KeptLogin:
+    """A login as it is kept.
+
+    `server` is its name as a resource, `asked` the scopes that were asked for and `granted` those
+    that were given. `expires` is when the access token does, in seconds since the epoch; nobody is
+    logged in any more unless it `is_open`. The client registered by itself, for this
+    `redirect_url`, if it is `registered`.
+    """
+
+    server: str
+    resource: str
+    issuer: str
+    token_url: str
+    client_id: str
+    token_auth: SecretPlace | None = None
+    registered: bool = False
+    client_expires: float = 0.0
+    redirect_url: str = ""
+    asked: tuple[str, ...] = ()
+    granted: tuple[str, ...] | None = None
+    expires: float | None = None
+    is_open: bool = True
+    in_keyring: bool = False
+    secrets: LoginSecrets = LoginSecrets()
+
+    def without_tokens(self) -> "KeptLogin":
+        """What remains of it once nobody is logged in: the client and its port."""
+        rest = LoginSecrets(client_secret=self.secrets.client_secret)
+        return replace(self, secrets=rest, expires=None, granted=None, is_open=False)
+
+
+class LoginStore:
+    """The one login at a server, for the client and the issuer that a pipeline file names."""
+
+    def __init__(self, url: str, settings: OAuthSettings) -> None:
+        self.server = canonical_resource(url)
+        binding = json.dumps([self.server, settings.client_id, settings.issuer or ""])
+        self._id = sha256(binding.encode()).hexdigest()[:_DIGITS]
+        self.path = logins_folder() / f"{self._id}.json"
+
+    def read(self) -> KeptLogin | None:
+        """The login with its secrets; `None` if there is none.
+
+        Raises:
+            LoginError: it cannot be read.
+        """
+        login = read_login(self.path)
+        if login is None or login.server != self.server:
+            return None
+        if not login.in_keyring:
+            return login
+        text = _ask_keyring("get_password", self._account(login))
+        if text is None:
+            return login.without_tokens()
+        try:
+            return replace(login, secrets=LoginSecrets(**json.loads(text)))
+        except (ValueError, TypeError) as error:
+            message = f"the keyring has something else than a login for `{self.server}`"
+            raise LoginError(message) from error
+
+    def look(self) -> KeptLogin | None:
+        """The login without the secrets that a keyring has; `None` if nobody is logged in."""
+        try:
+            login = read_login(self.path)
+        except LoginError:
+            return None
+        return login if login is not None and login.is_open else None
+
+    def write(self, login: KeptLogin) -> KeptLogin:
+        """Keep a login, and return it as it is kept.
+
+        Raises:
+            LoginError: it cannot be written.
+        """
+        secrets = json.dumps(asdict(login.secrets))
+        account = self._account(login)
+        in_keyring = _has_keyring() and _put_into_keyring(account, secrets)
+        login = replace(login, in_keyring=in_keyring)
+        fields: dict[str, Any] = asdict(login)
+        if in_keyring:
+            del fields["secrets"]
+        try:
+            private_folder(self.path.parent)
+            atomic_write(self.path, json.dumps(fields, indent=2).encode())
+        except (OSError, AishError) as error:
+            raise LoginError(f"the login cannot be kept in `{self.path}`: {error}") from error
+        return login
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None]:
+        """Let no other process use the refresh token within such a block.
+
+        Raises:
+            LoginError: another process takes too long with it.
+        """
+        with ExitStack() as stack:
+            try:
+                private_folder(self.path.parent)
+                lock = hold_lock(self.path.with_suffix(".lock"), _LOCK_SECONDS)
+                await anyio.to_thread.run_sync(stack.enter_context, lock)
+            except (OSError, AishError) as error:
+                raise LoginError(
+                    f"the login of `{self.server}` cannot be renewed: {error}"
+                ) from error
+            yield
+
+    def _account(self, login: KeptLogin) -> str:
+        return f"{login.server} {self._id}"
+
+
+def logins_folder() -> Path:
+    """The folder of all logins; it may not exist."""
+    return state_folder() / _FOLDER
+
+
+def list_logins() -> Iterator[tuple[Path, KeptLogin]]:
+    """All logins that are kept, without the secrets that a keyring has."""
+    for path in sorted(logins_folder().glob("*.json")):
+        login = read_login(path)
+        if login is not None:
+            yield path, login
+
+
+def read_login(path: Path) -> KeptLogin | None:
+    """A login as its file has it; `None` if there is none.
+
+    Raises:
+        LoginError: it cannot be read.
+    """
+    try:
+        with os.fdopen(open_own(path), "rb") as file:
+            fields: Mapping[str, Any] = json.loads(file.read(_MOST_BYTES))
+        lists = {name: _tuple(fields.get(name)) for name in ("asked", "granted")}
+        secrets = LoginSecrets(**fields.get("secrets", {}))
+        return KeptLogin(**{**fields, **lists, "asked": lists["asked"] or (), "secrets": secrets})
+    except FileNotFoundError:
+        return None
+    except (OSError, AishError, ValueError, TypeError, AttributeError) as error:
+        message = f"the login in `{path}` cannot be read: {for_line(str(error))}"
+        raise LoginError(message) from error
+
+
+def remove_login(path: Path) -> bool:
+    """Remove a login and what a keyring has of it; return whether there was one.
+
+    Raises:
+        UsageError: another process renews it all the time.
+    """
+    if not path.exists():
+        return False
+    with hold_lock(path.with_suffix(".lock"), _LOCK_SECONDS):
+        with suppress(LoginError):
+            login = read_login(path)
+            if login is not None and login.in_keyring:
+                _ask_keyring("delete_password", f"{login.server} {path.stem}")
+        path.unlink(missing_ok=True)
+    return True
+
+
+def place_of(login: KeptLogin, path: Path) -> str:
+    """Where the secrets of a login are, for a message."""
+    return "the keyring" if login.in_keyring else f"`{path}`, which only you can read"
+
+
+def _tuple(value: Any) -> tuple[str, ...] | None:
+    return None if value is None else tuple(map(str, value))
+
+
+def _has_keyring() -> bool:
+    """Return true if the extra is installed and the platform has a keyring."""
+    try:
+        import keyring
+        from keyring.backends import fail, null
+    except ImportError:
+        return False
+    return not isinstance(keyring.get_keyring(), (fail.Keyring, null.Keyring))
+
+
+def _put_into_keyring(account: str, text: str) -> bool:
+    """Put a text into the keyring; return false if it does not take it."""
+    try:
+        _ask_keyring("set_password", account, text)
+        return _ask_keyring("get_password", account) == text
+    except LoginError:
+        return False
+
+
+def _ask_keyring(what: str, *words: str) -> str | None:
+    """Call a function of the keyring.
+
+    Raises:
+        LoginError: it is locked, or is not there.
+    """
+    try:
+        import keyring
+        import keyring.errors
+    except ImportError as error:
+        message = "the login is in the keyring, and the extra `keyring` is not installed"
+        raise LoginError(message) from error
+    try:
+        found: str | None = getattr(keyring, what)(SERVICE, *words)
+    except keyring.errors.PasswordDeleteError:
+        return None
+    except Exception as error:
+        raise LoginError(f"the keyring does not answer: {for_line(str(error))}") from error
+    return found

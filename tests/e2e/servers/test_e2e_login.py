@@ -1,0 +1,406 @@
+"""The login of a person, from the command line to the wire."""
+
+import json
+import signal
+import socket
+import stat
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from cli_process import Done
+from e2e_project import Project
+from mcp_emulators import McpEndpoint
+from model_endpoint import Gate, Reply
+from oauth_person import LoginServer, address_printed, guard_of, redirect_of, visit
+from oauth_servers import forbidden
+from open_descriptors import opened_by
+from patience import rounds
+
+
+@dataclass
+class Behind:
+    """A project with a call of a server that is behind an issuer."""
+
+    project: Project
+    issuer: LoginServer
+    server: McpEndpoint
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.project.aish.env["XDG_STATE_HOME"] = str(self.state)
+        self.write()
+
+    def write(self, **settings: Any) -> None:
+        oauth = json.dumps({"login": True, **settings})
+        self.project.pipeline(
+            f"""
+            mcp:
+              servers:
+                w: {{url: "{self.server.url}", oauth: {oauth}}}
+              auto_approve: ["w__*"]
+            call: w__echo
+            with: {{text: "hello"}}
+            """
+        )
+
+    def log_in(self, *options: str) -> Done:
+        """Log in as a person whose browser opens the address."""
+        with self.project.aish.start("login", "p.yaml", *options) as running:
+            visit(address_printed(running))
+            return running.finish()
+
+    @property
+    def files(self) -> list[Path]:
+        """The logins that are kept."""
+        return sorted(self.folder.glob("*.json"))
+
+    @property
+    def state(self) -> Path:
+        return self.project.folder.with_name(f"{self.project.folder.name}-state")
+
+    @property
+    def folder(self) -> Path:
+        return self.state / "aish" / "logins"
+
+    def kept(self) -> Any:
+        return json.loads(self.files[0].read_text("utf-8"))
+
+    def change(self, **fields: Any) -> None:
+        """Change the login that is kept, as time does."""
+        self.files[0].write_text(json.dumps({**self.kept(), **fields}), "utf-8")
+
+
+@contextmanager
+def behind(project: Project, **settings: Any) -> Generator[Behind]:
+    """Such a project; `settings` are those of the issuer."""
+    with LoginServer(**settings) as issuer, McpEndpoint(guard_of(issuer)) as server:
+        yield Behind(project, issuer, server)
+
+
+COMMAND = "`aish login p.yaml w`"
+Case = tuple[dict[str, Any], dict[str, Any], str]
+"""The settings of the issuer, those of the file, and words of the message."""
+
+
+@pytest.mark.requirement("W19")
+def test_a_person_logs_in_once_and_runs_use_and_renew_the_login(project: Project) -> None:
+    with behind(project) as place:
+        issuer = place.issuer
+        before = project.run()
+        assert before.code == 5
+        assert f"nobody is logged in to `{place.server.url}`: {COMMAND}\n" in before.stderr
+        assert issuer.pages == []
+
+        done = place.log_in()
+
+        assert done.code == 0, done.stderr
+        assert f"w: logged in at `{issuer.issuer}`\n" in done.stdout
+        assert f"kept in `{place.files[0]}`, which only you can read; it is renewed" in done.stderr
+        assert stat.S_IMODE(place.files[0].stat().st_mode) == 0o600
+        assert stat.S_IMODE(place.folder.stat().st_mode) == 0o700
+        redirect, _ = redirect_of(done.stdout.split("\n")[2])
+        assert issuer.registrations == [
+            {
+                "client_name": "aish",
+                "application_type": "native",
+                "redirect_uris": [redirect],
+                "grant_types": ["authorization_code", "refresh_token"],
+                "response_types": ["code"],
+                "token_endpoint_auth_method": "none",
+            }
+        ]
+        asked = issuer.pages[0]
+        assert asked["code_challenge_method"] == "S256"
+        assert asked["resource"] == place.server.url
+
+        asked_for = len(issuer.requests)
+        first = project.run()
+        assert first.code == 0, first.stderr
+        assert "hello" in first.stdout
+        assert len(issuer.requests) == asked_for  # the token is good: nobody is asked
+        place.change(expires=1.0)
+        renewed = project.run()
+        issuer.tokens[-1] = "not-that-of-before"  # revoked
+        again = project.run()
+        assert (renewed.code, again.code) == (0, 0), renewed.stderr + again.stderr
+        assert issuer.grants == ["authorization_code", "refresh_token", "refresh_token"]
+        assert issuer.reused == []
+
+        # The port and the client stay; a login begins anew whatever is kept.
+        assert place.log_in().code == 0
+        assert len(issuer.registrations) == 1
+        assert issuer.pages[1]["redirect_uri"] == redirect
+
+        shown = "".join(one.stdout + one.stderr for one in (before, done, first, renewed, again))
+        seen = shown + project.everything_written()
+        assert not [one for one in (*issuer.tokens, *issuer.refreshing) if one in seen]
+
+
+def test_a_login_that_is_dead_is_dropped_and_told_with_the_command(project: Project) -> None:
+    with behind(project) as place:
+        assert place.log_in().code == 0
+        place.issuer.refreshing.clear()
+        place.change(expires=1.0)
+
+        over, after = project.run(), project.run()
+
+        assert (over.code, after.code) == (5, 5)
+        assert "`invalid_grant` (this refresh token was used); the login is over" in over.stderr
+        assert f"nobody is logged in to `{place.server.url}`: {COMMAND}\n" in after.stderr
+        assert COMMAND in over.stderr
+        assert len(place.issuer.reused) == 1
+        assert not place.kept()["secrets"]["refresh_token"]
+        checked = project.aish("doctor", "p.yaml")
+        assert checked.code == 5
+        assert f"hint: {COMMAND} logs in" in checked.stdout
+        # A server that is in trouble ends no login.
+        assert place.log_in().code == 0
+        place.issuer.renew = lambda _form: Reply(status=503, framing="length")
+        place.change(expires=1.0)
+        assert "HTTP 503" in project.run().stderr
+        place.issuer.renew = lambda _form: None
+        assert project.run().code == 0
+
+
+def test_a_renewal_without_a_new_refresh_token_keeps_the_old_one(project: Project) -> None:
+    with behind(project) as place:
+        assert place.log_in().code == 0
+        old = place.kept()["secrets"]["refresh_token"]
+        place.issuer.renew = lambda _form: place.issuer.new_tokens(refresh_token=None)
+        for _ in range(2):
+            place.change(expires=1.0)
+            assert project.run().code == 0
+        assert place.kept()["secrets"]["refresh_token"] == old
+
+
+def test_two_processes_use_a_refresh_token_once(project: Project) -> None:
+    gate = Gate()
+    with behind(project) as place, ExitStack() as stack:
+        assert place.log_in().code == 0
+        place.change(expires=1.0)
+        renew = place.issuer.renew_once
+        place.issuer.renew = lambda form: renew(form).but(before_head=gate)
+        first = stack.enter_context(project.aish.start("run", "p.yaml"))
+        gate.wait_arrived()
+        second = stack.enter_context(project.aish.start("run", "p.yaml"))
+        lock = place.files[0].with_suffix(".lock")
+        for _ in rounds("the second process does not wait for the first"):
+            if lock in opened_by(second.pid):
+                break
+        gate.open()
+        assert [first.finish().code, second.finish().code] == [0, 0]
+        assert place.issuer.grants == ["authorization_code", "refresh_token"]
+
+
+def test_an_answer_of_somebody_else_is_refused_and_waited_past(project: Project) -> None:
+    with behind(project) as place, project.aish.start("login", "p.yaml") as running:
+        address = address_printed(running)
+        redirect, state = redirect_of(address)
+
+        # Of another process, of an issuer that refused the request, of no login, of no browser.
+        assert visit(f"{redirect}?code=injected&state=guessed") == 400
+        running.wait_for_line("its `state` is not that of this login\n")
+        assert visit(f"{redirect}?error=invalid_scope&error_description=no+such") == 400
+        running.wait_for_line("it has no `state` (`invalid_scope` (no such))\n")
+        assert visit(f"{redirect}?code=injected&state={state}&code=twice") == 400
+        assert visit(f"{redirect}/other?code=injected&state={state}") == 404
+        assert visit(redirect) == 404
+        assert [place.issuer.grants, place.files] == [[], []]
+
+        assert visit(address) == 200
+        done = running.finish()
+        assert done.code == 0, done.stderr
+        assert place.issuer.codes == {}
+        assert project.run().code == 0
+
+
+REFUSED: list[Case] = [
+    ({"page": {"iss": "https://other.example"}}, {}, "is of the issuer `https://other.example`"),
+    ({"page": {"iss": None}}, {}, "does not name its issuer"),
+    ({"page": {"code": None, "error": "access_denied"}}, {}, "refuses the login: `access_denied`"),
+    ({"page": {"code": "of-another-login"}}, {}, "`invalid_grant` (not bound)"),
+]
+
+
+def test_an_answer_of_another_issuer_or_without_a_code_ends_the_login(project: Project) -> None:
+    for server, settings, words in REFUSED:
+        with behind(project, **server) as place:
+            place.write(**settings)
+            done = place.log_in()
+            assert done.code == 5, done.stdout + done.stderr
+            assert words in done.stderr
+            assert place.files == []
+            expected = ["authorization_code"] if "invalid_grant" in words else []
+            assert place.issuer.grants == expected
+
+
+NEVER_OPENED: list[Case] = [
+    ({"token_endpoint": "http://localhost:1/token"}, {}, "has another origin than its"),
+    ({"authorization_endpoint": "javascript:alert(1)"}, {}, "is not opened"),
+    ({"authorization_endpoint": "http://login.example/a"}, {}, "is not opened"),
+    ({"authorization_endpoint": None}, {}, "it names no `authorization_endpoint`"),
+    ({"code_challenge_methods_supported": ["plain"]}, {}, "does not say that it binds a code"),
+    ({"code_challenge_methods_supported": None}, {}, "does not say that it binds a code"),
+    ({"issuer": "https://other.example"}, {}, "it names the issuer `https://other.example`"),
+    ({"registration_endpoint": None}, {}, "registers no client by itself"),
+    ({"registered": {"client_id": None, "error": "no_more"}}, {}, "no client is registered at"),
+    ({}, {"issuer": "https://mine.example"}, "its credentials go nowhere else"),
+]
+
+
+def test_a_login_page_that_must_not_be_opened_is_not_shown(project: Project) -> None:
+    for server, settings, words in NEVER_OPENED:
+        with behind(project, **server) as place:
+            place.write(**settings)
+            done = project.aish("login", "p.yaml")
+            assert done.code == 5, done.stdout + done.stderr
+            assert words in done.stderr
+            assert not done.stdout
+            assert [place.issuer.pages, place.files] == [[], []]
+
+
+def test_a_login_is_of_one_server_one_client_and_one_issuer(project: Project) -> None:
+    with behind(project) as place, McpEndpoint(guard_of(place.issuer)) as other:
+        assert place.log_in().code == 0
+        text = (project.folder / "p.yaml").read_text("utf-8")
+
+        def outcome(old: str, new: str) -> Done:
+            (project.folder / "p.yaml").write_text(text.replace(old, new), "utf-8")
+            return project.run()
+
+        login = '"login": true'
+        changes = [
+            (place.server.url, other.url),
+            (login, f'{login}, "client_id": "another"'),
+            (login, f'{login}, "issuer": "{place.issuer.issuer}"'),
+        ]
+        for change in changes:
+            done = outcome(*change)
+            assert (done.code, "nobody is logged in" in done.stderr) == (5, True), done.stderr
+        sent = {one.headers.get("authorization") for one in other.requests}
+        assert sent == {None}
+        assert outcome(login, login).code == 0
+
+
+def test_ctrl_c_and_the_end_of_the_time_leave_nothing_behind(project: Project) -> None:
+    with behind(project) as place:
+        with project.aish.start("login", "p.yaml") as running:
+            redirect, _ = redirect_of(address_printed(running))
+            running.interrupt(signal.SIGINT)
+            assert running.finish().code == 130
+        late = project.aish("login", "p.yaml", "--timeout", "1s")
+
+        assert late.code == 5
+        assert "no answer to the login within 1 s" in late.stderr
+        assert not place.folder.exists()
+        parts = urlsplit(redirect)
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind((parts.hostname, parts.port))
+
+
+def test_a_client_is_registered_anew_if_its_port_is_taken(project: Project) -> None:
+    with behind(project) as place:
+        assert place.log_in().code == 0
+        port = urlsplit(place.kept()["redirect_url"]).port
+        with socket.create_server(("127.0.0.1", port)):
+            assert place.log_in().code == 0
+        assert len(place.issuer.registrations) == 2
+        assert urlsplit(place.kept()["redirect_url"]).port != port
+
+
+def test_a_client_of_the_file_is_not_registered(project: Project) -> None:
+    with behind(project, scopes_supported=["offline_access", "more"]) as place:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        back = f"http://127.0.0.1:{port}/back"
+        place.write(client_id="of-the-file", redirect_url=back, scopes=["a", "b"])
+        assert place.log_in().code == 0
+        document = "https://client.example/aish.json"
+        place.write(client_id=document)
+        assert place.log_in().code == 0
+        asked = [
+            (one["client_id"], one["redirect_uri"], one["scope"]) for one in place.issuer.pages
+        ]
+        assert asked[0] == ("of-the-file", back, "a b offline_access")
+        assert place.issuer.pages[0]["prompt"] == "consent"
+        # This issuer reads no documents of clients, and registers one.
+        assert asked[1][0] == "client-1-by-itself"
+        assert len(place.issuer.registrations) == 1
+    with behind(project, client_id_metadata_document_supported=True) as place:
+        place.write(client_id=document)
+        assert place.log_in().code == 0
+        assert place.issuer.pages[0]["client_id"] == document
+        assert place.issuer.registrations == []
+        assert project.run().code == 0
+
+
+def test_a_secret_that_is_given_at_the_registration_is_used(project: Project) -> None:
+    given = {"client_secret": "given-at-the-registration", "token_endpoint_auth_method": None}
+    with behind(project, registered=given) as place:
+        assert place.log_in().code == 0
+        sent = [one.headers.get("authorization", "") for one in place.issuer.posts]
+        assert not sent[0]
+        assert sent[1].startswith("Basic ")
+        place.change(expires=1.0)
+        assert project.run().code == 0
+        assert place.issuer.posts[-1].headers["authorization"] == sent[1]
+
+
+def test_a_server_that_wants_more_scopes_is_a_matter_for_the_person(project: Project) -> None:
+    with LoginServer() as issuer:
+        wants = 'Bearer error="insufficient_scope", scope="notes:write"'
+        guard = guard_of(
+            issuer,
+            refuse=lambda token, request: (
+                issuer.refuse(token, request)
+                or (forbidden(wants) if b"tools/call" in request.body else None)
+            ),
+            metadata={"scopes_supported": ["notes:read"]},
+        )
+        with McpEndpoint(guard) as server:
+            place = Behind(project, issuer, server)
+            assert place.log_in().code == 0
+            done = project.run()
+            assert "the scopes `notes:write` too" in done.stderr
+            assert "write `scopes: [notes:read, notes:write]`, and log in again" in done.stderr
+            assert COMMAND in done.stderr
+
+
+def test_logins_are_listed_and_forgotten(project: Project) -> None:
+    with behind(project) as place:
+        assert project.aish("login", "--list").stdout == "no logins\n"
+        assert place.log_in().code == 0
+        listed = project.aish("login", "--list")
+        assert f"{place.server.url}: at `{place.issuer.issuer}`; kept in" in listed.stdout
+        found = json.loads(project.aish("login", "--list", "--format", "json").stdout)
+        assert found[0]["client_id"] == "client-1-by-itself"
+        assert project.aish("logout", "p.yaml").stdout == "w: logged out\n"
+        assert project.aish("logout", "p.yaml").stdout == "w: nobody was logged in\n"
+        assert place.files == []
+        assert place.log_in().code == 0
+        assert "logged out" in project.aish("logout", place.server.url).stdout
+        assert place.files == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("login",), "`FILE` is missing"),
+        (("login", "p.yaml", "x"), "no server `x` wants a person to log in"),
+        (("login", "p.yaml", "--list"), "`--list` takes no file"),
+    ],
+)
+def test_a_login_of_nothing_is_an_error(
+    project: Project, words: tuple[str, ...], told: str
+) -> None:
+    server = "w: {url: 'https://h.example/mcp', oauth: {login: true}}"
+    project.pipeline(f"mcp: {{servers: {{{server}}}}}\ncall: w__echo\n")
+    done = project.aish(*words)
+    assert done.code == 2
+    assert told in done.stderr
