@@ -146,12 +146,12 @@ def _describe(login: KeptLogin) -> str:
 
 
 def _kept_words(login: KeptLogin, path: Path) -> str:
-    renews = "it is renewed by itself" if login.secrets.refresh_token else _ending(login)
+    renews = "it is renewed by itself" if login.secrets.refresh_token else _end_text(login)
     place = f"the login is kept in {place_of(login, path)}; {renews}"
     return place if login.in_keyring else f"{place}\nhint: `{_INSTALL}` keeps it in the keyring"
 
 
-def _ending(login: KeptLogin) -> str:
+def _end_text(login: KeptLogin) -> str:
     if login.expires is None:
         return "it lasts until the server refuses it"
     return f"it ends at {datetime.fromtimestamp(login.expires).astimezone():%Y-%m-%d %H:%M}"

@@ -532,7 +532,9 @@ def _report_open_logins(plan: Plan, *, strict: bool) -> int:
     open_logins = [
         f"mcp.servers.{alias}.oauth"
         for alias, entry in plan.pipeline.servers.items()
-        if entry.oauth is not None and (entry.oauth.issuer or entry.oauth.token_url) is None
+        if entry.oauth is not None
+        and not entry.oauth.login  # a person sees where they log in
+        and (entry.oauth.issuer or entry.oauth.token_url) is None
     ]
     for path in open_logins:
         level = "error" if strict else "warning"

@@ -24,7 +24,7 @@ _MOST_FIELDS: Final = 50
 
 @frozen
 class Authorization:
-    """One login of a person: where the browser goes, and what its answer has to agree with.
+    """A request for one login, and what its answer has to agree with.
 
     `issuer` is empty where nobody knows how it spells itself.
     """

@@ -68,7 +68,7 @@ class KeptLogin:
     secrets: LoginSecrets = LoginSecrets()
 
     def without_tokens(self) -> "KeptLogin":
-        """What remains of it once nobody is logged in: the client and its port."""
+        """The rest of it once nobody is logged in: the client and its port."""
         rest = LoginSecrets(client_secret=self.secrets.client_secret)
         return replace(self, secrets=rest, expires=None, granted=None, is_open=False)
 
@@ -131,7 +131,7 @@ class LoginStore:
         return login
 
     @asynccontextmanager
-    async def locked(self) -> AsyncGenerator[None]:
+    async def lock(self) -> AsyncGenerator[None]:
         """Let no other process use the refresh token within such a block.
 
         Raises:
@@ -202,7 +202,7 @@ def remove_login(path: Path) -> bool:
 
 
 def place_of(login: KeptLogin, path: Path) -> str:
-    """Where the secrets of a login are, for a message."""
+    """The place of the secrets of a login, for a message."""
     return "the keyring" if login.in_keyring else f"`{path}`, which only you can read"
 
 

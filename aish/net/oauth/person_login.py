@@ -156,7 +156,7 @@ class PersonLogin:
         answer = await self._ask(login, _CODE, fields, issuer)
         if isinstance(answer, TokenRefusal):
             raise LoginError(explain_refusal(self._question(login, _CODE), answer))
-        async with self.store.locked():
+        async with self.store.lock():
             await self._keep(login, answer)
         return answer
 
@@ -210,13 +210,13 @@ class PersonLogin:
     async def _kept_token(self, scopes: Sequence[str]) -> IssuedToken | str:
         """The token that is kept, renewed if it has to be; else why there is none."""
         kept = await self._read()
-        if kept is not None and (lacking := self._lacking(kept, scopes)):
+        if kept is not None and (lacking := self._lack_text(kept, scopes)):
             return lacking
         if kept is not None and (usable := self._usable(kept)) is not None:
             return usable
         if kept is None or not kept.secrets.access_token:
             return f"nobody is logged in to `{self.store.server}`"
-        async with self.store.locked():
+        async with self.store.lock():
             # Another process may have renewed it meanwhile.
             kept = await self._read() or kept.without_tokens()
             if (usable := self._usable(kept)) is not None:
@@ -226,7 +226,7 @@ class PersonLogin:
         return f"the login at `{quote(kept.issuer)}` has expired, or is not taken any more"
 
     @staticmethod
-    def _lacking(kept: KeptLogin, scopes: Sequence[str]) -> str:
+    def _lack_text(kept: KeptLogin, scopes: Sequence[str]) -> str:
         """The words for scopes that a login was not asked for; empty if it has all."""
         lacking = [quote(scope) for scope in scopes if scope not in kept.asked]
         if not lacking or not kept.secrets.access_token:
