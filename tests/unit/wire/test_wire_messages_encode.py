@@ -362,7 +362,6 @@ def test_a_schema_that_would_lose_a_field_is_not_closed(schema: Any) -> None:
     assert answer_format(schema) is None
 
 
-@pytest.mark.requirement("W10")
 def test_what_was_sent_is_sent_again_byte_for_byte() -> None:
     encoder, history = Encoder(PLAIN), History([SystemTurn("Be brief."), HI])
     sent = [encoder.body(ModelRequest(history, tools=(READ,)))]
