@@ -22,7 +22,7 @@ from aish.system.process.supervisor import SCRIPT, Landlock
 SandboxKind = Literal["bubblewrap", "landlock", "none"]
 SandboxChoice = Literal["auto", "bubblewrap", "landlock", "off", "required"]
 
-_TRIAL_SECONDS = 10
+_TRIAL_SECONDS = 30
 _SHOWN = 300
 _SYSTEM_FOLDERS = (
     *("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr", "/etc", "/opt", "/nix"),
