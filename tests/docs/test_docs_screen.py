@@ -38,6 +38,7 @@ def test_the_screen_in_the_readme_is_what_a_terminal_shows(
         timeout=PATIENCE,
     )
     program.expect(pexpect.EOF)
+    program.wait()
     program.close()
 
     assert program.exitstatus == 0

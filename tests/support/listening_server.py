@@ -76,7 +76,7 @@ class Listening:
 
     async def until_ended(self, count: int) -> None:
         """Wait until so many things have ended."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while len(self.ended) < count:
                 self.has_ended.clear()
                 await self.has_ended.wait()
@@ -133,7 +133,7 @@ class Connection:
 
     async def answer(self) -> Answer:
         """The next answer, with its whole body."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             head = await self.reader.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
             headers = {}
@@ -145,7 +145,7 @@ class Connection:
 
     async def rest(self) -> bytes:
         """All that comes until the server ends the connection."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             try:
                 return await self.reader.read()
             except ConnectionResetError:

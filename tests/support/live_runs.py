@@ -50,7 +50,7 @@ def client_of(project: Project) -> Generator[httpx.Client]:
         headers = {"Authorization": f"Bearer {token}"}
         transport, url = httpx.HTTPTransport(), f"http://{named['address']}"
     base = f"{url}/api/v1"
-    with httpx.Client(transport=transport, base_url=base, headers=headers, timeout=30) as client:
+    with httpx.Client(transport=transport, base_url=base, headers=headers, timeout=60) as client:
         yield client
 
 

@@ -77,7 +77,7 @@ class Scene:
         async def scene() -> T:
             reaper = Reaper()
             try:
-                with anyio.fail_after(30):
+                with anyio.fail_after(60):
                     return await play(self.shell(reaper))
             finally:
                 reaper.close()

@@ -238,7 +238,7 @@ def test_an_id_of_another_run_answers_nothing(waiting: Project) -> None:
     ):
         second.wait_for_line(WAITS)
         where = httpx.HTTPTransport(uds=path.removeprefix("unix:"))
-        other = httpx.Client(transport=where, base_url="http://x/api/v1", timeout=30)
+        other = httpx.Client(transport=where, base_url="http://x/api/v1", timeout=60)
         (mine,), (theirs,) = pending(client), pending(other)
         for asked in (mine, {**mine, "digest": theirs["digest"]}):
             assert code_of(answer(other, asked)) == (404, "unknown_question")

@@ -153,7 +153,7 @@ def test_the_person_in_a_session_answers_and_no_model_is_asked(
             window.wait_for(at_prompt(window))
             transport = httpx.HTTPTransport(uds=str(path))
             base = "http://aish/api/v1"
-            with httpx.Client(transport=transport, base_url=base, timeout=30) as client:
+            with httpx.Client(transport=transport, base_url=base, timeout=60) as client:
                 with asked(client) as waiting:
                     window.wait_for("answer yes? [y/N]")
                     window.type("y\r")
@@ -178,7 +178,7 @@ def test_what_is_asked_of_a_hub_is_listed_and_answered_too(project: Project) -> 
         path = json.loads(named.read_text())["address"].removeprefix("unix:")
         transport = httpx.HTTPTransport(uds=path)
         with (
-            httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=30) as client,
+            httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=60) as client,
             asked(client) as waiting,
         ):
             question = until_listed(project)

@@ -69,7 +69,7 @@ def opened_link(project: Project, *arguments: str) -> tuple[str, str]:
 def test_a_link_is_good_once_and_gives_a_token_that_is_written_nowhere(waiting: Project) -> None:
     with live_run(waiting, "--control", "127.0.0.1:0") as (running, own):
         address, code = opened_link(waiting, "latest")
-        with httpx.Client(base_url=f"{address}api/v1", timeout=30) as visitor:
+        with httpx.Client(base_url=f"{address}api/v1", timeout=60) as visitor:
             guessed = visitor.post("link", json={"code": guessed_id()})
             malformed = [
                 visitor.post("link", json=body)

@@ -41,7 +41,7 @@ def served(project: Project, *flags: str) -> Generator[tuple[Running, httpx.Clie
     with project.aish.start("control", "pending", *listen, *flags) as running:
         running.wait_for_lines(1)
         code = running.stdout.partition("#code=")[2].strip()
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=60) as client:
             token = client.post("link", json={"code": code}).json()["token"]
             client.headers["Authorization"] = f"Bearer {token}"
             yield running, client

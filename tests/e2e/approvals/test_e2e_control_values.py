@@ -25,7 +25,7 @@ WAITING = f"""
 
 def over_socket(address: str) -> httpx.Client:
     transport = httpx.HTTPTransport(uds=address.removeprefix("unix:"))
-    return httpx.Client(transport=transport, base_url="http://aish/api/v1/", timeout=30)
+    return httpx.Client(transport=transport, base_url="http://aish/api/v1/", timeout=60)
 
 
 def test_a_run_listens_at_several_addresses_and_its_limits_end_with_it(project: Project) -> None:
@@ -42,7 +42,7 @@ def test_a_run_listens_at_several_addresses_and_its_limits_end_with_it(project: 
                 httpx.Client(
                     base_url=f"http://{second}/api/v1/",
                     headers={"Authorization": f"Bearer {token}"},
-                    timeout=30,
+                    timeout=60,
                 ) as port,
             ):
                 (question,) = pending(socket)

@@ -428,7 +428,7 @@ def at_terminal(project: Project) -> Iterator[Any]:
             cwd=str(project.folder),
             env=project.aish.env,
             encoding="utf-8",
-            timeout=30,
+            timeout=60,
             dimensions=(60, 100),
         )
         children.append(child)

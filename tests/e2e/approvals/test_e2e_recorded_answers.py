@@ -55,7 +55,7 @@ def at_terminal(project: Project, line: str, *typed: str) -> int:
         cwd=str(project.folder),
         env={**project.aish.env, "AISH": f"{sys.executable} -m aish"},
         encoding="utf-8",
-        timeout=30,
+        timeout=60,
     )
     try:
         for one in typed:

@@ -142,11 +142,12 @@ def test_a_terminal_is_left_with_a_summary_and_no_trace_of_what_moved(
         encoding="utf-8",
         dimensions=(24, 80),
     )
-    child.expect_exact("in flight", timeout=30)
+    child.expect_exact("in flight", timeout=60)
     moving.open()
     seen = f"{child.before}in flight"
     child.expect(pexpect.EOF, timeout=60)
     seen += f"{child.before}"
+    child.wait()
     child.close()
     terminal = Cells(80)
     terminal.feed(seen.replace("\r\n", "\n"))

@@ -58,7 +58,7 @@ def client_of(url: str, token: str, stack: ExitStack) -> ClientConnection:
     headers = {"Authorization": f"Bearer {token}"}
     client = stack.enter_context(connect(url, additional_headers=headers, proxy=None))
     client.send('{"type": "subscribe", "channel": "events"}')
-    assert json.loads(client.recv(timeout=30))["type"] == "subscribed"
+    assert json.loads(client.recv(timeout=60))["type"] == "subscribed"
     return client
 
 
@@ -66,7 +66,7 @@ def until_closed(client: ClientConnection) -> list[dict[str, Any]]:
     messages = []
     while True:
         try:
-            messages.append(json.loads(client.recv(timeout=30)))
+            messages.append(json.loads(client.recv(timeout=60)))
         except ConnectionClosed:
             return messages
 
@@ -119,7 +119,7 @@ def test_in_a_server_the_events_are_its_own(project: Project, tmp_path: Path) ->
         client = client_of(started["url"], token, stack)
         info = hub.call("hub__ws_info")["structuredContent"]
         assert (info["clients"], info["channels"]) == (1, [{"name": "events", "clients": 1}])
-        got = [json.loads(client.recv(timeout=30))["data"] for _ in range(3)]
+        got = [json.loads(client.recv(timeout=60))["data"] for _ in range(3)]
     assert [one["type"] for one in got] == ["tool.decided", "tool.started", "tool.finished"]
     assert {one["tool"] for one in got} == {"hub__ws_info"}
 

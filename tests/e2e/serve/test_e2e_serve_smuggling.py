@@ -102,7 +102,7 @@ def test_no_stream_of_a_server_becomes_another_answer_or_an_empty_success(
             victim.begin()
             attacker.begin()
             held = threads.submit(victim.call, "s__hold")
-            assert server.holding.wait(30)
+            assert server.holding.wait(60)
             found = {}
             for case in (*OWN, *FAILED):
                 found[case] = attacker.call("s__attack", {"case": case})

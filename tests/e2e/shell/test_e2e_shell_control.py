@@ -47,7 +47,7 @@ def socket_of(project: Project) -> Path:
 
 def client_at(path: Path) -> httpx.Client:
     transport = httpx.HTTPTransport(uds=str(path))
-    return httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=30)
+    return httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=60)
 
 
 def address_of(project: Project, folder: Path) -> Path:
@@ -505,7 +505,7 @@ def test_a_session_listens_where_its_file_says_and_a_token_has_its_scopes(
         url = f"http://{port}/api/v1"
         for token, status in ((READER, 403), (TALKER, 200)):
             headers = {"Authorization": f"Bearer {token}"}
-            with httpx.Client(base_url=url, headers=headers, timeout=30) as client:
+            with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
                 (question,) = pending(client)
                 assert answer(client, question).status_code == 403
                 assert say(client, f"my token is {token}").status_code == status

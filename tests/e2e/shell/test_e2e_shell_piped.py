@@ -161,7 +161,7 @@ def test_answers_go_on_where_nobody_reads_stderr_any_more(project: Project, talk
         stdout=subprocess.PIPE,
         stderr=writer,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
     os.close(writer)

@@ -160,7 +160,7 @@ def test_a_connection_that_the_server_has_closed_is_not_used_again() -> None:
     with peer_of(answer) as peer, client_of(peer, max_retries=0) as client:
         for _ in range(3):
             client.stop()  # what changes something is never sent twice
-            assert has_closed.wait(30)
+            assert has_closed.wait(60)
             has_closed.clear()
 
 
@@ -172,7 +172,7 @@ def test_ctrl_c_ends_a_wait_and_the_client_can_be_used_again() -> None:
         main = threading.main_thread().ident
         assert main is not None
         signal.pthread_kill(main, signal.SIGINT)
-        held[0].released.wait(30)
+        held[0].released.wait(60)
 
     with peer_of(Stream(open_stream)) as peer, client_of(peer) as client:
         held.append(peer)
@@ -305,7 +305,7 @@ def test_a_lost_stream_is_continued_without_a_gap_and_without_repetition() -> No
     with (
         peer_of(stream) as peer,
         client_of(peer) as client,
-        client.follow(after=0, timeout=30) as events,
+        client.follow(after=0, timeout=60) as events,
     ):
         seen = [one["seq"] for one in events]
         assert (seen, events.after) == ([1, 2, 3, 4, 9], 9)
@@ -336,7 +336,7 @@ def test_a_question_between_state_and_stream_is_not_missed() -> None:
     def answer(asked: Asked) -> None:
         if asked.path.startswith("/api/v1/events"):
             asked.begin_stream()
-            asked_for[0].released.wait(30)
+            asked_for[0].released.wait(60)
             asked.tell(event(1, "approval.asked", id=QUESTION["id"]), finished(2))
         elif asked.path.endswith("/approvals"):
             # Nothing is open yet; it is asked while this answer is on its way.
@@ -347,7 +347,7 @@ def test_a_question_between_state_and_stream_is_not_missed() -> None:
 
     with peer_of(answer) as peer, client_of(peer) as client:
         asked_for.append(peer)
-        assert client.wait_for_approval(timeout=30).tool == "box__write"
+        assert client.wait_for_approval(timeout=60).tool == "box__write"
         assert peer.paths()[:2] == ["/api/v1/events", "/api/v1/approvals"]
 
 
@@ -367,7 +367,7 @@ def test_a_wait_ends_at_its_time_though_the_stream_is_open() -> None:
 
     def open_stream(asked: Asked) -> None:
         asked.write(":\n\n")
-        held[0].released.wait(30)
+        held[0].released.wait(60)
 
     with peer_of(Stream(*[open_stream] * 8)) as peer, client_of(peer) as client:
         held.append(peer)
@@ -512,7 +512,7 @@ async def test_an_async_client_does_the_same_and_can_be_cancelled() -> None:
 
     def open_stream(asked: Asked) -> None:
         asked.tell(event(2, "approval.asked", id="x" * 32))
-        held[0].released.wait(30)
+        held[0].released.wait(60)
 
     stream = Stream(torn, open_stream, lambda asked: asked.tell(event(3), finished(4)))
     with peer_of(stream) as peer:

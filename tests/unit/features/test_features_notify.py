@@ -28,7 +28,7 @@ def told_by(notifier: Notifier, main: Callable[[], Awaitable[None]]) -> list[Eve
     notifier(Stamped(1, 0.0, run_started(folder=f".aish/runs/{RUN}")))
 
     async def served() -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with notifier.serve():
                 await main()
 

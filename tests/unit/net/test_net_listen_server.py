@@ -238,7 +238,7 @@ async def test_an_endless_body_is_cut_off(framing: str, token: str) -> None:
         piece = b"x" * 65536
         chunk = b"%x\r\n%s\r\n" % (len(piece), piece) if "chunked" in framing else piece
         sent = 0
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not connection.writer.is_closing() and not connection.reader.at_eof():
                 try:
                     connection.writer.write(chunk)
@@ -437,7 +437,7 @@ async def test_a_reader_that_does_not_read_is_cut_off_and_others_are_not() -> No
         await _streaming(server, slow)
         await _streaming(server, quick)
         slow.reader._transport.pause_reading()  # type: ignore[attr-defined]  # no public name
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not server.queues[0].overflowed.is_set():
                 for queue in server.queues:
                     queue.put(EVENT)

@@ -35,7 +35,7 @@ def run(function: Callable[[], Awaitable[T]]) -> T:
     """Run with a deadline, so that a child that hangs is a failure."""
 
     async def limited() -> T:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             return await function()
 
     return anyio.run(limited)

@@ -41,7 +41,7 @@ def supervisor() -> Iterator[Supervisor]:
 
 def run(function: Callable[[], Awaitable[T]]) -> T:
     async def limited() -> T:
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             return await function()
 
     return anyio.run(limited)

@@ -115,7 +115,7 @@ def talk(person: Person, asked: Question, *lines: tuple[str, str]) -> Answer:
 
     async def scene() -> Answer:
         verdict: Answer = "no"
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(type_all)
                 verdict = await person.approver().ask(asked)
