@@ -33,3 +33,14 @@ def answer(api: str, text: str) -> Reply:
             return responses_streams.reply(responses_streams.message(text))
         case _:
             return text_reply(text)
+
+
+def thoughtful(api: str, thought: str, call: Call) -> Reply:
+    """An answer that thinks and calls; whatever only its endpoint may see has the thought in it."""
+    if api == "messages":
+        thinks = messages_streams.thinking(thought, f"signed-{thought}")
+        calls = messages_streams.call(*call, index=1)
+        ends = messages_streams.ends("tool_use")
+        return stream_reply(messages_streams.start(), thinks, calls, ends)
+    thinks_about = responses_streams.reasoning(thought, id=f"rs_{thought}")
+    return responses_streams.reply(thinks_about, responses_streams.call(*call))
