@@ -15,9 +15,11 @@ from aish.core.messages import (
     Extras,
     Finish,
     FinishReason,
+    ReasoningPiece,
     Served,
     StreamNotice,
     Usage,
+    Withdrawn,
 )
 from aish.core.tools import ToolCall
 from aish.wire.answer_stream import AnswerStream
@@ -124,8 +126,8 @@ class MessagesDecoder(AnswerStream):
     """
 
     __slots__ = (
-        "_blocks", "_details", "_finish_optional", "_known", "_noticed", "_place", "_raw",
-        "_served", "_speech", "_started", "_usage", "_was_whole",
+        "_blocks", "_details", "_finish_optional", "_is_mixed", "_known", "_noticed", "_place",
+        "_raw", "_served", "_speech", "_spoke", "_started", "_usage", "_was_whole",
     )  # fmt: skip
 
     reads_on = True
@@ -144,6 +146,9 @@ class MessagesDecoder(AnswerStream):
         self._known = frozenset(known_tools)
         self._finish_optional = finish_optional
         self._speech = Speech()
+        self._spoke: Block | None = None
+        self._is_mixed = False
+        """True if texts came in turns, so that what was told is none of them."""
         self._blocks: dict[Any, Block] = {}
         self._usage: dict[str, Any] = {}
         self._raw = ""
@@ -270,11 +275,13 @@ class MessagesDecoder(AnswerStream):
         return block
 
     def _grow(self, block: Block, text: str) -> None:
-        block.parts.append(text)
         if block.kind == "text":
+            self._is_mixed |= bool(block.parts) and block is not self._spoke
+            self._spoke = block
             self._speech.say(text)
         elif block.kind == "thinking":
             self._speech.think(text)
+        block.parts.append(text)
 
     def _take_delta(self, value: dict[str, Any]) -> None:
         delta = value.get("delta")
@@ -351,6 +358,8 @@ class MessagesDecoder(AnswerStream):
             said = f"the conversation fills the context window of the model (`{_WINDOW}`)"
             raise InBandError(said, code=_WINDOW, retryable=False)
         self._speech.finish()
+        if self._is_mixed:
+            self._say_in_order()
         reason = _REASONS.get(self._raw, "other") if self._raw else "stop"
         calls = [] if reason == "refusal" else list(self._calls(reason))
         self._check(reason, calls)
@@ -368,6 +377,19 @@ class MessagesDecoder(AnswerStream):
                 long_written=first_count(self._usage, (_HOUR,)) or 0,
             ),
         ]
+
+    def _say_in_order(self) -> None:
+        """Tell the texts again, one block after the other."""
+        again = Speech()
+        self._speech.remark(Withdrawn("the texts of the answer came in turns"))
+        for block in self._blocks.values():
+            if block.kind == "thinking" and block.text:
+                self._speech.remark(ReasoningPiece(repair_text(block.text)))
+            elif block.kind == "text":
+                again.say(block.text)
+        again.finish()
+        for delta in again.take():
+            self._speech.remark(delta)
 
     def _calls(self, reason: FinishReason) -> Iterator[ToolCall]:
         blocks = [block for block in self._blocks.values() if block.kind == _CALL]

@@ -199,13 +199,14 @@ class Transcript:
 
     def _result(self, turn: ToolTurn) -> Message:
         ids = self._ids.get(turn.call_id)
+        content = self._content(turn.content, turn.media)
         block: Message = {
             "type": "tool_result",
             "tool_use_id": ids.popleft() if ids else turn.call_id,
-            "content": self._content(turn.content, turn.media),
+            "content": content,
         }
         # The endpoint refuses an error with an image.
-        if turn.is_error and not turn.media:
+        if turn.is_error and all(part["type"] == "text" for part in content):
             block["is_error"] = True
         return block
 

@@ -161,6 +161,12 @@ ANSWERS: dict[str, tuple[bytes, list[Delta]]] = {
               {"type": "text", "text": "Hello"}),
          STOPPED],
     ),
+    "texts that come in turns": (
+        s.start() + s.begin(0, "text", text="") + s.begin(1, "text", text="")
+        + s.piece(0, "text_delta", text="He") + s.piece(1, "text_delta", text="lo")
+        + s.piece(0, "text_delta", text="l") + s.ends(),
+        [HELLO, kept({"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}), STOPPED],
+    ),
     "pieces without a beginning": (
         s.start() + s.piece(0, "text_delta", text="Hello") + s.ends(),
         [StreamNotice("missing_start", "pieces of blocks come without their beginning"), HELLO,

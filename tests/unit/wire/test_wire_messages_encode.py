@@ -126,6 +126,14 @@ def test_an_error_with_an_image_is_not_flagged_as_the_vendor_takes_text_alone() 
     assert "is_error" not in sent[2]["content"][0]
 
 
+def test_an_error_whose_image_is_not_sent_is_flagged() -> None:
+    reply = result("i", "odd", "repo__read", PNG, is_error=True)
+    unseen = dialect(vision=False, pdf=False)
+    sent = body(HI, ASKED, reply, tools=(READ,), dialect=unseen)["messages"]
+
+    assert sent[2]["content"][0]["is_error"] is True
+
+
 def test_images_and_pdf_are_blocks_and_other_media_a_line() -> None:
     sent = body(UserTurn("See", (PNG, PDF, Media("audio/wav", b"x"))))["messages"]
 
