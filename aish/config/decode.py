@@ -632,10 +632,11 @@ def _base_url(table: Table) -> str | None:
 
 
 def _cache(table: Table) -> CacheUse:
-    usual = "auto" if _wire(table).caches else "off"
-    if table.has("cache") and not _wire(table).caches:
-        table.problem("cache", f"`api: {_wire(table).api}` marks nothing for a cache")
-    return cast("CacheUse", table.text("cache") or usual)
+    wire, given = _wire(table), table.text("cache")
+    if given is not None and given not in wire.caches:
+        known = backticked(wire.caches)
+        table.problem("cache", f"with `api: {wire.api}` it is one of {known}")
+    return cast("CacheUse", given or wire.caches[0])
 
 
 def _key_source(table: Table, word: str, others: Sequence[str]) -> KeySource | None:

@@ -302,7 +302,7 @@ EMBEDDED_TOKENS = 256
 """A small model may never come to an end by itself, and takes minutes for what it has room for."""
 
 
-CacheUse = Literal["auto", "off", "5m", "1h"]
+CacheUse = Literal["auto", "off", "5m", "30m", "1h", "12h"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 

@@ -20,7 +20,7 @@ class Wire:
     `bounds` are the parameters that limit an answer. `base_url` is the vendor's own address,
     `key_header` the header of the key, `headers` what else is sent. `json_schema` says whether
     answer schemas are sent by default, `needs_bound` whether each request has a limit of the
-    answer, `caches` whether requests mark what is to be cached, `takes_pdf` whether who takes
+    answer, `caches` the values of `cache`, the default first, `takes_pdf` whether who takes
     images takes PDFs, `pauses` whether endpoints may pause a turn.
     `answer_schema` brings an answer schema into the form of the vendor, or gives nothing;
     `nulls_for_absent` says that this form has null for a property that may be missing.
@@ -43,7 +43,7 @@ class Wire:
     answer_schema: str | None = None
     nulls_for_absent: bool = False
     needs_bound: bool = False
-    caches: bool = False
+    caches: tuple[str, ...] = ("off",)
     takes_pdf: bool = False
     pauses: bool = False
     own: frozenset[str] = frozenset()
@@ -72,6 +72,8 @@ _WIRES: Final = (
         decoder="aish.wire.chat.decode:ChatDecoder",
         batches="aish.wire.batches.files:CHAT",
         bounds=("max_tokens", "max_completion_tokens"),
+        # Only some gateways know such marks.
+        caches=("off", "auto", "5m", "1h"),
     ),
     Wire(
         api="messages",
@@ -88,7 +90,7 @@ _WIRES: Final = (
         headers={"anthropic-version": "2023-06-01"},
         json_schema=True,
         needs_bound=True,
-        caches=True,
+        caches=("auto", "off", "5m", "1h"),
         pauses=True,
         takes_pdf=True,
         own=frozenset({"messages", "stream", "system", "tools"}),
@@ -111,6 +113,8 @@ _WIRES: Final = (
         nulls_for_absent=True,
         takes_pdf=True,
         bounds=("max_output_tokens",),
+        # Only the newest models know such marks; without them the endpoint chooses.
+        caches=("auto", "off", "30m", "12h"),
         root="/v1",
         base_url="https://api.openai.com",
         json_schema=True,

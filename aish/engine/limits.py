@@ -598,6 +598,12 @@ def limit_text(over: Over) -> str:
 
 def limit_hint(over: Over) -> str:
     key = f"`limits.{over.kind}`"
+    if over.need is not None and over.need > over.limit and over.kind in {"tokens", "cost_usd"}:
+        whose = "" if over.step is None else " of the step"
+        return (
+            f"no such request fits: allow shorter answers by `max_tokens` in `params` of the model"
+            f" or the step, or raise {key}{whose}"
+        )
     if over.step is not None:
         return f"raise {key} of the step; `--resume` continues the run"
     option = f", or `{_OPTIONS[over.kind]}`" if over.kind in _OPTIONS else ""

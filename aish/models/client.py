@@ -5,10 +5,17 @@ endpoint's peculiarities and its name for the model.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -50,7 +57,7 @@ from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
-from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder
+from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder, sets_marks
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -59,6 +66,9 @@ from aish.wire.errors import (
     UnfinishedStreamError,
 )
 from aish.wire.in_band import NOT_AN_ANSWER
+
+if TYPE_CHECKING:
+    from aish.models.cache_watch import CacheWatch
 
 SPARED = 4
 """How many refusals for load alone are forgiven for each try that the file allows."""
@@ -163,6 +173,7 @@ class ChatModel:
         self._schema_with_tools = entry.json_schema != "without_tools"
         self._most_tools = smollm2.TOOLS if entry.embedded == smollm2.NAME else None
         self._told_of_tools = False
+        self._cache_watch: CacheWatch | None = None
 
     @property
     def alias(self) -> str:
@@ -218,7 +229,7 @@ class ChatModel:
                 try:
                     while batch := await exchange.deltas(decoder):
                         has_begun = True
-                        yield batch if type(batch[-1]) is not Finish else self._finish(batch, hold)
+                        yield self._finish(batch, hold, turn)
                 except (AttemptError, StreamError) as error:
                     # A cancelled turn may receive a truncated answer just before the cancellation.
                     await checkpoint_if_cancelled()
@@ -411,14 +422,27 @@ class ChatModel:
         if hold is not None:
             hold.close(begun=begun)
 
-    def _finish(self, deltas: list[Delta], hold: Hold | None) -> list[Delta]:
+    def _finish(self, deltas: list[Delta], hold: Hold | None, turn: Turn) -> list[Delta]:
         finish = deltas[-1]
-        assert isinstance(finish, Finish)
+        if type(finish) is not Finish:
+            return deltas
         origin = self._encoder.dialect.origin
         # What is taken back no more is not for another wire with the alias either.
         apart = "" if origin == self.alias else origin or f"{self.alias} {self._entry.api}"
         finish = replace(finish, model=self.alias, origin=apart)
-        return [*deltas[:-1], *self._news(), finish if hold is None else hold.settle(finish)]
+        news = [*self._news(), *self._watch_cache(turn, finish)]
+        return [*deltas[:-1], *news, finish if hold is None else hold.settle(finish)]
+
+    def _watch_cache(self, turn: Turn, finish: Finish) -> Iterator[StreamNotice]:
+        if self._cache_watch is None and sets_marks(self._encoder.dialect):
+            from aish.models.cache_watch import CacheWatch  # only where something is marked
+
+            self._cache_watch = CacheWatch()
+        if self._cache_watch is not None:
+            history = turn.request.history
+            notice = self._cache_watch.note(history, turn.body, finish.usage)
+            if notice is not None:
+                yield notice
 
     def _as_attempt(self, error: AttemptError | StreamError) -> AttemptError:
         """Converts both kinds of failure to one, with secrets masked."""

@@ -26,6 +26,12 @@ def first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
     return None
 
 
+def cache_miss_text(reason: str, count: int | None) -> str:
+    """The reason that an endpoint gives for not having read all from its cache."""
+    tokens = "" if count is None else f", about {count:,} tokens"
+    return f"the endpoint has not read all from its cache: `{reason}`{tokens}"
+
+
 def read_cost(value: Any) -> float | None:
     """US dollars in a `usage` object, from endpoints that report costs.
 

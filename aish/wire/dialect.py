@@ -26,7 +26,7 @@ class Dialect:
     endpoints that take tool-call ids of nine letters and digits only. `api` names the wire,
     `effort` how much the model thinks. `answer_tokens` limits answers on wires that want a limit.
     `schema_in_words`: the endpoint has refused an answer schema, so that it is described.
-    `cache` is how long what is sent again is kept by the endpoint: `auto`, `off`, `5m` or `1h`.
+    `cache` is how long what is sent again is kept by the endpoint, a value of `Wire.caches`.
     """
 
     model: str
@@ -53,6 +53,11 @@ class Dialect:
         """The media that are sent."""
         kinds: dict[MediaKind, bool] = {"image": self.vision, "pdf": self.pdf}
         return frozenset(kind for kind, is_sent in kinds.items() if is_sent)
+
+
+def sets_marks(dialect: Dialect) -> bool:
+    """Return true if requests mark what the endpoint is to cache."""
+    return dialect.cache != "off" and (dialect.cache != "auto" or dialect.api != "responses")
 
 
 class AnswerEncoder(Protocol):

@@ -39,6 +39,7 @@ def _is_closed(schema: Mapping[str, JsonValue]) -> bool:
 
 Message = dict[str, Any]
 
+_MOST_MARKED_TURNS: Final = 2
 _OWN_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
 
 
@@ -105,8 +106,8 @@ class Transcript:
     """Encodes turns as they are added, in the dialect of an endpoint."""
 
     __slots__ = (
-        "_chain", "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_shown", "_taken",
-        "_told", "_turns",
+        "_chain", "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_said", "_shown",
+        "_system", "_taken", "_told", "_turns",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect) -> None:
@@ -121,6 +122,9 @@ class Transcript:
         self._chain: list[tuple[int, Message]] = []
         self._told: list[str] = []
         self._shown: list[Media] = []
+        # What is to be marked for a cache, by its place: the results of a round are one turn.
+        self._said: deque[tuple[int, Message]] = deque(maxlen=_MOST_MARKED_TURNS)
+        self._system: tuple[int, Message] | None = None
 
     def fits(self, turns: Sequence[Turn]) -> bool:
         """Return true if `turns` begin with those already encoded.
@@ -142,9 +146,19 @@ class Transcript:
         if turns:
             self._turns = turns
             self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
+        parts, said = self._parts, list(self._said)
         if self._told:
-            return [*self._parts, self._encode_message(self._results_message())]
-        return self._parts
+            last = self._in_parts(self._results_message())
+            parts = [*parts, self._encode_message(last)]
+            said = self._with_said(len(self._parts), last)[-_MOST_MARKED_TURNS:]
+        if self._dialect.cache == "off":
+            return parts
+        marked = [*([] if self._system is None else [self._system]), *said]
+        parts = list(parts)
+        for place, message in marked:
+            marked_message = _with_mark(message, self._dialect.cache)
+            parts[place] = self._encode_message(marked_message, first=place == 0)
+        return parts
 
     def _add(self, turn: Turn) -> None:
         match turn:
@@ -217,12 +231,40 @@ class Transcript:
         self._chain.clear()
 
     def _put(self, message: Message) -> None:
+        message, place = self._in_parts(message), len(self._parts)
+        if self._dialect.cache != "off" and isinstance(message["content"], list):
+            if message["role"] == "system" and not self._said:
+                self._system = (place, message)
+            elif message["role"] in {"user", "tool"}:
+                self._said = deque(self._with_said(place, message), _MOST_MARKED_TURNS)
         self._parts.append(self._encode_message(message, first=not self._parts))
+
+    def _in_parts(self, message: Message) -> Message:
+        """The message with content that can be marked, and is spelled the same without a mark."""
+        text = message["content"]
+        if self._dialect.cache == "off" or message["role"] == "assistant":
+            return message
+        is_text = isinstance(text, str) and text.strip()
+        return {**message, "content": [{"type": "text", "text": text}]} if is_text else message
+
+    def _with_said(self, place: int, message: Message) -> list[tuple[int, Message]]:
+        """The last turns of the user with a message, which may be of the round of the last."""
+        said = list(self._said)
+        if said and said[-1][0] == place - 1:
+            said.pop()
+        return [*said, (place, message)]
 
     @staticmethod
     def _encode_message(message: Message, *, first: bool = False) -> bytes:
         text = dump(message).encode("utf-8", "replace")
         return text if first else b"," + text
+
+
+def _with_mark(message: Message, cache: str) -> Message:
+    """The message, up to which a gateway is to have its endpoint cache."""
+    mark = {"type": "ephemeral", **({} if cache == "auto" else {"ttl": cache})}
+    *others, last = message["content"]
+    return {**message, "content": [*others, {**last, "cache_control": mark}]}
 
 
 # Decided here alone: a parameter of the same name would break the contract with the decoder, or

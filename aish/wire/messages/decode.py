@@ -24,7 +24,7 @@ from aish.core.messages import (
 from aish.core.tools import ToolCall
 from aish.wire.answer_stream import AnswerStream
 from aish.wire.calls import is_whole, looks_leaked, make_call_id
-from aish.wire.counts import first_count, read_served
+from aish.wire.counts import cache_miss_text, first_count, read_served
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -228,8 +228,17 @@ class MessagesDecoder(AnswerStream):
         if isinstance(message, dict):
             self._served = read_served(message)
             self._count(message.get("usage"))
+            self._take_diagnostics(message)
             if message.get("content") or message.get("stop_reason"):
                 self._take_content(message)
+
+    def _take_diagnostics(self, message: dict[str, Any]) -> None:
+        """Tell why the cache was not used, where `params.diagnostics` asked for that."""
+        told = message.get("diagnostics")
+        missed = told.get("cache_miss_reason") if isinstance(told, dict) else None
+        if isinstance(missed, dict):
+            count = first_count(missed, (("cache_missed_input_tokens",),))
+            self._notice("cache_miss", cache_miss_text(self._show(missed.get("type")), count))
 
     def _take_message(self, value: dict[str, Any]) -> None:
         """Take an answer that was not streamed."""
@@ -237,6 +246,7 @@ class MessagesDecoder(AnswerStream):
             raise _broken_stream("a second message")
         self._started = self._was_whole = True
         self._served = read_served(value)
+        self._take_diagnostics(value)
         self._count(value.get("usage"))
         self._take_content(value)
         self._take_reason(value)
@@ -329,6 +339,7 @@ class MessagesDecoder(AnswerStream):
     def _take_message_delta(self, value: dict[str, Any]) -> None:
         delta = value.get("delta")
         self.progress += 1
+        self._take_diagnostics(value)
         self._count(value.get("usage"))
         if isinstance(delta, dict):
             self._take_reason(delta)

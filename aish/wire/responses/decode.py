@@ -25,7 +25,7 @@ from aish.core.messages import (
 from aish.core.tools import ToolCall
 from aish.wire.answer_stream import AnswerStream
 from aish.wire.calls import as_text, canonical, is_whole, looks_leaked, make_call_id
-from aish.wire.counts import first_count, read_cost, read_served
+from aish.wire.counts import cache_miss_text, first_count, read_cost, read_served
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -446,6 +446,7 @@ class ResponsesDecoder(AnswerStream):
             self._notice("calls_despite_refusal", "the calls of a refused answer were left out")
             calls = []
         kept = self._items_to_keep(calls)
+        self._tell_cache_miss()
         self._correct_text()
         self._check_content(reason, calls)
         if not calls and looks_leaked(self._speech.heard, self._tools):
@@ -578,6 +579,14 @@ class ResponsesDecoder(AnswerStream):
         name = excerpt(kind, self._mask) or "without a type"
         fate = "left out" if kind in _UNANSWERED or not kind else "kept for its endpoint"
         self._notice_of(f"item {kind}", "other_item", f"an item `{name}` was {fate}")
+
+    def _tell_cache_miss(self) -> None:
+        """Tell why the cache was not used, where `params.prompt_cache_options` asked for that."""
+        told = _object(self._response.get("prompt_cache_diagnostics"))
+        if told.get("type") not in {None, "cache_hit"}:
+            reason = excerpt(_text(told.get("reason") or told["type"]), self._mask)
+            count = first_count(told, (("cache_missed_tokens",),))
+            self._notice("cache_miss", cache_miss_text(reason, count))
 
     def _correct_text(self) -> None:
         """Say what the items say in the end, if the pieces were something else."""

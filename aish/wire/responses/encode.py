@@ -24,13 +24,16 @@ from aish.wire.responses.strict_schema import to_strict, to_tool_schema
 Item = dict[str, Any]
 
 _LONGEST_ID: Final = 64
+# Lifetimes in a cache for which marks are set; otherwise the endpoint chooses.
+_MARKED_FOR: Final = frozenset({"30m", "12h"})
+_MOST_MARKED_TURNS: Final = 2
 
 
 class Transcript:
     """Encodes turns as they are added, in the dialect of an endpoint."""
 
     __slots__ = (
-        "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_taken", "_turns",
+        "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_said", "_taken", "_turns",
         "instructions",
     )  # fmt: skip
 
@@ -45,6 +48,8 @@ class Transcript:
         self._last: Turn | None = None
         self._taken: set[str] = set()
         self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
+        # The last user turns by their places, to be marked; the results of a round are one.
+        self._said: deque[tuple[int, Item]] = deque(maxlen=_MOST_MARKED_TURNS)
 
     def fits(self, turns: Sequence[Turn]) -> bool:
         """Return true if `turns` begin with those already encoded.
@@ -66,7 +71,12 @@ class Transcript:
         if turns:
             self._turns = turns
             self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
-        return self._parts
+        if not self._said:
+            return self._parts
+        parts = list(self._parts)
+        for place, item in self._said:
+            parts[place] = _encode(_with_mark(item), first=place == 0)
+        return parts
 
     def _add(self, turn: Turn) -> None:
         match turn:
@@ -137,7 +147,27 @@ class Transcript:
         return dict(item)
 
     def _put(self, item: Item) -> None:
+        if self._dialect.cache in _MARKED_FOR:
+            item = self._note_said(item)
         self._parts.append(_encode(item, first=not self._parts))
+
+    def _note_said(self, item: Item) -> Item:
+        """The item with content that can be marked, and is spelled the same without a mark."""
+        is_result = item.get("type") == "function_call_output"
+        if is_result and isinstance(item["output"], str):
+            item = {**item, "output": _content(item["output"], (), NO_MEDIA)}
+        if is_result or item.get("role") == "user":
+            place = len(self._parts)
+            if self._said and is_result and self._said[-1][0] == place - 1:
+                self._said.pop()
+            self._said.append((place, item))
+        return item
+
+
+def _with_mark(item: Item) -> Item:
+    key = "output" if "output" in item else "content"
+    *others, last = item[key]
+    return {**item, key: [*others, {**last, "prompt_cache_breakpoint": {"mode": "explicit"}}]}
 
 
 def _encode(item: Item, *, first: bool) -> bytes:
@@ -220,6 +250,10 @@ class Encoder:
         # Said in so many words, since some servers stream by default and others do not.
         head: Item = {"model": dialect.model, "stream": True, "store": False}
         head |= {name: value for name, value in params.items() if name not in left_out}
+        if dialect.cache != "auto":
+            asked, kept = params.get("prompt_cache_options"), {"mode": "explicit"}
+            kept |= {"ttl": dialect.cache} if dialect.cache in _MARKED_FOR else {}
+            head["prompt_cache_options"] = {**kept, **(asked if isinstance(asked, Mapping) else {})}
         if dialect.effort is not None:
             given = params.get("reasoning")
             given = given if isinstance(given, Mapping) else {}

@@ -111,3 +111,75 @@ def test_counts_of_zero_are_no_counts_and_the_worst_case_is_used_up(
     assert len(endpoint.requests) == 1
     (turn,) = of_type(project.journal, "turn.finished")
     assert set(turn["usage"].values()) == {None}
+
+
+def test_a_conversation_that_is_never_read_from_the_cache_is_told_once(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.write("notes.txt", "from the file")
+    counts = {"input_tokens": 2000, "cache_read_input_tokens": 0, "output_tokens": 1}
+    missed = {"type": "tools_changed", "cache_missed_input_tokens": 1900}
+
+    def ask(asked: Any) -> Reply:
+        number = len(asked["messages"]) // 2
+        diagnostics = {"cache_miss_reason": missed if number == 1 else None}
+        begins = m.start(counts, diagnostics=diagnostics)
+        if number == 5:
+            return stream_reply(begins, m.text("Done."), m.ends(output=1))
+        read = m.call(f"toolu_{number}", "repo__file_read", '{"path": "notes.txt"}')
+        return stream_reply(begins, read, m.ends("tool_use", output=1))
+
+    project.uses(model_endpoint(ask))
+    project.pipeline(
+        """
+        models:
+          m:
+            {api: messages, base_url: "${MODEL_URL}", model: a,
+             params: {diagnostics: {previous_message_id: null}}}
+        mcp:
+          servers:
+            repo: {pack: [fs], root: .}
+          auto_approve: [repo__file_read]
+        prompt: Read it.
+        """
+    )
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    notices = [(one["code"], one["text"]) for one in of_type(project.journal, "notice")]
+    never = "4 turns of a conversation, and nothing read from the endpoint's cache: "
+    never += "though each request begins with the whole one before it"
+    assert notices == [
+        ("cache_miss",
+         "the endpoint has not read all from its cache: `tools_changed`, about 1,900 tokens"),
+        ("cache_unused", never),
+    ]  # fmt: skip
+
+
+def test_a_limit_that_allows_no_answer_of_the_default_length_names_what_to_set(
+    project: Project,
+) -> None:
+    project.pipeline(
+        """
+        models:
+          m: {api: messages, base_url: "http://127.0.0.1:9", model: claude-sonnet-4-5}
+          gpt:
+            {api: responses, base_url: "http://127.0.0.1:9", model: gpt, cache: 1h,
+             params: {prompt_cache_retention: 24h}}
+        model: m
+        limits: {tokens: 50000}
+        prompt: Hi
+        """
+    )
+
+    wrong = project.aish("validate", "p.yaml")
+    project.write("p.yaml", (project.folder / "p.yaml").read_text().replace("cache: 1h,", ""))
+    done = project.run()
+
+    assert wrong.code == 2
+    assert "with `api: responses` it is one of `auto`, `off`, `30m`, `12h`" in wrong.stderr
+    assert done.code == 4
+    assert "and the next request could use 64," in done.stderr
+    assert "shorter answers by `max_tokens` in `params`" in done.stderr
+    assert "`prompt_cache_retention` is deprecated by the vendor" in done.stderr

@@ -45,6 +45,7 @@ def dialect(**more: Any) -> Dialect:
         "pdf": True,
         "origin": ORIGIN,
         "api": "responses",
+        "cache": "auto",
     }
     return Dialect(**plain | more)
 

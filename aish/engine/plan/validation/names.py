@@ -118,6 +118,10 @@ def _params_of_wire(entry: ModelEntry) -> Iterator[Issue]:
             if isinstance(tool, Mapping) and tool.get("type") in {"function", "custom", None}:
                 where = f"{path}.params.tools[{index}]"
                 yield Issue(where, "only tools of the vendor belong here, by their `type`")
+    if "prompt_cache_retention" in entry.params:
+        message = "`prompt_cache_retention` is deprecated by the vendor"
+        hint = "`cache: 30m` or `12h`, or `params: {prompt_cache_options: {ttl: …}}`"
+        yield Issue(f"{path}.params.prompt_cache_retention", message, hint, warning=True)
     if entry.effort == "minimal" and wire.api == "messages":
         message = "`minimal` is not known to `api: messages`; `low` is sent"
         yield Issue(f"{path}.effort", message, warning=True)
