@@ -9,9 +9,11 @@ import json
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
+from urllib.request import urlopen
 
 import anyio
 
@@ -19,12 +21,15 @@ from aish.config.model import ProtocolChoice, ServerEntry, ServerTimeout
 from aish.core.tools import Tool, ToolName
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.transports.settings import ServerConnection
+from aish.net.oauth import person_login
+from aish.net.oauth.person_login import Person, PersonLogin
 from aish.net.oauth.settings import Credentials, OAuthSettings
 from aish.system.process.reaper import Reaper
 
 ALIAS = "suite"
 TIMEOUT = ServerTimeout(connect=10, call=20)
 SAMPLES: Mapping[str, Any] = {"string": "text", "integer": 3, "number": 5, "boolean": True}
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
 ECHO, FOCAL = "json_schema_echo", "json_schema_2020_12_tool"
 
 
@@ -71,7 +76,16 @@ async def call_everything(registry: Registry, context: Mapping[str, Any]) -> Non
 
 
 def login_of(context: Mapping[str, Any], folder: Path) -> Credentials | None:
-    """The client that a scenario has registered, with its secret or its key."""
+    """The client that a scenario has registered, with its secret or its key.
+
+    A person logs in where it wants one; without a client of the scenario it is a document.
+    """
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    by_person = scenario.startswith("auth/") and "client-credentials" not in scenario
+    if by_person:
+        id, secret = context.get("client_id", DOCUMENT), context.get("client_secret")
+        variable = "CLIENT_SECRET" if secret else None
+        return Credentials(OAuthSettings(id, login=True, client_secret_env=variable), secret)
     if "client_id" not in context:
         return None
     key = None
@@ -80,6 +94,26 @@ def login_of(context: Mapping[str, Any], folder: Path) -> Credentials | None:
         key.write_text(context["private_key_pem"], encoding="utf-8")
     settings = OAuthSettings(context["client_id"], private_key_file=key)
     return Credentials(settings, context.get("client_secret"))
+
+
+def visit(address: str) -> None:
+    """Open an address as the browser of a person does, who agrees to everything."""
+    with urlopen(address, timeout=TIMEOUT.call) as page:  # ruff: ignore[suspicious-url-open-usage] - of the suite
+        page.read()
+
+
+def attend_logins() -> None:
+    """Let each login of a person have one, as in `aish login`: a run has none."""
+    person = Person(
+        lambda address, _: threading.Thread(target=visit, args=(address,), daemon=True).start(),
+        TIMEOUT.call,
+    )
+
+    class Attended(PersonLogin):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **{**named, "person": person})
+
+    person_login.PersonLogin = Attended  # type: ignore[misc]  # in the one process of a scenario
 
 
 async def drive(url: str, version: str, context: Mapping[str, Any], folder: Path) -> str | None:
@@ -103,6 +137,8 @@ def main() -> None:
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "auto")
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = folder
+        attend_logins()
         failure = anyio.run(drive, sys.argv[1], version, context, Path(folder))
     if failure is not None:
         sys.exit(f"not connected: {failure}")

@@ -2,15 +2,15 @@
 
     python tests/conformance/run.py [client|server] [scenario …]
 
-Of the client all scenarios are run that need no login of a person: of OAuth those about a program,
-which are of no revision. The server is `aish serve` in front of
-`everything_server.py`, under the names that this has and with every tool approved: each scenario
-that a revision requires has to pass, and of all others no check may fail that passes without the
-hub. Those about tasks, which no revision requires, are run in front of `task_server.py` and
-reported: two of them want of a server what a hub does not do, as it passes on a failure as a result
-and requires tasks of nobody. The suite comes by npm (`package.json`) and wants Node 22, which npm
-brings too. Where it is missing the run is skipped, and says so. The exit code is 1 if a scenario
-fails.
+Of the client all scenarios are run; where a person has to log in, a browser agrees to everything.
+Of the extensions of OAuth, which are of no revision, those about a program are run. The server is
+`aish serve` in front of `everything_server.py`, under the names that this has and with every tool
+approved: each scenario that a revision requires has to pass, and of all others no check may fail
+that passes without the hub. Those about tasks, which no revision requires, are run in front of
+`task_server.py` and reported: two of them want of a server what a hub does not do, as it passes on
+a failure as a result and requires tasks of nobody. The suite comes by npm (`package.json`) and
+wants Node 22, which npm brings too. Where it is missing the run is skipped, and says so. The exit
+code is 1 if a scenario fails.
 """
 
 import json
@@ -116,15 +116,13 @@ def suite(
 
 
 def scenarios(node: str) -> Iterator[Scenario]:
-    """What the suite has for clients, but for logins of a person."""
+    """What the suite has for clients, of the extensions of OAuth only what aish has."""
     listed = suite(node, "list", "--client").stdout
     for found in LISTED.finditer(listed):
         if found["name"].startswith(PROGRAM):
             yield Scenario(found["name"], EXTENSION)
-        if found["name"].startswith("auth/"):
-            continue
         for version in found["versions"].split(","):
-            if any(version in versions for versions in ERAS.values()):
+            if version != EXTENSION and any(version in one for one in ERAS.values()):
                 yield Scenario(found["name"], version)
 
 
