@@ -190,9 +190,9 @@ def _open_browser(address: str) -> bool:
     """Open the address in a browser, if there is a screen for one."""
     if sys.platform != "darwin" and not any(map(os.environ.get, _SCREENS)):
         return False
+    import threading
     import webbrowser
 
-    try:
-        return webbrowser.open(address)
-    except (webbrowser.Error, OSError):
-        return False
+    # Some browsers run until they are closed, and the login is answered meanwhile.
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    return True
