@@ -90,6 +90,9 @@ async def assemble(
     assembly = Assembly(place, emit, clock, clock.monotonic())
 
     def tell() -> None:
+        if request.received.in_batch:
+            stop_telling()
+            return
         seconds = clock.monotonic() - assembly.begun
         emit(TurnProgress(place, model.alias, request.received.tokens, seconds))
 

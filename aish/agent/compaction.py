@@ -241,7 +241,7 @@ async def summarise(
     add_system(history, _INSTRUCTION, heard)
     add_user(history, safe_utf8(record.text(runtime.mask)), heard=heard)
     runtime.emit(TurnStarted(place, model.alias, len(history.turns), "summary"))
-    request = ModelRequest(history, place=place)
+    request = ModelRequest(history, place=place, park=runtime.park_request)
     try:
         quiet = without_text(runtime.emit)
         answer = await assemble(model, request, place, quiet, runtime.clock, runtime.every)

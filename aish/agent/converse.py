@@ -240,6 +240,7 @@ class _Exchange:
             params=ask.params,
             schema=ask.schema,
             place=place,
+            park=self._runtime.park_request,
         )
 
     async def _answer_to(self, request: ModelRequest) -> Assembled:

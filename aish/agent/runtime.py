@@ -6,14 +6,22 @@ Unknown tokens and costs stay unknown in sums.
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 
-import anyio
-
 from aish.agent.result_limit import Spans, no_spans
 from aish.config.model import LoopLimits, OnDenied
 from aish.core.events import Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Asking, Clock, Emit, Every, Meter, Model, Tools
+from aish.core.protocols import (
+    Asking,
+    Clock,
+    Emit,
+    Every,
+    Meter,
+    Model,
+    Park,
+    Signal,
+    Tools,
+)
 from aish.core.tools import Media, ResultKind
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
@@ -30,17 +38,9 @@ class PausedError(Exception):
     """The run ends before a question has its answer, and is resumed after it."""
 
 
-Park = Callable[[anyio.Event], Awaitable[None]]
-"""Waits until an event is set; the step or item does nothing else meanwhile.
-
-Raises:
-    PausedError: the run is paused before.
-"""
-
-
-async def park_alone(event: anyio.Event) -> None:
+async def park_alone(signal: Signal) -> None:
     """Wait for the answer; nothing else runs meanwhile."""
-    await event.wait()
+    await signal.wait()
 
 
 CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem, ...]]]
@@ -55,9 +55,10 @@ class AgentRuntime:
     reports that itself. `mask` masks a text before it is truncated: a truncated secret would not be
     recognized later. `spans` finds the paths that have names in a cassette. `models` are those of
     the file by alias, which tools of packs may ask. `asking` says how calls that need an
-    approval are handled, and `park` lets a step wait for it. `resumes_rounds`: an interrupted round
-    is left incomplete, because a resumed run continues it. `unchecked` are notices about patterns
-    that were given already.
+    approval are handled, and `park` lets a step wait for it; `park_request` lets it wait for an
+    answer of a model that comes after hours, if the run is to end meanwhile. `resumes_rounds`: an
+    interrupted round is left incomplete, because a resumed run continues it. `unchecked` are
+    notices about patterns that were given already.
     """
 
     tools: Tools
@@ -77,6 +78,7 @@ class AgentRuntime:
     models: Mapping[str, Model] = field(default_factory=dict)
     asking: Asking = Asking()
     park: Park = park_alone
+    park_request: Park | None = None
     resumes_rounds: bool = False
     unchecked: set[str] = field(default_factory=set)
 

@@ -153,6 +153,11 @@ OtelContentOption = Annotated[
 ]
 
 
+class DeliveryUse(StrEnum):
+    SINGLE = "single"
+    BATCH = "batch"
+
+
 class RecordMode(StrEnum):
     """The parts of a cassette that are replayed or recorded."""
 
@@ -256,6 +261,10 @@ class BatchOptions:
     concurrency: Annotated[
         int | None,
         Option("--concurrency N", "Maximum number of steps and items at the same time.", min=1),
+    ] = None
+    delivery: Annotated[
+        DeliveryUse | None,
+        Option("--delivery HOW", "How requests go to models: single, or batch (at half price)."),
     ] = None
     shard: Annotated[str | None, Option("--shard I/N", "Run one shard of the items: 2/8.")] = None
     no_key_check: NoKeyCheckOption = False

@@ -5,13 +5,14 @@ Imported only if there is such an option.
 
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import cast
 
 from aish.cli.boundary import say
 from aish.cli.options import Format, ResumeOptions, RunRequest
 from aish.cli.output_setup import RunOutput
 from aish.cli.printer import print_json
 from aish.config.inputs import join_inputs
-from aish.config.model import Pipeline
+from aish.config.model import Delivery, Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard
 from aish.core.json import JsonValue
@@ -69,6 +70,10 @@ class Resumption:
     @property
     def shard(self) -> Shard | None:
         return self._past.shard
+
+    @property
+    def delivery(self) -> Delivery | None:
+        return cast("Delivery | None", self._past.delivery)
 
     @property
     def inputs(self) -> dict[str, JsonValue]:

@@ -191,6 +191,9 @@ def _options(pipeline: Pipeline, asked: RunRequest, resumed: "Resumption | None"
         options = run_options(pipeline, asked.inputs, policy, resumed.inputs, resumed.stdin)
     require_stdin(pipeline, options.stdin)
     shard = None if resumed is None else resumed.shard
+    delivery = None if resumed is None else resumed.delivery
+    if asked.batch.delivery is not None:
+        delivery = asked.batch.delivery.value
     if asked.batch.shard is not None:
         from aish.items.shards import parse_shard
 
@@ -203,6 +206,7 @@ def _options(pipeline: Pipeline, asked: RunRequest, resumed: "Resumption | None"
         max_turns=policy.max_turns,
         force=asked.resume.force,
         concurrency=asked.batch.concurrency,
+        delivery=delivery,
         key_check=not asked.batch.no_key_check,
         shard=shard,
     )

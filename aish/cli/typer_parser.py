@@ -41,8 +41,8 @@ OPTION_GROUPS = {
     "otel-endpoint otel-content",
     "Record and replay": "record cassette record-mode live-tools live-model keep-failed pace",
     "Resume": "retry-failed retry-unknown force",
-    "Many rows and machines": "concurrency shard no-key-check cluster cluster-ca cluster-cert "
-    "cluster-key",
+    "Many rows and machines": "concurrency delivery shard no-key-check cluster cluster-ca "
+    "cluster-cert cluster-key",
     "Control": "control allow-remote behind-proxy tls-cert tls-key",
 }
 _MANY_OPTIONS = 25

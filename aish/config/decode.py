@@ -33,6 +33,7 @@ from aish.config.model import (
     ContextFile,
     ControlSettings,
     ControlToken,
+    Delivery,
     Effort,
     Expectation,
     ExpectKind,
@@ -52,6 +53,7 @@ from aish.config.model import (
     OnDenied,
     OnError,
     OnToolError,
+    OnWait,
     Output,
     Pipeline,
     PipelineStep,
@@ -218,7 +220,7 @@ def _foreach(table: Table) -> Foreach | None:
         name=name,
         key=table.text("key"),
         on_duplicate=cast("OnDuplicate", table.text("on_duplicate") or "fail"),
-        concurrency=table.whole("concurrency", Foreach().concurrency),
+        concurrency=table.whole("concurrency", 0) or None,
         max_failures=_max_failures(table),
     )
 
@@ -573,7 +575,7 @@ EMBEDDED = "smollm2"
 _MOST_TOKENS = ("max_tokens", "max_completion_tokens")
 _ONLY_REMOTE = (
     *("api", "model", "key_env", "key_command", "key_file", "key_ttl", "key_header", "effort"),
-    *("cache", "headers", "proxy", "verify_tls"),
+    *("cache", "delivery", "headers", "proxy", "verify_tls"),
 )
 
 
@@ -600,6 +602,7 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         key_header=table.text("key_header"),
         effort=cast("Effort | None", table.text("effort")),
         cache=_cache(table),
+        delivery=cast("Delivery", table.text("delivery") or "single"),
         key_source=_key_source(table, "key", ("key_env",)),
         headers=table.pairs("headers"),
         params=_params(table),
@@ -699,7 +702,7 @@ def _params(table: Table) -> Mapping[str, JsonValue]:
 def _price(price: Table | None) -> Price | None:
     if price is None:
         return None
-    names = ("input", "output", "cached_input", "cache_write")
+    names = ("input", "output", "cached_input", "cache_write", "batch")
     parts = [price.data(name) for name in names]
     given = [float(part) if isinstance(part, (int, float)) else None for part in parts]
     return Price(given[0] or 0.0, given[1] or 0.0, *given[2:])
@@ -1479,6 +1482,7 @@ def decode(
         limits=decode_limits(top.part("limits")),
         on_denied=denied,
         asking=asking,
+        on_wait=cast("OnWait", top.text("on_wait") or "wait"),
         loop=bounds,
         context=context,
         shell=decode_shell(top.part("shell")),

@@ -275,12 +275,16 @@ class ModelTimeout:
 
 @frozen
 class Price:
-    """US dollars per million tokens; `None` is in proportion to `input`."""
+    """US dollars per million tokens; `None` is in proportion to `input`.
+
+    Requests in batches cost the part `batch` of it.
+    """
 
     input: float
     output: float
     cached_input: float | None = None
     cache_write: float | None = None
+    batch: float | None = None
 
 
 @frozen
@@ -303,6 +307,11 @@ EMBEDDED_TOKENS = 256
 
 
 CacheUse = Literal["auto", "off", "5m", "30m", "1h", "12h"]
+Delivery = Literal["single", "batch"]
+"""How requests go to a model: each at once, or together by the batches of its provider."""
+BATCH: Delivery = "batch"
+OnWait = Literal["wait", "pause"]
+"""What a run does while nothing but the batches of providers can go on."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -326,6 +335,7 @@ class ModelEntry:
     key_header: str | None = None
     effort: Effort | None = None
     cache: CacheUse = "off"
+    delivery: Delivery = "single"
     key_source: KeySource | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -507,7 +517,8 @@ class Foreach:
     """The items that a step runs over; exactly one of `expression`, `file` and `glob` is set.
 
     `file` is a template, and relative to `folder`, as `glob` is. `name` is what templates call
-    the item (`as`), `key` an expression for its name.
+    the item (`as`), `key` an expression for its name. With a `concurrency` of `None` the
+    delivery of its models decides.
     """
 
     expression: str | None = None
@@ -518,7 +529,7 @@ class Foreach:
     name: str = "item"
     key: str | None = None
     on_duplicate: OnDuplicate = "fail"
-    concurrency: int = 8
+    concurrency: int | None = None
     max_failures: MaxFailures | None = None
 
 
@@ -728,6 +739,7 @@ class Pipeline:
     limits: Limits = Limits()
     on_denied: OnDenied | None = None
     asking: Asking = Asking()
+    on_wait: OnWait = "wait"
     loop: LoopLimits = LoopLimits()
     context: Context = Context()
     shell: Shell = Shell()

@@ -812,6 +812,48 @@ class SessionClosed:
     place: Place = NOWHERE
 
 
+@frozen
+class BatchPlanned:
+    """Requests are about to be submitted to the provider of a model as one batch.
+
+    Written and synced before that. `batch` numbers it in the run; `digests` are those of its
+    requests, in their order, with a space between them.
+    """
+
+    batch: int
+    model: str
+    requests: int
+    digests: str
+    place: Place = NOWHERE
+
+
+@frozen
+class BatchSubmitted:
+    """The provider has taken a batch; `id` is its own, `ends` when it is over at the latest."""
+
+    batch: int
+    model: str
+    requests: int
+    id: str
+    ends: str | None
+    place: Place = NOWHERE
+
+
+@frozen
+class BatchCollected:
+    """A part of the run has ended after it collected answers of a batch; they are in the journal.
+
+    `left` are the numbers of the requests, from 0, whose answers it has not collected.
+    """
+
+    batch: int
+    left: tuple[int, ...] = ()
+    place: Place = NOWHERE
+
+
+OfBatches = BatchPlanned | BatchSubmitted | BatchCollected
+"""What becomes of the batches that a run submits to the providers of its models."""
+
 OfServing = SessionOpened | SessionClosed
 """What happens to the clients of a server, beside their calls."""
 
@@ -836,6 +878,7 @@ Event = (
     | ApprovalAnswered
     | OfControl
     | OfServing
+    | OfBatches
     | ToolDecided
     | ToolStarted
     | ToolProgress
@@ -890,6 +933,9 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     AskEnded: "ask_ended",
     SessionOpened: "session.opened",
     SessionClosed: "session.closed",
+    BatchPlanned: "batch.planned",
+    BatchSubmitted: "batch.submitted",
+    BatchCollected: "batch.collected",
     ToolDecided: "tool.decided",
     ToolStarted: "tool.started",
     ToolProgress: "tool.progress",

@@ -236,6 +236,8 @@ class Finish:
     """What `AssistantTurn.origin` is to say, set by the client; the alias if empty."""
     long_written: int = 0
     """Tokens of `usage.cache_written` that are kept longer than usual, which costs more."""
+    in_batch: bool | None = None
+    """Whether it was charged as a part of a batch, if the endpoint says that."""
 
 
 @frozen

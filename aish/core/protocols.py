@@ -31,12 +31,16 @@ class AnswerSchema:
 
 
 class Received:
-    """Progress of an answer, for display; filled in by the model."""
+    """Progress of an answer, for display; filled in by the model.
 
-    __slots__ = ("source",)
+    One `in_batch` comes after hours, and all at once.
+    """
+
+    __slots__ = ("in_batch", "source")
 
     def __init__(self) -> None:
         self.source: Growing | None = None
+        self.in_batch = False
 
     @property
     def tokens(self) -> int:
@@ -52,6 +56,21 @@ class Growing(Protocol):
         """Number of pieces received."""
 
 
+class Signal(Protocol):
+    """An event that is set once, such as an `anyio.Event`."""
+
+    def is_set(self) -> bool: ...
+
+    async def wait(self) -> object: ...
+
+
+Park = Callable[[Signal], Awaitable[None]]
+"""Waits until a signal is set; the step or item does nothing else meanwhile.
+
+Raises what says that the run is paused before.
+"""
+
+
 @frozen
 class ModelRequest:
     """A turn to be answered.
@@ -59,7 +78,8 @@ class ModelRequest:
     `tool_choice` is `auto`, `required`, `none`, or the wire name of one tool. `params` are merged
     into the body unchanged and override those of the model entry. `schema` is sent as
     `response_format` if the entry has `json_schema` and ignored otherwise (the caller adds
-    instructions). `place` makes ids omitted by the endpoint reproducible in every run.
+    instructions). `place` makes ids omitted by the endpoint reproducible in every run. `park` waits
+    for an answer that the run need not wait for; without one it waits.
     """
 
     history: History
@@ -69,6 +89,7 @@ class ModelRequest:
     schema: AnswerSchema | None = None
     place: Place = field(default_factory=Place)
     received: Received = field(default_factory=Received, compare=False)
+    park: Park | None = field(default=None, compare=False)
 
 
 class Model(Protocol):

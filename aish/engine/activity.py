@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 import anyio
 
 from aish.agent.runtime import PausedError
-from aish.core.protocols import OnAsk
+from aish.core.protocols import OnAsk, Signal
 from aish.system.task_group import task_group
 
 MOST_WAITING = 100
@@ -80,7 +80,7 @@ class Activity:
         """Seconds waited so far."""
         return self._waited + (anyio.current_time() - self._since if self.waits else 0.0)
 
-    async def wait(self, event: anyio.Event, on_ask: OnAsk) -> None:
+    async def wait(self, event: Signal, on_ask: OnAsk) -> None:
         """Wait for an answer, which sets `event`.
 
         Raises:
@@ -92,17 +92,7 @@ class Activity:
         self.tell()
         try:
             if on_ask == "pause":
-                self.root.look()
-                async with task_group() as tasks:
-
-                    async def until(one: anyio.Event) -> None:
-                        await one.wait()
-                        tasks.cancel_scope.cancel()
-
-                    tasks.start_soon(until, event)
-                    tasks.start_soon(until, self.paused)
-                if not event.is_set():
-                    raise PausedError
+                await self._until_paused(event)
             else:
                 await event.wait()
         finally:
@@ -110,6 +100,31 @@ class Activity:
             self.tell()
         if slots is not None:
             await self._take(slots)
+
+    async def wait_for_request(self, event: Signal) -> None:
+        """Wait for an answer of a model, which sets `event`; it keeps its slot, and its time runs.
+
+        Raises:
+            PausedError: nothing of the run can go on before it.
+        """
+        self._own = "pause"
+        try:
+            await self._until_paused(event)
+        finally:
+            self._own = None
+
+    async def _until_paused(self, event: Signal) -> None:
+        self.root.look()
+        async with task_group() as tasks:
+
+            async def until(one: Signal) -> None:
+                await one.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(until, event)
+            tasks.start_soon(until, self.paused)
+        if not event.is_set():
+            raise PausedError
 
     def look(self) -> None:
         """Pause the run if nothing of it can go on."""

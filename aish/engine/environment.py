@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     # Not every run imports these.
     from aish.engine.plan.credentials import ResolvedModel
     from aish.engine.resume_state import ResumeState
+    from aish.journal.batches import RecordedBatch
     from aish.mcp.transports.adapter import CassetteAdapter
     from aish.models.retry import RetryTiming
     from aish.models.transport import MakeClient
@@ -62,8 +63,8 @@ class Recorder(Protocol):
     def unstarted(self, model: "ResolvedModel") -> "ResolvedModel | None":
         """An embedded model as needed by a replay; `None` if it has to be started."""
 
-    def make_client(self, model: "ResolvedModel") -> "MakeClient":
-        """Opens the connections of a model, through the cassette."""
+    def make_client(self, model: "ResolvedModel", make: "MakeClient") -> "MakeClient":
+        """Opens the connections of a model through the cassette, real ones by `make`."""
 
     def retry_timing(self) -> "RetryTiming":
         """The waits of models before a retry."""
@@ -153,7 +154,7 @@ class RunEnvironment:
     `before_pause` is awaited before a run ends that waits for answers. `follow` tells others of the
     events as its sinks get them. `opening` is told what is done before `run.started`, and nothing
     once that is over; there `prefix` precedes the names of a sub-pipeline's servers. `keys` are
-    those of the whole run that are made, by what makes them.
+    those of the whole run that are made, by what makes them, `batches` all that it has submitted.
     """
 
     emit: Emit
@@ -175,6 +176,7 @@ class RunEnvironment:
     prefix: str = ""
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
     keys: "dict[tuple[object, ...], RenewedSecret]" = field(default_factory=dict)
+    batches: "list[RecordedBatch]" = field(default_factory=list)
 
     @property
     def context_tag(self) -> str:

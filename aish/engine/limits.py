@@ -40,7 +40,11 @@ from aish.core.messages import Finish, Spent, Usage
 from aish.core.phrases import dollars, plural
 from aish.core.protocols import Meter
 from aish.engine.plan.plan import Plan
-from aish.models.pricing import Pricing, pricing_of
+from aish.models.pricing import (
+    Pricing,
+    as_charged,
+    pricing_of,
+)
 
 Kind = Literal["turns", "tokens", "cost_usd", "tool_calls"]
 
@@ -518,8 +522,9 @@ class RequestHold:
     def settle(self, finish: Finish) -> Finish:
         """The request was answered; returns the same finish with its cost."""
         usage, cost = finish.usage, finish.cost_usd
-        if cost is None and self._pricing is not None:
-            cost = self._pricing.cost(usage, finish.long_written)
+        pricing = as_charged(self._pricing, in_batch=finish.in_batch)
+        if cost is None and pricing is not None:
+            cost = pricing.cost(usage, finish.long_written)
         known = usage.input is not None and usage.output is not None
         tokens = (usage.input or 0) + (usage.output or 0) if known else None
         self.end(Amount(turns=1, tokens=tokens, cost_usd=cost))

@@ -17,6 +17,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Spent, SpentSum, Turn
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
+from aish.journal.batches import RecordedBatch
 from aish.policy.questions import PastQuestion
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
@@ -232,6 +233,7 @@ class ResumeState:
     begun: Mapping[str, int] = field(default_factory=dict)
     last_seq: int = 0
     part_seq: int = 0
+    batches: tuple[RecordedBatch, ...] = ()
     segments: int = 0
     notices: tuple[Notice, ...] = ()
     ended: bool = False

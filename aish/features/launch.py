@@ -166,6 +166,7 @@ class OpenRun:
             environ=launch.options.environ,
             recorder=self.recorder,
             resume_state=None if earlier is None else earlier.state,
+            batches=[] if earlier is None else [*earlier.state.batches],
             staging=self.queue,
             notices=() if services is None else services.notices,
             attach=None if services is None else services.attach,

@@ -20,6 +20,9 @@ from aish.core.events import (
     AskEnded,
     AskReceived,
     AttachmentsWait,
+    BatchCollected,
+    BatchPlanned,
+    BatchSubmitted,
     ContextFiles,
     ControlCalled,
     ControlEvent,
@@ -414,6 +417,8 @@ class History:
             case ControlCalled() | ValueSet() | ControlEvent() | AskReceived() | AskEnded():
                 pass
             case ItemMoved() | SessionOpened() | SessionClosed():
+                pass
+            case BatchPlanned() | BatchSubmitted() | BatchCollected():
                 pass
             case _:
                 assert_never(event)

@@ -33,6 +33,8 @@ from aish.core.errors import UsageError
 from aish.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    BatchPlanned,
+    BatchSubmitted,
     Event,
     RunFinished,
     Stamped,
@@ -116,6 +118,8 @@ def open_record(record: bytes) -> bytes | None:
 SYNCED: Mapping[type[Event], Need] = {
     ApprovalAsked: "soon",
     ApprovalAnswered: "now",
+    BatchPlanned: "now",
+    BatchSubmitted: "now",
     ToolFinished: "soon",
     StepFinished: "soon",
     RunFinished: "now",

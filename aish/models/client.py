@@ -18,10 +18,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
-from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from aish.config.model import ModelEntry
+from aish.config.model import BATCH, ModelEntry
 from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.phrases import duration
 from aish.core.protocols import Hold, Meter, ModelRequest
@@ -54,7 +53,7 @@ from aish.models.retry import (
     refuses_usage,
 )
 from aish.models.throttle import Slot, Throttles
-from aish.models.transport import MakeClient, Transport, open_client
+from aish.models.transport import MakeClient, Transport, background, open_client
 from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
 from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder, sets_marks
@@ -225,7 +224,8 @@ class ChatModel:
                 decoder = self._decoder(turn.request)
                 decoder.limit = self._encoder.max_tokens(turn.request)
                 request.received.source = decoder
-                exchange = self._transport.send(turn.body, turn.ends, headers)
+                request.received.in_batch = self._entry.delivery == BATCH
+                exchange = self._transport.send(turn.body, turn.ends, headers, request.park)
                 try:
                     while batch := await exchange.deltas(decoder):
                         has_begun = True
@@ -493,7 +493,7 @@ async def open_model(
     check_base_url(entry)
     headers = headers_of(entry, key)
     pace = pace or RetryTiming()
-    async with _background() as tasks:
+    async with background() as tasks:
         transport = Transport(
             entry,
             headers,
@@ -515,17 +515,3 @@ async def open_model(
         finally:
             with anyio.CancelScope(shield=True):
                 await transport.aclose()
-
-
-@asynccontextmanager
-async def _background() -> AsyncGenerator[TaskGroup]:
-    """For tasks that never fail: exceptions of the body are raised unchanged, not in a group."""
-    failure: BaseException | None = None
-    async with anyio.create_task_group() as tasks:
-        try:
-            yield tasks
-        except BaseException as error:  # ruff: ignore[blind-except] - raised again below
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from aish.config.model import ModelEntry
+from aish.config.model import (
+    BATCH,
+    ModelEntry,
+)
 from aish.core.frozen import frozen
 from aish.core.messages import Usage
 
@@ -126,8 +129,53 @@ class Listed:
         return self.cost(Usage(1, 1)) is not None
 
 
+BATCH_SHARE: Final = 0.5
+"""The part of the price that vendors take for requests in batches."""
+
+
+@frozen
+class InBatches:
+    """The pricing of a model that is asked by batches, at a share of the price of `single` ones."""
+
+    single: Rates | Listed
+    share: float
+
+    def cost(self, usage: Usage, long_written: int = 0) -> float | None:
+        return self._part(self.single.cost(usage, long_written))
+
+    def most(self, read: int, written: int) -> float | None:
+        return self._part(self.single.most(read, written))
+
+    def _part(self, cost: float | None) -> float | None:
+        return None if cost is None else cost * self.share
+
+
+def as_charged(pricing: Pricing | None, *, in_batch: bool | None) -> Pricing | None:
+    """The pricing by what an endpoint says that it has charged, if it says that."""
+    single = pricing.single if isinstance(pricing, InBatches) else pricing
+    if in_batch is None or (in_batch and single is not pricing):
+        return pricing
+    is_priced = in_batch and isinstance(single, Rates | Listed)
+    return InBatches(single, BATCH_SHARE) if is_priced else single  # type: ignore[arg-type]  # it is one
+
+
+def batch_share(entry: ModelEntry) -> float:
+    share = None if entry.price is None else entry.price.batch
+    return BATCH_SHARE if share is None else share
+
+
 def pricing_of(entry: ModelEntry) -> Pricing | None:
-    """The pricing of a model, if possibly known; the list is loaded lazily."""
+    """The pricing of a model by its delivery, if possibly known."""
+    single = single_pricing(entry)
+    return (
+        single
+        if entry.delivery != BATCH or single is None
+        else InBatches(single, batch_share(entry))
+    )
+
+
+def single_pricing(entry: ModelEntry) -> Rates | Listed | None:
+    """The pricing of single requests, if possibly known; the list is loaded lazily."""
     writes = _writes_of(entry)
     url, model = entry.base_url, entry.model
     listed = Listed(url, model, writes) if url and model and _may_be_listed(url) else None
@@ -140,13 +188,13 @@ def pricing_of(entry: ModelEntry) -> Pricing | None:
 
 def is_priced(entry: ModelEntry) -> bool:
     """Return true if the cost of a model's turns is known; loads the price list if necessary."""
-    pricing = pricing_of(entry)
+    pricing = single_pricing(entry)
     return pricing.is_listed if isinstance(pricing, Listed) else pricing is not None
 
 
 def is_free(entry: ModelEntry) -> bool:
     """Return true if it costs nothing, because the file says so or it is an embedded model."""
-    pricing = pricing_of(entry)
+    pricing = single_pricing(entry)
     return isinstance(pricing, Rates) and pricing.is_free
 
 

@@ -8,8 +8,8 @@ first token, idle, whole turn.
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from aish.config.model import ModelEntry, ModelTimeout
 from aish.core.messages import Delta
+from aish.core.protocols import Park
 from aish.models.dialect_choice import wire_of
 from aish.models.retry import (
     BROKEN,
@@ -376,7 +377,7 @@ class Exchange:
             with self._scope:
                 await self._talk(request, check)
         except httpx.HTTPError as error:
-            failure = _in_words(error, self._entry)
+            failure = in_words(error, self._entry)
         except Exception as error:  # ruff: ignore[blind-except] - raised again in the consumer
             failure = error
         finally:
@@ -474,18 +475,22 @@ class Transport:
         await self._clients.aclose()
 
     def send(
-        self, body: bytes, turn_ends: float, headers: Mapping[str, str] | None = None
+        self,
+        body: bytes,
+        turn_ends: float,
+        headers: Mapping[str, str] | None = None,
+        park: Park | None = None,
     ) -> Exchange:
         """Send one request, to end at `turn_ends` of the loop's time; the caller closes it.
 
-        `headers` take the place of those that all requests have.
+        `headers` take the place of those that all requests have; `park` is as of `ModelRequest`.
         """
         request = httpx.Request(
             "POST",
             self._url,
             headers=self._headers if headers is None else headers,
             content=body,
-            extensions={"timeout": self._limits},
+            extensions={"timeout": self._limits, "park": park},
         )
         exchange = Exchange(self._clients, self._entry, turn_ends)
         self._tasks.start_soon(exchange.run, request, self._check)
@@ -525,7 +530,7 @@ async def ask_for(entry: ModelEntry, headers: Mapping[str, str], path: str) -> i
         response = await transport.handle_async_request(request)
         await response.aclose()
     except httpx.HTTPError as error:
-        raise _in_words(error, entry) from None
+        raise in_words(error, entry) from None
     finally:
         await transport.aclose()
     return response.status_code
@@ -549,7 +554,8 @@ async def read_start(response: httpx.Response) -> bytes:
     return bytes(body[:_ERROR_BODY_CAP])
 
 
-def _in_words(error: httpx.HTTPError, entry: ModelEntry) -> AttemptError:
+def in_words(error: httpx.HTTPError, entry: ModelEntry) -> AttemptError:
+    """The failure of a connection, in the words of this package."""
     why = str(error) or type(error).__name__
     match error:
         case httpx.ConnectTimeout():
@@ -563,3 +569,17 @@ def _in_words(error: httpx.HTTPError, entry: ModelEntry) -> AttemptError:
             return AttemptError(f"the request cannot be sent: {why}", REFUSED)
         case _:
             return AttemptError(f"the connection broke: {why}", BROKEN)
+
+
+@asynccontextmanager
+async def background() -> AsyncGenerator[TaskGroup]:
+    """For tasks that never fail: exceptions of the body are raised unchanged, not in a group."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except BaseException as error:  # ruff: ignore[blind-except] - raised again below
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

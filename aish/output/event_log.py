@@ -11,6 +11,7 @@ from aish.core.errors import JournalLostError
 from aish.core.events import (
     ApprovalAnswered,
     ApprovalAsked,
+    BatchPlanned,
     Event,
     Place,
     ReasoningDelta,
@@ -144,9 +145,9 @@ class EventLog:
     The failure of a sink (a closed pipe, a full disk) is reported once, through `on_failure`; the
     sink is left out from then on, and the others continue.
 
-    A question that stays open, what somebody answered, and the start of a call that they approved
-    count only if they are in the `journal`, where there is one: else a resumed run would not know
-    of the answer, or make the call again.
+    A question that stays open, what somebody answered, the start of a call that they approved, and
+    a batch that is about to be submitted count only if they are in the `journal`, where there is
+    one: else a resumed run would not know of the answer, or call or submit again.
     """
 
     def __init__(
@@ -249,6 +250,8 @@ class EventLog:
                 return event.expires is not None
             case ApprovalAnswered():
                 return event.answer in _GIVEN and event.way != "rule"
+            case BatchPlanned():
+                return True
             case _:
                 pass
         return False

@@ -22,6 +22,9 @@ from aish.core.events import (
     ApprovalAsked,
     AskEnded,
     AskReceived,
+    BatchCollected,
+    BatchPlanned,
+    BatchSubmitted,
     ControlCalled,
     ControlEvent,
     Event,
@@ -317,6 +320,8 @@ class Presenter:
             case TextDelta() | ReasoningDelta():
                 pass
             case TurnProgress():  # what waits is drawn, and moves
+                pass
+            case BatchPlanned() | BatchSubmitted() | BatchCollected():  # a notice tells of it
                 pass
             case SessionOpened() | SessionClosed():  # of a server, which has no such output
                 pass

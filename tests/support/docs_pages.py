@@ -22,6 +22,7 @@ from typing import Any
 
 import messages_streams
 import responses_streams
+from batch_servers import BatchServer, answer_in_words
 from cli_process import clean_environment
 from docs_terminal import Sitting
 from e2e_project import http_server
@@ -210,6 +211,8 @@ class Reader:
                 value = self.stack.enter_context(http_server())
             elif value == "@docs":
                 value = self.stack.enter_context(http_server("--offers"))
+            elif value == "@batches":
+                value = self.stack.enter_context(BatchServer("messages", _answer_in_batch)).base_url
             elif value == "@oauth":
                 value = self.stack.enter_context(protected_server())
             elif value == "@login":
@@ -326,6 +329,10 @@ class Reader:
         for pattern, replacement in _VOLATILE:
             text = pattern.sub(replacement, text)
         return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _answer_in_batch(_: Any) -> dict[str, Any]:
+    return answer_in_words("messages", "a defect")
 
 
 @contextmanager

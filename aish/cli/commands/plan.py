@@ -29,6 +29,7 @@ from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
 from aish.cli.tool_preview import look_at_tools, notices, report_shadows
 from aish.config.model import (
+    BATCH,
     CallStep,
     Context,
     ContextFile,
@@ -63,7 +64,12 @@ from aish.engine.resources.resources import require_servers
 from aish.engine.steps.prompt import visible_tools
 from aish.features.launch import with_key_surveys
 from aish.models.dialect_choice import answer_limit
-from aish.models.pricing import Listed, Rates, installed_list
+from aish.models.pricing import (
+    Listed,
+    Rates,
+    batch_share,
+    installed_list,
+)
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
 # Characters that Mermaid would interpret inside quotes.
@@ -253,7 +259,9 @@ class PlanText:
             price_text = "" if price.is_free else f"  {rates} per million tokens"
         most = answer_limit(entry)
         longest = "" if most is None else f"  {most:,} tokens an answer at most"
-        return f"{alias}  {model_name(entry)}  {origin(entry)}{price_text}{longest}"
+        in_batches = entry.delivery == BATCH
+        batches = f"  in batches, for {batch_share(entry):.4g} of the price" if in_batches else ""
+        return f"{alias}  {model_name(entry)}  {origin(entry)}{price_text}{longest}{batches}"
 
     def _costs(self) -> Iterator[str]:
         preview, plan = self._preview, self._plan
@@ -284,7 +292,7 @@ class PlanText:
             yield f"when: {self._short(flow.when)}"
         if flow.foreach is not None:
             count = "" if planned.count is None else f" ({planned.count:,} items)"
-            width = f"{flow.foreach.concurrency} at a time"
+            width = f"{planned.plan.width(planned.step):,} at a time"
             yield f"foreach: {self._short(planned.over)}{count}, {width}"
             yield from self._keys(planned, flow.foreach)
         if flow.retry.attempts > 1:

@@ -14,7 +14,8 @@ from typing import Annotated
 from aish.cli.boundary import say
 from aish.cli.options import Argument, PastRunDirOption, Report, ReportOption
 from aish.cli.printer import print_json, print_text, table_lines
-from aish.core.events import plain
+from aish.core.events import plain, rfc3339
+from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.features.approvals.answer import LEAST_DIGITS
@@ -23,13 +24,15 @@ from aish.features.approvals.pending import (
     find_asking,
     hubs_with_questions,
     open_hub_stores,
-    questions_of,
+    read_run,
     runs_with_questions,
 )
 from aish.features.approvals.questions import ApprovalQuestion
 from aish.features.history.run_store import open_stores, sessions_elsewhere
+from aish.journal.batches import RecordedBatch
 
 _HEAD = ("run", "call", "where", "tool", "asked (UTC)", "open until (UTC)")
+_BATCH_HEAD = ("run", "batch", "model", "requests", "submitted (UTC)", "ends by (UTC)")
 _LEFT_OUT_FIRST = ("asked (UTC)", "where", "open until (UTC)")
 _LONGEST_NAME = 39
 _SECONDS = len("2026-11-21T19:01:38")
@@ -72,7 +75,36 @@ def _find_questions(
         yield from hubs_with_questions(open_hub_stores(run_dir, stack), now)
         return
     store, id = find_asking(run_dir, run, stack)
-    yield RunQuestions(store, id, questions_of(store, id, now))
+    yield read_run(store, id, now)
+
+
+def _batch_lines(groups: Sequence[RunQuestions], width: int | None) -> Iterator[str]:
+    rows = (
+        (
+            group.id,
+            _name(batch.id or "(being looked for)"),
+            _name(batch.model),
+            f"{len(batch.requests):,}",
+            _time(rfc3339(batch.began)),
+            "" if batch.ends is None else _time(batch.ends),
+        )
+        for group in groups
+        for batch in group.batches
+    )
+    yield from table_lines(_BATCH_HEAD, rows, width, left_out_first=("submitted (UTC)", "model"))
+
+
+def _batch_json(run: str, batch: RecordedBatch) -> JsonValue:
+    return {
+        "run": run,
+        "model": batch.model,
+        "batch": batch.number,
+        "id": batch.id,
+        "requests": batch.size,
+        "left": len(batch.requests),
+        "submitted": rfc3339(batch.began),
+        "ends": batch.ends,
+    }
 
 
 def command(
@@ -88,7 +120,7 @@ def command(
     run_dir: PastRunDirOption = None,
     output_format: ReportOption = Report.TEXT,
 ) -> int:
-    """List the tool calls that wait for an answer.
+    """List the tool calls that wait for an answer, and the batches of models to be collected.
 
     Example: aish runs pending
     """
@@ -100,11 +132,17 @@ def command(
     pending = sorted((one for one in questions if one.is_open), key=lambda question: question.asked)
     if output_format is Report.JSON:
         decided = [question for question in questions if not question.is_open]
-        print_json({"v": 1, "pending": plain(tuple(pending)), "decided": plain(tuple(decided))})
-    elif pending:
+        batches = [_batch_json(one.id, batch) for one in groups for batch in one.batches]
+        lists: JsonObject = {"pending": plain(tuple(pending)), "decided": plain(tuple(decided))}
+        print_json({"v": 1, **lists, "batches": batches})
+    elif pending or any(group.batches for group in groups):
         width = get_terminal_size().columns if sys.stdout.isatty() else None
-        print_text("\n".join(table(pending, width)))
-        say("hint: `aish approve RUN CALL` shows a call and asks about it")
+        if pending:
+            print_text("\n".join(table(pending, width)))
+            say("hint: `aish approve RUN CALL` shows a call and asks about it")
+        if any(group.batches for group in groups):
+            print_text("\n".join(_batch_lines(groups, width)))
+            say("hint: `aish run FILE --resume RUN` collects what has ended")
     else:
         say("no call waits for an answer" + (f"; {hint}" if hint else ""))
     for group in groups:

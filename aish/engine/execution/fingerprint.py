@@ -41,7 +41,7 @@ _WORDS = frozenset(
 # These are hashed part by part.
 _PARTS = frozenset({"inputs", "env", "models", "mcp", "prompts", "steps", "lock"})
 
-_OF_TOP = _BOUNDS | _PACE | _TESTS | _WORDS | _PARTS
+_OF_TOP = _BOUNDS | _PACE | _TESTS | _WORDS | _PARTS | {"on_wait"}
 _OF_STEP = _BOUNDS | _PACE | {"id"}
 _OF_MODEL = _PACE | _ACCESS | {"price", "usage"}
 _OF_SERVER = _PACE | _ACCESS | {"required", "protocol"}
@@ -113,6 +113,8 @@ def _option_parts(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonVa
         yield "stdin", options.stdin
     if options.model is not None:
         yield "--model", options.model
+    if options.delivery is not None:
+        yield f"--delivery {options.delivery}", True
     if options.allow:
         yield "--allow", sorted(options.allow)
     if options.deny:

@@ -35,6 +35,7 @@ from aish.engine.execution.item_source import count, input_parts, items_of, key_
 from aish.engine.execution.step import KINDS, cut_off, ends_the_run, fail, how_to_go_on, run_unit
 from aish.engine.final import PRECEDENCE, failure_of
 from aish.engine.plan.order import names_item
+from aish.engine.plan.plan import USUAL_ITEMS
 from aish.engine.records import ItemRecord, StepRecord, has_no_usage, may_be_mended
 from aish.engine.resources.resources import require_live_servers
 from aish.engine.steps.context import Carrier, ItemScope, RemoteItem, StepContext
@@ -367,7 +368,7 @@ class _ForeachRun:
         with self.context.run.concurrency.on_change(self._widen):
             async with task_group() as tasks:
                 self.tasks = tasks
-                for _ in range(self.width):
+                for _ in range(min(self.width, USUAL_ITEMS)):
                     self._begin_worker()
         if self.stage is _Stage.READING and self.queue.is_empty():
             self.stage = _Stage.READ
@@ -378,7 +379,7 @@ class _ForeachRun:
 
     @property
     def width(self) -> int:
-        width = self.context.run.concurrency.width(self.foreach.concurrency)
+        width = self.context.run.concurrency.width(self.context.plan.width(self.step))
         return width if self.total is None else min(width, self.total)
 
     def _widen(self) -> None:
@@ -441,6 +442,9 @@ class _ForeachRun:
                     return
                 if not tasks:
                     return
+                if self.stage is _Stage.READING and self.workers - self.waiting < self.width:
+                    # Most items that there may be at once are never there.
+                    self._begin_worker()
                 if carrier is None:
                     await self._run(tasks[0], activity)
                 else:

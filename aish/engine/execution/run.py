@@ -86,7 +86,7 @@ def _widths(plan: Plan) -> Iterator[int]:
     """The concurrency of each step, including those of sub-pipelines."""
     for step in plan.steps:
         if step.flow.foreach is not None:
-            yield step.flow.foreach.concurrency
+            yield plan.width(step)
     for inner in plan.inner.values():
         yield from _widths(inner)
 

@@ -194,6 +194,10 @@ def _pause_record(step: Step, context: StepContext) -> StepRecord:
         for question in context.questions.still_open()
         if (question.question.place.step, question.question.place.item) == (place.step, place.item)
     ]
+    if not asked:
+        hint = how_to_go_on(context, ())
+        failure = Failure("paused", "a batch of the provider has the request to the model", hint)
+        return replace(fail(step, context, failure, ExitCode.PAUSED), status="paused")
     names = ", ".join(f"`{question.question.tool.name}`" for question in asked)
     count = f"{counted(len(asked), 'call')} {'waits' if len(asked) == 1 else 'wait'} for an answer"
     failure = Failure("paused", f"{count}: {names}", how_to_go_on(context, asked))

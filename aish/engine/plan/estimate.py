@@ -16,7 +16,14 @@ from aish.engine.plan.order import systems_of, texts, with_fallbacks
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.models.dialect_choice import answer_limit
-from aish.models.pricing import Listed, Pricing, Rates, is_free, pricing_of
+from aish.models.pricing import (
+    Listed,
+    Pricing,
+    Rates,
+    is_free,
+    pricing_of,
+    single_pricing,
+)
 from aish.templates.render import (
     references,
     references_of_expression,
@@ -147,7 +154,7 @@ _BYTES_PER_TOKEN = 4
 
 
 def price_of(plan: Plan, alias: str) -> Rates | Listed | None:
-    pricing = pricing_of(plan.models[alias].entry)
+    pricing = single_pricing(plan.models[alias].entry)
     if isinstance(pricing, Rates) or (isinstance(pricing, Listed) and pricing.is_listed):
         return pricing
     return None

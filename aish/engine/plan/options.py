@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
+from aish.config.model import Delivery
 from aish.core.events import KeySurvey, Shard
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
@@ -16,18 +17,19 @@ LockMode = Literal["enforce", "warn", "none"]
 class RunOptions:
     """Everything besides the file that affects a run; `environ` is the process environment.
 
-    `stdin` is piped text, read only if the file uses it. `timeout` in seconds overrides
-    `limits.time`, `max_cost_usd` and `max_turns` the limits of those names. `allow_broad_root` lets
-    a pack have `/` or the home folder as its root. `concurrency` limits the units of work in
-    flight. `servers_required` is the default for servers without `required`. `force` resumes a
-    run although its fingerprint has changed. `key_check` checks the keys of all items of a
-    step before the first one is run; `surveys` are of the steps, by id, whose keys were already
-    checked.
+    `stdin` is piped text, read only if the file uses it. `delivery` is that of requests to every
+    model. `timeout` in seconds overrides `limits.time`, `max_cost_usd` and `max_turns` the limits
+    of those names. `allow_broad_root` lets a pack have `/` or the home folder as its root.
+    `concurrency` limits the units of work in flight. `servers_required` is the default for servers
+    without `required`. `force` resumes a run although its fingerprint has changed. `key_check`
+    checks the keys of all items of a step before the first one is run; `surveys` are of the steps,
+    by id, whose keys were already checked.
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
     stdin: str | None = None
     model: str | None = None
+    delivery: Delivery | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     timeout: float | None = None

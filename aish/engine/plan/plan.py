@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from aish.config.model import (
+    BATCH,
     KeySource,
     Limits,
     ModelEntry,
@@ -98,6 +99,10 @@ def inner_plans(
     return plans
 
 
+USUAL_ITEMS, OPEN_ITEMS = 8, 10_000
+"""How many items of a step run at once, where the file says nothing: the latter by batches."""
+
+
 @frozen
 class Plan:
     """A pipeline that can be run, with the options of the command line.
@@ -130,6 +135,25 @@ class Plan:
         alias = step.model or self.default_model
         assert alias is not None, "cross_check finds a prompt without a model"
         return alias
+
+    @property
+    def has_batches(self) -> bool:
+        """True if a model of it is asked by batches of its provider."""
+        own = any(model.entry.delivery == BATCH for model in self.models.values())
+        return own or any(inner.has_batches for inner in self.inner.values())
+
+    def width(self, step: Step) -> int:
+        """The number of items of a step at the same time."""
+        foreach = step.flow.foreach
+        if foreach is not None and foreach.concurrency is not None:
+            return foreach.concurrency
+        if isinstance(step, PromptStep):
+            model = self.models.get(self.model_of(step))
+            in_batches = model is not None and model.entry.delivery == BATCH
+        else:
+            inner = self.inner.get(step.id)
+            in_batches = inner is not None and inner.has_batches
+        return OPEN_ITEMS if in_batches else USUAL_ITEMS
 
     @property
     def key_sources(self) -> tuple[KeySource, ...]:
@@ -225,7 +249,9 @@ def make_plan(
     limits = _limits(pipeline, options, steps, default, (*judges, *of_packs))
     secrets = Secrets() if secrets is None else secrets
     mask_literals(pipeline, secrets)
-    of_models, of_servers = _resolvers(pipeline, options, secrets, session)
+    of_models, of_servers = _resolvers(
+        _apply_delivery(pipeline, options), options, secrets, session
+    )
     register_secrets(pipeline.secrets, of_models)
     used = used_models(pipeline.models, steps if with_models else (), default, judges)
     models = _models(used, of_packs, of_models, _all_limits(limits, steps))
@@ -330,6 +356,17 @@ def _servers(
     for entry in pipeline.servers.values():
         required = options.servers_required if entry.required is None else entry.required
         yield resolve_server(replace(entry, required=required), resolver)
+
+
+def _apply_delivery(pipeline: Pipeline, options: RunOptions) -> Pipeline:
+    """The pipeline with the command line's delivery for all models but embedded ones."""
+    if options.delivery is None:
+        return pipeline
+    models = {
+        alias: entry if entry.embedded is not None else replace(entry, delivery=options.delivery)
+        for alias, entry in pipeline.models.items()
+    }
+    return replace(pipeline, models=models)
 
 
 def _apply_model(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:

@@ -185,7 +185,7 @@ def _flow(planned: PlannedStep) -> Row:
             "on_duplicate": foreach.on_duplicate if foreach.key is not None else None,
             "repeated": None if keys is None else keys.repeated,
             "unusable": None if keys is None else keys.unusable,
-            "concurrency": foreach.concurrency,
+            "concurrency": planned.plan.width(planned.step),
             "max_failures": None if most is None else most.count or most.share,
         }
     if flow.retry.attempts > 1:

@@ -14,7 +14,7 @@ import anyio
 
 from aish.agent.result_limit import no_spans
 from aish.agent.runtime import AgentRuntime
-from aish.config.model import LoopLimits, PromptStep, ServerEntry
+from aish.config.model import BATCH, LoopLimits, PromptStep, ServerEntry
 from aish.core.errors import AishError, UnavailableError
 from aish.core.events import NOWHERE, Notice, ServerInfo
 from aish.core.frozen import frozen
@@ -41,6 +41,7 @@ from aish.system.schema.client import SchemaWorker
 if TYPE_CHECKING:
     from aish.engine.resources.lock_watch import LockWatch
     from aish.mcp.client.registry import Registry
+    from aish.net.renewed_secret import RenewedSecret
     from aish.packs.parse_worker import ParseWorker
 
 _UNFIT = SchemaProblem((), "does not fit where it holds a secret", "type")
@@ -356,13 +357,21 @@ async def open_models(
             from aish.engine.resources.made_keys import made_key
 
             secret = made_key(ready.made, plan.secrets, box.reaper, environment)
+        make_client: MakeClient = open_client
+        entry = ready.entry
+        if entry.delivery == BATCH:
+            # Not every run imports it; what is collected has no limit of requests at a time.
+            from aish.models.batch_delivery import waits_for_days
+
+            make_client = await _open_delivery(ready, secret, environment, pace, stack)
+            entry = waits_for_days(entry)
         model = open_model(
-            ready.entry,
+            entry,
             ready.key,
             secrets=plan.secrets,
             pace=pace,
-            throttles=throttles,
-            make_client=_client(resolved, environment),
+            throttles=throttles if entry is ready.entry else Throttles(adaptive=False),
+            make_client=_client(resolved, environment, make_client),
             meter=box.runtime.meter,
             secret=secret,
         )
@@ -389,10 +398,28 @@ def _pace(environment: RunEnvironment) -> RetryTiming:
     return environment.recorder.retry_timing()
 
 
-def _client(model: ResolvedModel, environment: RunEnvironment) -> MakeClient:
+def _client(
+    model: ResolvedModel, environment: RunEnvironment, make_client: MakeClient
+) -> MakeClient:
     if environment.recorder is None:
-        return open_client
-    return environment.recorder.make_client(model)
+        return make_client
+    return environment.recorder.make_client(model, make_client)
+
+
+async def _open_delivery(
+    model: ResolvedModel,
+    secret: "RenewedSecret | None",
+    environment: RunEnvironment,
+    pace: RetryTiming,
+    stack: AsyncExitStack,
+) -> MakeClient:
+    """Opens clients that ask a model by batches, in the place of connections."""
+    from aish.models.batch_delivery import DeliveryPlace, open_delivery
+
+    name = environment.prefix + model.entry.alias
+    place = DeliveryPlace(name, environment.folder.id, environment.batches, environment.emit)
+    delivery = open_delivery(model.entry, model.key, secret, place, pace)
+    return (await stack.enter_async_context(delivery)).make_client
 
 
 async def _start_if_embedded(

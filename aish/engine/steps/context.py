@@ -5,15 +5,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
-import anyio
-
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.config.model import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.core.errors import ExitCode
 from aish.core.events import Place, StepStatus
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
-from aish.core.protocols import Asking, Clock, Emit
+from aish.core.protocols import Asking, Clock, Emit, Signal
 from aish.core.text import safe_utf8
 from aish.engine.activity import Activity
 from aish.engine.cancellation import Cancellation
@@ -186,8 +184,10 @@ class StepContext:
         """The resources for the tool loop, under a step's own settings."""
         asking = self.asking(step)
 
-        async def park(event: anyio.Event) -> None:
-            await self.activity.wait(event, asking.on_ask)
+        async def park(signal: Signal) -> None:
+            await self.activity.wait(signal, asking.on_ask)
+
+        pauses = self.plan.pipeline.on_wait == "pause" and bool(self.run.resume)
 
         return replace(
             self.agent,
@@ -195,6 +195,7 @@ class StepContext:
             on_denied=step.on_denied,
             asking=asking,
             park=park,
+            park_request=self.activity.wait_for_request if pauses else None,
             resumes_rounds=True,
         )
 

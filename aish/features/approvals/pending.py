@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aish.core.errors import UsageError, did_you_mean
-from aish.core.events import EVENT_TYPES, ApprovalAsked, AskReceived, RunFinished
+from aish.core.events import EVENT_TYPES, ApprovalAsked, AskReceived, BatchPlanned, RunFinished
 from aish.core.frozen import frozen
 from aish.features.approvals.hub_questions import hub_ids, read_questions
 from aish.features.approvals.questions import HUB_ID, ApprovalQuestion, approval_question
@@ -26,23 +26,27 @@ from aish.features.history.run_store import (
     open_stores,
 )
 from aish.features.history.summary import events, open_past
+from aish.journal.batches import EVENTS as BATCH_EVENTS
+from aish.journal.batches import BatchFold, RecordedBatch
 from aish.journal.questions import EVENTS, QuestionFold, ends_questions
 from aish.journal.reader import event_of
 from aish.journal.writer import last_record
 from aish.system.files import state_of_servers
 
-_ASKED = tuple(f'"type":"{EVENT_TYPES[one]}"'.encode() for one in (ApprovalAsked, AskReceived))
+_WAITING = (ApprovalAsked, AskReceived, BatchPlanned)
+_ASKED = tuple(f'"type":"{EVENT_TYPES[one]}"'.encode() for one in _WAITING)
 _BLOCK = 1 << 20
 
 
 @frozen
 class RunQuestions:
-    """The questions of a run, or the problem with its journal."""
+    """The questions of a run and its batches with answers to collect, or what is wrong with it."""
 
     store: RunStore
     id: str
     questions: Sequence[ApprovalQuestion] = ()
     problem: str | None = None
+    batches: Sequence[RecordedBatch] = ()
 
 
 def open_hub_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]:
@@ -100,6 +104,33 @@ def questions_of(store: RunStore, id: str, now: float) -> Sequence[ApprovalQuest
         return [approval_question(id, question) for question in fold.all(now)]
 
 
+def read_run(store: RunStore, id: str, now: float) -> RunQuestions:
+    """The questions and the batches of a run or a server.
+
+    Raises:
+        UsageError: its journal cannot be read or is damaged.
+        OSError: it cannot be opened.
+    """
+    questions = questions_of(store, id, now)
+    return RunQuestions(store, id, questions, batches=batches_of(store, id))
+
+
+def batches_of(store: RunStore, id: str) -> Sequence[RecordedBatch]:
+    """The batches of a run whose answers were not all collected; none of a server.
+
+    Raises:
+        UsageError: its journal cannot be read or is damaged.
+        OSError: it cannot be opened.
+    """
+    fold = BatchFold()
+    if HUB_ID.match(id):
+        return ()
+    with ExitStack() as stack:
+        for stamped in events(open_past(store, id, stack).reading, BATCH_EVENTS):
+            fold.take(stamped)
+    return [one for one in fold.all if one.requests]
+
+
 def runs_with_questions(stores: Sequence[RunStore], now: float) -> Iterator[RunQuestions]:
     """The runs with questions that have not finished for good, and those that cannot be read."""
     return _with_questions(newest_first(stores), _run_questions, now)
@@ -123,7 +154,7 @@ def _with_questions(
             result = RunQuestions(store, id, problem=str(error))
         except OSError as error:
             result = RunQuestions(store, id, problem=f"{store.path / id}: {error.strerror}")
-        if result.questions or result.problem is not None:
+        if result.questions or result.batches or result.problem is not None:
             yield result
 
 
@@ -131,7 +162,7 @@ def _run_questions(store: RunStore, id: str, now: float) -> RunQuestions:
     # A run without a journal was killed before it began, or has just been deleted.
     with suppress(FileNotFoundError):
         if _may_be_asking(store, id):
-            return RunQuestions(store, id, questions_of(store, id, now))
+            return read_run(store, id, now)
     return RunQuestions(store, id)
 
 

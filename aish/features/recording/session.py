@@ -52,7 +52,7 @@ from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.mcp.transports.adapter import CassetteAdapter
 from aish.models.retry import RetryTiming
-from aish.models.transport import MakeClient, open_client
+from aish.models.transport import MakeClient
 from aish.policy.questions import AnswerRecording
 from aish.system.clock import SystemClock
 
@@ -233,12 +233,10 @@ class RunRecorder(CassetteRecorder):
             return None
         return replace(model, entry=replace(model.entry, base_url=f"{_place(model)}/v1"))
 
-    def make_client(self, model: ResolvedModel) -> MakeClient:
+    def make_client(self, model: ResolvedModel, make: MakeClient) -> MakeClient:
         # The port of a model in a child process differs between runs.
         origin = None if model.entry.embedded is None else _place(model)
-        return lambda entry: cassette_transport(
-            self, "model", lambda: open_client(entry), origin=origin
-        )
+        return lambda entry: cassette_transport(self, "model", lambda: make(entry), origin=origin)
 
     def retry_timing(self) -> RetryTiming:
         """No waits in replay, unless `--pace recorded`."""

@@ -54,7 +54,8 @@ def _lines(
     steps = {step.id: number for number, step in enumerate(pipeline.steps)}
     told: set[str] = set()
     for path in (*now, *(path for path in before if path not in now)):
-        if before.get(path) == now.get(path):
+        # How requests are delivered is no difference, whoever says it.
+        if before.get(path) == now.get(path) or path.startswith("--delivery "):
             continue
         step = path.split(".")[1] if path.startswith("steps.") else None
         if step is not None and _all_or_nothing(step, before, now):

@@ -122,6 +122,12 @@ class PastPart:
         found: Any = self.started.get("fingerprint")
         return dict(found) if isinstance(found, dict) else {}
 
+    @property
+    def delivery(self) -> str | None:
+        """The delivery of its requests that the command line named: what waits is collected so."""
+        named = (part.partition("--delivery ")[2] for part in self.fingerprint)
+        return next(filter(None, named), None)
+
     def kept(self, name: str) -> bytes | None:
         """A file stored in its folder under this name, if present."""
         return read_kept(self.path, name)

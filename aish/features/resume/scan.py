@@ -20,7 +20,7 @@ from aish.agent.restore import (
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
 from aish.core.errors import ExitCode
-from aish.core.events import REFUSED, ApprovalAnswered, ApprovalAsked
+from aish.core.events import EVENT_TYPES, REFUSED, ApprovalAnswered, ApprovalAsked
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Spent, SpentSum, Usage
@@ -30,6 +30,8 @@ from aish.engine.records import STOPPED, StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
 from aish.features.resume.rules import Repeatable, Rules
+from aish.journal.batches import EVENTS as BATCH_EVENTS
+from aish.journal.batches import BatchFold
 from aish.journal.questions import QuestionFold, RecordedQuestion
 from aish.journal.reader import parse_event
 from aish.policy.questions import PastQuestion, QuestionEnd
@@ -471,6 +473,7 @@ class Scan:
         self.time = RunTime()
         self.denials: Counter[str] = Counter()
         self.approvals = ScannedApprovals(rules)
+        self.batches = BatchFold()
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
@@ -488,6 +491,7 @@ class Scan:
             "retry": self._on_retry,
             "turn.started": self._add_to_talk,
             "turn.finished": self._on_turn_finished,
+            **dict.fromkeys(map(EVENT_TYPES.__getitem__, BATCH_EVENTS), self._on_batch),
             "approval.asked": self.approvals.take,
             "approval.answered": self.approvals.take,
             TURN_ADDED: self._add_to_talk,
@@ -598,6 +602,10 @@ class Scan:
 
     def _on_run_finished(self, record: JsonObject) -> None:
         self.finished = record
+
+    def _on_batch(self, record: JsonObject) -> None:
+        if (stamped := parse_event(record)) is not None:
+            self.batches.take(stamped)
 
     def _on_step_started(self, record: Any) -> None:
         step, item = record.get("step"), record.get("item")

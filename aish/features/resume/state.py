@@ -235,6 +235,7 @@ def read_resume_state(
         begun=scan.begun,
         last_seq=scan.last_seq,
         part_seq=scan.part_seq,
+        batches=scan.batches.all,
         segments=scan.segments,
         notices=(*_notices(scan, run), *told, *notices),
         ended=_is_complete(scan),

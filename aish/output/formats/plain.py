@@ -15,6 +15,9 @@ from aish.core.events import (
     ApprovalAsked,
     AskEnded,
     AskReceived,
+    BatchCollected,
+    BatchPlanned,
+    BatchSubmitted,
     ControlCalled,
     ControlEvent,
     ExpectChecked,
@@ -177,6 +180,8 @@ class Plain(Sink):
             case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():
                 pass
             case ItemStarted() | ItemFinished() | ItemMoved():
+                pass
+            case BatchPlanned() | BatchSubmitted() | BatchCollected():  # a notice tells of it
                 pass
             case SessionOpened() | SessionClosed():  # of a server, which has no such output
                 pass

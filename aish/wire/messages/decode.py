@@ -41,6 +41,7 @@ from aish.wire.speech import Speech, repair_fields, repair_text
 CONTENT: Final = "content"
 """The key of `Extras` with the blocks of an answer."""
 
+_TIERS: Final = {"batch": True, "standard": False, "priority": False}
 _REASONS: Final[Mapping[str, FinishReason]] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -386,6 +387,7 @@ class MessagesDecoder(AnswerStream):
                 refusal=self._refusal() if reason == "refusal" else None,
                 served=self._served,
                 long_written=first_count(self._usage, (_HOUR,)) or 0,
+                in_batch=_TIERS.get(str(self._usage.get("service_tier"))),
             ),
         ]
 

@@ -464,6 +464,7 @@ class ResponsesDecoder(AnswerStream):
                 cost_usd=read_cost(self._response.get("usage")),
                 served=self._served,
                 long_written=first_count(self._response.get("usage"), (_LONG_WRITTEN,)) or 0,
+                in_batch=True if self._response.get("service_tier") == "batch" else None,
             ),
         ]
 
