@@ -56,7 +56,7 @@ from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, background, open_client
 from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
-from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder, sets_marks
+from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder, sets_marks, without_marks
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -340,7 +340,7 @@ class ChatModel:
 
     def _leave_out_marks(self, turn: Turn) -> bool:
         """Encode a turn without marks for a cache, and all later ones; false if it has none."""
-        unmarked = replace(self._encoder.dialect, cache="off")
+        unmarked = without_marks(self._encoder.dialect)
         if unmarked != self._encoder.dialect:
             self._encoder = self._make_encoder(unmarked)
         body = self._encoder.body(turn.request)

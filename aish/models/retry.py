@@ -221,6 +221,7 @@ UNFINISHED_HINT = (
     " an endpoint whose whole answers end so"
 )
 PAGE_HINT = "this is a web page: is `base_url` right, and is there a login or a proxy in front?"
+_CACHE_MARKS = ("cache_control", "prompt_cache_options", "prompt_cache_breakpoint")
 # After a change of the key, of the model, or of the account behind a gateway.
 _OWN_THOUGHTS = (
     *("encrypted content", "encrypted_content", "items are not persisted"),
@@ -371,7 +372,8 @@ def refuses_cache_marks(failure: AttemptError) -> bool:
     """Return true if an endpoint refuses the marks up to which it is to cache."""
     if failure.advice.retry or failure.advice.unavailable:
         return False
-    return "cache_control" in failure.message.lower()
+    words = failure.message.lower()
+    return any(map(words.__contains__, _CACHE_MARKS))
 
 
 def refuses_schema_beside_tools(failure: AttemptError) -> bool:

@@ -1,6 +1,7 @@
 """The interface of a wire: settings of a model entry in, an encoder and a decoder out."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -58,6 +59,11 @@ class Dialect:
 def sets_marks(dialect: Dialect) -> bool:
     """Return true if requests mark what the endpoint is to cache."""
     return dialect.cache != "off" and (dialect.cache != "auto" or dialect.api != "responses")
+
+
+def without_marks(dialect: Dialect) -> Dialect:
+    """The dialect whose requests name no cache; `off` is a parameter too on `responses`."""
+    return replace(dialect, cache="auto" if dialect.api == "responses" else "off")
 
 
 class AnswerEncoder(Protocol):

@@ -8,6 +8,7 @@ from email.utils import formatdate
 import anyio
 import messages_streams as s
 import pytest
+import responses_streams as r
 from model_endpoint import (
     CUT,
     RESET,
@@ -633,22 +634,32 @@ async def test_thoughts_that_another_model_signed_are_left_out_and_new_ones_are_
     assert thoughts == [["old"], [], ["new"], ["new", "new"], [], []]
 
 
-async def test_marks_for_a_cache_that_are_refused_are_left_out_from_then_on() -> None:
-    said = "tools.0.cache_control: Extra inputs are not permitted"
-    refusal = json_reply(400, {"type": "error", "error": {"message": said}})
-    answer = stream_reply(s.start() + s.text("Hello") + s.ends())
+@pytest.mark.parametrize(
+    ("api", "cache", "field", "answer"),
+    [
+        ("messages", "auto", "cache_control", s.start() + s.text("Hello") + s.ends()),
+        ("responses", "30m", "prompt_cache_options", r.stream(r.message("Hello"))),
+        ("responses", "off", "prompt_cache_options", r.stream(r.message("Hello"))),
+    ],
+)
+async def test_marks_for_a_cache_that_are_refused_are_left_out_from_then_on(
+    api: str, cache: str, field: str, answer: bytes
+) -> None:
+    refusal = json_reply(400, {"type": "error", "error": {"message": f"Unknown field: {field}"}})
+    replies = [refusal, *[stream_reply(answer)] * 2, refusal]
     request = a_request(tools=(a_tool("repo__file_read"),))
-    with ModelEndpoint([refusal, answer, answer, refusal]) as endpoint:
+    with ModelEndpoint(replies) as endpoint:
         once = RetryPolicy(attempts=1)
-        entry = an_entry(endpoint.base_url, api="messages", cache="auto", retry=once)
+        entry = an_entry(endpoint.base_url, api=api, cache=cache, retry=once)
         async with a_model(entry) as model:
             first, second = await turn(model, request), await turn(model, request)
-            with pytest.raises(StepFailedError, match="Extra inputs"):
+            with pytest.raises(StepFailedError, match="Unknown field"):
                 await turn(model, request)
 
     notices = [piece for piece in (*first, *second) if isinstance(piece, StreamNotice)]
     assert [notice.code for notice in notices] == ["cache_refused"]
-    assert ["cache_control" in json.dumps(body) for body in endpoint.asked] == [True, *[False] * 3]
+    assert [field in json.dumps(body) for body in endpoint.asked] == [True, *[False] * 3]
+    assert "prompt_cache_breakpoint" not in json.dumps(endpoint.asked[1:])
 
 
 async def test_requests_that_were_refused_together_are_told_once() -> None:
