@@ -152,7 +152,7 @@ ALONE = {
         packs/rag/ingest.py packs/rag/retrieval.py packs/issues/issue_store.py
         packs/ws/event_hub.py packs/ide/bridge.py packs/ide/past_runs.py
         packs/browser/connection.py packs/browser/evaluation.py
-        system/secrets/encodings.py templates/sandbox.py
+        models/cache_watch.py system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
         engine/steps/context_files/update_text.py

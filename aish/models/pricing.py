@@ -88,10 +88,11 @@ class Rates:
         return cost / MILLION
 
     def most(self, read: int, written: int) -> float | None:
-        """As if nothing were in the cache, and the whole request were written to it."""
+        """As if the whole request were written to the cache or read from it, or neither."""
         is_priced = self.cache_write is not None
         writes = CacheWrites(self.writes.any or is_priced, self.writes.long)
-        return _highest(starmap(self.cost, _worst_usages(read, written, writes)))
+        usages = [*_worst_usages(read, written, writes), (Usage(read, written, read), 0)]
+        return _highest(starmap(self.cost, usages))
 
     @property
     def cache_rates(self) -> CacheRates:

@@ -2,13 +2,23 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from aish.core.messages import Served
+from aish.core.messages import Served, Usage
 from aish.wire.speech import repair_text
 
 COUNT_BELOW: Final = 2**53
 _LONGEST_NAME: Final = 200
+_MOST_DIGITS: Final = 15
+
+
+def read_count(value: Any) -> int | None:
+    """A count; some gateways send it as text."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        return int(value) if len(value) <= _MOST_DIGITS else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and 0 <= value < COUNT_BELOW else None
 
 
 def first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
@@ -17,13 +27,20 @@ def first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
         found = value
         for key in path:
             found = found.get(key) if isinstance(found, dict) else None
-        if (
-            isinstance(found, int | float)
-            and not isinstance(found, bool)
-            and 0 <= found < COUNT_BELOW
-        ):
-            return int(found)
+        if (count := read_count(found)) is not None:
+            return count
     return None
+
+
+def whole_input(usage: Usage) -> Usage:
+    """The counts with all input: what is cached is a part of it, unless that is more than it all.
+
+    Some gateways count it beside. No request has 0 tokens.
+    """
+    cached = (usage.cached or 0) + (usage.cache_written or 0)
+    if usage.input is None or cached <= usage.input:
+        return usage if usage.input else replace(usage, input=None)
+    return replace(usage, input=usage.input + cached)
 
 
 def cache_miss_text(reason: str, count: int | None) -> str:

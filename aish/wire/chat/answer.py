@@ -23,7 +23,7 @@ from aish.core.tools import ToolCall
 from aish.wire.calls import is_whole, looks_leaked, make_call_id
 from aish.wire.chat.answer_text import REASONING_FIELDS, content_pieces, reasoning_text
 from aish.wire.chat.tool_calls import Slot, ToolCallSlots
-from aish.wire.counts import first_count, read_cost, read_served
+from aish.wire.counts import first_count, read_cost, read_count, read_served, whole_input
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -63,6 +63,7 @@ _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 def read_usage(value: Any) -> Usage:
     """The counts in a `usage` object. Unknown is not zero, and 0 for all is unknown."""
     usage = Usage(**{name: first_count(value, paths) for name, paths in _COUNTS.items()})
+    usage = whole_input(usage)
     return usage if usage.input or usage.output else Usage()
 
 
@@ -124,7 +125,7 @@ class Choice:
         """
         if not isinstance(usage, dict) or usage == self.usage:
             return False
-        is_counted = any(type(count) in {int, float} for count in usage.values())
+        is_counted = any(read_count(count) is not None for count in usage.values())
         if is_counted:
             self.usage = usage
         return is_counted

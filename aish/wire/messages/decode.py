@@ -352,10 +352,13 @@ class MessagesDecoder(AnswerStream):
             self._details = details
 
     def _count(self, usage: Any) -> None:
-        """Counts are totals: later ones replace, but what is absent, null or 0 says nothing."""
+        """Counts are totals: later ones replace, but absent, null, 0 or less says nothing."""
         if isinstance(usage, dict):
             for name, count in usage.items():
-                if count or name not in self._usage:
+                known = self._usage.get(name)
+                if isinstance(known, dict) and isinstance(count, dict):
+                    self._usage[name] = known | {part: n for part, n in count.items() if _counts(n)}
+                elif name not in self._usage or _counts(count):
                     self._usage[name] = count
 
     def _show(self, value: Any) -> str:
@@ -458,6 +461,10 @@ class MessagesDecoder(AnswerStream):
 def _is_plain(block: Block) -> bool:
     allowed = _PLAIN_FIELDS.get(block.kind, frozenset())
     return all(name in allowed for name, value in block.fields.items() if value is not None)
+
+
+def _counts(value: Any) -> bool:
+    return bool(value) and not (isinstance(value, int | float) and value < 0)
 
 
 def _usage_of(usage: dict[str, Any]) -> Usage:

@@ -25,7 +25,7 @@ from aish.core.messages import (
 from aish.core.tools import ToolCall
 from aish.wire.answer_stream import AnswerStream
 from aish.wire.calls import as_text, canonical, is_whole, looks_leaked, make_call_id
-from aish.wire.counts import cache_miss_text, first_count, read_cost, read_served
+from aish.wire.counts import cache_miss_text, first_count, read_cost, read_served, whole_input
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -501,6 +501,7 @@ class ResponsesDecoder(AnswerStream):
     def _usage(self) -> Usage:
         told = self._response.get("usage")
         usage = Usage(**{name: first_count(told, (path,)) for name, path in _COUNTS.items()})
+        usage = whole_input(usage)
         # An answer to nothing there is not: whoever counts zero does not count.
         return usage if usage.input else Usage(output=usage.output or None)
 

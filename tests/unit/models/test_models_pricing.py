@@ -66,13 +66,14 @@ def test_the_list_knows_the_proportions_of_a_price_in_the_file() -> None:
         ({}, 1.0),
         ({"price": Price(1.0, 2.0, cache_write=1.5)}, 1.5),
         ({"price": Price(1.0, 2.0, cache_write=0.5)}, 1.0),
+        ({"price": Price(1.0, 2.0, cached_input=3.0)}, 3.0),
         ({"api": "messages", "cache": "auto"}, 1.25),
         ({"api": "messages", "cache": "1h"}, 2.0),
         ({"api": "messages", "cache": "off", "params": {"cache_control": {}}}, 2.0),
         ({"api": "messages", "price": Price(0, 0), "cache": "1h"}, 0.0),
     ],
 )
-def test_the_most_that_a_request_may_cost_writes_all_of_it_to_the_cache(
+def test_the_most_that_a_request_may_cost_takes_the_dearest_way_through_the_cache(
     case: tuple[dict[str, Any], float],
 ) -> None:
     more, most = case

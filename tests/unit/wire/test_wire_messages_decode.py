@@ -318,6 +318,22 @@ COUNTS: dict[str, tuple[Any, Any, Usage]] = {
         {"input_tokens": 10, "cache_read_input_tokens": 80, "output_tokens": 1},
         {"input_tokens": None, "output_tokens": 7}, Usage(90, 7, cached=80),
     ),
+    "what is less than nothing says nothing": (
+        {"input_tokens": 10, "cache_read_input_tokens": 80, "output_tokens": 1},
+        {"input_tokens": -1, "cache_read_input_tokens": -1, "output_tokens": 7},
+        Usage(90, 7, cached=80),
+    ),
+    "zeros at the end do not replace the parts of what is written": (
+        {"input_tokens": 10, "output_tokens": 1,
+         "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4}},
+        {"output_tokens": 7,
+         "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}},
+        Usage(17, 7, cache_written=7),
+    ),
+    "counts may be text": (
+        {"input_tokens": "10", "cache_read_input_tokens": "80", "output_tokens": 1},
+        {"output_tokens": "7"}, Usage(90, 7, cached=80),
+    ),
     "counts come with the end": (
         {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": 10, "output_tokens": 7},
         Usage(10, 7),
@@ -341,7 +357,7 @@ COUNTS: dict[str, tuple[Any, Any, Usage]] = {
         {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 4}},
         Usage(10, 7, reasoning=4),
     ),
-    "text in place of numbers": ({"input_tokens": "10"}, {"output_tokens": True}, Usage()),
+    "words in place of numbers": ({"input_tokens": "ten"}, {"output_tokens": True}, Usage()),
 }  # fmt: skip
 
 
