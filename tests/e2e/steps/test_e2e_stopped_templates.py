@@ -267,7 +267,7 @@ def keyed(project: Project) -> Project:
 @pytest.mark.parametrize("limit", ["the run", "the step"])
 def test_the_time_limit_ends_the_look_at_keys_that_compute(keyed: Project, limit: str) -> None:
     limits = {
-        "the run": ("--timeout", "300ms"),
+        "the run": ("--timeout", "3s"),  # it has to come as far as the keys
         "the step": ("--set", "steps.each.limits.time=300ms"),
     }
 
