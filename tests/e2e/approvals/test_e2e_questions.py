@@ -103,7 +103,7 @@ def test_that_nothing_is_open_is_no_error(project: Project) -> None:
 
     said = (0, "", "no call waits for an answer\n")
     assert [(done.code, done.stdout, done.stderr) for done in (nothing, ended, one)] == [said] * 3
-    assert pending(project) == {"v": 1, "pending": [], "decided": []}
+    assert pending(project) == {"v": 1, "pending": [], "decided": [], "batches": []}
     assert project.aish("runs", "pending", "gone").code == 2
 
 
