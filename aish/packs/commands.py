@@ -33,7 +33,13 @@ from aish.packs.workspace.deny_list import (
     is_protected,
 )
 from aish.packs.workspace.workspace import Workspace
-from aish.system.files import private_folder, runtime_folder, runtime_folders, state_folder
+from aish.system.files import (
+    logins_folder,
+    private_folder,
+    runtime_folder,
+    runtime_folders,
+    state_folder,
+)
 from aish.system.globs import comparable_name, is_autorun, may_be_autorun
 from aish.system.process.child import child_environment, hide_process
 from aish.system.process.sandbox import (
@@ -129,6 +135,7 @@ class PackCommands:
                 command = await self._in_bubblewrap(argv, folder, env)
             elif kind == "landlock":
                 assert self.temporary is not None
+                _check_logins(self.workspace)
                 rules = landlock_rules(self.workspace.root, self.temporary, env)
                 env.setdefault("TMPDIR", str(self.temporary))
                 command = Command(argv, env, landlock=rules)
@@ -238,6 +245,21 @@ async def open_commands(
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(commands.close)
+
+
+def _check_logins(workspace: Workspace) -> None:
+    """Check that a command that reads all of the root reads no login of a person there.
+
+    Raises:
+        PackError: it would.
+    """
+    logins = logins_folder().resolve()
+    if workspace.root in logins.parents and logins.is_dir():
+        message = (
+            "no command is started: it could read the logins of persons, which are below the root,"
+            " and Landlock hides nothing there; bubblewrap does, or another root"
+        )
+        raise PackError("unavailable", message)
 
 
 def _temporary_folder(workspace: Workspace) -> Path:

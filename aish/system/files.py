@@ -331,6 +331,14 @@ def state_folder() -> Path:
     return user_state_path("aish", appauthor=False)
 
 
+def logins_folder() -> Path:
+    """The folder of the logins of persons; it may not exist.
+
+    It is below `.aish` because no tool of a pack shows a folder of that name, wherever its root is.
+    """
+    return state_folder() / ".aish" / "logins"
+
+
 def state_of_servers(project: Path) -> Path:
     """The folder for the state of the servers of a project; it may not exist.
 

@@ -193,6 +193,10 @@ def _open_browser(address: str) -> bool:
     import threading
     import webbrowser
 
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
     # Some browsers run until they are closed, and the login is answered meanwhile.
     threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     return True

@@ -541,7 +541,8 @@ def _report_open_logins(plan: Plan, *, strict: bool) -> int:
         f"mcp.servers.{alias}.oauth"
         for alias, entry in plan.pipeline.servers.items()
         if entry.oauth is not None
-        and not entry.oauth.login  # a person sees where they log in
+        # A person sees where they log in, a secret does not.
+        and (not entry.oauth.login or entry.oauth.client_secret_env)
         and (entry.oauth.issuer or entry.oauth.token_url) is None
     ]
     for path in open_logins:

@@ -23,10 +23,9 @@ from aish.net.oauth.failure import LoginError
 from aish.net.oauth.metadata import canonical_resource
 from aish.net.oauth.settings import OAuthSettings, SecretPlace
 from aish.system.file_lock import hold_lock
-from aish.system.files import atomic_write, open_own, private_folder, state_folder
+from aish.system.files import atomic_write, logins_folder, open_own, private_folder
 
 SERVICE: Final = "aish"
-_FOLDER: Final = "logins"
 _MOST_BYTES: Final = 1024 * 1024
 _LOCK_SECONDS: Final = 30.0
 _DIGITS: Final = 24
@@ -150,11 +149,6 @@ class LoginStore:
 
     def _account(self, login: KeptLogin) -> str:
         return f"{login.server} {self._id}"
-
-
-def logins_folder() -> Path:
-    """The folder of all logins; it may not exist."""
-    return state_folder() / _FOLDER
 
 
 def list_logins() -> Iterator[tuple[Path, KeptLogin]]:

@@ -2,7 +2,7 @@
 
 import secrets as random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
@@ -250,7 +250,12 @@ class PersonLogin:
         fields = {"refresh_token": kept.secrets.refresh_token}
         answer = await self._ask(kept, _REFRESH, fields, None)
         if isinstance(answer, IssuedToken):
-            await self._keep(kept, answer)
+            try:
+                await self._keep(kept, answer)
+            except LoginError as error:
+                # This run has its token, but a disk that is full has lost the refresh token.
+                text = f"{error}: later runs may need a new login: `{self._credentials.command}`"
+                self._notice("oauth_login_not_kept", text)
             return answer
         said = explain_refusal(self._question(kept, _REFRESH), answer)
         if answer.error not in _DEAD:
@@ -258,7 +263,8 @@ class PersonLogin:
         over = kept.without_tokens()
         if answer.error == _UNKNOWN_CLIENT:
             over = replace(over, redirect_url="")  # the next login registers another client
-        await anyio.to_thread.run_sync(self.store.write, over)
+        with suppress(LoginError):
+            await anyio.to_thread.run_sync(self.store.write, over)
         return f"{said}; the login is over"
 
     async def _keep(self, login: KeptLogin, answer: IssuedToken) -> None:
@@ -274,7 +280,8 @@ class PersonLogin:
             granted=login.granted if answer.scopes is None else answer.scopes,
             expires=None if answer.seconds is None else now + answer.seconds,
         )
-        self._take(await anyio.to_thread.run_sync(self.store.write, login))
+        self._take(login)
+        self._newest = await anyio.to_thread.run_sync(self.store.write, login)
 
     def _take(self, login: KeptLogin) -> None:
         self._newest = login

@@ -1,9 +1,11 @@
 """The login of a person, from the command line to the wire."""
 
 import json
+import os
 import signal
 import socket
 import stat
+import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,13 +15,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from cli_process import Done
-from e2e_project import Project
+from e2e_project import Project, wait_file
 from mcp_emulators import McpEndpoint
 from model_endpoint import Gate, Reply
 from oauth_person import LoginServer, address_printed, guard_of, redirect_of, visit
-from oauth_servers import forbidden
+from oauth_servers import Form, forbidden
 from open_descriptors import opened_by
 from patience import rounds
+from terminal_window import Window
 
 
 @dataclass
@@ -65,7 +68,7 @@ class Behind:
 
     @property
     def folder(self) -> Path:
-        return self.state / "aish" / "logins"
+        return self.state / "aish" / ".aish" / "logins"
 
     def kept(self) -> Any:
         return json.loads(self.files[0].read_text("utf-8"))
@@ -176,6 +179,49 @@ def test_a_renewal_without_a_new_refresh_token_keeps_the_old_one(project: Projec
             place.change(expires=1.0)
             assert project.run().code == 0
         assert place.kept()["secrets"]["refresh_token"] == old
+
+
+def test_a_renewal_that_cannot_be_kept_is_used_and_told(project: Project) -> None:
+    with behind(project) as place:
+        assert place.log_in().code == 0
+        place.change(expires=1.0)
+        aside = place.folder.with_name("aside")
+
+        def renew_on_a_full_disk(form: Form) -> Reply:
+            place.folder.rename(aside)
+            place.folder.write_text("")  # no file can be made below it
+            return place.issuer.renew_once(form)
+
+        place.issuer.renew = renew_on_a_full_disk
+        done = project.run()
+        assert (done.code, "hello" in done.stdout) == (0, True), done.stderr
+        assert "the login cannot be kept in" in done.stderr
+        assert f"later runs may need a new login: {COMMAND} (" in done.stderr
+
+        # The refresh token that is on the disk is spent.
+        place.folder.unlink()
+        aside.rename(place.folder)
+        place.issuer.renew = lambda _form: None
+        later = project.run()
+        assert (later.code, COMMAND in later.stderr) == (5, True), later.stderr
+        assert not place.kept()["secrets"]["refresh_token"]
+
+
+def test_a_login_is_answered_while_the_browser_that_it_opened_still_runs(project: Project) -> None:
+    opened, closes = project.folder / "opened", project.folder / "closes"
+    os.mkfifo(closes)
+    browser = project.write("browser", f'#!/bin/sh\necho "$1" > {opened}\ncat {closes}\n')
+    browser.chmod(0o755)
+    with behind(project), closes.open("r+b", buffering=0):
+        argv = [sys.executable, "-m", "aish", "login", "p.yaml"]
+        env = {**project.aish.env, "BROWSER": str(browser)}
+        with Window(argv, cwd=project.folder, env=env, warm=project.aish.warm) as window:
+            window.wait_for("opened in the browser")
+            wait_file(opened, whole=True)
+            assert visit(opened.read_text("utf-8").strip()) == 200
+            window.wait_for("logged in at")
+            assert window.finish() == 0
+        assert project.run().code == 0
 
 
 def test_two_processes_use_a_refresh_token_once(project: Project) -> None:

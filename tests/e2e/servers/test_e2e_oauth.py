@@ -24,15 +24,15 @@ class Behind:
     issuer: AuthorizationServer
     server: McpEndpoint
 
-    def write(self, **settings: str) -> None:
+    def write(self, **settings: str | bool) -> None:
         variable = "${CLIENT}"  # ruff: ignore[missing-f-string-syntax] - read by aish
         own = {"client_id": variable, "client_secret_env": "CLIENT_SECRET"}
-        entries = ", ".join(f"{key}: '{value}'" for key, value in (own | settings).items())
+        oauth = json.dumps(own | settings)
         self.project.pipeline(
             f"""
             mcp:
               servers:
-                w: {{url: "{self.server.url}", oauth: {{{entries}}}}}
+                w: {{url: "{self.server.url}", oauth: {oauth}}}
               auto_approve: ["w__*"]
             call: w__echo
             with: {{text: "hello"}}
@@ -134,12 +134,15 @@ def test_a_plan_warns_of_a_secret_for_whomever_the_server_names(behind: Behind) 
     behind.write()
     open_to_all = behind.project.aish("plan", "p.yaml", "--offline")
     strict = behind.project.aish("plan", "p.yaml", "--offline", "--strict")
+    behind.write(login=True)
+    for_a_person = behind.project.aish("plan", "p.yaml", "--offline")
     behind.write(issuer=behind.issuer.issuer)
     named = behind.project.aish("plan", "p.yaml", "--offline", "--strict")
 
     assert (open_to_all.code, strict.code, named.code) == (0, 2, 0), strict.stderr
     assert f"warning: {warning}\n  hint: `issuer` names the only one" in open_to_all.stderr
     assert f"error: {warning}\n" in strict.stderr
+    assert f"warning: {warning}\n" in for_a_person.stderr
     assert "oauth" not in named.stderr
 
 
@@ -148,7 +151,7 @@ def test_a_checkup_finds_a_key_that_is_missing(behind: Behind) -> None:
     file = behind.project.folder / "p.yaml"
     text = file.read_text("utf-8")
     key = "private_key_file: none.pem"
-    file.write_text(text.replace("client_secret_env: 'CLIENT_SECRET'", key), "utf-8")
+    file.write_text(text.replace('"client_secret_env": "CLIENT_SECRET"', key), "utf-8")
 
     checked = behind.project.aish("doctor", "p.yaml")
 

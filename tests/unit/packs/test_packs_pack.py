@@ -30,6 +30,16 @@ def test_everything_and_the_home_folder_are_refused(
         assert "file_read" in scene.pack.tools
 
 
+def test_a_root_among_the_logins_of_persons_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = tmp_path / "aish" / ".aish" / "logins"
+    folder.mkdir(parents=True)
+    with pack_services() as services, pytest.raises(UsageError, match="has the logins of persons"):
+        open_packs(["fs"], folder, services, allow_broad_root=True)
+
+
 def test_a_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pack_services() as services:

@@ -285,6 +285,25 @@ def test_landlock_reads_the_system_and_the_root_and_nothing_else(
 
 
 @pytest.mark.parametrize("sandbox", CONFINED)
+def test_a_confined_command_reads_no_login_of_a_person_below_its_root(
+    sandbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
+    (tmp_path / "link").symlink_to("state")
+    login = tmp_path / "state" / "aish" / ".aish" / "logins" / "a.json"
+    login.parent.mkdir(parents=True)
+    login.write_text("a-refresh-token")
+    with opened_packs(
+        ["shell", "fs"], tmp_path, options(sandbox=sandbox), environ=environ()
+    ) as box:
+        for command in ("cat $(find . -name '*.json')", "mv state moved", "cat -r moved", "ls -R"):
+            assert "token" not in str(box.call("shell_run", command=command)), command
+        for path in (login.relative_to(tmp_path), "moved/aish/.aish/logins/a.json"):
+            assert box.code("file_read", path=str(path)) == "not_found"
+        assert "a.json" not in box.text("file_find", glob="**/*.json", ignored=True)
+
+
+@pytest.mark.parametrize("sandbox", CONFINED)
 def test_a_confined_command_reads_no_environment_of_other_processes(
     sandbox: str, tmp_path: Path
 ) -> None:
