@@ -8,6 +8,7 @@ from dataclasses import field
 
 from aish.core.errors import StepFailedError
 from aish.core.events import (
+    AnswerPurpose,
     Asked,
     Event,
     Fallback,
@@ -19,7 +20,6 @@ from aish.core.events import (
     TextWithdrawn,
     TurnFinished,
     TurnProgress,
-    TurnPurpose,
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
@@ -28,6 +28,7 @@ from aish.core.messages import (
     Extras,
     FellBack,
     Finish,
+    Paused,
     ReasoningPiece,
     Retrying,
     StreamNotice,
@@ -54,7 +55,11 @@ class Assembled:
     seconds: float
 
     def event(
-        self, place: Place, alias: str, purpose: TurnPurpose = "answer", calls: Sequence[Asked] = ()
+        self,
+        place: Place,
+        alias: str,
+        purpose: AnswerPurpose = "answer",
+        calls: Sequence[Asked] = (),
     ) -> TurnFinished:
         """The event of the turn, whose model is `alias` if no other one has answered."""
         finish = self.finish
@@ -106,6 +111,7 @@ async def assemble(
         raise
     finally:
         stop_telling()
+        assembly.tell_parts()
         # An unfinished generator would hold its connection until garbage collection.
         close = getattr(stream, "aclose", None)
         if close is not None:
@@ -137,6 +143,7 @@ class Assembly:
     _calls: list[ToolCall] = field(default_factory=list)
     _extras: JsonObject = field(default_factory=dict)
     _finish: Finish | None = None
+    _parts: Finish | None = None
 
     def add(self, batch: Sequence[Delta]) -> None:
         texts: list[str] = []
@@ -171,6 +178,14 @@ class Assembly:
         self._extras = {}
         self._finish = None
         self._first = None
+
+    def tell_parts(self) -> None:
+        """Tell what the parts of a turn have used that has no end: they are paid for."""
+        finish, self._parts = self._parts, None
+        if finish is not None:
+            seconds = self.clock.monotonic() - self.begun
+            parts = Assembled("", (), {}, finish, None, seconds)
+            self.emit(parts.event(self.place, finish.model, "paused"))
 
     def result(self, alias: str) -> Assembled:
         """The turn, once the stream has ended.
@@ -219,7 +234,9 @@ class Assembly:
             case Extras(fields):
                 self._extras = {**self._extras, **fields}
             case Finish():
-                self._finish = delta
+                self._finish, self._parts = delta, None
+            case Paused(so_far):
+                self._parts = so_far
             case Withdrawn():
                 self.withdraw()
             case _:
@@ -230,6 +247,7 @@ class Assembly:
             case Retrying(endpoint, attempt, delay, reason):
                 self.emit(Retry(self.place, endpoint, attempt, delay, reason))
             case FellBack(source, target, reason):
+                self.tell_parts()
                 self.emit(Fallback(self.place, source, target, reason))
             case StreamNotice(code, text):
                 self.emit(Notice(self.place, "warning", code, text))

@@ -36,6 +36,8 @@ AnnotationLevel = Literal["error", "warning", "notice"]
 TurnPurpose = Literal["answer", "summary", "sampling", "judge"]
 """The purpose of a model request: a step's own turn, a summary of old rounds, a server's request,
 or a verdict on the result of a step."""
+AnswerPurpose = TurnPurpose | Literal["paused"]
+"""`paused`: it is parts of a turn that was paused and has not come to its end."""
 MessagePurpose = Literal["conversation"] | TurnPurpose
 """What messages are written down for: so that a conversation can be continued with all of its
 turns, or to show what was sent with requests of one purpose."""
@@ -479,7 +481,7 @@ class TurnFinished:
     first_token_seconds: float | None
     seconds: float
     cost_usd: float | None = None
-    purpose: TurnPurpose = "answer"
+    purpose: AnswerPurpose = "answer"
     served: Served | None = None
 
 

@@ -241,6 +241,16 @@ class Finish:
 
 
 @frozen
+class Paused:
+    """A part of this turn has ended, and the endpoint is asked to go on.
+
+    `so_far` has the counts of all parts, as the turn's own end will have them.
+    """
+
+    so_far: Finish
+
+
+@frozen
 class Withdrawn:
     """The pieces of this turn so far are void."""
 
@@ -280,6 +290,7 @@ Delta = (
     | ToolCall
     | Extras
     | Finish
+    | Paused
     | Withdrawn
     | Retrying
     | FellBack

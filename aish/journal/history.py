@@ -15,6 +15,7 @@ from typing import assert_never
 from aish.core.events import (
     REFUSED,
     AnnotationAdded,
+    AnswerPurpose,
     ApprovalAnswered,
     ApprovalAsked,
     AskEnded,
@@ -281,7 +282,7 @@ class _ConversationFold:
     asked: list[str] = field(default_factory=list)
 
 
-_TurnKey = tuple[int | None, str | None, TurnPurpose]
+_TurnKey = tuple[int | None, str | None, AnswerPurpose]
 _CallKey = tuple[int | None, str | None]
 
 

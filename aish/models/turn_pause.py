@@ -18,6 +18,7 @@ from aish.core.messages import (
     Extras,
     Finish,
     History,
+    Paused,
     ReasoningPiece,
     TextPiece,
     Withdrawn,
@@ -105,7 +106,7 @@ class _Part:
         told = self._with_beginning(batch[:-1])
         told = [delta for delta in told if not isinstance(delta, Extras)]
         if is_paused:
-            return told
+            return [*told, Paused(before.add_counts(finish))]
         blocks = list(before.plus(self._deltas, finish).blocks)
         kept = [] if finish.reason == "refusal" else [Extras({CONTENT: blocks})]
         return [*told, *kept, before.add_counts(finish)]

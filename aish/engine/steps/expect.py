@@ -142,7 +142,7 @@ def _aside(emit: Callable[[Event], None]) -> Callable[[Event], None]:
     """The judge's turns are marked as such; its text deltas are not emitted."""
 
     def tell(event: Event) -> None:
-        if isinstance(event, TurnStarted | TurnFinished):
+        if isinstance(event, TurnStarted | TurnFinished) and event.purpose == "answer":
             emit(replace(event, purpose="judge"))
         elif not isinstance(event, _WORDS):
             emit(event)

@@ -33,7 +33,7 @@ from aish.models.dialect_choice import wire_name
 from aish.models.pricing import Pricing, pricing_of
 
 _OWN_KEYS: Final = frozenset({"model", "messages", "tools"})
-_ASIDE: Final = frozenset({"sampling", "judge"})
+_ASIDE: Final = frozenset({"sampling", "judge", "paused"})
 
 
 def trajectory_of_models(

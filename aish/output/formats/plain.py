@@ -272,7 +272,8 @@ def _answer(event: StepFinished, at: str) -> Iterator[str]:
 def _turn_finished(event: TurnFinished, at: str) -> str:
     parts = [event.finish, tokens_text(event.usage), seconds_text(event.seconds)]
     text = f": {shorten(event.text.strip(), _LONGEST)}" if event.text.strip() else ""
-    return f"{at}{event.model} answered ({', '.join(filter(None, parts))}){text}"
+    said = "began an answer" if event.purpose == "paused" else "answered"
+    return f"{at}{event.model} {said} ({', '.join(filter(None, parts))}){text}"
 
 
 def _tool_finished(event: ToolFinished, at: str) -> str:

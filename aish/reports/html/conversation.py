@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 
 from aish.core.events import (
     REFUSED,
+    AnswerPurpose,
     ExpectChecked,
     Fallback,
     MessagePurpose,
     Notice,
     Retry,
     TextWithdrawn,
-    TurnPurpose,
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
@@ -23,11 +23,12 @@ from aish.reports.outcome import reason_of
 
 _SHORT = 8
 _LINE = 90
-_PURPOSES: Mapping[TurnPurpose, str] = {
+_PURPOSES: Mapping[AnswerPurpose, str] = {
     "answer": "Turn",
     "summary": "Summary in turn",
     "sampling": "For a server, in turn",
     "judge": "Judge",
+    "paused": "Paused turn, not ended:",
 }
 _RECEIVERS: Mapping[MessagePurpose, str] = {
     "summary": "sent for a summary",

@@ -137,5 +137,27 @@ def test_another_model_is_told_nothing_of_a_paused_turn(
     assert [message["role"] for message in json.loads(sent)["messages"]] == ["user"]
     for kept in ("privately", "signed", "planted", "srvtoolu", "I search"):
         assert kept not in sent
-    (turn,) = of_type(project.journal, "turn.finished")
+    parts, turn = of_type(project.journal, "turn.finished")
+    assert (parts["model"], parts["purpose"], parts["cost_usd"]) == ("m", "paused", 15e-6)
     assert (turn["model"], turn["text"]) == ("other", "Without it.")
+
+
+def test_what_the_parts_of_a_turn_have_used_is_told_though_the_turn_never_ends(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    refused = json_reply(400, {"type": "error", "error": {"message": "no"}})
+    done = stream_reply(s.start(), s.text("Done."), s.ends())
+    project.uses(model_endpoint([paused("I search "), paused("more "), refused, done]))
+    scene(project)
+
+    broken = project.run("--format", "json", "--html", "r.html")
+    resumed = project.run("--resume", "--format", "json")
+
+    assert (broken.code, resumed.code) == (1, 0), broken.stderr + resumed.stderr
+    for told, times in ((broken, 2), (resumed, 3)):
+        result = json.loads(told.stdout)
+        assert result["usage"]["input"] == 10 * times
+        assert result["usage"]["output"] == 5 * times
+        assert result["cost_usd"] == pytest.approx(15e-6 * times)
+    assert "m began an answer (other, 20 in / 10 out tokens" in broken.stderr
+    assert "Paused turn, not ended" in (project.folder / "r.html").read_text()
