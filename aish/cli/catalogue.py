@@ -28,7 +28,7 @@ _SUMMARIES = {
     "test": "Run the `tests:` of pipelines on their cassettes, offline.",
     "tools": "List the tools of a pipeline, and what its rules say of each.",
     "call": "Call one tool directly, under the file's rules.",
-    "login": "Log in at the servers of a file that want a person to, in a browser.",
+    "login": "Log in at servers of a file, in a browser.",
     "logout": "Forget logins that `aish login` made.",
     "serve": "Serve tools to MCP clients, under the file's rules.",
     "approve": "Answer a tool call that waits for approval.",

@@ -46,7 +46,7 @@ def command(
     ] = None,
     output_format: ReportOption = Report.TEXT,
 ) -> int:
-    """Log in at the servers of a file that want a person to, in a browser.
+    """Log in at servers of a file, in a browser.
 
     These are the servers with `oauth: {login: true}`. The login is kept for later runs, which never
     open a browser.
