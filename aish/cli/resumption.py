@@ -3,6 +3,7 @@
 Imported only if there is such an option.
 """
 
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import cast
@@ -12,11 +13,11 @@ from aish.cli.options import Format, ResumeOptions, RunRequest
 from aish.cli.output_setup import RunOutput
 from aish.cli.printer import print_json
 from aish.config.inputs import join_inputs
-from aish.config.model import Delivery, Pipeline
+from aish.config.model import BATCH, Delivery, Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard
 from aish.core.json import JsonValue
-from aish.core.phrases import backticked
+from aish.core.phrases import backticked, counted, first_of
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
@@ -32,6 +33,7 @@ from aish.features.resume.scan import tags
 from aish.features.resume.state import read_resume_state
 from aish.features.resume.unknown_calls import SHOWN
 from aish.items.shards import parse_shard
+from aish.journal.batches import RecordedBatch
 from aish.journal.reader import torn_tail
 from aish.output.result import refusal_row
 from aish.system.files import atomic_write
@@ -114,7 +116,10 @@ class Resumption:
             except CallsNamedError as error:
                 self._name(error, plan, form)
                 raise
-            notices = state.notices
+            notices = (*state.notices, *_check_batches(state.batches, plan, forced=flags.force))
+            if flags.force:
+                repeated = tuple(replace(one, may_repeat=True) for one in state.batches)
+                state = replace(state, batches=repeated)
             listed = self._list_or_write(state.repeated)
             if listed:
                 notices = (*notices, Notice(Place(), "warning", CALLS_REPEATED, listed))
@@ -148,6 +153,37 @@ class Resumption:
         with open_run(launch) as run, RunOutput(run, asked, table) as output:
             pass
         return int(output.lost)
+
+
+def _check_batches(
+    batches: Sequence[RecordedBatch], plan: Plan, *, forced: bool
+) -> tuple[Notice, ...]:
+    """Check that answers which batches have are collected, not paid a second time.
+
+    Raises:
+        ResumeRefusedError: a model is not asked in batches any more.
+    """
+    in_batches = frozenset(_in_batches(plan))
+    left = [one for one in batches if one.requests and one.model not in in_batches]
+    if not left:
+        return ()
+    requests = counted(sum(len(one.requests) for one in left), "request")
+    names = first_of([f"batch `{one.id or one.number}` of `{one.model}`" for one in left], SHOWN)
+    if forced:
+        said = f"{requests} may be paid again, as `--force` allows: {names}"
+        return (Notice(Place(), "warning", "batch_repeated", said),)
+    said = f"{requests} would be paid again: batches have their answers, or will: {names}"
+    hint = "resume with `--delivery batch` to collect them; `--force` sends them again, alone"
+    raise ResumeRefusedError(said, hint=hint)
+
+
+def _in_batches(plan: Plan, prefix: str = "") -> Iterator[str]:
+    """The models that are asked in batches, by their names in events."""
+    for alias, model in plan.models.items():
+        if model.entry.delivery == BATCH:
+            yield prefix + alias
+    for id, inner in plan.inner.items():
+        yield from _in_batches(inner, f"{prefix}{id}/")
 
 
 def resumption(

@@ -24,7 +24,8 @@ class RecordedBatch:
     """A batch, submitted after `began`; without an `id` nobody knows whether it was.
 
     `number` counts those of the run. `requests` are the digests of those whose answers are not
-    collected yet, by their numbers. `ends` is when it is over at the latest.
+    collected yet, by their numbers. `ends` is when it is over at the latest. `may_repeat`: they are
+    submitted again if its provider does not have it, or nobody can tell.
     """
 
     number: int
@@ -34,6 +35,7 @@ class RecordedBatch:
     began: float
     id: str | None = None
     ends: str | None = None
+    may_repeat: bool = False
 
 
 class BatchFold:

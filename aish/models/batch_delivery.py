@@ -34,7 +34,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
-from aish.core.phrases import counted
+from aish.core.phrases import counted, shorten
 from aish.core.protocols import Emit, Park
 from aish.journal.batches import RecordedBatch
 from aish.models.dialect_choice import wire_of
@@ -88,9 +88,11 @@ _FOREVER = 30 * 86_400.0
 _JSON = {"content-type": "application/json"}
 _MOST_UNTAKEN = 64
 """Answers that were handed out and not taken yet."""
-_GONE = frozenset({404, 410})
+_ABSENT, _CONFLICT, _GONE = 404, 409, 410
+_NOT_OFFERED = frozenset({404, 405, 501})
+"""Statuses of an endpoint that does not have this call of the interface."""
 _LOOKS = 5
-"""How often results are read of a batch that has ended, if some are missing."""
+"""How often is asked for what is missing, as it may only be late: results, or a new batch."""
 _INCOMPLETE = frozenset({"expired", "cancelled", "canceled", "failed"})
 """States of an end after which no more results come."""
 
@@ -122,13 +124,17 @@ class _CallError(Exception):
     def cause(self) -> Exception:
         return self if isinstance(self.said, _Refusal) else self.said
 
+    @property
+    def status(self) -> int | None:
+        return self.said.status if isinstance(self.said, _Refusal) else None
+
 
 @slotted
 class _Waiting:
     """A request that waits for its answer, in the batch `of` under its number.
 
-    `body` is empty once it has been submitted. `moved` is set when the run need not wait for the
-    answer, or when it has come.
+    `body` is empty once it has been submitted for good. `moved` is set when the run need not wait
+    for the answer, or when it has come.
     """
 
     body: bytes
@@ -144,7 +150,8 @@ class _Batch:
     """A batch: `waiting` are its requests that are waited for, by their numbers.
 
     `left` are those whose answers were not handed out yet. `held`: its provider works on it.
-    `is_followed`: a task asks for it. `was_collected`: answers were handed out.
+    `is_followed`: a task asks for it. `was_collected`: answers were handed out. `may_repeat` is as
+    of `RecordedBatch`.
     """
 
     mark: BatchMark
@@ -156,6 +163,7 @@ class _Batch:
     held: bool = False
     is_followed: bool = False
     was_collected: bool = False
+    may_repeat: bool = False
 
     def answer(self, number: int, response: httpx.Response) -> bool:
         """Hand out an answer; false if nobody waits for it any more."""
@@ -217,7 +225,8 @@ class BatchDelivery:
         for one in place.batches:
             if one.model == place.model and one.requests:
                 mark, left = BatchMark(place.run, one.number), {n for n, _ in one.requests}
-                batch = self._batches[one.number] = _Batch(mark, one.size, one.began, left, one.id)
+                batch = _Batch(mark, one.size, one.began, left, one.id, may_repeat=one.may_repeat)
+                self._batches[one.number] = batch
                 for number, digest in one.requests:
                     self._keep((batch, number), digest)
         tasks.start_soon(self._collect)
@@ -274,7 +283,7 @@ class BatchDelivery:
         if known := self._known.get(waiting.digest):
             waiting.of = batch, number = known.popleft()
             batch.waiting[number] = waiting
-            if batch.id is not None:
+            if batch.id is not None and not batch.may_repeat:
                 waiting.body = b""
             if batch.held and waiting.moved is not None:
                 waiting.moved.set()
@@ -344,9 +353,8 @@ class BatchDelivery:
             self._note_submitted(batch, await self._submit(batch, self._content(batch)))
         except _CallError as error:
             if not error.doubtful:
-                del self._batches[number]
-                place.emit(BatchCollected(number))
-            self._fail_all(batch, error)
+                self._forget(batch)
+            self._fail_all(batch, self._without_batches(error))
         except Exception as error:  # ruff: ignore[blind-except] - raised again where it is waited for
             self._fail_all(batch, error)
         else:
@@ -392,24 +400,36 @@ class BatchDelivery:
             kind = form.headers["content-type"]
             try:
                 answer = await self._call("POST", upload.leaf, await form.aread(), kind=kind)
+                made = upload.creation(upload.decode(answer), batch.mark)
             except _CallError as error:
                 error.doubtful = False  # a file alone is no batch
                 raise
-            made = upload.creation(upload.decode(answer), batch.mark)
+            except BatchError as error:
+                raise _CallError(_broken(error), error, doubtful=False) from None
             content = dump(made).encode()
-        answer = await self._call("POST", leaf, content)
         try:
-            return self._interface.decode_state(answer)
+            return self._interface.decode_state(await self._call("POST", leaf, content))
         except BatchError as error:
-            raise _CallError(AttemptError(error.message, BROKEN), error, doubtful=True) from None
+            raise _CallError(_broken(error), error, doubtful=True) from None
 
     async def _look_for(self, batch: _Batch) -> BatchState | None:
-        """Look for a batch that was perhaps submitted; lists may show a new one late."""
+        """Look for a batch that was perhaps submitted; lists may show a new one late.
+
+        Raises:
+            _CallError, BatchError: nobody can tell, and the batch stays in doubt.
+        """
         pauses = (1.0, 2.0, 4.0, SETTLE_SECONDS - 7.0)
-        for pause in (0.0, *pauses):
-            await self._pace.sleep(pause)
-            if (found := await self._find(batch)) is not None:
-                return found
+        try:
+            for pause in (0.0, *pauses):
+                await self._pace.sleep(pause)
+                if (found := await self._find(batch)) is not None:
+                    return found
+        except _CallError as error:
+            if error.status in _NOT_OFFERED:
+                why = f"its list, or its results, cannot be read: {error.failure.message}"
+                raise _doubt(why) from None
+            error.doubtful = True  # it is about the question
+            raise
         return None
 
     async def _find(self, batch: _Batch) -> BatchState | None:
@@ -436,22 +456,39 @@ class BatchDelivery:
 
     async def _is_ours(self, batch: _Batch, id: str) -> bool:
         """Tell by the names in its results whether a batch is this one, once it has ended."""
-        state = await self._until_ended(batch, id)
-        names = map(batch.mark.custom_id, range(batch.size))
-        for place in state.results:
+        names = [batch.mark.custom_id(number) for number in range(batch.size)]
+        for look in range(_LOOKS):
+            if look:
+                await self._pace.sleep(FIRST_GAP * 2 ** (look - 1))
+            state = await self._until_ended(batch, id)
+            for place in state.results:
+                if (is_ours := await self._has_some(place, id, names)) is not None:
+                    return is_ours
+            if state.status in _INCOMPLETE:
+                return False  # nothing of it was answered
+        raise _doubt(f"`{id}` may be the one, and has no results")
+
+    async def _has_some(self, place: str, id: str, names: Sequence[str]) -> bool | None:
+        """Tell by its first line whose results a file has; none if it is empty."""
+        for attempt in count(1):
             reader = ResultsReader(self._interface, names)
-            async with self._open_results(place, id) as chunks:
-                async for chunk in chunks:
-                    if found := bool(reader.feed(chunk)) or reader.foreign:
-                        return found is True
-            if reader.end():
-                return True
-        return False
+            try:
+                async with self._open_results(place, id) as chunks:
+                    async for chunk in chunks:
+                        if reader.feed(chunk) or reader.foreign:
+                            return not reader.foreign
+                if reader.end() or reader.foreign:
+                    return not reader.foreign
+            except (_CallError, BatchError) as error:
+                await self._wait_or_raise(error, attempt)
+            else:
+                return None
+        raise AssertionError("it counts without end")
 
     def _note_submitted(self, batch: _Batch, state: BatchState) -> None:
         """Write the id of a batch down; nothing that follows can lose it."""
         batch.id, number, place = state.id, batch.mark.ordinal, self._place
-        for waiting in batch.waiting.values():
+        for waiting in () if batch.may_repeat else batch.waiting.values():
             waiting.body = b""
         ends = None if state.ends_at is None else rfc3339(state.ends_at)
         place.emit(BatchSubmitted(number, place.model, batch.size, state.id, ends))
@@ -477,7 +514,12 @@ class BatchDelivery:
 
     async def _recover(self, batch: _Batch) -> bool:
         """Look for a batch whose id was lost; false if its requests are submitted again."""
-        state = await self._look_for(batch)
+        try:
+            state = await self._look_for(batch)
+        except (_CallError, BatchError) as error:
+            if not self._repeats(batch, error):
+                raise
+            return False
         if state is None:
             self._submit_again(batch)
             return False
@@ -486,14 +528,28 @@ class BatchDelivery:
 
     def _submit_again(self, batch: _Batch) -> None:
         """Nobody has this batch: its requests are new ones."""
-        del self._batches[batch.mark.ordinal]
-        self._place.emit(BatchCollected(batch.mark.ordinal))
-        for digest, known in self._known.items():
-            self._known[digest] = deque(one for one in known if one[0] is not batch)
+        self._forget(batch)
         waiting, batch.waiting = batch.waiting, {}
         for one in waiting.values():
             one.of = None
             self._add(one)
+
+    def _forget(self, batch: _Batch) -> None:
+        """Expect nothing more of a batch."""
+        if self._batches.pop(batch.mark.ordinal, None) is None:
+            return
+        self._place.emit(BatchCollected(batch.mark.ordinal))
+        for digest, known in self._known.items():
+            self._known[digest] = deque(one for one in known if one[0] is not batch)
+
+    def _repeats(self, batch: _Batch, error: Exception) -> bool:
+        """Submit the requests of a batch that is not to be had again, if somebody allows that."""
+        if not batch.may_repeat:
+            return False
+        said = f"{counted(batch.size, 'request')} may be paid again, as `--force` allows: {error}"
+        self._place.emit(Notice(NOWHERE, "warning", "batch_repeated", said))
+        self._submit_again(batch)
+        return True
 
     async def _follow(self, batch: _Batch) -> None:
         """Hand out the answers, until no request waits for one of this batch."""
@@ -506,18 +562,26 @@ class BatchDelivery:
                 await self._pace.sleep(0.0 if batch.held else IDLE_SECONDS)
                 await self._hand_out(batch, state)
         except Exception as error:  # ruff: ignore[blind-except] - raised again where it is waited for
-            self._fail_all(batch, self._forget_if_gone(batch, error))
+            known = self._in_words(batch, error)
+            if known is error or not self._repeats(batch, known):
+                self._fail_all(batch, known)
         finally:
             batch.is_followed = False
 
-    def _forget_if_gone(self, batch: _Batch, error: Exception) -> Exception:
-        """Expect nothing more of a batch that its provider does not have any more."""
-        refusal = error.said if isinstance(error, _CallError) else None
-        if not isinstance(refusal, _Refusal) or refusal.status not in _GONE:
-            return error
-        del self._batches[batch.mark.ordinal]
-        self._place.emit(BatchCollected(batch.mark.ordinal))
-        return BatchError(f"the batch `{batch.id}` is gone at its provider", retryable=False)
+    def _in_words(self, batch: _Batch, error: Exception) -> Exception:
+        """Say what became of a batch that its provider does not have."""
+        status = error.status if isinstance(error, _CallError) else None
+        if status == _GONE:
+            self._forget(batch)
+            return BatchError(f"the batch `{batch.id}` is gone at its provider", retryable=False)
+        if status == _ABSENT:
+            # Another account, or another place, has none of our batches either.
+            said = (
+                f"the provider says that it has no batch `{batch.id}`: are key and address those it"
+                f" was submitted with? {_OR_FORCE}"
+            )
+            return _DoubtError(said, retryable=False)
+        return error
 
     async def _until_ended(self, batch: _Batch, id: str) -> BatchState:
         began = asyncio.get_running_loop().time()
@@ -587,11 +651,23 @@ class BatchDelivery:
                 self._keep((batch, number), one.digest)
             if one.answer.done():
                 continue
-            response = _refusal_of(error)
+            cause = error.cause if isinstance(error, _CallError) else error
+            response = _refusal_of(cause)
             if response is None:
-                one.answer.set_exception(error.cause if isinstance(error, _CallError) else error)
+                one.answer.set_exception(cause)
             else:
                 one.answer.set_result(response)
+
+    def _without_batches(self, error: _CallError) -> _CallError:
+        """The same error, with a word where the endpoint seems to have no batches."""
+        if error.status not in _NOT_OFFERED or not isinstance(error.said, _Refusal):
+            return error
+        where = f"no batches at {self._url(self._interface.leaf)}"
+        message = f"{where}; `--delivery single` sends each request alone: "
+        message += shorten(error.said.body.decode("utf-8", "replace"), 200)
+        body = dump({"type": "error", "error": {"type": "no_batches", "message": message}})
+        said = _Refusal(error.said.status, _JSON["content-type"], body.encode())
+        return _CallError(error.failure, said, doubtful=error.doubtful)
 
     # Calls of the interface.
 
@@ -606,10 +682,16 @@ class BatchDelivery:
             try:
                 return decode(await self._call("GET", leaf, query=query))
             except (_CallError, BatchError) as error:
-                await self._wait_or_raise(error, attempt)
+                await self._wait_or_raise(error, attempt, may_appear=query is None)
         raise AssertionError("it counts without end")
 
-    async def _wait_or_raise(self, error: "_CallError | BatchError", attempt: int) -> None:
+    async def _wait_or_raise(
+        self, error: "_CallError | BatchError", attempt: int, *, may_appear: bool = True
+    ) -> None:
+        is_absent = isinstance(error, _CallError) and error.status == _ABSENT
+        if may_appear and is_absent and attempt < _LOOKS:
+            await self._pace.sleep(FIRST_GAP * 2 ** (attempt - 1))  # what is new may appear late
+            return
         retries = error.failure.advice.retry if isinstance(error, _CallError) else error.retryable
         if not retries or attempt >= _PATIENCE * self._entry.retry.attempts:
             raise error
@@ -749,6 +831,22 @@ async def _until_answered(waiting: _Waiting, park: Park | None) -> None:
         await park(answered)
 
 
+_OR_FORCE = "`--resume --retry-failed` asks again; with `--force`, its requests may be paid again"
+
+
+class _DoubtError(BatchError):
+    """Requests are perhaps paid for; no other model takes their place, as for a busy endpoint."""
+
+
+def _doubt(why: str) -> _DoubtError:
+    said = f"nobody knows whether a batch was made, and {why}; {_OR_FORCE}"
+    return _DoubtError(said, retryable=False)
+
+
+def _broken(error: BatchError) -> AttemptError:
+    return AttemptError(error.message, BROKEN)
+
+
 def _response_of(result: BatchResult) -> httpx.Response:
     """The response that the endpoint would have sent."""
     # As ASCII: half of a character, which models write, is legal in JSON alone.
@@ -764,7 +862,8 @@ def _refusal_of(error: Exception) -> httpx.Response | None:
         return httpx.Response(said.status, headers=headers, content=said.body)
     if isinstance(error, BatchError):
         body = {"type": "error", "error": {"type": "api_error", "message": error.message}}
-        return httpx.Response(UNREADABLE, headers=_JSON | final, content=dump(body).encode())
+        status = _CONFLICT if isinstance(error, _DoubtError) else UNREADABLE
+        return httpx.Response(status, headers=_JSON | final, content=dump(body).encode())
     return None
 
 

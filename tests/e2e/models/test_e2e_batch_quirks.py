@@ -5,12 +5,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-import pytest
 from batch_servers import Answer, Api, BatchServer, Outcome, Quirks, Refusal, answer_in_words
 from e2e_project import Project, of_type
 from model_endpoint import ModelEndpoint, Reply, json_reply
-
-pytest.importorskip("aish.models.batch_delivery")
 
 KEY = {"KEY": "sk-batch-0123456789abcdef"}
 ROWS = 4
