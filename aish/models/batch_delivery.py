@@ -242,10 +242,7 @@ class BatchDelivery:
 
     async def ask(self, request: httpx.Request) -> httpx.Response:
         """The answer to a request, hours later."""
-        body = BatchRequest("_", json.loads(await request.aread())).checked_body()
-        text = dump(body).encode("utf-8", "surrogatepass")
-        digest = sha256(text).hexdigest()[:_DIGITS]
-        waiting = _Waiting(text, digest, asyncio.get_running_loop().create_future())
+        waiting = _parse_request(await request.aread())
         park: Park | None = request.extensions.get("park")
         if park is not None:
             waiting.moved = moved = asyncio.Event()
@@ -269,7 +266,7 @@ class BatchDelivery:
                 # Nobody waits any more; the same request gets this answer, if it is sent again.
                 batch, number = waiting.of
                 batch.waiting.pop(number, None)
-                self._keep(waiting.of, digest)
+                self._keep(waiting.of, waiting.digest)
             waiting.answer.cancel()
 
     def _note_taken(self) -> None:
@@ -334,7 +331,7 @@ class BatchDelivery:
 
     # Submitting.
 
-    async def _deliver(self, requests: Sequence[_Waiting]) -> None:
+    async def _deliver(self, requests: list[_Waiting]) -> None:
         """Submit requests as a batch, and hand out its answers."""
         place, began = self._place, self._pace.clock.now()
         number = 1 + max((one.number for one in place.batches), default=0)
@@ -346,6 +343,8 @@ class BatchDelivery:
         for index, waiting in enumerate(requests):
             waiting.of = batch, index
             batch.waiting[index] = waiting
+        # Only the batch keeps them, and only until they are answered.
+        requests.clear()
         try:
             words = " ".join(digest for _, digest in digests)
             place.emit(BatchPlanned(number, place.model, size, words))
@@ -818,6 +817,14 @@ class _BatchClient(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         return await self._delivery.ask(request)
+
+
+def _parse_request(content: bytes) -> _Waiting:
+    """Parse the content of a request, which waits for its answer from now on."""
+    body = BatchRequest("_", json.loads(content)).checked_body()
+    text = dump(body).encode("utf-8", "surrogatepass")
+    digest = sha256(text).hexdigest()[:_DIGITS]
+    return _Waiting(text, digest, asyncio.get_running_loop().create_future())
 
 
 async def _until_answered(waiting: _Waiting, park: Park | None) -> None:

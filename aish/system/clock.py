@@ -42,13 +42,14 @@ def call_every(seconds: float, tell: Callable[[], None]) -> Callable[[], None]:
     loop = asyncio.get_running_loop()
     waiting: asyncio.TimerHandle
 
-    def again() -> None:
+    # It does not name itself: then it is freed at once, with all that `tell` holds.
+    def again(itself: Callable[..., None]) -> None:
         nonlocal waiting
-        waiting = loop.call_later(seconds, again)
+        waiting = loop.call_later(seconds, itself, itself)
         tell()
 
     def stop() -> None:
         waiting.cancel()
 
-    waiting = loop.call_later(seconds, again)
+    waiting = loop.call_later(seconds, again, again)
     return stop

@@ -1,8 +1,10 @@
 """When a process was started, as it finds out itself; what is done again and again."""
 
+import gc
 import subprocess
 import sys
 import time
+import weakref
 
 import anyio
 
@@ -41,3 +43,28 @@ def test_something_is_called_again_and_again_until_it_is_stopped() -> None:
         return calls
 
     assert anyio.run(count) == 3
+
+
+def test_what_was_called_again_and_again_is_freed_as_soon_as_it_is_stopped() -> None:
+    """A cycle would live on until a full collection, which a long run rarely has."""
+
+    class Answer:
+        def tell(self) -> None: ...
+
+    async def is_freed() -> bool:
+        answer = Answer()
+        ref = weakref.ref(answer)
+        stop = call_every(3600, answer.tell)
+        del answer
+        assert ref() is not None
+        stop()
+        await anyio.lowlevel.checkpoint()
+        return ref() is None
+
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        assert anyio.run(is_freed)
+    finally:
+        if was_enabled:
+            gc.enable()
