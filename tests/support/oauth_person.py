@@ -25,7 +25,8 @@ class LoginServer(AuthorizationServer):
     """Registers clients, sends each browser back with a code, and takes a refresh token once.
 
     `page` changes the fields of what a browser brings back, a field of `None` is left out;
-    `registered` those of the answer to a registration. `life` is that of its tokens, `renew`
+    `registered` those of the answer to a registration. The paths `elsewhere` lead to other addresses.
+    `life` is that of its tokens, `renew`
     answers a request for a renewal in its place.
     """
 
@@ -34,6 +35,7 @@ class LoginServer(AuthorizationServer):
         *,
         page: Mapping[str, str | None] | None = None,
         registered: Mapping[str, Any] | None = None,
+        elsewhere: Mapping[str, str] | None = None,
         life: float = LIFE,
         **metadata: Any,
     ) -> None:
@@ -41,6 +43,7 @@ class LoginServer(AuthorizationServer):
         self._own = metadata
         self.page = page or {}
         self.registered = registered or {}
+        self.elsewhere = elsewhere or {}
         self.life = life
         self.renew: Callable[[Form], Reply | None] = lambda _form: None
         self.codes: dict[str, Mapping[str, str]] = {}
@@ -84,6 +87,9 @@ class LoginServer(AuthorizationServer):
 
     def _handle(self, request: Recorded) -> Reply:
         path, _, query = request.path.partition("?")
+        if path in self.elsewhere:
+            headers = {"location": self.elsewhere[path]}
+            return Reply(status=307, headers=headers, framing="length")
         if path == "/authorize":
             return self._send_back(dict(parse_qsl(query)))
         if path == "/register":

@@ -19,7 +19,7 @@ from e2e_project import Project, wait_file
 from mcp_emulators import McpEndpoint
 from model_endpoint import Gate, Reply
 from oauth_person import LoginServer, address_printed, guard_of, redirect_of, visit
-from oauth_servers import Form, forbidden
+from oauth_servers import Form, forbidden, refusal
 from open_descriptors import opened_by
 from patience import rounds
 from terminal_window import Window
@@ -308,6 +308,55 @@ def test_a_login_page_that_must_not_be_opened_is_not_shown(project: Project) -> 
             assert words in done.stderr
             assert not done.stdout
             assert [place.issuer.pages, place.files] == [[], []]
+
+
+def test_nothing_of_a_login_goes_where_another_server_leads_it(project: Project) -> None:
+    with LoginServer() as other:
+        led: list[Case] = [
+            ({"elsewhere": {"/register": f"{other.origin}/register"}}, {}, "registered at"),
+            ({"elsewhere": {"/token": f"{other.origin}/token"}}, {}, "HTTP 307"),
+            ({"registration_endpoint": "http://h.example/register"}, {}, "it is not https"),
+            ({}, {"resource": "https://h.example/mcp"}, "another server"),
+        ]
+        for server, metadata, words in led:
+            with LoginServer(**server) as issuer:
+                with McpEndpoint(guard_of(issuer, metadata=metadata)) as guarded:
+                    place = Behind(project, issuer, guarded)
+                    with project.aish.start("login", "p.yaml") as running:
+                        if "/token" in server.get("elsewhere", {}):
+                            visit(address_printed(running))
+                        done = running.finish()
+                    assert (done.code, words in done.stderr) == (5, True), done.stderr
+                    assert place.files == []
+        assert other.requests == []
+
+
+def test_a_program_without_a_person_is_told_the_command_and_opens_no_browser(
+    project: Project,
+) -> None:
+    opened = project.folder / "opened"
+    browser = project.write("browser", f"#!/bin/sh\ntouch {opened}\n")
+    browser.chmod(0o755)
+    project.aish.env |= {"CI": "true", "BROWSER": str(browser)}
+    with behind(project) as place:
+        place.issuer.renew = lambda _form: refusal("invalid_grant", "revoked")
+        assert place.log_in().code == 0
+        secrets = {*place.issuer.tokens, *place.issuer.refreshing}
+        recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "-v")
+        assert recorded.code == 0, recorded.stderr
+        place.change(expires=1.0)
+        over = project.run("-v")
+        assert (over.code, COMMAND in over.stderr) == (5, True), over.stderr
+        assert project.aish("logout", "p.yaml").code == 0
+        asked = len(place.server.requests)
+        replayed = project.run("--replay", "c.yaml", "-v")
+        assert (replayed.code, replayed.stdout) == (0, "hello\n"), replayed.stderr
+        assert len(place.server.requests) == asked
+        shown = "".join(one.stdout + one.stderr for one in (recorded, over, replayed))
+        seen = shown + project.everything_written()
+        assert not [one for one in secrets if one in seen]
+        assert len(place.issuer.pages) == 1
+        assert not opened.exists()
 
 
 def test_a_login_is_of_one_server_one_client_and_one_issuer(project: Project) -> None:
