@@ -161,6 +161,8 @@ def _resolve(session: Session, entry: ServerEntry) -> ResolvedServer:
 def _hint(error: UnavailableError, entry: ServerEntry) -> str:
     if entry.auth_env is None and entry.url is not None and error.message.startswith(_REFUSED):
         return _TOKEN
+    if entry.oauth is not None and entry.oauth.login:
+        return f"log in at another terminal; `:mcp connect {entry.alias}` connects then"
     return "nothing has changed; `:mcp list` shows the servers"
 
 

@@ -25,9 +25,8 @@ class LoginServer(AuthorizationServer):
     """Registers clients, sends each browser back with a code, and takes a refresh token once.
 
     `page` changes the fields of what a browser brings back, a field of `None` is left out;
-    `registered` those of the answer to a registration. The paths `elsewhere` lead to other addresses.
-    `life` is that of its tokens, `renew`
-    answers a request for a renewal in its place.
+    `registered` those of the answer to a registration. The paths in `elsewhere` lead to other
+    addresses. `life` is that of its tokens, `renew` answers a request for a renewal in its place.
     """
 
     def __init__(

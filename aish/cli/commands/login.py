@@ -11,8 +11,8 @@ import anyio
 
 from aish.cli.boundary import say
 from aish.cli.options import Argument, Option, Report, ReportOption
+from aish.cli.pipeline_options import seconds_of
 from aish.cli.printer import print_json, print_text
-from aish.config.fields import duration
 from aish.core.errors import PipelineError, UnavailableError, UsageError, did_you_mean
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
@@ -60,7 +60,7 @@ def command(
         return 0
     if file is None:
         raise UsageError("`FILE` is missing", hint="`aish login FILE`, or `aish login --list`")
-    seconds = PERSON_SECONDS if timeout is None else duration(timeout)
+    seconds = seconds_of(timeout) or PERSON_SECONDS
     plan = plan_of_logins(file)
     at_terminal = sys.stdout.isatty() and sys.stderr.isatty()
     open_page = _open_browser if at_terminal and not no_browser else _open_nothing
@@ -157,6 +157,11 @@ def _end_text(login: KeptLogin) -> str:
     return f"it ends at {datetime.fromtimestamp(login.expires).astimezone():%Y-%m-%d %H:%M}"
 
 
+def warn(text: str) -> None:
+    """Warn of a login that cannot be read."""
+    say(f"warning: {text}")
+
+
 def _list(output_format: Report) -> None:
     rows: list[JsonObject] = [
         {
@@ -167,7 +172,7 @@ def _list(output_format: Report) -> None:
             "kept": "keyring" if login.in_keyring else str(path),
             "open": login.is_open,
         }
-        for path, login in list_logins()
+        for path, login in list_logins(warn)
     ]
     if output_format is Report.JSON:
         print_json([*rows])

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from aish.cli.commands.login import pick_servers, plan_of_logins
+from aish.cli.commands.login import pick_servers, plan_of_logins, warn
 from aish.cli.options import Argument
 from aish.cli.printer import print_text
 from aish.core.text import for_line
@@ -26,7 +26,7 @@ def command(
     Example: aish logout notes.yaml
     """
     if file.startswith(("https://", "http://")):
-        found = [path for path, login in list_logins() if login.server == file]
+        found = [path for path, login in list_logins(warn) if login.server == file]
         gone = [path for path in found if remove_login(path)]
         print_text(f"{for_line(file)}: {_RESULTS[bool(gone)]}")
         return 0

@@ -7,7 +7,7 @@ that the pipeline file names, so that no other login is ever found for them.
 
 import json
 import os
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -109,6 +109,22 @@ class LoginStore:
             return None
         return login if login is not None and login.is_open else None
 
+    def make_folder(self) -> None:
+        """Make the folder of logins, if it is missing.
+
+        Raises:
+            LoginError: nothing can be kept there.
+        """
+        folder = self.path.parent
+        try:
+            private_folder(folder)
+            if os.access(folder, os.W_OK):
+                return
+            why = "it is read-only"
+        except (OSError, AishError) as error:
+            why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise LoginError(f"no login can be kept in `{folder}`: {why}")
+
     def write(self, login: KeptLogin) -> KeptLogin:
         """Keep a login, and return it as it is kept.
 
@@ -136,9 +152,9 @@ class LoginStore:
         Raises:
             LoginError: another process takes too long with it.
         """
+        self.make_folder()
         with ExitStack() as stack:
             try:
-                private_folder(self.path.parent)
                 lock = hold_lock(self.path.with_suffix(".lock"), _LOCK_SECONDS)
                 await anyio.to_thread.run_sync(stack.enter_context, lock)
             except (OSError, AishError) as error:
@@ -151,10 +167,17 @@ class LoginStore:
         return f"{login.server} {self._id}"
 
 
-def list_logins() -> Iterator[tuple[Path, KeptLogin]]:
-    """All logins that are kept, without the secrets that a keyring has."""
+def list_logins(tell: Callable[[str], None]) -> Iterator[tuple[Path, KeptLogin]]:
+    """All logins that are kept, without the secrets that a keyring has.
+
+    `tell` gets the words about one that cannot be read.
+    """
     for path in sorted(logins_folder().glob("*.json")):
-        login = read_login(path)
+        try:
+            login = read_login(path)
+        except LoginError as error:
+            tell(str(error))
+            continue
         if login is not None:
             yield path, login
 
@@ -174,8 +197,8 @@ def read_login(path: Path) -> KeptLogin | None:
     except FileNotFoundError:
         return None
     except (OSError, AishError, ValueError, TypeError, AttributeError) as error:
-        message = f"the login in `{path}` cannot be read: {for_line(str(error))}"
-        raise LoginError(message) from error
+        why = f"the login in `{path}` cannot be read: {for_line(str(error))}"
+        raise LoginError(f"{why}; `aish login` replaces it") from error
 
 
 def remove_login(path: Path) -> bool:

@@ -149,6 +149,7 @@ class PersonLogin:
             LoginError: there is none; nothing was kept.
         """
         assert self._person is not None, "there is somebody to log in"
+        self.store.make_folder()  # a person logs in for nothing otherwise
         self._directory = None  # the server may have moved to another issuer since
         if scopes is None:
             scopes = await self._scopes(refusal)

@@ -22,6 +22,8 @@ from oauth_person import LoginServer, address_printed, guard_of, redirect_of, vi
 from oauth_servers import Form, forbidden, refusal
 from open_descriptors import opened_by
 from patience import rounds
+from served_hub import ServedHub
+from shell_sessions import at_terminal
 from terminal_window import Window
 
 
@@ -319,15 +321,17 @@ def test_nothing_of_a_login_goes_where_another_server_leads_it(project: Project)
             ({}, {"resource": "https://h.example/mcp"}, "another server"),
         ]
         for server, metadata, words in led:
-            with LoginServer(**server) as issuer:
-                with McpEndpoint(guard_of(issuer, metadata=metadata)) as guarded:
-                    place = Behind(project, issuer, guarded)
-                    with project.aish.start("login", "p.yaml") as running:
-                        if "/token" in server.get("elsewhere", {}):
-                            visit(address_printed(running))
-                        done = running.finish()
-                    assert (done.code, words in done.stderr) == (5, True), done.stderr
-                    assert place.files == []
+            with (
+                LoginServer(**server) as issuer,
+                McpEndpoint(guard_of(issuer, metadata=metadata)) as guarded,
+            ):
+                place = Behind(project, issuer, guarded)
+                with project.aish.start("login", "p.yaml") as running:
+                    if "/token" in server.get("elsewhere", {}):
+                        visit(address_printed(running))
+                    done = running.finish()
+                assert (done.code, words in done.stderr) == (5, True), done.stderr
+                assert place.files == []
         assert other.requests == []
 
 
@@ -357,6 +361,40 @@ def test_a_program_without_a_person_is_told_the_command_and_opens_no_browser(
         assert not [one for one in secrets if one in seen]
         assert len(place.issuer.pages) == 1
         assert not opened.exists()
+
+
+def test_a_session_connects_to_a_server_after_a_login_at_another_terminal(
+    project: Project,
+) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9"  # it is not asked
+    with behind(project) as place, at_terminal(project) as window:
+        window.wait_for(f"nobody is logged in to `{place.server.url}`: {COMMAND}")
+        window.type(":mcp connect w\r")
+        window.wait_for("log in at another terminal; `:mcp connect w` connects then")
+        assert place.log_in().code == 0
+        window.type(":mcp connect w\r")
+        window.wait_for("w is connected: 8 tools")
+        assert len(place.issuer.pages) == 1
+
+
+def test_a_served_server_tells_that_its_login_is_over_and_takes_the_next_one(
+    project: Project,
+) -> None:
+    with behind(project) as place:
+        assert place.log_in().code == 0
+        with ServedHub(project, "p.yaml") as hub:
+            hub.begin()
+            assert "hello" in str(hub.call("w__echo", {"text": "hello"}))
+            place.issuer.tokens[-1] = "not-that-of-before"
+            place.issuer.refreshing.clear()
+            for words in ("the login is over", "nobody is logged in"):
+                refused = str(hub.call("w__echo", {"text": "hello"}))
+                assert words in refused
+                assert COMMAND in refused
+            assert place.log_in().code == 0
+            assert "hello" in str(hub.call("w__echo", {"text": "hello"}))
+            assert len(place.issuer.reused) == 1
+            assert not [one for one in place.issuer.tokens if one in hub.stderr]
 
 
 def test_a_login_is_of_one_server_one_client_and_one_issuer(project: Project) -> None:
@@ -392,7 +430,7 @@ def test_ctrl_c_and_the_end_of_the_time_leave_nothing_behind(project: Project) -
 
         assert late.code == 5
         assert "no answer to the login within 1 s" in late.stderr
-        assert not place.folder.exists()
+        assert list(place.folder.iterdir()) == []
         parts = urlsplit(redirect)
         with socket.socket() as free:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -483,12 +521,31 @@ def test_logins_are_listed_and_forgotten(project: Project) -> None:
         assert place.files == []
 
 
+def test_a_login_that_cannot_be_read_or_kept_is_told_and_replaced(project: Project) -> None:
+    with behind(project) as place:
+        assert place.log_in().code == 0
+        place.files[0].write_text('{"half', "utf-8")
+        listed, run = project.aish("login", "--list"), project.run()
+        assert (listed.code, listed.stdout) == (0, "no logins\n")
+        assert f"warning: the login in `{place.files[0]}` cannot be read" in listed.stderr
+        assert (run.code, "`aish login` replaces it" in run.stderr) == (5, True), run.stderr
+        assert place.log_in().code == 0
+        assert project.run().code == 0
+        project.aish.env["XDG_STATE_HOME"] = str(project.folder / "p.yaml")
+        asked = len(place.issuer.pages)
+        refused = project.aish("login", "p.yaml")
+        assert (refused.code, refused.stdout) == (5, ""), refused.stderr
+        assert "no login can be kept in" in refused.stderr
+        assert len(place.issuer.pages) == asked
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("login",), "`FILE` is missing"),
         (("login", "p.yaml", "x"), "no server `x` wants a person to log in"),
         (("login", "p.yaml", "--list"), "`--list` takes no file"),
+        (("login", "p.yaml", "--timeout", "0s"), "--timeout: duration must be greater than zero"),
     ],
 )
 def test_a_login_of_nothing_is_an_error(

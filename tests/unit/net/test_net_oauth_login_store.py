@@ -74,7 +74,7 @@ def test_a_keyring_has_the_secrets_and_the_file_has_none(store: LoginStore) -> N
     text = store.path.read_text("utf-8")
     assert "-token" not in text
     assert [user for _, user in ring.passwords] == [f"{URL} {store.path.stem}"]
-    assert [login.in_keyring for _, login in list_logins()] == [True]
+    assert [login.in_keyring for _, login in list_logins(print)] == [True]
     ring.locked = True
     with pytest.raises(LoginError, match="the keyring does not answer"):
         store.read()
