@@ -33,6 +33,7 @@ from aish.core.messages import (
     Retrying,
     StreamNotice,
     TextPiece,
+    Usage,
     Withdrawn,
 )
 from aish.core.protocols import Clock, Emit, Every, Model, ModelRequest
@@ -45,7 +46,10 @@ TELL_SECONDS = 10.0
 
 @frozen
 class Assembled:
-    """A complete turn of a model; `first_token` counts seconds from the request."""
+    """A complete turn of a model; `first_token` counts seconds from the request.
+
+    `asked` is the usage of the request itself: `finish` also counts those after pauses.
+    """
 
     text: str
     calls: tuple[ToolCall, ...]
@@ -53,6 +57,7 @@ class Assembled:
     finish: Finish
     first_token: float | None
     seconds: float
+    asked: Usage = Usage()
 
     def event(
         self,
@@ -144,6 +149,7 @@ class Assembly:
     _extras: JsonObject = field(default_factory=dict)
     _finish: Finish | None = None
     _parts: Finish | None = None
+    _asked: Usage | None = None
 
     def add(self, batch: Sequence[Delta]) -> None:
         texts: list[str] = []
@@ -183,6 +189,7 @@ class Assembly:
         """Tell what the parts of a turn have used that has no end: they are paid for."""
         finish, self._parts = self._parts, None
         if finish is not None:
+            self._asked = None
             seconds = self.clock.monotonic() - self.begun
             parts = Assembled("", (), {}, finish, None, seconds)
             self.emit(parts.event(self.place, finish.model, "paused"))
@@ -203,6 +210,7 @@ class Assembly:
             finish=self._finish,
             first_token=self._first,
             seconds=self.clock.monotonic() - self.begun,
+            asked=self._asked or self._finish.usage,
         )
 
     def _say(self, texts: list[str]) -> None:
@@ -236,7 +244,7 @@ class Assembly:
             case Finish():
                 self._finish, self._parts = delta, None
             case Paused(so_far):
-                self._parts = so_far
+                self._parts, self._asked = so_far, self._asked or so_far.usage
             case Withdrawn():
                 self.withdraw()
             case _:

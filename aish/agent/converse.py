@@ -251,7 +251,7 @@ class _Exchange:
             ask.model, request, place, runtime.emit, runtime.clock, runtime.every
         )
         if ask.bound is not None:
-            ask.bound.record_usage(request, answer.finish.usage)
+            ask.bound.record_usage(request, answer.asked)
         self._turns += 1
         self._text = answer.text or self._text
         self._finish = answer.finish.reason

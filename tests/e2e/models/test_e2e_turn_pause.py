@@ -142,6 +142,27 @@ def test_another_model_is_told_nothing_of_a_paused_turn(
     assert (turn["model"], turn["text"]) == ("other", "Without it.")
 
 
+def test_a_pause_does_not_make_a_conversation_look_longer_than_it_is(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    counts = {"input_tokens": 3000, "output_tokens": 1}
+    part = stream_reply(s.start(counts), s.text("I look "), s.ends("pause_turn"))
+    calls = s.call("toolu_1", "repo__file_read", '{"path": "notes.txt"}', index=1)
+    then = stream_reply(s.start(counts), s.text("and read."), calls, s.ends("tool_use"))
+    done = stream_reply(s.start(counts), s.text("Done."), s.ends())
+    project.uses(model_endpoint([part, then, done]))
+    scene(project)
+    file = project.folder / "p.yaml"
+    file.write_text(f"{file.read_text()}context: {{max_tokens: 5000}}\n")
+
+    ran = project.run()
+
+    assert ran.code == 0, ran.stderr
+    assert not of_type(project.journal, "notice")
+    first, _ = of_type(project.journal, "turn.finished")
+    assert first["usage"]["input"] == 6000
+
+
 def test_what_the_parts_of_a_turn_have_used_is_told_though_the_turn_never_ends(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
