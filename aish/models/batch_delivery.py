@@ -645,8 +645,12 @@ class BatchDelivery:
         """Fail the requests of a batch; they may be sent again, and are not submitted again."""
         waiting, batch.waiting = batch.waiting, {}
         batch.is_followed = False
+        is_held = batch.mark.ordinal in self._batches
+        if is_held and self._entry.fallback and isinstance(error, _CallError):
+            said = "a batch has, or may have, the request, so no other model is asked"
+            error = _DoubtError(f"{error}: {said}; {_OR_FORCE}", retryable=False)
         for number, one in waiting.items():
-            if batch.mark.ordinal in self._batches:
+            if is_held:
                 self._keep((batch, number), one.digest)
             if one.answer.done():
                 continue

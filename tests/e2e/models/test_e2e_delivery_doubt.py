@@ -98,7 +98,8 @@ def test_requests_of_a_batch_in_doubt_are_not_sent_again(project: Project) -> No
         second = project.run(*AGAIN, env=KEY)
         third = project.run(*AGAIN, env=KEY)
         made = len(server.batches)
-        server.quirks.lost, server.lists = 1, [501] * 2
+        server.quirks.lost, server.lists = 1, [401, 501, 501]
+        refused = project.run(*AGAIN, env=KEY)
         fourth = project.run(*AGAIN, env=KEY)
         forced = project.run(*AGAIN, "--force", env=KEY)
 
@@ -106,6 +107,8 @@ def test_requests_of_a_batch_in_doubt_are_not_sent_again(project: Project) -> No
         assert done.code == 1
         assert "nobody knows whether a batch was made" in done.stderr
         assert "--force" in done.stderr
+    assert refused.code == 1
+    assert "so no other model is asked" in refused.stderr
     assert made == 1
     assert server.singles == []
     assert third.code == 1
