@@ -89,7 +89,7 @@ def page_address(
     parts = urlsplit(page)
     own = parse_qsl(parts.query, keep_blank_values=True)
     kept = [(name, value) for name, value in own if name not in fields]
-    return urlunsplit(parts._replace(query=urlencode([*kept, *fields.items()])))
+    return urlunsplit(parts._replace(query=urlencode([*kept, *fields.items()], errors="replace")))
 
 
 def read_redirect(query: str, asked: Authorization) -> str | RejectedAnswer:

@@ -59,7 +59,7 @@ async def register(
         fields = None
     fields = fields if isinstance(fields, dict) else {}
     id = fields.get("client_id")
-    if page.status not in _GOOD or not isinstance(id, str) or not id:
+    if page.status not in _GOOD or not isinstance(id, str) or not _is_plain(id):
         error, said = fields.get("error"), fields.get("error_description")
         words = " ".join(f"{one}" for one in (error, said) if isinstance(one, str) and one)
         why = quote(words or page.body.decode("utf-8", "replace").strip())
@@ -70,9 +70,14 @@ async def register(
     return _read(id, fields, methods)
 
 
+def _is_plain(text: str) -> bool:
+    """Return true for an id or a secret as RFC 6749 has them: some text in ASCII."""
+    return bool(text) and text.isascii() and text.isprintable()
+
+
 def _read(id: str, fields: dict[str, object], methods: Collection[str]) -> RegisteredClient:
     secret, method = fields.get("client_secret"), fields.get("token_endpoint_auth_method")
-    if not isinstance(secret, str) or not secret or method == "none":
+    if not isinstance(secret, str) or not _is_plain(secret) or method == "none":
         return RegisteredClient(id)
     known = _PLACES.get(method) if isinstance(method, str) else None
     place = known or ("post" if "client_secret_post" in methods else "basic")

@@ -83,7 +83,7 @@ def _read_token(status: int, fields: Mapping[str, JsonValue]) -> IssuedToken | T
         value,
         _lifetime(fields.get("expires_in")),
         _scopes(fields.get("scope")),
-        renewal if isinstance(renewal, str) else None,
+        renewal if isinstance(renewal, str) and renewal.isascii() else None,
     )
 
 

@@ -176,7 +176,8 @@ def test_a_renewal_without_a_new_refresh_token_keeps_the_old_one(project: Projec
     with behind(project) as place:
         assert place.log_in().code == 0
         old = place.kept()["secrets"]["refresh_token"]
-        place.issuer.renew = lambda _form: place.issuer.new_tokens(refresh_token=None)
+        unusable = [None, "\ud800"]
+        place.issuer.renew = lambda _form: place.issuer.new_tokens(refresh_token=unusable.pop())
         for _ in range(2):
             place.change(expires=1.0)
             assert project.run().code == 0
@@ -297,6 +298,8 @@ NEVER_OPENED: list[Case] = [
     ({"issuer": "https://other.example"}, {}, "it names the issuer `https://other.example`"),
     ({"registration_endpoint": None}, {}, "registers no client by itself"),
     ({"registered": {"client_id": None, "error": "no_more"}}, {}, "no client is registered at"),
+    ({"registered": {"client_id": "\ud800"}}, {}, "no client is registered at"),
+    ({"registered": {"client_id": "two\nlines"}}, {}, "no client is registered at"),
     ({}, {"issuer": "https://mine.example"}, "its credentials go nowhere else"),
 ]
 
