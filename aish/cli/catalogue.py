@@ -43,7 +43,7 @@ _SUMMARIES = {
     "control open": "Print a link to the page of a live run.",
     "control pending": "Serve the questions of paused runs until they are answered.",
     "runs list": "List the runs that were kept, and how each ended; the newest first.",
-    "runs pending": "List the tool calls that wait for an answer.",
+    "runs pending": "List the tool calls that wait for an answer, and open batches.",
     "runs show": "Print the log, the result, the messages or the tool calls of a past run, from "
     "its journal.",
     "runs report": "Make reports of a past run, from its journal: an HTML page in its folder, "

@@ -120,7 +120,7 @@ def command(
     run_dir: PastRunDirOption = None,
     output_format: ReportOption = Report.TEXT,
 ) -> int:
-    """List the tool calls that wait for an answer, and the batches of models to be collected.
+    """List the tool calls that wait for an answer, and open batches.
 
     Example: aish runs pending
     """

@@ -140,7 +140,7 @@ ANSWERS: dict[str, Scene] = {
         Turn(reason="refusal", refusal="No.", notices=("calls_despite_refusal",))),
     "no counts": Scene(counted(None), UNCOUNTED),
     "0 and 0 are no counts": Scene(counted((0, 0)), UNCOUNTED),
-    "counts that are text": Scene(counted(("10", "5")), UNCOUNTED),
+    "counts that are text": Scene(counted(("10", "5")), SAID),
     "counts that cannot be": Scene(counted((-1, True)), UNCOUNTED),
     "counts with a fraction": Scene(counted((10.0, 5.0)), SAID),
     "comments": Scene(before(b": busy\n\n:\n\n"), SAID),
@@ -356,12 +356,13 @@ def test_no_beginning_of_an_answer_is_a_success(wire: Wire, name: str) -> None:
 # `docs/architecture/vendor-libraries.md`.
 OURS = {
     "calls without ids", "two calls with one id", "thinking in tags", "0 and 0 are no counts",
-    "counts that are text", "counts that cannot be", "in one piece as an event",
+    "counts that cannot be", "in one piece as an event",
 }  # fmt: skip
 READ_OTHERWISE = {
     "chat": {*OURS, "pings of any form", "pings as data"},
     "messages": {*OURS, "broken arguments are the loop's to refuse", "no counts",
-                 "counts with a fraction", "a byte order mark", "no names of events"},
+                 "counts that are text", "counts with a fraction", "a byte order mark",
+                 "no names of events"},
     "responses": {*OURS, "pings of any form", "pings as data", "a ping first", "an unknown event",
                   "no blank line at the end"},
 }  # fmt: skip
