@@ -1,6 +1,5 @@
 import os
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -13,10 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pack_scenes import PackScene, descriptors, opened_packs, sha256
-from parse_workers import stopped, wait_asked, workers_below
 from swap_programs import SWAP_FOLDER, swapped_rounds
 
 from aish.core.json import JsonObject
+from aish.packs.parse_worker import ParseWorker
 from aish.packs.workspace.deny_list import is_protected
 from aish.packs.workspace.file_change import diff_of
 from aish.packs.workspace.file_text import decode_text, encode_text
@@ -432,23 +431,27 @@ def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
     assert (outside / "a").read_bytes() == b"theirs"
 
 
-def test_a_folder_that_is_replaced_while_its_file_is_edited_is_a_change(tmp_path: Path) -> None:
-    with opened_packs(["edit"], tmp_path) as scene:
-        edit = {"path": "docs/a.py", "old_text": "x = 1", "new_text": "x = 2"}
-        scene.put("docs/a.py", "x = 1\n")
-        scene.put("docs/b.py", "x = 1\n")
-        scene.text("file_edit", **{**edit, "path": "docs/b.py"})
-        (worker,) = workers_below(os.getpid())
-        with stopped(worker) as given:
-            # It waits for its code to be parsed.
-            call = scene.portal.start_task_soon(scene.pack.call, "file_edit", edit)
-            wait_asked(given)
-            (scene.root / "docs").rename(scene.root / "old")
-            scene.put("docs/a.py", "x = 1\n")
-            os.kill(worker, signal.SIGCONT)
-            result: Any = call.result(60)
+class ReplacingWorker(ParseWorker):
+    """Parses a file after somebody has put another folder in the place of its folder."""
 
-        error = result["structuredContent"]["error"]
+    def __init__(self, root: Path) -> None:
+        super().__init__(None)
+        self._root = root
+
+    async def run(self, call: str, *sources: bytes, **options: Any) -> Any:
+        if not (self._root / "old").exists():
+            (self._root / "docs").rename(self._root / "old")
+            (self._root / "docs").mkdir()
+            (self._root / "docs" / "a.py").write_bytes(b"x = 1\n")
+        return await super().run(call, *sources, **options)
+
+
+def test_a_folder_that_is_replaced_while_its_file_is_edited_is_a_change(tmp_path: Path) -> None:
+    with opened_packs(["edit"], tmp_path, worker=ReplacingWorker(tmp_path)) as scene:
+        scene.put("docs/a.py", "x = 1\n")
+        edit = {"path": "docs/a.py", "old_text": "x = 1", "new_text": "x = 2"}
+        error = scene.error("file_edit", **edit)
+
         assert error["code"] == "changed"
         assert "the folder of `docs/a.py` was replaced" in error["message"]
         assert scene.get("docs/a.py") == scene.get("old/a.py") == b"x = 1\n"
