@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from patience import is_ready
+from patience import is_ready, rounds
 from stray_processes import children_of
 
 PATIENCE = 60.0
@@ -24,8 +24,15 @@ def workers_below(pid: int) -> list[int]:
 
 @contextmanager
 def stopped(pid: int) -> Generator[int]:
-    """The process stands still, and does not read what it is sent; yields its input."""
+    """The process stands still, and does not read what it is sent; yields its input.
+
+    One that waits for input when it is signalled, and is not scheduled before the input is there,
+    would read it and stop only then.
+    """
     os.kill(pid, signal.SIGSTOP)
+    for _ in rounds("the process has not stopped"):
+        if Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] == "T":
+            break
     descriptor = os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
     try:
         yield descriptor
