@@ -460,28 +460,31 @@ class BatchDelivery:
             if look:
                 await self._pace.sleep(FIRST_GAP * 2 ** (look - 1))
             state = await self._until_ended(batch, id)
+            has_others = False
             for place in state.results:
-                if (is_ours := await self._has_some(place, id, names)) is not None:
-                    return is_ours
-            if state.status in _INCOMPLETE:
-                return False  # nothing of it was answered
+                has_some = await self._has_some(place, id, names)
+                if has_some:
+                    return True
+                has_others = has_others or has_some is False
+            if has_others or state.status in _INCOMPLETE:
+                return False  # else nothing of it was answered
         raise _doubt(f"`{id}` may be the one, and has no results")
 
     async def _has_some(self, place: str, id: str, names: Sequence[str]) -> bool | None:
-        """Tell by its first line whose results a file has; none if it is empty."""
+        """Tell whether a file has a result of these; none if it has no result at all."""
         for attempt in count(1):
             reader = ResultsReader(self._interface, names)
             try:
                 async with self._open_results(place, id) as chunks:
                     async for chunk in chunks:
-                        if reader.feed(chunk) or reader.foreign:
-                            return not reader.foreign
-                if reader.end() or reader.foreign:
-                    return not reader.foreign
+                        if reader.feed(chunk):
+                            return True
+                if reader.end():
+                    return True
             except (_CallError, BatchError) as error:
                 await self._wait_or_raise(error, attempt)
             else:
-                return None
+                return False if reader.foreign else None
         raise AssertionError("it counts without end")
 
     def _note_submitted(self, batch: _Batch, state: BatchState) -> None:

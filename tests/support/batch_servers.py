@@ -64,12 +64,14 @@ class Quirks:
     `cut` has bytes after which a download breaks off, `short` lines after which one ends in order.
     `results_origin` is another origin of `results_url`. `failure` is the error of a file that is
     refused as a whole. `late_list` counts questions for the list to which it answers with none.
+    `mixes` has results begin with lines of other batches, and some of its own twice.
     """
 
     newline: str = "\n"
     blank_last_line: bool = False
     no_last_newline: bool = False
     reverses: bool = False
+    mixes: bool = False
     piece: int = 0
     cut: list[int] = field(default_factory=list)
     short: list[int] = field(default_factory=list)
@@ -440,7 +442,11 @@ class BatchServer(ModelEndpoint):
                 for name, answer in batch.answers
                 if (_count_of(answer) == "succeeded") == (kind == "output")
             ]
-        return [row for row in rows if row]
+        rows = [row for row in rows if row]
+        if self.quirks.mixes:
+            others = [row.replace(b'"custom_id": "', b'"custom_id": "other-') for row in rows[:2]]
+            rows = [*others, *rows, *rows[:3]]
+        return rows
 
     def _download(self, rows: list[bytes]) -> Reply:
         quirks = self.quirks

@@ -41,6 +41,7 @@ def bad_submission() -> Quirks:
         newline="\r",
         no_last_newline=True,
         capitals=True,
+        mixes=True,
         piece=1000,
         refused=[BUSY, BROKEN],
         lost=1,
