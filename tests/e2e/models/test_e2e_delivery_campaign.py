@@ -4,6 +4,7 @@ All is counted where it arrives, at the provider and at the tool: nothing has to
 journal. `AISH_TEST_ALL=1` runs each wire at full size.
 """
 
+import faulthandler
 import json
 import os
 import random
@@ -40,7 +41,7 @@ from aish.journal.reader import read_journal
 
 SEED = 20261130
 ROUNDS = 2
-PATIENCE = 900.0
+PATIENCE = 600.0
 KEY = {"KEY": "sk-batch-0123456789abcdef"}
 TOOL = {
     "name": "pay",
@@ -262,6 +263,8 @@ class Campaign:
         words = ("run", "p.yaml", *words, "--format", "json")
         with self.project.aish.start(*words, env={**KEY, **(env or {})}) as running:
             self.killer.running = running
+            # Each part has these ten minutes, not the test.
+            faulthandler.dump_traceback_later(PATIENCE + 60, exit=True)
             done = running.finish(PATIENCE)
             self.killer.running = None
         return done
