@@ -110,6 +110,11 @@ class TerminalOut:
             for part in fold(for_terminal(line), self._room()):
                 self._line(part)
 
+    def show_unfolded(self, text: str) -> None:
+        """Show lines that a person copies whole: the terminal folds them, and knows that it did."""
+        for line in for_terminal(self._mask(text)).split("\n"):
+            self._line(line)
+
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
         cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]
         for line in columns(cells, self._room()):
@@ -195,6 +200,8 @@ class PipedOut:
             self._answers.write(self._mask(text))
         except OSError as error:
             self._lost(self._answers, error)
+
+    show_unfolded = show
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
         cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]

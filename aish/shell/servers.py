@@ -138,6 +138,39 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
     return info
 
 
+def may_log_in(session: Session, entry: ServerEntry, error: UnavailableError) -> bool:
+    """Return true if a person is there, and a login of theirs is what a connection lacks."""
+    login = _resolve(session, entry).login if session.open.attended else None
+    return login is not None and login.settings.login and login.command in error.message
+
+
+def lacks_login(session: Session, entry: ServerEntry) -> bool:
+    """Return true if a person is there who could log in at a server, and nobody has."""
+    login = _resolve(session, entry).login if session.open.attended else None
+    if login is None or not login.settings.login or entry.url is None:
+        return False
+    from aish.net.oauth.login_store import LoginStore
+
+    return LoginStore(entry.url, login.settings).look() is None
+
+
+async def log_in(session: Session, entry: ServerEntry) -> None:
+    """Have the person log in at a server of the file, in a browser.
+
+    Raises:
+        UnavailableError: there is no login; nothing has changed.
+    """
+    # Few sessions log in.
+    from aish.features.browser_login import LoginDialog, log_in_at
+
+    dialog = LoginDialog(session.open.out.show_unfolded, session.show)
+    try:
+        await log_in_at(_resolve(session, entry), session.open.plan.secrets, dialog)
+    except anyio.get_cancelled_exc_class():
+        session.show(f"{entry.alias}: nobody is logged in: interrupted")
+        raise
+
+
 def is_of_file(session: Session, entry: ServerEntry) -> bool:
     """Return true if the server is from the session's file, and was not added by a command."""
     return entry in _of_file(session)
@@ -161,8 +194,6 @@ def _resolve(session: Session, entry: ServerEntry) -> ResolvedServer:
 def _hint(error: UnavailableError, entry: ServerEntry) -> str:
     if entry.auth_env is None and entry.url is not None and error.message.startswith(_REFUSED):
         return _TOKEN
-    if entry.oauth is not None and entry.oauth.login:
-        return f"log in at another terminal; `:mcp connect {entry.alias}` connects then"
     return "nothing has changed; `:mcp list` shows the servers"
 
 

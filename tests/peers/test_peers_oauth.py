@@ -15,10 +15,10 @@ from mcp_scenes import http, play, registry
 from oauth_person import visit
 
 from aish.net.oauth.fresh_login import log_in_person
+from aish.net.oauth.login_site import SecretMask, open_site
 from aish.net.oauth.login_store import KeptLogin, LoginStore
-from aish.net.oauth.person_login import Person, open_person_login
+from aish.net.oauth.person_login import Person, PersonLogin
 from aish.net.oauth.settings import Credentials, OAuthSettings
-from aish.net.oauth.token_endpoint import SecretMask
 
 pytestmark = pytest.mark.peers
 
@@ -105,17 +105,18 @@ def log_in(url: str, credentials: Credentials) -> KeptLogin:
     """The login of a person whose browser opens the address at once."""
 
     async def scene() -> KeptLogin:
-        flow = open_person_login(
+        person = Person(lambda address, _: threading.Thread(target=visit, args=(address,)).start())
+        site = open_site(
             url,
             credentials,
-            Person(lambda address, _: threading.Thread(target=visit, args=(address,)).start()),
             name="web",
             verify_server=True,
             seconds=30,
             secret_mask=SecretMask(lambda _name, _value: None, str),
             notice=lambda _code, _text: None,
         )
-        return await log_in_person(url, flow, headers={}, verify_server=True, seconds=30)
+        flow = PersonLogin(site, person)
+        return await log_in_person(flow, headers={}, verify_server=True, seconds=30)
 
     return anyio.run(scene)
 

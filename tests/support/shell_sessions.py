@@ -24,6 +24,7 @@ mcp: {servers: {repo: {pack: fs, root: data}}}
 APPROVED = """
 mcp: {servers: {repo: {pack: fs, root: data}}, auto_approve: ["repo__file_read"]}
 """
+COLUMNS = 160
 READ = 'CALL repo__file_read {"path": "note.txt"}'
 
 
@@ -61,7 +62,7 @@ def at_terminal(project: Project, *args: str | Path) -> Generator[Window]:
     """A session that a person sees; it has its first prompt."""
     argv = [sys.executable, "-m", "aish", "shell", "p.yaml", *map(str, args)]
     with Window(
-        argv, cwd=project.folder, env=project.aish.env, columns=160, warm=project.aish.warm
+        argv, cwd=project.folder, env=project.aish.env, columns=COLUMNS, warm=project.aish.warm
     ) as window:
         window.wait_for(lambda: window.lines[-1].endswith(">") or "> " in window.lines[-1])
         yield window

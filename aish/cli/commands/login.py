@@ -2,10 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import anyio
 
@@ -13,22 +11,17 @@ from aish.cli.boundary import say
 from aish.cli.options import Argument, Option, Report, ReportOption
 from aish.cli.pipeline_options import seconds_of
 from aish.cli.printer import print_json, print_text
-from aish.core.errors import PipelineError, UnavailableError, UsageError, did_you_mean
+from aish.core.errors import PipelineError, UsageError, did_you_mean
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
-from aish.core.phrases import duration as duration_text
 from aish.core.text import for_line
 from aish.engine.plan.credentials import ResolvedServer
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
-from aish.net.oauth.failure import LoginError, quote
-from aish.net.oauth.fresh_login import log_in_person
-from aish.net.oauth.login_store import KeptLogin, LoginStore, list_logins, place_of
-from aish.net.oauth.person_login import PERSON_SECONDS, Person, open_person_login
-from aish.net.oauth.token_endpoint import SecretMask
-
-_SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
-_INSTALL: Final = "pip install 'aish-pipelines[keyring]'"
+from aish.features.browser_login import LoginDialog, log_in_at
+from aish.net.oauth.failure import quote
+from aish.net.oauth.login_store import list_logins
+from aish.net.oauth.person_login import PERSON_SECONDS
 
 
 def command(
@@ -63,9 +56,9 @@ def command(
     seconds = seconds_of(timeout) or PERSON_SECONDS
     plan = plan_of_logins(file)
     at_terminal = sys.stdout.isatty() and sys.stderr.isatty()
-    open_page = _open_browser if at_terminal and not no_browser else _open_nothing
+    dialog = LoginDialog(print_text, say, seconds, opens_browser=at_terminal and not no_browser)
     for one in pick_servers(plan, server):
-        anyio.run(_log_in, plan, one, seconds, open_page)
+        anyio.run(log_in_at, one, plan.secrets, dialog)
     return 0
 
 
@@ -101,62 +94,6 @@ def pick_servers(plan: Plan, name: str | None) -> list[ResolvedServer]:
     return [known[alias] for alias in picked]
 
 
-async def _log_in(
-    plan: Plan, server: ResolvedServer, seconds: float, open_page: Callable[[str], bool]
-) -> None:
-    entry, secrets = server.entry, plan.secrets
-    assert entry.url is not None, "a login is for a url"
-    assert server.login is not None, "the server wants a login"
-
-    def show(address: str, back: str) -> None:
-        opened = open_page(address)
-        doing = "opened in the browser" if opened else "open this address in a browser"
-        print_text(f"{for_line(entry.alias)}: {doing}:\n\n  {address}\n")
-        waits = f"waiting {duration_text(seconds)} for it to return to {back}; Ctrl-C gives up"
-        say(waits)
-
-    try:
-        flow = open_person_login(
-            entry.url,
-            server.login,
-            Person(show, seconds, fresh=True),
-            name=entry.alias,
-            verify_server=entry.verify_tls,
-            seconds=entry.timeout.connect,
-            secret_mask=SecretMask(secrets.add, secrets.mask),
-            notice=lambda _code, text: say(secrets.mask(f"warning: {text}")),
-        )
-        login = await log_in_person(
-            entry.url,
-            flow,
-            headers=entry.headers,
-            verify_server=entry.verify_tls,
-            seconds=entry.timeout.connect,
-        )
-    except LoginError as error:
-        raise UnavailableError(secrets.mask(f"mcp server `{entry.alias}`: {error}")) from error
-    print_text(f"{for_line(entry.alias)}: {_describe(login)}")
-    say(_kept_words(login, LoginStore(entry.url, server.login.settings).path))
-
-
-def _describe(login: KeptLogin) -> str:
-    scopes = login.asked if login.granted is None else login.granted
-    for_ = f" for {backticked(map(quote, scopes))}" if scopes else ""
-    return f"logged in at `{quote(login.issuer)}`{for_}"
-
-
-def _kept_words(login: KeptLogin, path: Path) -> str:
-    renews = "it is renewed by itself" if login.secrets.refresh_token else _end_text(login)
-    place = f"the login is kept in {place_of(login, path)}; {renews}"
-    return place if login.in_keyring else f"{place}\nhint: `{_INSTALL}` keeps it in the keyring"
-
-
-def _end_text(login: KeptLogin) -> str:
-    if login.expires is None:
-        return "it lasts until the server refuses it"
-    return f"it ends at {datetime.fromtimestamp(login.expires).astimezone():%Y-%m-%d %H:%M}"
-
-
 def warn(text: str) -> None:
     """Warn of a login that cannot be read."""
     say(f"warning: {text}")
@@ -185,23 +122,3 @@ def _list(output_format: Report) -> None:
         )
     if not rows:
         print_text("no logins")
-
-
-def _open_nothing(_: str) -> bool:
-    return False
-
-
-def _open_browser(address: str) -> bool:
-    """Open the address in a browser, if there is a screen for one."""
-    if sys.platform != "darwin" and not any(map(os.environ.get, _SCREENS)):
-        return False
-    import threading
-    import webbrowser
-
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        return False
-    # Some browsers run until they are closed, and the login is answered meanwhile.
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    return True

@@ -162,11 +162,11 @@ class TransportFactory:
         assert entry.url is not None, "a login is for a url"
         assert credentials is not None, "this is called for a login"
         from aish.net.oauth.login import open_login
-        from aish.net.oauth.token_endpoint import SecretMask
+        from aish.net.oauth.login_site import SecretMask, open_site
 
         if self._login is None:
             secrets = self.environment.secrets or Secrets()
-            self._login = open_login(
+            site = open_site(
                 entry.url,
                 credentials,
                 name=entry.alias,
@@ -175,6 +175,7 @@ class TransportFactory:
                 secret_mask=SecretMask(secrets.add, secrets.mask),
                 notice=self.notice,
             )
+            self._login = open_login(site)
         return self._login
 
     def _behind(

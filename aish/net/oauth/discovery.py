@@ -4,12 +4,13 @@ Every document is checked before it counts: that of a resource names the server,
 authorization server names the issuer that it was asked for as.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
+from aish.net.oauth.challenges import Refusal
 from aish.net.oauth.failure import LoginError, quote
+from aish.net.oauth.login_site import LoginSite, Notice
 from aish.net.oauth.metadata import (
     IssuerMetadata,
     ResourceMetadata,
@@ -25,12 +26,9 @@ from aish.net.oauth.metadata import (
     resource_places,
 )
 from aish.net.oauth.requests import OAuthClient, Page
-from aish.net.oauth.settings import OAuthSettings
 
 _OK: Final = 200
 _MOST_PLACES: Final = 3
-Notice = Callable[[str, str], None]
-"""Takes a code and a sentence."""
 
 
 @frozen
@@ -100,19 +98,14 @@ async def find_issuer(client: OAuthClient, issuer: str, notice: Notice) -> Issue
     )
 
 
-async def discover(
-    client: OAuthClient,
-    url: str,
-    metadata_url: str | None,
-    settings: OAuthSettings,
-    notice: Notice,
-) -> Directory:
+async def discover(site: LoginSite, metadata_url: str | None) -> Directory:
     """Who issues tokens for a server; what the file names is not looked for elsewhere.
 
     Raises:
         LoginError: nobody is found, or somebody else than the file names.
     """
-    found = await find_resource(client, url, metadata_url)
+    url, settings = site.url, site.settings
+    found = await find_resource(site.client, url, metadata_url)
     resource = found or ResourceMetadata(canonical_resource(url))
     issuer, token_url = settings.issuer, settings.token_url
     if token_url is not None:
@@ -120,8 +113,41 @@ async def discover(
             issuer or token_url, token_url, authorization_endpoint=settings.authorization_url
         )
         return Directory(resource, named)
-    picked = _pick(found, url, issuer, notice)
-    return Directory(resource, await find_issuer(client, picked, notice))
+    picked = _pick(found, url, issuer, site.notice)
+    return Directory(resource, await find_issuer(site.client, picked, site.notice))
+
+
+class DirectoryLookup:
+    """The directory of one server, looked up once; `known` is empty before."""
+
+    def __init__(self, site: LoginSite) -> None:
+        self._site = site
+        self.known: Directory | None = None
+
+    async def find(self, refusal: Refusal) -> Directory:
+        """The directory, looked up at the place that a refusal names.
+
+        Raises:
+            LoginError: as of `discover`.
+        """
+        if self.known is None:
+            self.known = await discover(self._site, refusal.metadata_url)
+        return self.known
+
+    @property
+    def listed_scopes(self) -> tuple[str, ...]:
+        """The scopes that the server's metadata lists, as far as that is known."""
+        return () if self.known is None else self.known.resource.scopes or ()
+
+    async def usual_scopes(self, refusal: Refusal) -> tuple[str, ...]:
+        """The scopes to ask for: those of the file, else of the refusal, else of the server.
+
+        Raises:
+            LoginError: as of `discover`.
+        """
+        await self.find(refusal)
+        named = self._site.settings.scopes
+        return (refusal.scopes or self.listed_scopes) if named is None else named
 
 
 def _pick(found: ResourceMetadata | None, url: str, issuer: str | None, notice: Notice) -> str:

@@ -24,7 +24,6 @@ _CONNECTIONS: Final = 2
 
 
 async def log_in_person(
-    url: str,
     flow: PersonLogin,
     *,
     headers: Mapping[str, str],
@@ -42,7 +41,7 @@ async def log_in_person(
     try:
         request = httpx.Request(
             "POST",
-            url,
+            flow.site.url,
             headers={**headers, **_HEADERS},
             content=_PING,
             extensions={"timeout": times},

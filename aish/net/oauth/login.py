@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from aish.core.phrases import backticked
 from aish.net.oauth.challenges import Refusal
-from aish.net.oauth.discovery import Notice
 from aish.net.oauth.failure import LoginError, quote
+from aish.net.oauth.login_site import LoginSite
 from aish.net.oauth.refusals import scopes_asked
-from aish.net.oauth.requests import open_client
-from aish.net.oauth.settings import Credentials
-from aish.net.oauth.token_endpoint import SecretMask
 from aish.net.renewed_secret import RenewedSecret, Token
 
 if TYPE_CHECKING:
@@ -32,7 +29,8 @@ class Login:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flow = flow
-        self.note_server = flow.note_server
+        self.note_server = flow.site.client.note_server
+        self._mask = flow.site.secret_mask.mask
         self._monotonic = monotonic
         self._secret = RenewedSecret(self._make, monotonic)
         self._refusal: Refusal | None = None
@@ -98,7 +96,9 @@ class Login:
 
     def explain(self, status: int, refusal: Refusal) -> LoginError:
         """The failure of a request whose new token is refused."""
-        mask = self._flow.mask  # before a text is cut: the server has the token, and may repeat it
+        mask = (
+            self._flow.site.secret_mask.mask
+        )  # before a text is cut: the server has the token, and may repeat it
         said = f" ({quote(mask(refusal.description))})" if refusal.description else ""
         error = f" `{quote(mask(refusal.error))}`{said}" if refusal.error else said
         asked = f"it was asked for with {scopes_asked([*map(mask, self._asked)])}"
@@ -130,29 +130,13 @@ class Login:
         return self._newest
 
 
-def open_login(
-    url: str,
-    credentials: Credentials,
-    *,
-    name: str,
-    verify_server: bool,
-    seconds: float,
-    secret_mask: SecretMask,
-    notice: Notice,
-) -> Login:
-    """The login at the server with this URL; nothing is asked yet."""
-    client = open_client(url, credentials.settings, verify_server=verify_server, seconds=seconds)
-    if credentials.settings.login:
+def open_login(site: LoginSite) -> Login:
+    """The login at a server; nothing is asked yet."""
+    if site.settings.login:
         # Few servers have a person to log in.
         from aish.net.oauth.person_login import PersonLogin
 
-        return Login(
-            PersonLogin(url, credentials, client, name=name, secret_mask=secret_mask, notice=notice)
-        )
+        return Login(PersonLogin(site))
     from aish.net.oauth.client_credentials import ClientCredentials
 
-    return Login(
-        ClientCredentials(
-            url, credentials, client, name=name, secret_mask=secret_mask, notice=notice
-        )
-    )
+    return Login(ClientCredentials(site))

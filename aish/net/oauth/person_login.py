@@ -21,17 +21,17 @@ from aish.net.oauth.authorization import (
     read_redirect,
 )
 from aish.net.oauth.challenges import Refusal
-from aish.net.oauth.discovery import Directory, Notice, discover
+from aish.net.oauth.discovery import Directory, DirectoryLookup
 from aish.net.oauth.failure import LoginError, quote
+from aish.net.oauth.login_site import LoginSite
 from aish.net.oauth.login_store import KeptLogin, LoginSecrets, LoginStore
 from aish.net.oauth.metadata import IssuerMetadata, is_same_issuer
 from aish.net.oauth.redirect_listener import PortTakenError, RedirectListener, open_listener
 from aish.net.oauth.refusals import TokenQuestion, explain_refusal
 from aish.net.oauth.registration import RegisteredClient, register
-from aish.net.oauth.requests import OAuthClient, open_client
 from aish.net.oauth.settings import Credentials
 from aish.net.oauth.token_answer import IssuedToken, TokenRefusal
-from aish.net.oauth.token_endpoint import SecretMask, TokenEndpoint, hide_secret
+from aish.net.oauth.token_endpoint import TokenEndpoint
 from aish.system.clock import SystemClock
 
 _EARLY_SECONDS: Final = 60.0
@@ -57,34 +57,18 @@ class Person:
 
 
 class PersonLogin:
-    """The login of a person at the authorization server of the server with this URL.
+    """The login of a person at the authorization server of a server.
 
     Without a `person` there is nobody to ask, and no browser is opened.
     """
 
-    def __init__(
-        self,
-        url: str,
-        credentials: Credentials,
-        client: OAuthClient,
-        *,
-        name: str,
-        secret_mask: SecretMask,
-        notice: Notice,
-        person: Person | None = None,
-    ) -> None:
-        self._url = url
-        self._credentials = credentials
-        self._settings = credentials.settings
-        self._client = client
-        self.note_server = client.note_server
-        self._name = name
-        self._secret_mask = secret_mask
-        self.mask = secret_mask.mask
-        self._notice = notice
+    def __init__(self, site: LoginSite, person: Person | None = None) -> None:
+        self.site = site
+        self._settings = site.settings
+        self._command = site.credentials.command
         self._person = person
-        self.store = LoginStore(url, credentials.settings)
-        self._directory: Directory | None = None
+        self.store = LoginStore(site.url, site.settings)
+        self._lookup = DirectoryLookup(site)
         self._newest: KeptLogin | None = None
         self._given = ""
         self._is_fresh = person is not None and person.fresh
@@ -97,7 +81,7 @@ class PersonLogin:
     @property
     def issuer(self) -> str:
         """Who issues the tokens, as far as that is known."""
-        return self._url if self._newest is None else self._newest.issuer
+        return self.site.url if self._newest is None else self._newest.issuer
 
     async def is_ready(self) -> bool:
         """Return true if there is a login: its token is sent before the server asks for one."""
@@ -109,7 +93,7 @@ class PersonLogin:
     @property
     def listed_scopes(self) -> tuple[str, ...]:
         """The scopes that the server's metadata lists, as far as that is known."""
-        return () if self._directory is None else self._directory.resource.scopes or ()
+        return self._lookup.listed_scopes
 
     async def usual_scopes(self, refusal: Refusal) -> tuple[str, ...]:
         """The scopes of the login, else those to ask for.
@@ -122,7 +106,7 @@ class PersonLogin:
             return kept.asked
         if self._person is None:
             return self._settings.scopes or ()
-        return await self._scopes(refusal)
+        return await self._lookup.usual_scopes(refusal)
 
     async def issue(self, scopes: Sequence[str], refusal: Refusal) -> IssuedToken:
         """The token that is kept, else a renewed one, else that of a new login.
@@ -139,7 +123,7 @@ class PersonLogin:
         if isinstance(found, IssuedToken):
             return found
         if self._person is None:
-            raise LoginError(f"{found}: `{self._credentials.command}`")
+            raise LoginError(f"{found}: `{self._command}`")
         return await self.log_in(scopes, refusal)
 
     async def log_in(self, scopes: Sequence[str] | None, refusal: Refusal) -> IssuedToken:
@@ -150,10 +134,10 @@ class PersonLogin:
         """
         assert self._person is not None, "there is somebody to log in"
         self.store.make_folder()  # a person logs in for nothing otherwise
-        self._directory = None  # the server may have moved to another issuer since
+        self._lookup.known = None  # the server may have moved to another issuer since
         if scopes is None:
-            scopes = await self._scopes(refusal)
-        login, fields, issuer = await self._ask_person(await self._find(refusal), scopes)
+            scopes = await self._lookup.usual_scopes(refusal)
+        login, fields, issuer = await self._ask_person(await self._lookup.find(refusal), scopes)
         answer = await self._ask(login, _CODE, fields, issuer)
         if isinstance(answer, TokenRefusal):
             raise LoginError(explain_refusal(self._question(login, _CODE), answer))
@@ -255,8 +239,8 @@ class PersonLogin:
                 await self._keep(kept, answer)
             except LoginError as error:
                 # This run has its token, but a disk that is full has lost the refresh token.
-                text = f"{error}: later runs may need a new login: `{self._credentials.command}`"
-                self._notice("oauth_login_not_kept", text)
+                text = f"{error}: later runs may need a new login: `{self._command}`"
+                self.site.notice("oauth_login_not_kept", text)
             return answer
         said = explain_refusal(self._question(kept, _REFRESH), answer)
         if answer.error not in _DEAD:
@@ -298,13 +282,13 @@ class PersonLogin:
             ("client_secret", kept.secrets.client_secret),
         ):
             if value:
-                hide_secret(self._secret_mask, f"{self._name}.{what}", value)
+                self.site.hide(what, value)
         return kept
 
     async def _ask(
         self, login: KeptLogin, grant: str, fields: Mapping[str, str], issuer: IssuerMetadata | None
     ) -> IssuedToken | TokenRefusal:
-        credentials = self._credentials
+        credentials = self.site.credentials
         if login.registered:
             settings = replace(
                 self._settings,
@@ -313,31 +297,16 @@ class PersonLogin:
                 private_key_file=None,
             )
             credentials = Credentials(settings, login.secrets.client_secret or None)
+        settings = replace(credentials.settings, client_id=login.client_id)
         endpoint = TokenEndpoint(
             issuer or IssuerMetadata(login.issuer, login.token_url),
-            replace(credentials, settings=replace(credentials.settings, client_id=login.client_id)),
-            self._client,
-            name=self._name,
-            secret_mask=self._secret_mask,
+            replace(self.site, credentials=replace(credentials, settings=settings)),
         )
         return await endpoint.ask(self._question(login, grant), fields)
 
     def _question(self, login: KeptLogin, grant: str) -> TokenQuestion:
         settings = replace(self._settings, client_id=login.client_id)
         return TokenQuestion(settings, login.token_url, login.resource, login.asked, grant)
-
-    async def _scopes(self, refusal: Refusal) -> tuple[str, ...]:
-        await self._find(refusal)
-        if self._settings.scopes is not None:
-            return self._settings.scopes
-        return refusal.scopes or self.listed_scopes
-
-    async def _find(self, refusal: Refusal) -> Directory:
-        if self._directory is None:
-            self._directory = await discover(
-                self._client, self._url, refusal.metadata_url, self._settings, self._notice
-            )
-        return self._directory
 
     def _known_issuer(self, issuer: IssuerMetadata) -> str:
         """The issuer that an answer has to name; empty if only its endpoints are known."""
@@ -386,7 +355,7 @@ class PersonLogin:
                 f"the authorization server `{quote(issuer.issuer)}` registers no client by itself:"
                 " register one there, and write its `client_id`"
             )
-        return await register(self._client, endpoint, redirect_url, issuer.auth_methods)
+        return await register(self.site.client, endpoint, redirect_url, issuer.auth_methods)
 
     async def _wait(self, listener: RedirectListener, asked: Authorization, address: str) -> str:
         """The code that the browser brings.
@@ -406,7 +375,7 @@ class PersonLogin:
             if found.said not in seen:
                 seen.add(found.said)
                 text = f"an answer to the login was not accepted: {found.said}"
-                self._notice("oauth_answer_rejected", text)
+                self.site.notice("oauth_answer_rejected", text)
             return False
 
         self._person.show(address, listener.url)
@@ -420,27 +389,3 @@ class PersonLogin:
                 f" `{quote(asked.client_id)}` or `{asked.redirect_url}`"
             ) from error
         return codes[0]
-
-
-def open_person_login(
-    url: str,
-    credentials: Credentials,
-    person: Person,
-    *,
-    name: str,
-    verify_server: bool,
-    seconds: float,
-    secret_mask: SecretMask,
-    notice: Notice,
-) -> PersonLogin:
-    """The login at the server with this URL of a person who is there; nothing is asked yet."""
-    client = open_client(url, credentials.settings, verify_server=verify_server, seconds=seconds)
-    return PersonLogin(
-        url,
-        credentials,
-        client,
-        name=name,
-        secret_mask=secret_mask,
-        notice=notice,
-        person=person,
-    )

@@ -1,11 +1,9 @@
 """Asks a token endpoint for a token, with the proof of the client."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_plus, urlencode
 
-from aish.core.errors import UsageError
-from aish.core.frozen import frozen
 from aish.net.oauth.client_proof import (
     Proof,
     pick_place,
@@ -14,10 +12,9 @@ from aish.net.oauth.client_proof import (
     second_place,
 )
 from aish.net.oauth.failure import LoginError
+from aish.net.oauth.login_site import LoginSite
 from aish.net.oauth.metadata import IssuerMetadata
 from aish.net.oauth.refusals import TokenQuestion
-from aish.net.oauth.requests import OAuthClient
-from aish.net.oauth.settings import Credentials
 from aish.net.oauth.token_answer import IssuedToken, TokenRefusal, read_token_answer
 from aish.system.clock import SystemClock
 
@@ -28,32 +25,13 @@ INSTALL: Final = "pip install 'aish-pipelines[oauth]'"
 _REFUSED: Final = frozenset({400, 401})
 
 
-@frozen
-class SecretMask:
-    """Hides what is secret: `add` takes a name and a value, `mask` a text."""
-
-    add: Callable[[str, str], None]
-    mask: Callable[[str], str]
-
-
 class TokenEndpoint:
     """The token endpoint of one issuer, asked by one client: with a secret, a key, or neither."""
 
-    def __init__(
-        self,
-        issuer: IssuerMetadata,
-        credentials: Credentials,
-        client: OAuthClient,
-        *,
-        name: str,
-        secret_mask: SecretMask,
-    ) -> None:
+    def __init__(self, issuer: IssuerMetadata, site: LoginSite) -> None:
         self._issuer = issuer
-        self._credentials = credentials
-        self._settings = credentials.settings
-        self._client = client
-        self._name = name
-        self._secret_mask = secret_mask
+        self._site = site
+        self._settings = site.settings
         self._key: PrivateKey | None = None
         self._place = self._settings.token_auth
 
@@ -65,7 +43,7 @@ class TokenEndpoint:
         Raises:
             LoginError: there is no answer.
         """
-        client_id, secret = self._settings.client_id, self._credentials.secret
+        client_id, secret = self._settings.client_id, self._site.credentials.secret
         fields = {"grant_type": asked.grant, **fields}
         if self._settings.resource:
             fields["resource"] = asked.resource
@@ -76,7 +54,7 @@ class TokenEndpoint:
             proof = prove_by_assertion(client_id, assertion)
             return await self._post(asked, proof, fields, assertion)
         # In `basic` it is encoded twice, and the mask knows the base64 of what it was given alone.
-        self._hide("client_secret", quote_plus(secret))
+        self._site.hide("client_secret", quote_plus(secret))
         methods = self._issuer.auth_methods
         place = pick_place(self._place, methods)
         proof = prove_by_secret(place, client_id, secret)
@@ -90,22 +68,19 @@ class TokenEndpoint:
                 self._place = other if isinstance(answer, IssuedToken) else self._place
         return answer
 
-    def _hide(self, what: str, value: str) -> None:
-        hide_secret(self._secret_mask, f"{self._name}.{what}", value)
-
     async def _post(
         self, asked: TokenQuestion, proof: Proof, fields: Mapping[str, str], shown: str = ""
     ) -> IssuedToken | TokenRefusal:
         body = urlencode({**fields, **proof.fields}).encode()
-        page = await self._client.post(asked.endpoint, proof.headers, body)
+        page = await self._site.client.post(asked.endpoint, proof.headers, body)
         answer = read_token_answer(page.status, page.content_type, page.body)
         if isinstance(answer, IssuedToken):
-            self._hide("oauth_token", answer.value)
+            self._site.hide("oauth_token", answer.value)
             if answer.refresh_token is not None:
-                self._hide("oauth_refresh_token", answer.refresh_token)
+                self._site.hide("oauth_refresh_token", answer.refresh_token)
             return answer
         said = answer.said.replace(shown, "<secret>") if shown else answer.said
-        mask = self._secret_mask.mask
+        mask = self._site.secret_mask.mask
         return TokenRefusal(answer.status, mask(answer.error), mask(said))
 
     def _sign(self) -> str:
@@ -121,7 +96,7 @@ class TokenEndpoint:
         try:
             if self._key is None:
                 text, self._key = read_private_key(path)
-                self._hide("private_key", text)
+                self._site.hide("private_key", text)
             return sign_assertion(
                 self._key,
                 client_id=self._settings.client_id,
@@ -132,15 +107,3 @@ class TokenEndpoint:
             )
         except UnusableKeyError as error:
             raise LoginError(f"the private key `{path}` cannot be used: {error}") from error
-
-
-def hide_secret(secret_mask: SecretMask, name: str, value: str) -> None:
-    """Mask a secret from now on.
-
-    Raises:
-        LoginError: it is so short that it would be masked in ordinary text.
-    """
-    try:
-        secret_mask.add(name, value)
-    except UsageError as error:
-        raise LoginError(f"`{name}`: {error.message}") from error

@@ -9,7 +9,7 @@ import anyio
 
 from aish.agent.runtime import Mask
 from aish.config.model import ServerEntry
-from aish.core.errors import UsageError, did_you_mean
+from aish.core.errors import UnavailableError, UsageError, did_you_mean
 from aish.core.events import NOWHERE, Notice, ServerInfo
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
@@ -22,6 +22,9 @@ from aish.shell.servers import (
     aliases_in_use,
     connect,
     is_of_file,
+    lacks_login,
+    log_in,
+    may_log_in,
     server_of_command,
     server_of_url,
     servers_known,
@@ -168,9 +171,14 @@ async def _connect(session: Session, rest: str) -> None:
         raise UsageError(_CONNECT, hint="for example `:mcp connect http://127.0.0.1:8080/mcp docs`")
     taken, known = aliases_in_use(session), session_servers(session)
     if words[0] in known and len(words) == 1:
-        if words[0] in taken:
-            raise UsageError(f"`{words[0]}` is already connected", hint="`:mcp list` shows them")
         entry = known[words[0]]
+        if words[0] in taken:
+            if not lacks_login(session, entry):
+                hint = "`:mcp list` shows them"
+                raise UsageError(f"`{words[0]}` is already connected", hint=hint)
+            await log_in(session, entry)
+            if words[0] in aliases_in_use(session):
+                return  # its next call uses the login
     else:
         alias = names[0] if names else None
         # A new server does not take the alias of a missing one, and so not its rules either.
@@ -227,13 +235,24 @@ async def _come(session: Session, entry: ServerEntry, by: str | None = None) -> 
             raise
         tell("ok", f"{entry.alias} is connected")
     else:
-        info = await _patiently(session, entry)
+        info = await _come_logged_in(session, entry)
     if known.get(info.alias, entry) != entry:
         # The earlier server with this alias was a different one.
         _forget(session, info.alias)
     offered = counted(info.tools, "tool")
     session.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
     return info
+
+
+async def _come_logged_in(session: Session, entry: ServerEntry) -> ServerInfo:
+    """Like `_patiently`, after a login of the person if that is what it lacks."""
+    try:
+        return await _patiently(session, entry)
+    except UnavailableError as error:
+        if not may_log_in(session, entry, error):
+            raise
+    await log_in(session, entry)
+    return await _patiently(session, entry)
 
 
 async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
@@ -300,7 +319,7 @@ FORMS = (
     ),
     Form(
         "connect ALIAS",
-        "reconnects one that failed or was disconnected",
+        "reconnects one that failed or was disconnected, and logs in there",
         completes="absent",
         run=_connect,
     ),

@@ -23,7 +23,7 @@ from oauth_servers import Form, forbidden, refusal
 from open_descriptors import opened_by
 from patience import rounds
 from served_hub import ServedHub
-from shell_sessions import at_terminal
+from shell_sessions import COLUMNS, at_terminal, sit
 from terminal_window import Window
 
 
@@ -366,18 +366,77 @@ def test_a_program_without_a_person_is_told_the_command_and_opens_no_browser(
         assert not opened.exists()
 
 
-def test_a_session_connects_to_a_server_after_a_login_at_another_terminal(
-    project: Project,
-) -> None:
+def address_shown(window: Window, *, times: int = 1) -> str:
+    """The address of the last of so many login pages as the program wrote it, in one line."""
+    window.wait_for_raw(b"for it to return to", times=times)
+    lines = bytes(window.raw).decode().split("\r\n")
+    return next(line.strip() for line in reversed(lines) if "/authorize?" in line)
+
+
+@pytest.fixture
+def session(project: Project) -> Generator[tuple[Behind, Window]]:
+    """A session at a terminal whose server wants a login that nobody has made."""
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9"  # it is not asked
     with behind(project) as place, at_terminal(project) as window:
-        window.wait_for(f"nobody is logged in to `{place.server.url}`: {COMMAND}")
-        window.type(":mcp connect w\r")
-        window.wait_for("log in at another terminal; `:mcp connect w` connects then")
-        assert place.log_in().code == 0
-        window.type(":mcp connect w\r")
-        window.wait_for("w is connected: 8 tools")
-        assert len(place.issuer.pages) == 1
+        window.wait_for(
+            f"(`:mcp connect w` tries again): nobody is logged in to `{place.server.url}"
+        )
+        yield place, window
+
+
+@pytest.mark.requirement("W19")
+def test_a_session_logs_in_when_it_connects_to_a_server(session: tuple[Behind, Window]) -> None:
+    place, window = session
+    window.type(":mcp connect w\r")
+    address = address_shown(window)
+    assert len(address) > COLUMNS
+
+    assert visit(address) == 200
+
+    window.wait_for(f"w: logged in at `{place.issuer.issuer}`")
+    window.wait_for("w is connected: 8 tools")
+    window.type(":mcp connect w\r")
+    window.wait_for("`w` is already connected")
+    assert place.issuer.grants == ["authorization_code"]
+    # Its login is over: it is made anew without a new connection.
+    assert place.project.aish("logout", "p.yaml").code == 0
+    window.type(":mcp connect w\r")
+    assert visit(address_shown(window, times=2)) == 200
+    window.wait_for_raw(b"w: logged in at", times=2)
+    assert place.issuer.grants == ["authorization_code"] * 2
+    assert not [one for one in place.issuer.tokens if one.encode() in window.raw]
+
+
+def test_ctrl_c_gives_up_a_login_and_leaves_the_session_intact(
+    session: tuple[Behind, Window],
+) -> None:
+    place, window = session
+    window.type(":mcp connect w\r")
+    address_shown(window)
+    window.type("\x03")
+    window.wait_for("w: nobody is logged in: interrupted")
+    # The person says no, the next time.
+    window.type(":mcp connect w\r")
+    redirect, state = redirect_of(address_shown(window, times=2))
+    assert visit(f"{redirect}?error=access_denied&state={state}&iss={place.issuer.issuer}") == 200
+    window.wait_for("refuses the login: `access_denied`")
+    assert [place.files, place.issuer.grants] == [[], []]
+
+    # A login at another terminal is as good.
+    assert place.log_in().code == 0
+    asked = len(place.issuer.pages)
+    window.type(":mcp connect w\r")
+    window.wait_for("w is connected: 8 tools")
+    assert len(place.issuer.pages) == asked
+
+
+def test_a_session_without_a_person_opens_no_login_page(project: Project) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9"  # it is not asked
+    with behind(project) as place:
+        done = sit(project, ":mcp list", ":mcp connect w")
+        assert COMMAND in done.stderr
+        assert place.issuer.pages == []
+        assert place.issuer.registrations == []
 
 
 def test_a_served_server_tells_that_its_login_is_over_and_takes_the_next_one(

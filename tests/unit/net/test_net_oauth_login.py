@@ -12,6 +12,8 @@ from aish.net.oauth.challenges import Refusal
 from aish.net.oauth.client_credentials import ClientCredentials
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.login import Login
+from aish.net.oauth.login_site import SecretMask, open_site
+from aish.net.oauth.settings import Credentials, OAuthSettings
 from aish.net.oauth.token_answer import IssuedToken
 
 
@@ -20,13 +22,19 @@ class Flow:
 
     issuer = "https://login.example"
     listed_scopes = ()
+    site = open_site(
+        "https://notes.example/mcp",
+        Credentials(OAuthSettings()),
+        name="notes",
+        verify_server=True,
+        seconds=30,
+        secret_mask=SecretMask(lambda _name, _value: None, str),
+        notice=lambda _code, _text: None,
+    )
 
     def __init__(self, *lives: float | None) -> None:
         self.lives = list(lives)
         self.issued = 0
-
-    def note_server(self, address: str) -> None:
-        """It asks nobody else."""
 
     async def is_ready(self) -> bool:
         return False
