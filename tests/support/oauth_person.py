@@ -3,15 +3,17 @@
 with LoginServer() as issuer, guarded(issuer) as server: ...
 """
 
+import re
 import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
+from html import unescape
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
-from urllib.request import urlopen
+from urllib.parse import parse_qs, parse_qsl, urlencode, urljoin, urlsplit
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 from cli_process import Running
 from mcp_emulators import Legacy, McpEndpoint
@@ -19,6 +21,8 @@ from model_endpoint import Recorded, Reply, json_reply
 from oauth_servers import AuthorizationServer, Form, Guard, refusal, token_answer, unauthorized
 
 LIFE = 3600
+_ACTION = re.compile(r'<form[^>]* action="([^"]*)"')
+_FIELD = re.compile(r'<input[^>]* name="([^"]*)"(?: value="([^"]*)")?')
 
 
 class LoginServer(AuthorizationServer):
@@ -144,9 +148,9 @@ def guard_of(issuer: LoginServer, **fields: Any) -> Guard:
 
 def address_printed(running: Running) -> str:
     """The address of the login page that a process prints."""
-    running.wait_for_line("/authorize?", where="stdout")
+    running.wait_for_line("code_challenge=", where="stdout")
     running.wait_for_line("Ctrl-C gives up")
-    return next(line.strip() for line in running.stdout.split("\n") if "/authorize?" in line)
+    return next(line.strip() for line in running.stdout.split("\n") if "code_challenge=" in line)
 
 
 def redirect_of(address: str) -> tuple[str, str]:
@@ -164,6 +168,21 @@ def visit(address: str) -> int:
             return status
     except HTTPError as error:
         return error.code
+
+
+def fill_forms(address: str) -> int:
+    """Open an address, and send each form that a page has, as a person does who says yes."""
+    browser = build_opener(HTTPCookieProcessor())
+    data = None
+    while True:
+        with browser.open(address, data, timeout=60) as page:
+            html = page.read().decode()
+            status: int = page.status
+            action = _ACTION.search(html)
+            if action is None:
+                return status
+            fields = {name: value or "ada" for name, value in _FIELD.findall(html)}
+            address, data = urljoin(page.url, unescape(action[1])), urlencode(fields).encode()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ the issuer that the answer names (RFC 9207).
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
@@ -15,6 +15,7 @@ from aish.core.frozen import frozen
 from aish.core.patterns import lazy_pattern
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.metadata import IssuerMetadata, is_secure
+from aish.net.oauth.refusals import TokenQuestion, advise
 
 METHOD: Final = "S256"
 OFFLINE: Final = "offline_access"
@@ -26,10 +27,10 @@ _MOST_FIELDS: Final = 50
 class Authorization:
     """A request for one login, and what its answer has to agree with.
 
-    `issuer` is empty where nobody knows how it spells itself.
+    `issuer` is empty where nobody knows how it spells itself. `question` is what is asked for.
     """
 
-    client_id: str
+    question: TokenQuestion
     redirect_url: str
     state: str
     verifier: str
@@ -66,14 +67,14 @@ def check_login_page(issuer: IssuerMetadata, *, is_named: bool) -> str:
     return page
 
 
-def page_address(
-    page: str, asked: Authorization, scopes: Sequence[str], resource: str | None
-) -> str:
+def page_address(asked: Authorization) -> str:
     """The address of a login page, with the request in it."""
+    question = asked.question
+    scopes = question.scopes
     challenge = urlsafe_b64encode(sha256(asked.verifier.encode()).digest()).decode().rstrip("=")
     fields = {
         "response_type": "code",
-        "client_id": asked.client_id,
+        "client_id": question.settings.client_id,
         "redirect_uri": asked.redirect_url,
         "state": asked.state,
         "code_challenge": challenge,
@@ -84,9 +85,9 @@ def page_address(
     if OFFLINE in scopes:
         # OpenID Connect has it ignored otherwise.
         fields["prompt"] = "consent"
-    if resource is not None:
-        fields["resource"] = resource
-    parts = urlsplit(page)
+    if question.settings.resource:
+        fields["resource"] = question.resource
+    parts = urlsplit(question.endpoint)
     own = parse_qsl(parts.query, keep_blank_values=True)
     kept = [(name, value) for name, value in own if name not in fields]
     return urlunsplit(parts._replace(query=urlencode([*kept, *fields.items()], errors="replace")))
@@ -112,7 +113,8 @@ def read_redirect(query: str, asked: Authorization) -> str | RejectedAnswer:
         return RejectedAnswer(f"{text} ({said})" if said else text)
     _check_issuer(fields.get("iss"), asked)
     if said:
-        raise LoginError(f"`{quote(asked.issuer)}` refuses the login: {said}")
+        advice = advise(asked.question, fields["error"])
+        raise LoginError(f"`{quote(asked.issuer)}` refuses the login: {said}{advice}")
     code = fields.get("code", "")
     if not code:
         raise LoginError(f"`{quote(asked.issuer)}` answers the login without a code")

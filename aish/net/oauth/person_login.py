@@ -155,18 +155,18 @@ class PersonLogin:
         async with AsyncExitStack() as stack:
             listener = await self._open_listener(stack, before)
             client = await self._client_for(issuer, before, listener.url)
+            settings = replace(self._settings, client_id=client.client_id)
+            wanted = dict.fromkeys((*scopes, *_OFFLINE.intersection(issuer.scopes)))
+            named = directory.resource.resource
             asked = Authorization(
-                client_id=client.client_id,
+                question=TokenQuestion(settings, page, named, (*wanted,), _CODE),
                 redirect_url=listener.url,
                 state=random.token_urlsafe(_BYTES),
                 verifier=random.token_urlsafe(_BYTES),
                 issuer=self._known_issuer(issuer),
                 promises_issuer=issuer.promises_issuer,
             )
-            wanted = dict.fromkeys((*scopes, *_OFFLINE.intersection(issuer.scopes)))
-            named = directory.resource.resource if self._settings.resource else None
-            address = page_address(page, asked, [*wanted], named)
-            code = await self._wait(listener, asked, address)
+            code = await self._wait(listener, asked)
         login = KeptLogin(
             server=self.store.server,
             resource=directory.resource.resource,
@@ -357,7 +357,7 @@ class PersonLogin:
             )
         return await register(self.site.client, endpoint, redirect_url, issuer.auth_methods)
 
-    async def _wait(self, listener: RedirectListener, asked: Authorization, address: str) -> str:
+    async def _wait(self, listener: RedirectListener, asked: Authorization) -> str:
         """The code that the browser brings.
 
         Raises:
@@ -378,7 +378,7 @@ class PersonLogin:
                 self.site.notice("oauth_answer_rejected", text)
             return False
 
-        self._person.show(address, listener.url)
+        self._person.show(page_address(asked), listener.url)
         try:
             with anyio.fail_after(self._person.seconds):
                 await listener.wait(take)
@@ -386,6 +386,6 @@ class PersonLogin:
             raise LoginError(
                 f"no answer to the login within {self._person.seconds:g} s; if the page of"
                 f" `{quote(asked.issuer)}` showed an error, it may not know the client"
-                f" `{quote(asked.client_id)}` or `{asked.redirect_url}`"
+                f" `{quote(asked.question.settings.client_id)}` or `{asked.redirect_url}`"
             ) from error
         return codes[0]

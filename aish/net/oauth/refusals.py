@@ -30,9 +30,14 @@ def explain_refusal(asked: TokenQuestion, refusal: TokenRefusal) -> str:
     status = "" if refusal.status == _GOOD or code else f" HTTP {refusal.status}"
     said = f" ({quote(refusal.said)})" if refusal.said and (code or status) else ""
     said = said or (f" {quote(refusal.said)}" if refusal.said else "")
-    next_ = _NEXT.get(refusal.error)
-    advice = f"; {next_(asked)}" if next_ is not None else ""
+    advice = advise(asked, refusal.error)
     return f"no token from `{quote(asked.endpoint)}`:{code}{status}{said}{advice}"
+
+
+def advise(asked: TokenQuestion, error: str) -> str:
+    """The end of a sentence about a refusal: what to do next, if there is anything to say."""
+    next_ = _NEXT.get(error)
+    return "" if next_ is None else f"; {next_(asked)}"
 
 
 def scopes_asked(scopes: Sequence[str]) -> str:

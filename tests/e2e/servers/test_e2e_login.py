@@ -8,8 +8,7 @@ import stat
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from e2e_project import Project, wait_file
 from mcp_emulators import McpEndpoint
 from model_endpoint import Gate, Reply
 from oauth_person import LoginServer, address_printed, guard_of, redirect_of, visit
+from oauth_project import COMMAND, LoginProject
 from oauth_servers import Form, forbidden, refusal
 from open_descriptors import opened_by
 from patience import rounds
@@ -28,66 +28,19 @@ from terminal_window import Window
 
 
 @dataclass
-class Behind:
-    """A project with a call of a server that is behind an issuer."""
+class Behind(LoginProject):
+    """A project with a call of a server that is behind this issuer."""
 
-    project: Project
     issuer: LoginServer
-    server: McpEndpoint
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.project.aish.env["XDG_STATE_HOME"] = str(self.state)
-        self.write()
-
-    def write(self, **settings: Any) -> None:
-        oauth = json.dumps({"login": True, **settings})
-        self.project.pipeline(
-            f"""
-            mcp:
-              servers:
-                w: {{url: "{self.server.url}", oauth: {oauth}}}
-              auto_approve: ["w__*"]
-            call: w__echo
-            with: {{text: "hello"}}
-            """
-        )
-
-    def log_in(self, *options: str) -> Done:
-        """Log in as a person whose browser opens the address."""
-        with self.project.aish.start("login", "p.yaml", *options) as running:
-            visit(address_printed(running))
-            return running.finish()
-
-    @property
-    def files(self) -> list[Path]:
-        """The logins that are kept."""
-        return sorted(self.folder.glob("*.json"))
-
-    @property
-    def state(self) -> Path:
-        return self.project.folder.with_name(f"{self.project.folder.name}-state")
-
-    @property
-    def folder(self) -> Path:
-        return self.state / "aish" / ".aish" / "logins"
-
-    def kept(self) -> Any:
-        return json.loads(self.files[0].read_text("utf-8"))
-
-    def change(self, **fields: Any) -> None:
-        """Change the login that is kept, as time does."""
-        self.files[0].write_text(json.dumps({**self.kept(), **fields}), "utf-8")
 
 
 @contextmanager
 def behind(project: Project, **settings: Any) -> Generator[Behind]:
     """Such a project; `settings` are those of the issuer."""
     with LoginServer(**settings) as issuer, McpEndpoint(guard_of(issuer)) as server:
-        yield Behind(project, issuer, server)
+        yield Behind(project, server, issuer)
 
 
-COMMAND = "`aish login p.yaml w`"
 Case = tuple[dict[str, Any], dict[str, Any], str]
 """The settings of the issuer, those of the file, and words of the message."""
 
@@ -328,7 +281,7 @@ def test_nothing_of_a_login_goes_where_another_server_leads_it(project: Project)
                 LoginServer(**server) as issuer,
                 McpEndpoint(guard_of(issuer, metadata=metadata)) as guarded,
             ):
-                place = Behind(project, issuer, guarded)
+                place = Behind(project, guarded, issuer)
                 with project.aish.start("login", "p.yaml") as running:
                     if "/token" in server.get("elsewhere", {}):
                         visit(address_printed(running))
@@ -559,7 +512,7 @@ def test_a_server_that_wants_more_scopes_is_a_matter_for_the_person(project: Pro
             metadata={"scopes_supported": ["notes:read"]},
         )
         with McpEndpoint(guard) as server:
-            place = Behind(project, issuer, server)
+            place = Behind(project, server, issuer)
             assert place.log_in().code == 0
             done = project.run()
             assert "the scopes `notes:write` too" in done.stderr
