@@ -26,7 +26,7 @@ _INSTALL: Final = "pip install 'aish-pipelines[keyring]'"
 
 @frozen
 class LoginDialog:
-    """What a person sees of a login, and how long it waits for them.
+    """The side of a login that a person sees, and how long it waits for them.
 
     `show` gets the address and the result, whose lines must not be folded, and `say` what happens
     meanwhile.
