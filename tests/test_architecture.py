@@ -179,7 +179,7 @@ ALONE = {
         shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
         packs/web/charset.py packs/web/search_backends.py
-        packs/browser/confinement.py
+        packs/browser/confinement.py mcp/transports/program_paths.py
     """,
     "an object with a state of its own beside a long one": """
         net/oauth/redirect_listener.py

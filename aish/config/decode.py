@@ -71,6 +71,7 @@ from aish.config.model import (
     ServeLimits,
     ServerEntry,
     ServerPrompt,
+    ServerSandbox,
     ServerTimeout,
     ServeSettings,
     Shell,
@@ -883,16 +884,18 @@ _BELONGS = {
     "args": "command",
     "env": "command",
     "cwd": "command",
+    "sandbox": "command",
     "root": "pack",
     "options": "pack",
 }
 
 
-def decode_servers(servers: Table) -> dict[str, ServerEntry]:
-    return {alias: _server_entry(alias, table) for alias, table in servers.tables()}
+def decode_servers(mcp: Table) -> dict[str, ServerEntry]:
+    servers = mcp.part("servers")
+    return {alias: _server_entry(alias, table, mcp) for alias, table in servers.tables()}
 
 
-def _server_entry(alias: str, table: Table) -> ServerEntry:
+def _server_entry(alias: str, table: Table, mcp: Table) -> ServerEntry:
     _check_server_kind(table)
     for key in ("url", "auth_command", "headers", "header_commands", "command", "args", "env"):
         table.check_references(key)
@@ -922,6 +925,28 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
         timeout=_server_timeout(table.part("timeout")),
         verify_tls=table.flag("verify_tls", default=True),
         share=table.flag("share", default=True),
+        sandbox=_sandbox(table if table.has("sandbox") else mcp, table),
+    )
+
+
+def _sandbox(holder: Table, server: Table) -> ServerSandbox | None:
+    """The sandbox of a server: its own, or the default of all that are child processes."""
+    if not holder.has("sandbox") or not server.has("command"):
+        return None
+    table = holder.child("sandbox")
+    if table is None:
+        word = holder.text("sandbox")
+        folder = Path.cwd() / holder.folder_of("sandbox")
+        if word == "auto":
+            return ServerSandbox(read=(folder,), network="full", best_effort=True)
+        return ServerSandbox() if word == "required" else None
+    home, write = table.absolute("home"), table.absolutes("write")
+    return ServerSandbox(
+        kind=cast("Literal['auto', 'bubblewrap', 'landlock']", table.text("kind") or "auto"),
+        read=table.absolutes("read"),
+        write=write if home is None or home in write else (*write, home),
+        network="full" if table.text("network") == "full" else "none",
+        home=home,
     )
 
 
@@ -1473,7 +1498,7 @@ def decode(
         secrets=top.texts("secrets"),
         models=decode_models(top.part("models")),
         model=top.text("model"),
-        servers=decode_servers(mcp.part("servers")),
+        servers=decode_servers(mcp),
         rules=decode_rules(mcp),
         prompts=prompts,
         steps=steps,

@@ -370,6 +370,22 @@ class ServerTimeout:
 
 
 @frozen
+class ServerSandbox:
+    """`sandbox` of a server that is a child process: what it may use.
+
+    Paths are absolute; it may write in `write`, and read it. `home` is one of them. With
+    `best_effort`, of `auto`, it is started without a sandbox where none works.
+    """
+
+    kind: Literal["auto", "bubblewrap", "landlock"] = "auto"
+    read: tuple[Path, ...] = ()
+    write: tuple[Path, ...] = ()
+    network: Literal["none", "full"] = "none"
+    home: Path | None = None
+    best_effort: bool = False
+
+
+@frozen
 class ServerEntry:
     """`mcp.servers.ALIAS`. Exactly one of `url`, `command` and `pack` is set.
 
@@ -407,6 +423,7 @@ class ServerEntry:
     timeout: ServerTimeout = ServerTimeout()
     verify_tls: bool = True
     share: bool = True
+    sandbox: ServerSandbox | None = None
 
     @property
     def model_consent(self) -> ModelConsent:

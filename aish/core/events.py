@@ -29,7 +29,7 @@ StepKind = Literal["prompt", "call", "run", "pipeline"]
 Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
 REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
 """Verdicts by which a call is not made."""
-Level = Literal["info", "warning", "error"]
+Level = Literal["info", "warning", "error", "security"]
 DecisionLevel = Literal["info", "security"]
 """`info`: an approved call of a tool that our own marks or rules call read-only."""
 AnnotationLevel = Literal["error", "warning", "notice"]
@@ -107,11 +107,16 @@ class ModelInfo:
     params: JsonObject = field(default_factory=dict)
 
 
+UNCONFINED = "unconfined"
+"""The sandbox of a child process that may use all that we may."""
+
+
 @frozen
 class ServerInfo:
     """A server and whether it started; `tools` is the number of tools it offers.
 
     `address` is its URL without query and credentials, its command line, or the names of its packs.
+    `sandbox` says what a child process may use, in words.
     """
 
     alias: str
@@ -120,6 +125,7 @@ class ServerInfo:
     tools: int
     error: str | None = None
     address: str = ""
+    sandbox: str = ""
 
 
 @frozen

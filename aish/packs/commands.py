@@ -2,36 +2,26 @@
 
 import errno
 import os
-import re
 import shutil
-import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import field
-from functools import cache, partial
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
 import anyio
 
 from aish.core.errors import UsageError
-from aish.core.frozen import frozen, slotted
+from aish.core.frozen import slotted
 from aish.core.phrases import first_of
 from aish.core.text import for_line
 from aish.packs.command_options import ProcOptions, ShellOptions
 from aish.packs.environment_file import read_environment
 from aish.packs.framework.pack import PackContext
 from aish.packs.pack_error import PackError
-from aish.packs.workspace.deny_list import (
-    ANYWHERE,
-    is_denied_in_git,
-    is_denied_name,
-    is_git,
-    is_protected,
-)
+from aish.packs.protected_paths import MOST_LOOKED_AT, MOST_MOUNTS, Protected, find_protected
 from aish.packs.workspace.workspace import Workspace
 from aish.system.files import (
     logins_folder,
@@ -40,7 +30,6 @@ from aish.system.files import (
     runtime_folders,
     state_folder,
 )
-from aish.system.globs import comparable_name, is_autorun, may_be_autorun
 from aish.system.process.child import child_environment, hide_process
 from aish.system.process.sandbox import (
     NoSandboxError,
@@ -53,33 +42,7 @@ from aish.system.process.sandbox import (
 from aish.system.process.supervisor import Command, Supervised, Supervisor
 
 COMMAND_CODES = ("bad_path", "outside", "not_found", "not_a_folder", "not_installed", "unavailable")
-MOST_LOOKED_AT = 20_000
-"""Entries of the root that are looked at for files that stay read-only in bubblewrap."""
-_MOST_MOUNTS = 1_000
-"""Mounts of a command: what bubblewrap takes for them grows with their square."""
 _SHOWN = 5
-_NO_GIT_FILES = ("objects", "refs", "logs", "hooks", "lfs")
-"""Folders of git without configuration, and perhaps with very many files."""
-_OURS = (Path(__file__).resolve().parents[1], Path(sys.prefix).resolve())
-"""What runs outside of the sandbox: the program itself, and its Python."""
-
-
-@frozen
-class Protected:
-    """Paths in the root that no command may change.
-
-    `kept` stays read-only, without what is in its folders; what packs do not show either is
-    `hidden`. The folders `above`, from the root on, stay where they are: moved away with what is in
-    them, they could be made anew with other files.
-    `names` are all, with the targets of links, which cannot be kept. `complete` says whether
-    everything was looked at, and is kept.
-    """
-
-    kept: tuple[Path, ...]
-    hidden: tuple[Path, ...]
-    above: tuple[Path, ...]
-    names: frozenset[tuple[Path, str]]
-    complete: bool
 
 
 @slotted
@@ -190,7 +153,7 @@ class PackCommands:
             self.noticed = True
             text = (
                 f"the root has more than {MOST_LOOKED_AT:,} entries, or more files that are to stay"
-                f" read-only than {_MOST_MOUNTS:,} mounts keep so: only the first ones are"
+                f" read-only than {MOST_MOUNTS:,} mounts keep so: only the first ones are"
             )
             self.notice("sandbox_incomplete", text)
         words = bubblewrap_words(
@@ -276,10 +239,8 @@ def _not_started(program: str, error: OSError) -> PackError:
     return PackError("unavailable", f"`{program}` cannot be started: {why}")
 
 
-def _own_paths(workspace: Workspace) -> list[Path]:
-    """The paths in the root that the run, and the program itself, are made of."""
-    own = (*workspace.own_files, *_OURS)
-    return [path for path in own if workspace.root in path.parents and path.exists()]
+def _find_protected(workspace: Workspace) -> Protected:
+    return find_protected(workspace.root, workspace.own_files, workspace.runs)
 
 
 def _own_folders(workspace: Workspace) -> Iterator[Path]:
@@ -290,91 +251,8 @@ def _own_folders(workspace: Workspace) -> Iterator[Path]:
             yield path
 
 
-def _secrets_in_git(folder: Path) -> Iterator[Path]:
-    """The files below a git folder that packs hide."""
-    with suppress(OSError):
-        for entry in os.scandir(folder):
-            if entry.is_file(follow_symlinks=False) and is_denied_in_git(entry.name):
-                yield Path(entry.path)
-            elif entry.is_dir(follow_symlinks=False) and entry.name not in _NO_GIT_FILES:
-                yield from _secrets_in_git(Path(entry.path))
-
-
-def _find_protected(workspace: Workspace) -> Protected:
-    """Look through the root, its upper folders first."""
-    own = _own_paths(workspace)
-    names = {(path, "") for path in own}
-    paths: list[Path] = []
-    secrets: list[Path] = []
-    waiting: deque[tuple[str, ...]] = deque([()])
-    looked_at, complete = 0, True
-    while waiting and complete:
-        above = waiting.popleft()
-        try:
-            entries = list(os.scandir(workspace.root.joinpath(*above)))
-        except OSError:  # removed meanwhile, or not readable: then nobody writes in it
-            continue
-        looked_at += len(entries)
-        complete = looked_at <= MOST_LOOKED_AT
-        for entry in entries if complete else ():
-            if _stays_as_it_is((*above, entry.name)):
-                names.add((Path(entry.path), _target(entry)))
-                if not entry.is_symlink():
-                    paths.append(Path(entry.path))
-                if entry.is_symlink() and is_denied_name(entry.name):
-                    secrets += filter(Path.is_file, [Path(entry.path).resolve()])
-                elif is_git((entry.name,)):
-                    secrets += islice(_secrets_in_git(Path(entry.path)), _MOST_MOUNTS)
-            elif entry.is_dir(follow_symlinks=False) and Path(entry.path) != workspace.runs:
-                waiting.append((*above, entry.name))
-    kept, folders = _within_limit(workspace.root, [*own, *paths])
-    complete = complete and len(kept) + len(secrets) <= _MOST_MOUNTS
-    complete = complete and len(kept) == len(own) + len(paths)
-    closed = (path for path in kept if is_denied_name(path.name) or path == workspace.runs)
-    hidden = dict.fromkeys(closed)
-    kept = tuple(path for path in kept if path not in hidden)
-    return Protected(kept, (*hidden, *secrets[:_MOST_MOUNTS]), folders, frozenset(names), complete)
-
-
-def _within_limit(root: Path, paths: Iterable[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """The first of some paths, and all folders above them below the root."""
-    mounts: list[Path] = []
-    folders: set[Path] = set()
-    for path in paths:
-        more = {above for above in path.parents if root in above.parents} - folders
-        if len(mounts) + len(folders) + len(more) >= _MOST_MOUNTS:
-            break
-        mounts.append(path)
-        folders |= more
-    return tuple(mounts), tuple(sorted(folders))
-
-
-def _target(entry: "os.DirEntry[str]") -> str:
-    try:
-        return str(Path(entry.path).readlink()) if entry.is_symlink() else ""
-    except OSError:  # removed meanwhile
-        return ""
-
-
 def _has_changed_since(path: Path, moment: float) -> bool:
     try:
         return path.lstat().st_ctime >= moment
     except OSError:  # removed meanwhile
         return False
-
-
-@cache
-def _pattern_of_denied_names() -> re.Pattern[str]:
-    """Return one pattern for all denied names, because thousands of names are matched."""
-    parts = {max(glob.split("*"), key=len) for glob in (*ANYWHERE, "git~", ".git")}
-    return re.compile("|".join(map(re.escape, sorted(parts))))
-
-
-def _stays_as_it_is(segments: Sequence[str]) -> bool:
-    """Return true if a path is protected, or run by other programs."""
-    name = segments[-1]
-    plain = comparable_name(name)
-    if _pattern_of_denied_names().search(plain) and is_protected((name,)):
-        return True
-    path = "/".join(segments)
-    return may_be_autorun(plain) and (is_autorun(path) or is_autorun(f"{path}/file"))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, LockDiffersError, PipelineError
+from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
 from aish.engine.environment import Opening
@@ -192,10 +193,15 @@ async def _servers(pipeline: Pipeline, plan: Plan, opening: Opening | None) -> l
         CheckResult(
             f"mcp server `{info.alias}`",
             _server_state(info.state, required=pipeline.servers[info.alias].required is not False),
-            info.error or f"{counted(info.tools, 'tool')} over {info.transport}",
+            info.error or _tools(info),
         )
         for info in view.servers
     ]
+
+
+def _tools(info: ServerInfo) -> str:
+    text = f"{counted(info.tools, 'tool')} over {info.transport}"
+    return f"{text}; {info.sandbox}" if info.sandbox else text
 
 
 def _server_state(state: str, *, required: bool) -> State:

@@ -22,7 +22,7 @@ from aish.config.model import (
 )
 from aish.config.model import Context as Settings
 from aish.core.errors import AishError
-from aish.core.events import KeySurvey
+from aish.core.events import UNCONFINED, KeySurvey, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.options import option_words
@@ -283,7 +283,7 @@ def _render(source: JsonValue, context: Context) -> JsonValue:
 
 @frozen
 class PlannedServer:
-    """A server with its state, if it was asked; `sandbox` is that of its packs' commands.
+    """A server with its state, if it was asked; `sandbox` is its own, or that of its commands.
 
     `options` are those that differ from the defaults, `asks` the models that its packs may ask,
     `login` says who issues its token, if somebody does.
@@ -419,7 +419,7 @@ def _servers(plan: Plan, look: ToolListing | None) -> Iterator[PlannedServer]:
             error=None if info is None else info.error,
             options=option_words(entry.options),
             asks=tuple(dict.fromkeys(asks)),
-            sandbox=_sandboxes(entry) if is_ready else "",
+            sandbox=_sandbox(entry, info, is_ready=is_ready),
             login="" if entry.oauth is None else describe_login(entry.oauth, server),
         )
 
@@ -444,6 +444,19 @@ def kept_login(server: ResolvedServer) -> "KeptLogin | None":
     if server.login is None or server.entry.url is None:
         return None
     return LoginStore(server.entry.url, server.login.settings).look()
+
+
+def _sandbox(entry: ServerEntry, info: ServerInfo | None, *, is_ready: bool) -> str:
+    """Describe what a child process may use: as it was started, or else as the file says."""
+    if not entry.command:
+        return _sandboxes(entry) if is_ready else ""
+    if info is not None:
+        return info.sandbox
+    if entry.sandbox is None:
+        return UNCONFINED
+    from aish.mcp.transports.confined import describe_sandbox
+
+    return describe_sandbox(entry.sandbox)
 
 
 def _sandboxes(entry: ServerEntry) -> str:

@@ -239,7 +239,10 @@ _CERTIFICATE = lazy_pattern(
 
 
 def _start_hint(server: ServerInfo, entries: Mapping[str, ServerEntry]) -> str:
-    command, why = entries[server.alias].command, server.error or ""
+    entry, why = entries[server.alias], server.error or ""
+    command = entry.command
+    if entry.sandbox is not None and "sandbox cannot be kept" in why:
+        return "`aish doctor` shows which sandboxes work here"
     if len(command) == 1 and " " in command[0] and why.startswith("cannot start"):
         words = ", ".join(command[0].split())
         return f"write a list: `command: [{words}]`"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from anyio import CancelScope
 
 from aish.core.errors import UsageError
-from aish.core.events import NOWHERE, Notice
+from aish.core.events import NOWHERE, Level, Notice
 from aish.core.frozen import frozen
 from aish.core.protocols import Emit
 from aish.engine.environment import RunEnvironment
@@ -25,6 +25,9 @@ from aish.system.task_group import task_group
 if TYPE_CHECKING:
     from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled
     from aish.packs.framework.pack import FileModel, PackServices
+
+_SECURITY = frozenset({"sandbox_missing"})
+"""Notices of servers that say that less is kept from them than a file asks for."""
 
 
 @asynccontextmanager
@@ -224,6 +227,9 @@ def _connection(
         # A pack of a server that is only replayed would access the disk.
         return connection
     connection = replace(connection, child_env=server.child_env)
+    if server.entry.sandbox is not None:
+        own = own_files(plan) | environment.own_files | _recorded_files(environment)
+        connection = replace(connection, own_files=own, runs=_runs(plan, environment))
     if services is None or not server.entry.pack:
         return connection
     from aish.packs.framework.server import open_packs
@@ -248,6 +254,7 @@ def _recorded_files(environment: RunEnvironment) -> frozenset[Path]:
 
 def _noticer(emit: Emit) -> Callable[[str, str, str], None]:
     def notice(alias: str, code: str, text: str) -> None:
-        emit(Notice(NOWHERE, "warning", code, f"mcp {alias}: {text}"))
+        level: Level = "security" if code in _SECURITY else "warning"
+        emit(Notice(NOWHERE, level, code, f"mcp {alias}: {text}"))
 
     return notice

@@ -30,6 +30,7 @@ from aish.mcp.protocol.convert import (
     loss_result,
     read_result,
     tool_list,
+    with_explanation,
 )
 from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
@@ -183,6 +184,7 @@ class Server:
             tools=len(self.definitions) if ready else 0,
             error=self.failure,
             address=self._opening.address,
+            sandbox=self._opening.sandbox,
         )
 
     @property
@@ -301,13 +303,15 @@ class Server:
                 raise  # it is about the owner's client, not about us
             began = error.code not in _NOT_ACCEPTED and not _is_unknown(name, error.message)
             message = f"[aish] tool dispatch failed: {error.message}"
+            if began:
+                message = self._opening.name_sandbox(message)
             return ToolResult("rpc_error", message, began=began)
         except TransportError as error:
-            return loss_result(error.message, sent=error.sent)
+            return loss_result(self._opening.name_sandbox(error.message), sent=error.sent)
         message = read_result(result).content if result.get("isError") is True else ""
         if _is_unknown(name, message):
             return ToolResult("rpc_error", f"[aish] tool dispatch failed: {message}", began=False)
-        return result
+        return with_explanation(result, self._opening.name_sandbox) if message else result
 
     async def ask(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
         """The answer to a request other than a tool call.
@@ -316,7 +320,7 @@ class Server:
             McpError: the server refused it or could not be reached.
         """
         time = self._time()
-        with self._in_use():
+        with self._in_use(), self._failures_explained():
             return await in_time(
                 time, self._live().request(method, params, replace(call, time=time))
             )
@@ -346,7 +350,7 @@ class Server:
             self.on_note(self, method, params)
 
     async def pages(self, method: str) -> Sequence[JsonObject]:
-        with self._in_use():
+        with self._in_use(), self._failures_explained():
             return await in_time(self._time(), self._live().pages(method))
 
     async def idle(self) -> None:
@@ -363,6 +367,14 @@ class Server:
             self._requests -= 1
             if not self._requests:
                 self._idle.set()
+
+    @contextmanager
+    def _failures_explained(self) -> Generator[None]:
+        try:
+            yield
+        except TransportError as error:
+            error.message = self._opening.name_sandbox(error.message)
+            raise
 
     async def _call(self, name: str, arguments: JsonObject, call: Call) -> JsonObject:
         params: JsonObject = {"name": name, "arguments": arguments}

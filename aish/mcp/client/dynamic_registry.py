@@ -20,7 +20,7 @@ from aish.core.frozen import frozen
 from aish.mcp.client.connection import Server
 from aish.mcp.client.registry import Registry, server_of
 from aish.mcp.client.server_requests import Elicit
-from aish.mcp.transports.factory import Notify, ServerEnvironment
+from aish.mcp.transports.factory import Notify, ServerEnvironment, close_supervisors
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
@@ -28,6 +28,7 @@ from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
+    from aish.system.process.supervisor import Supervisor
 
 
 class ServerTask:
@@ -354,12 +355,18 @@ async def open_dynamic_registry(
     `secrets` are masked in what is kept of a child's stderr. `adapter` connects the servers to a
     cassette.
     """
-    async with task_group() as tasks:
-        around = ServerEnvironment(reaper, logs, tasks, notice, secrets, adapter)
-        dynamic_registry = DynamicRegistry(
-            Registry(max_tool_name, notice), around, elicit, on_settled
-        )
-        try:
-            yield dynamic_registry
-        finally:
-            dynamic_registry.leave()
+    supervisors: list[Supervisor] = []
+    try:
+        async with task_group() as tasks:
+            around = ServerEnvironment(
+                reaper, logs, tasks, notice, secrets, adapter, supervisors=supervisors
+            )
+            dynamic_registry = DynamicRegistry(
+                Registry(max_tool_name, notice), around, elicit, on_settled
+            )
+            try:
+                yield dynamic_registry
+            finally:
+                dynamic_registry.leave()
+    finally:
+        await close_supervisors(supervisors)

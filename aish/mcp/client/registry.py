@@ -29,7 +29,12 @@ from aish.core.tools import (
 from aish.mcp.client.connection import Server
 from aish.mcp.client.server_requests import Call, Elicit
 from aish.mcp.protocol.convert import clash, denial_result, loss_result, readable_row, tool_of
-from aish.mcp.transports.factory import Notify, ServerEnvironment, TransportFactory
+from aish.mcp.transports.factory import (
+    Notify,
+    ServerEnvironment,
+    TransportFactory,
+    close_supervisors,
+)
 from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
@@ -374,6 +379,7 @@ async def open_registry(
         finally:
             with anyio.CancelScope(shield=True):
                 await registry.close()
+                await close_supervisors(around.supervisors)
             tasks.cancel_scope.cancel()
 
 

@@ -317,6 +317,17 @@ def read_result(result: Any) -> ToolResult:
     return ToolResult(kind, "\n".join(lines), structured, tuple(media))
 
 
+def with_explanation(result: JsonObject, explain: Callable[[str], str]) -> JsonObject:
+    """A result, its first text explained."""
+    content = result.get("content")
+    blocks = list(content) if isinstance(content, list) else []
+    for place, block in enumerate(blocks):
+        if isinstance(block, Mapping) and isinstance(block.get("text"), str):
+            blocks[place] = {**block, "text": explain(block["text"])}
+            return {**result, "content": blocks}
+    return result
+
+
 def denial_result(reason: str) -> ToolResult:
     """The result of a call that was not made."""
     return ToolResult("denied", f"[aish] tool call denied: {reason}", began=False)

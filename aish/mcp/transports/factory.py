@@ -1,11 +1,14 @@
 """Creates the transport for a server's entry; imported when a server needs it."""
 
 from collections.abc import Callable
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 from anyio.abc import TaskGroup
 
+from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
 from aish.mcp.protocol.convert import Reading
 from aish.mcp.protocol.messages import TransportError
@@ -16,10 +19,13 @@ from aish.system.secrets.secrets import Secrets
 
 if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
+    from aish.mcp.transports.confined import Confinement
     from aish.mcp.transports.http import HttpOrigin
     from aish.mcp.transports.stdio import Stdio
     from aish.net.oauth.login import Login
     from aish.packs.framework.server import OpenPacks
+    from aish.system.process.child import Child
+    from aish.system.process.supervisor import Supervisor
 
 Noise = Callable[[str], None]
 Notify = Callable[[str, str, str], None]
@@ -43,6 +49,16 @@ class ServerEnvironment:
     secrets: Secrets | None
     adapter: "CassetteAdapter | None" = None
     forwards: frozenset[str] = frozenset()
+    supervisors: "list[Supervisor]" = field(default_factory=list)
+    """What starts confined servers: none, or one, made by the first of them."""
+
+
+async def close_supervisors(supervisors: "list[Supervisor]") -> None:
+    """End what starts confined servers; they are closed before."""
+    with anyio.CancelScope(shield=True):
+        for supervisor in supervisors:
+            await anyio.to_thread.run_sync(supervisor.close)
+    supervisors.clear()
 
 
 class TransportFactory:
@@ -55,6 +71,7 @@ class TransportFactory:
         self._stdio: Stdio | None = None
         self._login: Login | None = None
         self._printed = ""
+        self._line: str | None = None
         self.on_ended: Callable[[str], None] | None = None
         """Hears at once that the child has ended by itself, and how."""
 
@@ -199,8 +216,36 @@ class TransportFactory:
             secrets=self.environment.secrets,
             on_noise=on_noise,
             on_ended=self.on_ended,
+            start_confined=None if self._connection.entry.sandbox is None else self._start_confined,
         )
         return self._stdio
+
+    async def _start_confined(
+        self, log: Path | None, secrets: Secrets | None
+    ) -> "tuple[Child, Confinement] | None":
+        """Start the server in its sandbox; `None` if none works, and it may do without.
+
+        Raises:
+            TransportError: the sandbox cannot be kept.
+            OSError: the server cannot be started.
+        """
+        from aish.mcp.transports.confined import start_confined
+        from aish.system.process.sandbox import NoSandboxError
+        from aish.system.process.supervisor import Supervisor
+
+        shared, sandbox = self.environment, self._connection.entry.sandbox
+        assert sandbox is not None, "it is to be confined"
+        if not shared.supervisors:
+            shared.supervisors.append(Supervisor(shared.reaper))
+        try:
+            return await start_confined(
+                self._connection, shared.supervisors[0], shared.reaper, log=log, secrets=secrets
+            )
+        except NoSandboxError as error:
+            if not sandbox.best_effort:
+                raise TransportError(error.message) from error
+            self.notice("sandbox_missing", f"it runs without a sandbox: {error.message}")
+            return None
 
     def make_reading(self, *, modern: bool) -> Reading:
         # Marks of a pack that is not built in are claims, as those of any server.
@@ -221,14 +266,52 @@ class TransportFactory:
             excerpt = self.environment.adapter.last_words(self.origin, excerpt)
         if self._printed:
             reason = f"{reason}; on its stdout, which is for JSON-RPC, it printed: {self._printed}"
-        return _with_stderr(reason, excerpt)
+        return _with_stderr(self.name_sandbox(reason), excerpt)
 
     def explain_loss(self, reason: str) -> str:
         """The same for a server that had been connected.
 
         It is not recorded: in a replay such a server fails call by call.
         """
-        return _with_stderr(reason, "" if self._stdio is None else self._stdio.stderr_excerpt)
+        excerpt = "" if self._stdio is None else self._stdio.stderr_excerpt
+        return _with_stderr(self.name_sandbox(reason), excerpt)
+
+    @property
+    def sandbox(self) -> str:
+        """The sandbox of a child, in words: the one that it has, else the one of the file."""
+        if self.transport != "stdio" or (self._stdio is not None and self._stdio.sandbox):
+            return "" if self._stdio is None else self._stdio.sandbox
+        sandbox = self._connection.entry.sandbox
+        if sandbox is None:
+            return UNCONFINED
+        from aish.mcp.transports.confined import describe_sandbox
+
+        return describe_sandbox(sandbox)
+
+    def name_sandbox(self, reason: str) -> str:
+        """The failure of a server, with its sandbox in the second line if it runs in one.
+
+        What confines it is often the reason, and the server's own words rarely tell.
+        """
+        line = self._sandbox_line()
+        if not line:
+            return reason
+        if reason.lstrip().startswith(("{", "[")):  # JSON, which a line within would damage
+            return f"{reason}\n{line}"
+        first, *rest = reason.split("\n")
+        return "\n".join((first, line, *rest))
+
+    def _sandbox_line(self) -> str:
+        """The line about the sandbox; a replay says what was recorded, whatever there is now."""
+        if self._connection.entry.sandbox is None:
+            return ""
+        if self._line is None:
+            stdio, adapter = self._stdio, self.environment.adapter
+            confined = stdio is not None and stdio.sandbox not in {"", UNCONFINED}
+            self._line = f"in its sandbox: {stdio.sandbox}" if stdio and confined else ""
+            if adapter is not None:
+                self._line = adapter.last_words(f"{self.origin}/sandbox", self._line)
+        return self._line
 
     def _log(self) -> Path | None:
         logs = self.environment.logs
@@ -249,4 +332,5 @@ def _with_stderr(reason: str, excerpt: str) -> str:
         how, tail = "begins and ends with", "\n".join((*first, "…", tail))
     elif len(lines) > _LAST_LINES:
         tail = "\n".join(lines)
-    return f"{reason}; its stderr {how}:\n{tail}"
+    between = "\n" if "\n" in reason else "; "
+    return f"{reason}{between}its stderr {how}:\n{tail}"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -29,7 +30,8 @@ class ServerConnection:
     `token` is the bearer token, `login` how one is got from an authorization server, `made` makes
     the values of headers, `child_env` is the whole environment of a child process,
     `pack` the opened pack where the entry names one. A registry calls `let_go` once the server is
-    closed.
+    closed. `own_files` are what the run is made of, and `runs` is the folder of runs: a confined
+    server changes neither.
     """
 
     entry: ServerEntry
@@ -39,6 +41,8 @@ class ServerConnection:
     made: "MadeHeaders" = field(default_factory=dict)
     pack: "OpenPacks | None" = None
     let_go: Callable[[], Awaitable[None]] | None = None
+    own_files: frozenset[Path] = frozenset()
+    runs: Path | None = None
 
     @property
     def transport(self) -> str:

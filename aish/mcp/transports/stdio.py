@@ -1,12 +1,14 @@
 """A server in a child process: one message per line on its stdin and stdout."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
 
+from aish.core.events import UNCONFINED
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
     MAX_LINE,
@@ -24,6 +26,14 @@ from aish.system.process.child import Child, start_child
 from aish.system.process.reaper import Reaper
 from aish.system.process.reaper_process import MARK
 from aish.system.secrets.secrets import Secrets
+
+if TYPE_CHECKING:
+    from aish.mcp.transports.confined import Confinement
+
+StartConfined = Callable[
+    [Path | None, Secrets | None], Awaitable["tuple[Child, Confinement] | None"]
+]
+"""Starts the server in its sandbox; `None` if there is none, and it may do without."""
 
 GRACE_SECONDS = 2.0
 """How long a child may take to leave after its stdin is closed, and again after SIGTERM."""
@@ -49,6 +59,7 @@ class Stdio:
         secrets: Secrets | None,
         on_noise: Callable[[str], None],
         on_ended: Callable[[str], None] | None = None,
+        start_confined: "StartConfined | None" = None,
     ) -> None:
         self._connection = connection
         self._tasks = tasks
@@ -60,6 +71,10 @@ class Stdio:
         self._quiet = True
         self._pending = Pending()
         self._writing = anyio.Lock(fast_acquire=True)
+        self._start_confined = start_confined
+        self._confinement: Confinement | None = None
+        self.sandbox = "" if start_confined is not None else UNCONFINED
+        """Its sandbox in words, once it is known."""
         self._child: Child | None = None
         self._said = ""
         self._failure = ServerEndedError("the server is not running")
@@ -72,14 +87,7 @@ class Stdio:
         await self.close()
         entry = self._connection.entry
         try:
-            child = await start_child(
-                entry.command,
-                cwd=entry.cwd or Path(),
-                env={**self._connection.child_env, MARK: os.urandom(16).hex()},
-                reaper=self._reaper,
-                stderr_to=self._log,
-                secrets=self._secrets,
-            )
+            child = await self._start()
         except OSError as error:
             why = error.strerror or str(error)
             raise TransportError(f"cannot start `{entry.command[0]}`: {why}") from error
@@ -87,6 +95,30 @@ class Stdio:
         ended = anyio.Event()
         self._tasks.start_soon(self._read, child, inbox, ended)
         self._tasks.start_soon(_outlive, child, ended)
+
+    async def _start(self) -> Child:
+        if self._start_confined is not None:
+            started = await self._start_confined(self._log, self._secrets)
+            if started is not None:
+                child, self._confinement = started
+                self.sandbox = self._confinement.text
+                return child
+            self.sandbox = UNCONFINED
+        entry = self._connection.entry
+        return await start_child(
+            entry.command,
+            cwd=entry.cwd or Path(),
+            env={**self._connection.child_env, MARK: os.urandom(16).hex()},
+            reaper=self._reaper,
+            stderr_to=self._log,
+            secrets=self._secrets,
+        )
+
+    async def _leave_sandbox(self) -> None:
+        confinement, self._confinement = self._confinement, None
+        if confinement is not None:
+            with anyio.CancelScope(shield=True):
+                await confinement.close()
 
     async def exchange(self, outgoing: Outgoing) -> Answer:
         self._pending.open(outgoing.number)
@@ -117,6 +149,7 @@ class Stdio:
             has_ended = child.exit_code is not None
             code = await child.stop(GRACE_SECONDS)
             self._handle_loss(child, _exit_text(code) if has_ended else "the server is closed")
+        await self._leave_sandbox()
 
     async def _read(self, child: Child, inbox: Inbox, ended: anyio.Event) -> None:
         lines = Lines()
@@ -135,6 +168,7 @@ class Stdio:
         if self._child is child:
             reason = _exit_text(code)
             self._handle_loss(child, reason)
+            await self._leave_sandbox()
             if self._on_ended is not None:
                 self._on_ended(reason)
 

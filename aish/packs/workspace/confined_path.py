@@ -170,7 +170,7 @@ def resolve_root(root: Path, *, allow_broad_root: bool) -> Path:
         raise UsageError(f"the root `{root}` is not a folder")
     if resolved.is_relative_to(logins_folder().resolve()):
         raise UsageError(f"the root `{root}` has the logins of persons in it")
-    if not allow_broad_root and resolved in _broad_folders():
+    if not allow_broad_root and resolved in broad_folders():
         raise UsageError(
             f"the root `{root}` is everything or a home folder",
             hint="name a project folder, or pass --allow-broad-root",
@@ -178,7 +178,8 @@ def resolve_root(root: Path, *, allow_broad_root: bool) -> Path:
     return resolved
 
 
-def _broad_folders() -> frozenset[Path]:
+def broad_folders() -> frozenset[Path]:
+    """`/` and the home folders of this user."""
     folders = [Path("/"), Path(os.path.expanduser("~"))]  # ruff: ignore[os-path-expanduser] - never raises
     with suppress(KeyError):
         # HOME may differ, and be empty in a container.

@@ -78,7 +78,8 @@ def _row(server: ServerInfo, mask: Mask) -> tuple[str, ...]:
     if lines:
         # The last line of a child's stderr says most; the earlier ones are in its log.
         why = f"{why} {shorten(mask(lines[-1]), _SHORT)}"
-    state = f"{server.state}: {why}" if why else server.state
+    more = why or (server.sandbox if server.state == "ready" else "")
+    state = f"{server.state}: {more}" if more else server.state
     return server.alias, server.transport, server.address, count, state
 
 

@@ -273,7 +273,7 @@ class Child:
     """A running child; `stop` has to be called in the end, and may be called at any time."""
 
     def __init__(
-        self, process: Process, stdin: PipeWriter, stdout: PipeReader, stderr: "StderrLog"
+        self, process: "ChildProcess", stdin: PipeWriter, stdout: PipeReader, stderr: "StderrLog"
     ) -> None:
         self._process = process
         self._stdin = stdin
@@ -423,17 +423,32 @@ async def start_child(
     Raises:
         OSError: it cannot be started.
     """
+
+    async def start(streams: tuple[int, int, int]) -> ChildProcess:  # ruff: ignore[unused-async] - a supervisor's is awaited
+        return start_process(argv, cwd=cwd, env=env, streams=streams, reaper=reaper, is_own=is_own)
+
+    return await child_of(start, stderr_to=stderr_to, secrets=secrets)
+
+
+async def child_of(
+    start: "Callable[[tuple[int, int, int]], Awaitable[ChildProcess]]",
+    *,
+    stderr_to: Path | None = None,
+    secrets: Secrets | None = None,
+) -> Child:
+    """The child that `start` starts on three pipes.
+
+    Raises:
+        OSError: it cannot be started.
+    """
     await anyio.lowlevel.checkpoint()
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         pipes = [_pipe(ours, theirs, reverse=number == 0) for number in range(3)]
         stderr = StderrLog(pipes[2][0], stderr_to, secrets or Secrets())
         ours.pop_all()
         stdin, stdout = PipeWriter(pipes[0][0]), PipeReader(pipes[1][0])
-        streams = (pipes[0][1], pipes[1][1], pipes[2][1])
         try:
-            process = start_process(
-                argv, cwd=cwd, env=env, streams=streams, reaper=reaper, is_own=is_own
-            )
+            process = await start((pipes[0][1], pipes[1][1], pipes[2][1]))
         except BaseException:
             stdin.close()
             stdout.close()
@@ -530,6 +545,15 @@ class Running(Protocol):
 
     async def stop(self, grace: float) -> int:
         """End it and what it started, by force after `grace` seconds."""
+
+
+class ChildProcess(Running, Protocol):
+    """A started command that a `Child` talks to."""
+
+    pid: int
+
+    @property
+    def exit_code(self) -> int | None: ...
 
 
 async def follow(

@@ -1,9 +1,9 @@
-"""Confines commands by bubblewrap, by Landlock, or not at all.
+"""Confines commands and servers by bubblewrap, by Landlock, or not at all.
 
 Both are tried before they are used: many machines have a program or a kernel that refuses. In
-bubblewrap a folder is writable, the rest read-only, `/tmp` and `/run` are private, and processes
-outside are not seen; files and folders can be hidden, and the network can be taken away. Landlock
-keeps writes below the folder and reads below a list of folders.
+bubblewrap processes outside are not seen; files and folders can be hidden, and the network can be
+taken away. For a command its folder is writable, the rest read-only, `/tmp` and `/run` are private;
+a server begins with an empty root. Landlock keeps writes and reads below lists of folders.
 """
 
 import os
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -32,6 +33,29 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/de
 # Owned by root and writable, whatever capabilities a process has: outside they change the machine.
 _READ_ONLY_IN_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 _KEPT_IN_RUN = ("/run/systemd/resolve", "/run/current-system")
+PRIVATE_HOME = "/aish-home"
+"""The folder of a server in bubblewrap that is its own: short, for the sockets in it."""
+_PROGRAM_FOLDERS = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix"),
+    "/run/current-system",
+)
+_IN_ETC = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "nsswitch.conf"),
+    *("passwd", "group", "localtime", "timezone", "os-release", "mime.types", "gitconfig"),
+    *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted"),
+    *("protocols", "services", "fonts"),
+)
+"""What of `/etc` a server sees; never `/etc` itself, which may hold keys."""
+_NAME_LOOKUP = ("hosts", "resolv.conf", "host.conf", "gai.conf")
+_IN_SYS = ("/sys/devices/system/cpu", "/sys/fs/cgroup")
+# Of `/proc` itself: names of processes, their words and more of the machine are not among them.
+_IN_PROC = (
+    *("meminfo", "stat", "cpuinfo", "loadavg", "uptime", "version", "filesystems"),
+    *("self", "thread-self", "sys/vm/overcommit_memory", "sys/kernel/osrelease"),
+    *("sys/kernel/random", "sys/fs/pipe-max-size"),
+)
+_WRITABLE_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
+_READABLE_DEVICES = ("/dev/urandom", "/dev/random")
 _EMPTY_FILE = Path(__file__).parents[2] / "py.typed"
 _HIDDEN = ("/tmp/", "/run/")  # ruff: ignore[hardcoded-temp-file] - the sandbox has its own
 # As root, without which a folder of another user could not be written; none of these changes a
@@ -66,6 +90,15 @@ def sandbox_report(environ: Mapping[str, str]) -> SandboxReport:
     bubblewrap, landlock = _bubblewrap_problem(program), _landlock_problem()
     chosen: SandboxKind = "none" if landlock else "landlock"
     return SandboxReport(bubblewrap, landlock, chosen if bubblewrap else "bubblewrap", program)
+
+
+def sandbox_problem(
+    kind: Literal["bubblewrap", "landlock"], environ: Mapping[str, str], root: Path | None
+) -> str:
+    """Why a kind does not work here, empty if it does; tries it."""
+    if kind == "landlock":
+        return _landlock_problem()
+    return _bubblewrap_problem(_bubblewrap_program(environ, root))
 
 
 def choose_sandbox(
@@ -116,25 +149,97 @@ def bubblewrap_words(
     """
     program = _bubblewrap_program(environ, root)
     assert program is not None, "it was tried before"
-    words = _common_words(program)
+    words = _command_words(program)
     for path in (*_programs(environ), sys.prefix, sys.base_prefix):
         if path.startswith(_HIDDEN):
             words += ["--ro-bind-try", path, path]
     words += ["--bind", str(root), str(root)]
+    shown = [path for path in hidden if not _is_hidden_already(path, root)]
+    words += _exceptions(in_place, read_only, shown)
+    if not network:
+        words.append("--unshare-net")
+    return (*words, "--chdir", folder, "--")
+
+
+@frozen
+class Mounts:
+    """The files and folders that a server sees in bubblewrap, beside the programs of the system.
+
+    `programs` are paths that it needs to run, `read` and `write` those that it was given. Of these,
+    `in_place`, `read_only` and `hidden` are as for `bubblewrap_words`. `files` are put at other
+    places, by the path there.
+    """
+
+    programs: Sequence[Path] = ()
+    read: Sequence[Path] = ()
+    write: Sequence[Path] = ()
+    read_only: Sequence[Path] = ()
+    in_place: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+
+def server_words(
+    environ: Mapping[str, str], root: Path, mounts: Mounts, folder: str, *, network: bool
+) -> tuple[str, ...]:
+    """The words before a server that confine it: it begins with an empty root.
+
+    It starts in `folder`. With `network` it has that of the machine. Bubblewrap is not taken from
+    `root`.
+    """
+    program = _bubblewrap_program(environ, root)
+    assert program is not None, "it was tried before"
+    words = [*_isolation_words(program, ()), "--dir", "/tmp"]  # ruff: ignore[hardcoded-temp-file] - the sandbox's own, read-only
+    for path in _PROGRAM_FOLDERS:
+        if os.path.islink(path):  # ruff: ignore[os-path-islink] - as many words as paths
+            words += ["--symlink", os.readlink(path), path]  # ruff: ignore[os-readlink] - as above
+        else:
+            words += ["--ro-bind-try", path, path]
+    for name in (*_IN_ETC, *(_NAME_LOOKUP if network else ())):
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for place, file in mounts.files.items():
+        words += ["--ro-bind", str(file), place]
+    words += ["--dev", "/dev", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # ruff: ignore[hardcoded-temp-file] - the sandbox's own
+    for path in _IN_SYS:
+        words += ["--ro-bind-try", path, path]
+    words += ["--tmpfs", PRIVATE_HOME]
+    for name in FOLDERS_OF_HOME:
+        words += ["--dir", f"{PRIVATE_HOME}/{name}"]
+    given = {**dict.fromkeys((*mounts.programs, *mounts.read), "--ro-bind")}
+    given |= dict.fromkeys(mounts.write, "--bind")
+    # A folder before those in it: a later mount covers what an earlier one has shown there.
+    for path_given in sorted(given):
+        words += [given[path_given], str(path_given), str(path_given)]
+    words += _exceptions(mounts.in_place, mounts.read_only, mounts.hidden)
+    words += ["--remount-ro", "/"]
+    if not network:
+        words.append("--unshare-net")
+    return (*words, "--chdir", folder, "--")
+
+
+FOLDERS_OF_HOME = (".local/share", ".cache", ".config")
+"""Folders that a home has: programs of .NET write into their working folder where they are not."""
+
+
+def _exceptions(
+    in_place: Sequence[Path], read_only: Sequence[Path], hidden: Sequence[Path]
+) -> list[str]:
+    """The words that take paths out of folders that were mounted before."""
+    words: list[str] = []
     for above in map(str, in_place):
         words += ["--bind-try", above, above]
     for kept in map(str, read_only):
         words += ["--ro-bind-try", kept, kept]
-    for secret in hidden:
-        if str(secret).startswith(_HIDDEN) and root not in secret.parents:
-            continue
-        if secret.is_dir():
-            words += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
+    for path in hidden:
+        if path.is_dir():
+            words += ["--tmpfs", str(path), "--remount-ro", str(path)]
         else:
-            words += ["--ro-bind", str(_EMPTY_FILE), str(secret)]
-    if not network:
-        words.append("--unshare-net")
-    return (*words, "--chdir", folder, "--")
+            words += ["--ro-bind", str(_EMPTY_FILE), str(path)]
+    return words
+
+
+def _is_hidden_already(path: Path, root: Path) -> bool:
+    return str(path).startswith(_HIDDEN) and root not in path.parents
 
 
 def landlock_rules(root: Path, temporary: Path, environ: Mapping[str, str]) -> Landlock:
@@ -146,23 +251,43 @@ def landlock_rules(root: Path, temporary: Path, environ: Mapping[str, str]) -> L
     return Landlock(write=(str(root), str(temporary), *_DEVICES), read=readable)
 
 
+def server_rules(mounts: Mounts, home: Path, *, network: bool) -> Landlock:
+    """List what a server may use under Landlock; `home` is the folder of its own.
+
+    Of `/proc` that is its first process: with all of it the words of any other process are seen.
+    """
+    etc = (f"/etc/{name}" for name in (*_IN_ETC, *(_NAME_LOOKUP if network else ())))
+    proc = (f"/proc/{name}" for name in _IN_PROC)
+    links = (os.path.realpath("/etc/resolv.conf"),) if network else ()
+    read = (*_PROGRAM_FOLDERS, *etc, *proc, *links, *_IN_SYS, *_READABLE_DEVICES)
+    given = (*mounts.programs, *mounts.read)
+    write = (*map(str, mounts.write), str(home), *_WRITABLE_DEVICES)
+    return Landlock(write=write, read=(*read, *map(str, given)))
+
+
 def _programs(environ: Mapping[str, str]) -> tuple[str, ...]:
     folders = environ.get("PATH", "").split(os.pathsep)
     return tuple(path for path in folders if path.startswith("/"))
 
 
-def _common_words(program: str) -> list[str]:
-    words = [program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+def _isolation_words(program: str, capabilities: Sequence[str]) -> list[str]:
+    """The beginning of each sandbox: processes and shared memory of its own, few capabilities."""
+    words = [program, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    words += ["--cap-drop", "ALL"]
+    for name in capabilities:
+        words += ["--cap-add", name]
+    words += ["--proc", "/proc"]
     for name in _READ_ONLY_IN_PROC:
         words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    return words
+
+
+def _command_words(program: str) -> list[str]:
+    words = [program, "--ro-bind", "/", "/", "--dev", "/dev"]
+    words += _isolation_words(program, _KEPT_CAPABILITIES if os.geteuid() == 0 else ())[1:]
     words += ["--tmpfs", "/tmp", "--tmpfs", "/run"]  # ruff: ignore[hardcoded-temp-file] - the sandbox's own
     for path in _KEPT_IN_RUN:
         words += ["--ro-bind-try", path, path]
-    words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
-    words += ["--cap-drop", "ALL"]
-    if os.geteuid() == 0:
-        for name in _KEPT_CAPABILITIES:
-            words += ["--cap-add", name]
     return words
 
 
@@ -179,7 +304,7 @@ def _bubblewrap_program(environ: Mapping[str, str], root: Path | None = None) ->
 def _bubblewrap_problem(program: str | None) -> str:
     if program is None:
         return "`bwrap` is not installed"
-    words = [*_common_words(program), "--unshare-net", "--", "/bin/sh", "-c", ":"]
+    words = [*_command_words(program), "--unshare-net", "--", "/bin/sh", "-c", ":"]
     return _problem_of(words)
 
 

@@ -8,17 +8,20 @@ of its control socket, which only the run holds, ends the command too. If a guar
 guarded falls to the first process, which ends it.
 
 A request is its length in four bytes and JSON: `argv`, `env`, `wrapped` (the command is a sandbox's
-own process, which gets no SIGTERM), and with Landlock `write` and `read`, the paths that may be
-used. The guard says `pid N`, or `error N` (an errno; nothing was started), and `exit N` when the
-command ends (negative for a signal); the end of the socket says that nothing of it is left. It
-takes `t` (SIGTERM to all) and `k` (SIGKILL to all, and finish).
+own process, which gets no SIGTERM), with Landlock `write` and `read`, the paths that may be used,
+and with `seccomp` a filter of system calls in Base64. The guard says `pid N`, or `error N` (an
+errno; nothing was started), and `exit N` when the command ends (negative for a signal); the end of
+the socket says that nothing of it is left. It takes `t` (SIGTERM to all) and `k` (SIGKILL to all,
+and finish).
 """
 
+import binascii
 import contextlib
 import ctypes
 import errno
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -38,6 +41,8 @@ _POLL_SECONDS = 0.01
 _PASSES = 50
 _SUBREAPER = 36
 _NO_NEW_PRIVILEGES = 38
+_SECCOMP, _FILTER = 22, 2
+_INSTRUCTION_BYTES = 8
 _DESCRIPTORS = 5
 
 
@@ -285,14 +290,27 @@ def _run(
     reporting = failing
     try:
         reporting = _prepare(streams, folder, failing)
-        if "write" in request:
-            _restrict(library, request["write"], request["read"])
+        _confine(library, request)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvpe(request["argv"][0], request["argv"], request["env"])  # ruff: ignore[start-process-with-no-shell] - that is the purpose
     except OSError as error:
         os.write(reporting, b"%d" % (error.errno or errno.EIO))
     finally:
         os._exit(127)
+
+
+def _confine(library: ctypes.CDLL, request: "dict[str, Any]") -> None:
+    """Put the limits of a request in force, for this process and all that it starts."""
+    program = binascii.a2b_base64(request.get("seccomp", ""))
+    if "write" in request:
+        kept = 0 if program else _KEPT_CAPABILITIES
+        _restrict(library, request["write"], request["read"], kept)
+    elif program:
+        _scope_abstract_sockets(library)
+    if program:
+        # A limit of 0 does not keep a core from a program that the system pipes it to.
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
+        _filter_calls(library, program)
 
 
 def _prepare(streams: "list[int]", folder: int, failing: int) -> int:
@@ -313,7 +331,8 @@ def _prepare(streams: "list[int]", folder: int, failing: int) -> int:
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = map(ctypes.c_long, (444, 445, 446))
 _OF_FILES = (1 << 0) | (1 << 1) | (1 << 2) | (1 << 14) | (1 << 15)
 _READING = (1 << 0) | (1 << 2) | (1 << 3)
-_SCOPES = (1 << 0) | (1 << 1)
+_ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
+_SCOPES = _ABSTRACT_SOCKETS | _SIGNALS
 _VERSION_3, _VERSION_5, _VERSION_6 = 3, 5, 6
 # CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER: as in bubblewrap, without which root could not write in a
 # folder of another user.
@@ -327,7 +346,12 @@ def landlock_version(library: ctypes.CDLL) -> int:
     return max(version, 0)
 
 
-def _restrict(library: ctypes.CDLL, write: "list[str]", read: "list[str]") -> None:
+def _restrict(
+    library: ctypes.CDLL,
+    write: "list[str]",
+    read: "list[str]",
+    capabilities: int = _KEPT_CAPABILITIES,
+) -> None:
     """Allow this process and its children to write below some paths, and to read below others.
 
     Version 3 of Landlock is the first that covers truncation. Abstract sockets and signals do not
@@ -347,14 +371,45 @@ def _restrict(library: ctypes.CDLL, write: "list[str]", read: "list[str]") -> No
     for paths, rights in ((write, handled), (read, _READING & handled)):
         for path in paths:
             _allow(library, ruleset, path, rights)
-    _check(library.prctl(_NO_NEW_PRIVILEGES, *map(ctypes.c_ulong, (1, 0, 0, 0))))
-    _drop_capabilities(library)
+    _forbid_privileges(library)
+    _drop_capabilities(library, capabilities)
     _check(library.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     os.close(ruleset)
 
 
-def _drop_capabilities(library: ctypes.CDLL) -> None:
-    """Keep what writes files; without new privileges no program gets the others back.
+def _scope_abstract_sockets(library: ctypes.CDLL) -> None:
+    """Let this process and its children reach no abstract socket of others.
+
+    Where the network is the machine's, no namespace does it. A kernel before version 6 cannot.
+    """
+    if landlock_version(library) < _VERSION_6:
+        return
+    attributes = struct.pack("=QQQ", 0, 0, _ABSTRACT_SOCKETS)
+    ruleset = library.syscall(
+        _CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
+    )
+    _check(ruleset)
+    _forbid_privileges(library)
+    _check(library.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
+    os.close(ruleset)
+
+
+def _filter_calls(library: ctypes.CDLL, program: bytes) -> None:
+    """Put a filter of system calls in force, for this process and all that it starts."""
+    _forbid_privileges(library)
+    code = ctypes.create_string_buffer(program, len(program))
+    count = len(program) // _INSTRUCTION_BYTES
+    header = struct.pack("@HP", count, ctypes.addressof(code))
+    words = (ctypes.c_ulong(_FILTER), header, ctypes.c_ulong(0), ctypes.c_ulong(0))
+    _check(library.prctl(_SECCOMP, *words))
+
+
+def _forbid_privileges(library: ctypes.CDLL) -> None:
+    _check(library.prctl(_NO_NEW_PRIVILEGES, *map(ctypes.c_ulong, (1, 0, 0, 0))))
+
+
+def _drop_capabilities(library: ctypes.CDLL, kept: int) -> None:
+    """Keep what writes files, if that; without new privileges no program gets the others back.
 
     Root could otherwise make a device beneath the root and reach the disk with it, for instance.
     """
@@ -363,7 +418,7 @@ def _drop_capabilities(library: ctypes.CDLL) -> None:
     _check(library.capget(head, data))
     # Effective, permitted and inheritable ones, the lower 32 first.
     effective, permitted, *_ = struct.unpack("=6I", data.raw)
-    sets = (effective & _KEPT_CAPABILITIES, permitted & _KEPT_CAPABILITIES, 0, 0, 0, 0)
+    sets = (effective & kept, permitted & kept, 0, 0, 0, 0)
     _check(library.capset(head, struct.pack("=6I", *sets)))
 
 
@@ -382,7 +437,7 @@ def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
 
 def _check(result: int) -> None:
     if result < 0:
-        raise OSError(ctypes.get_errno(), "Landlock refused")
+        raise OSError(ctypes.get_errno(), "the kernel refused it")
 
 
 def _become_subreaper(library: ctypes.CDLL) -> None:

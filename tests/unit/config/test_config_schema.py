@@ -36,6 +36,7 @@ from aish.config.model import (
     RunStep,
     ServerEntry,
     ServerPrompt,
+    ServerSandbox,
     ServerTimeout,
     Shell,
     StepRetry,
@@ -98,7 +99,8 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
             | made_by("auth"),
         ),
         (DEFS["server"]["properties"]["timeout"], fields(ServerTimeout)),
-        (DEFS["mcp"], fields(RuleLists) | LOOP | {"servers"}),
+        (DEFS["mcp"], fields(RuleLists) | LOOP | {"servers", "sandbox"}),
+        (DEFS["sandbox"]["anyOf"][1], fields(ServerSandbox) - {"best_effort"}),
         (DEFS["prompt"], fields(Prompt, ServerPrompt) | {"with"}),
         (
             DEFS["attachment"]["anyOf"][1],

@@ -1,0 +1,322 @@
+"""Starts servers in a sandbox: chooses its kind, checks that it can be kept, composes it.
+
+A sandbox that the file describes is a contract: what cannot be kept whole is an error before
+anything starts. Only `auto` is best effort.
+"""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import anyio
+
+from aish.config.model import ServerEntry, ServerSandbox
+from aish.core.frozen import frozen
+from aish.core.phrases import backticked
+from aish.mcp.transports.program_paths import (
+    find_program,
+    launcher_of,
+    program_paths,
+    unwanted_programs,
+)
+from aish.mcp.transports.settings import ServerConnection
+from aish.packs.protected_paths import MOST_MOUNTS, find_protected
+from aish.packs.workspace.confined_path import broad_folders
+from aish.packs.workspace.deny_list import is_denied
+from aish.system.files import (
+    logins_folder,
+    private_folder,
+    runtime_folder,
+    runtime_folders,
+    state_folder,
+)
+from aish.system.process.child import Child, ChildProcess, child_of, hide_process
+from aish.system.process.reaper import Reaper
+from aish.system.process.sandbox import (
+    FOLDERS_OF_HOME,
+    PRIVATE_HOME,
+    Mounts,
+    NoSandboxError,
+    sandbox_problem,
+    server_rules,
+    server_words,
+)
+from aish.system.process.seccomp import has_filter, seccomp_filter
+from aish.system.process.supervisor import Command, Supervisor
+from aish.system.secrets.secrets import Secrets
+
+Kind = Literal["bubblewrap", "landlock"]
+KINDS: Final[tuple[Kind, ...]] = ("bubblewrap", "landlock")
+NAMES: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Landlock"}
+_MOST_ENTRIES = 1_000_000
+"""Entries of the folders of one server that are looked at for files that it must not see."""
+_SHOWN = 3
+_OFFLINE: Final[Mapping[str, str]] = {
+    "npm_config_offline": "true",
+    "npm_config_fetch_retries": "0",
+    "UV_OFFLINE": "1",
+}
+"""Without a network these programs report an error at once; otherwise npm waits for a minute."""
+
+
+@frozen
+class Confinement:
+    """The sandbox of a server that is started: its kind and what it may use, in words.
+
+    `home` is a folder to be removed at its end, `reaper` removes it if this process is killed.
+    """
+
+    text: str
+    home: Path | None
+    reaper: Reaper
+
+    async def close(self) -> None:
+        if self.home is not None:
+            remove = partial(shutil.rmtree, self.home, ignore_errors=True)
+            await anyio.to_thread.run_sync(remove)
+            self.reaper.disown_folder(self.home)
+
+
+def describe_sandbox(sandbox: ServerSandbox, kind: str | None = None) -> str:
+    """Describe what a server may use; `kind` is the one that was chosen.
+
+    Paths are those of the file.
+    """
+    name = NAMES[kind] if kind is not None else NAMES.get(sandbox.kind, "confined")
+    network = "all of the network" if sandbox.network == "full" else "no network"
+    parts = [name, _folders("reads", sandbox.read), _folders("writes", sandbox.write), network]
+    if kind == "landlock":
+        parts.append("no Unix sockets, no `/proc` of its child processes, no shared memory")
+        if sandbox.best_effort:
+            parts.append("files of keys in its folders not hidden")
+    return ", ".join(parts)
+
+
+def _folders(verb: str, folders: Iterable[Path]) -> str:
+    words = [os.path.relpath(folder) for folder in folders]
+    return f"{verb} {' '.join(words) or 'nothing'}"
+
+
+def choose_kind(sandbox: ServerSandbox, environ: Mapping[str, str], root: Path | None) -> Kind:
+    """The kind that keeps a sandbox whole; tries it, so it takes some milliseconds.
+
+    Raises:
+        NoSandboxError: there is none here, or it lacks a part.
+    """
+    if not has_filter():
+        raise NoSandboxError("its sandbox needs a filter of system calls, unknown on this machine")
+    kinds = KINDS if sandbox.kind == "auto" else (sandbox.kind,)
+    problems = {kind: sandbox_problem(kind, environ, root) for kind in kinds}
+    for kind, problem in problems.items():
+        if not problem:
+            return kind
+    reasons = [f"{NAMES[kind]} does not work here: {why}" for kind, why in problems.items()]
+    raise NoSandboxError(f"its sandbox cannot be kept: {'; '.join(reasons)}")
+
+
+@frozen
+class _Start:
+    """A server to be started in a sandbox."""
+
+    connection: ServerConnection
+    sandbox: ServerSandbox
+    kind: Kind
+
+    @property
+    def entry(self) -> ServerEntry:
+        return self.connection.entry
+
+    @property
+    def cwd(self) -> Path:
+        return self.entry.cwd or Path.cwd()
+
+    def mounts(self) -> Mounts:
+        """Collect what it sees.
+
+        Raises:
+            NoSandboxError: the kind cannot show a part of it alone.
+        """
+        sandbox, environ = self.sandbox, self.connection.child_env
+        read, write = (tuple(map(_resolve_given, paths)) for paths in (sandbox.read, sandbox.write))
+        mounts = Mounts(program_paths(self.entry.command, environ, self.cwd), read, write)
+        kept: list[Path] = []
+        above: list[Path] = []
+        hidden = [*_own_folders((*read, *write))]
+        for folder in (*read, *write):
+            if not folder.is_dir():
+                continue
+            protected = find_protected(
+                folder, self.connection.own_files, self.connection.runs, most=_MOST_ENTRIES
+            )
+            if not protected.complete and not sandbox.best_effort:
+                raise NoSandboxError(
+                    f"its sandbox cannot be kept: `{folder}` has more than {_MOST_ENTRIES:,}"
+                    f" entries, or {MOST_MOUNTS:,} files that no server may see or change"
+                )
+            hidden += protected.hidden
+            if folder in write:
+                kept += protected.kept
+                above += protected.above
+        if self.kind == "landlock":
+            taken = [os.path.relpath(path) for path in (*hidden, *kept)]
+            if taken and not sandbox.best_effort:
+                raise NoSandboxError(
+                    "its sandbox cannot be kept: Landlock takes nothing out of a folder, and"
+                    f" {backticked(taken, _SHOWN)} must stay hidden or unchanged"
+                )
+            return mounts
+        if sandbox.network == "none":
+            hidden += unwanted_programs(self.entry.command, environ, self.cwd)
+        return replace(mounts, read_only=kept, in_place=above, hidden=hidden)
+
+    def environment(self, home: str) -> dict[str, str]:
+        environment = {**self.connection.child_env}
+        if self.sandbox.home is not None:
+            environment["HOME"] = str(_resolve_given(self.sandbox.home))
+        elif "HOME" not in self.entry.env:
+            environment["HOME"] = home
+        if "TMPDIR" not in self.entry.env:
+            environment["TMPDIR"] = home
+        if self.sandbox.network == "none":
+            environment = {**_OFFLINE, **environment}
+        return environment
+
+    def command(self, mounts: Mounts, home: str) -> Command:
+        """Compose what the supervisor starts."""
+        argv, environ = self.entry.command, self.environment(home)
+        if self.kind == "landlock":
+            network = self.sandbox.network == "full"
+            rules = server_rules(mounts, Path(home), network=network)
+            return Command(argv, environ, landlock=rules, seccomp=self.filter())
+        words = server_words(
+            os.environ,
+            self.cwd,
+            mounts,
+            self.folder(mounts, home),
+            network=self.sandbox.network == "full",
+        )
+        return Command((*words, *argv), environ, wrapped=True, seccomp=self.filter())
+
+    def folder(self, mounts: Mounts, home: str) -> str:
+        """The folder where it starts: that of the file if it is visible, else its home."""
+        shown = (*mounts.programs, *mounts.read, *mounts.write)
+        cwd = self.cwd.resolve()
+        if any(path.is_relative_to(cwd) or cwd.is_relative_to(path) for path in shown):
+            return str(cwd)
+        return home
+
+    def filter(self) -> bytes:
+        """In bubblewrap sockets are those of a network and of files of its own."""
+        inside = self.kind == "bubblewrap"
+        return seccomp_filter(internet=inside or self.sandbox.network == "full", unix=inside)
+
+
+async def start_confined(
+    connection: ServerConnection,
+    supervisor: Supervisor,
+    reaper: Reaper,
+    *,
+    log: Path | None,
+    secrets: Secrets | None,
+) -> tuple[Child, Confinement]:
+    """Start a server in its sandbox.
+
+    Raises:
+        NoSandboxError: the sandbox cannot be kept.
+        OSError: the server cannot be started.
+    """
+    sandbox = connection.entry.sandbox
+    assert sandbox is not None, "it is to be confined"
+    choose = partial(choose_kind, sandbox, os.environ, connection.entry.cwd)
+    start = _Start(connection, sandbox, await anyio.to_thread.run_sync(choose))
+    _check_command(start)
+    mounts = await anyio.to_thread.run_sync(start.mounts)
+    hide_process()
+    own = _make_home(reaper) if start.kind == "landlock" else None
+    confinement = Confinement(describe_sandbox(sandbox, start.kind), own, reaper)
+    home = PRIVATE_HOME if own is None else str(own)
+    command = start.command(mounts, home)
+
+    async def begin(streams: tuple[int, int, int]) -> ChildProcess:
+        # In bubblewrap the folder is where it starts itself, in the sandbox.
+        folder = "/" if own is None else start.folder(mounts, home)
+        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return await supervisor.start(command, folder=descriptor, streams=streams)
+        finally:
+            os.close(descriptor)
+
+    try:
+        return await child_of(begin, stderr_to=log, secrets=secrets), confinement
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await confinement.close()
+        raise
+
+
+def _check_command(start: _Start) -> None:
+    """Check what would fail in the sandbox with an error that tells less.
+
+    Raises:
+        NoSandboxError: it fetches its program, and has no network.
+        OSError: there is no such program.
+    """
+    word = start.entry.command[0]
+    launcher = launcher_of(start.entry.command)
+    if launcher is not None and start.sandbox.network == "none":
+        raise NoSandboxError(
+            f"`{launcher}` fetches the server before it starts it, and its sandbox has no network:"
+            " install the server, and name its program in `command`"
+        )
+    if find_program(word, start.connection.child_env, start.cwd) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
+def _make_home(reaper: Reaper) -> Path:
+    """A folder that is removed when the server ends: short, for the sockets in it."""
+    home = Path(tempfile.mkdtemp(prefix="s", dir=private_folder(runtime_folder())))
+    reaper.own_folder(home)
+    for name in FOLDERS_OF_HOME:
+        (home / name).mkdir(parents=True)
+    return home
+
+
+def _resolve_given(path: Path) -> Path:
+    """A path that a server is given, resolved.
+
+    Raises:
+        NoSandboxError: it may not have it, or it does not exist.
+    """
+    shown = os.path.relpath(path)
+    try:
+        resolved = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise NoSandboxError(f"`{shown}` in its sandbox does not exist") from None
+    if any(broad.is_relative_to(resolved) for broad in broad_folders()):
+        raise NoSandboxError(
+            f"`{shown}` in its sandbox is everything, or has the home folder in it:"
+            " name the folders that it needs"
+        )
+    own = [folder for folder in _state_folders() if resolved.is_relative_to(folder)]
+    if own or is_denied(resolved.parts[1:]):
+        raise NoSandboxError(f"`{shown}` in its sandbox is, or is in, what no server may see")
+    return resolved
+
+
+def _state_folders() -> Iterator[Path]:
+    """The folders of tokens, sockets, logins and records, which no server sees."""
+    for folder in (*runtime_folders(), state_folder(), logins_folder()):
+        yield folder.resolve()
+
+
+def _own_folders(given: Iterable[Path]) -> Iterator[Path]:
+    """List those of these folders that are in what a server was given."""
+    for folder in _state_folders():
+        if folder.is_dir() and any(folder.is_relative_to(path) for path in given):
+            yield folder
