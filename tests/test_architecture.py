@@ -76,6 +76,7 @@ ALLOWED = {
     "system/": {"anyio", "jsonschema", "platformdirs"},
     "net/": {"anyio", "httpx"},
     "net/oauth/": {"anyio", "httpx"},
+    "net/oauth/access_token.py": {"joserfc"},
     "net/oauth/assertion.py": {"cryptography", "joserfc"},
     "net/oauth/login_store.py": {"anyio", "keyring"},
     "net/listen/": {"anyio"},

@@ -23,6 +23,7 @@ from aish.config.model import (
     Annotation,
     Attachment,
     AuditSettings,
+    AuthSettings,
     CacheUse,
     CallOutcome,
     CallStep,
@@ -361,7 +362,13 @@ def decode_serve(table: Table) -> ServeSettings:
     """Read what `aish serve` offers of the file, and how."""
     limits, audit, usual = table.part("limits"), table.part("audit"), ServeLimits()
     clients = tuple(
-        ServeClient(name, one.text("token_env"), one.absolute("token_file"), one.texts("tools"))
+        ServeClient(
+            name,
+            one.text("token_env"),
+            one.absolute("token_file"),
+            one.texts("tools"),
+            one.texts("scopes") if one.has("scopes") else None,
+        )
         for name, one in table.part("clients").tables()
     )
     if any(client.name == _STDIO for client in clients):
@@ -412,6 +419,47 @@ def decode_serve(table: Table) -> ServeSettings:
         pipelines=tuple(_pipelines_to_serve(table)),
         resources=table.texts("resources"),
         prompts=table.texts("prompts"),
+        auth=_auth(table),
+    )
+
+
+def _auth(table: Table) -> AuthSettings | None:
+    """Read whose tokens let clients in; reports what does not go with that."""
+    part, clients = table.child("auth"), table.part("clients")
+    scoped = [name for name, one in clients.tables() if one.has("scopes")]
+    if part is None:
+        for name in scoped:
+            message = "only tokens of an issuer have scopes, and the file names none"
+            clients.part(name).problem("scopes", message, "add `serve.auth`")
+        return None
+    # Imported where a file has such an entry only.
+    from aish.net.oauth.metadata import is_secure
+
+    for key in ("issuer", "jwks", "resource"):
+        url = part.text(key)
+        if url is None:
+            continue
+        if not is_secure(url):
+            hint = "write `https://…`; `http://` is for this machine"
+            part.problem(key, f"`{url}` is not an address that can be used here", hint)
+        elif key != "jwks" and "?" in url:
+            part.problem(key, f"`{url}` has a query", "leave out what follows the path")
+    if not scoped:
+        hint = "for example `readers: {scopes: [tools:read], tools: [repo__file_read]}`"
+        message = "no token would be let in: no entry of `serve.clients` has `scopes`"
+        part.problem(None, message, hint)
+    for text in table.texts("listen"):
+        if not text.startswith(("http://", "http+unix:")):
+            message = f"`{text}` has no place for a token of an issuer"
+            hint = "`serve.auth` goes with `http://HOST:PORT/mcp` and `http+unix:PATH`"
+            table.problem("listen", message, hint)
+    return AuthSettings(
+        part.text("issuer") or "",
+        part.texts("audience"),
+        part.text("jwks"),
+        part.text("resource"),
+        part.flag("step_up", default=False),
+        part.flag("scopes_supported", default=True),
     )
 
 

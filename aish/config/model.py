@@ -131,15 +131,35 @@ AskBy = Literal["page", "elicit"]
 
 @frozen
 class ServeClient:
-    """A client of the MCP server: its token, in a variable or a file, and what it sees.
+    """A client of the MCP server, and what it sees.
 
-    `path` is absolute; `tools` are globs over `alias__tool`, and none means all.
+    Its token is in a variable or a file (`path`, absolute); or it is whoever has a token of
+    `serve.auth` with all these `scopes`. `tools` are globs over `alias__tool`, and none means all.
     """
 
     name: str
     env: str | None
     path: Path | None
     tools: tuple[str, ...]
+    scopes: tuple[str, ...] | None = None
+
+
+@frozen
+class AuthSettings:
+    """`serve.auth`: whose tokens let clients in.
+
+    `audience` are the values of `aud` that name this server. `jwks` is the URL of the issuer's
+    keys, which its metadata names otherwise; `resource` the URL of this server, which a request
+    names otherwise. With `step_up` a client begins with the scopes of the first entry of
+    `serve.clients`. `scopes_supported` says whether the metadata of this server lists scopes.
+    """
+
+    issuer: str
+    audience: tuple[str, ...]
+    jwks: str | None = None
+    resource: str | None = None
+    step_up: bool = False
+    scopes_supported: bool = True
 
 
 @frozen
@@ -215,6 +235,12 @@ class ServeSettings:
     forward: tuple[ForwardKind, ...] = ("elicitation",)
     resources: tuple[str, ...] = ()
     prompts: tuple[str, ...] = ()
+    auth: AuthSettings | None = None
+
+    @property
+    def scoped(self) -> tuple[ServeClient, ...]:
+        """The clients that are known by the scopes of their tokens."""
+        return tuple(client for client in self.clients if client.scopes is not None)
 
 
 @frozen

@@ -1,9 +1,14 @@
-"""The clients that may connect with a token, and what each of them sees."""
+"""The clients that may connect with a token, and what each of them sees.
 
-from collections.abc import Callable, Iterator, Mapping
+A token is one of ours, which the file names, or one of an issuer, whose scopes choose entries of
+the file.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from aish.config.model import ServeSettings
+from aish.config.model import ServeClient, ServeSettings
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
@@ -18,19 +23,30 @@ SCOPE = "call"
 _TOKEN_FILE = "token"  # ruff: ignore[hardcoded-password-string] - the name of a file
 
 
+OF_ISSUER = "oauth:"
+"""The beginning of names of clients with a token of an issuer; no name of a file has a colon."""
+_AND = "+"
+_MOST_KNOWN = 10_000
+"""Clients with tokens of an issuer whose entries are remembered, for calls that wait."""
+
+
 @frozen
 class Client:
-    """Somebody with a token; `tools` are globs over `alias__tool`, and none means all."""
+    """Somebody with a token; `tools` are globs over `alias__tool`, and none means all.
+
+    `listed` are those of the tools in its list, where that shows more than it may call.
+    """
 
     name: str
     tools: tuple[str, ...] = ()
+    listed: tuple[str, ...] | None = None
 
 
 @frozen
 class Proof:
     """The client of a token; `key` tells it from an earlier token of the same client.
 
-    It is empty for one who needs no token.
+    It is empty for one who needs no token, and the names of entries for a token of an issuer.
     """
 
     client: Client
@@ -48,6 +64,10 @@ class Clients:
         self._read = read
         self._tools: Mapping[str, tuple[str, ...]] = {}
         self._known: set[str] = set()
+        self.scoped: tuple[ServeClient, ...] = ()
+        """The entries for tokens of an issuer, in the order of the file."""
+        self._steps_up = False
+        self._admitted: OrderedDict[str, str] = OrderedDict()
 
     def prepare(self, plan: Plan) -> Mapping[Client, Token]:
         """The clients of a plan with their tokens, for `configure`.
@@ -59,13 +79,15 @@ class Clients:
         Tokens(tokens.values(), self._clock)
         return tokens
 
-    def configure(self, tokens: Mapping[Client, Token]) -> None:
-        """Replace all of them, at once.
+    def configure(self, tokens: Mapping[Client, Token], settings: ServeSettings) -> None:
+        """Replace all of them, at once; `settings` are those of the same plan.
 
         Raises:
             UsageError: two of them have the same token.
         """
         self.tokens.configure(tokens.values())
+        self.scoped = settings.scoped
+        self._steps_up = settings.auth is not None and settings.auth.step_up
         self._tools = {client.name: client.tools for client in tokens}
         self._known.update(self._tools)
         for tell in tuple(self.watchers):
@@ -76,14 +98,36 @@ class Clients:
         token = self.tokens.find(value)
         return None if token is None else Proof(self.by_name(token.name), token.key)
 
+    def admit(self, name: str, scopes: frozenset[str]) -> Proof | None:
+        """The client with a token of an issuer; `None` if its scopes fit no entry."""
+        fitting = [entry.name for entry in self.scoped if scopes.issuperset(entry.scopes or ())]
+        if not fitting:
+            return None
+        self._admitted[name] = _AND.join(fitting)
+        self._admitted.move_to_end(name)
+        while len(self._admitted) > _MOST_KNOWN:
+            self._admitted.popitem(last=False)
+        return self.proof(name, self._admitted[name])
+
     def proof(self, name: str, key: str) -> Proof | None:
         """The proof of a client whose token was good a moment ago; `None` if it is not any more."""
-        return Proof(self.by_name(name), key) if self._has(name, key) else None
+        if not name.startswith(OF_ISSUER):
+            return Proof(self.by_name(name), key) if self._has(name, key) else None
+        entries = {entry.name: entry for entry in self.scoped}
+        names = key.split(_AND)
+        if not all(one in entries for one in names):
+            return None
+        listed = _all_tools(self.scoped) if self._steps_up else None
+        return Proof(Client(name, _all_tools([entries[one] for one in names]), listed), key)
+
+    def entries_of(self, proof: Proof) -> tuple[ServeClient, ...]:
+        """The entries that a token of an issuer fits, in the order of the file."""
+        names = proof.key.split(_AND)
+        return tuple(entry for entry in self.scoped if entry.name in names)
 
     def holds(self, proof: Proof) -> bool:
         """Tell whether the token is still good, and its client sees what it saw."""
-        client = proof.client
-        return self._has(client.name, proof.key) and self.by_name(client.name) == client
+        return self.proof(proof.client.name, proof.key) == proof
 
     def _has(self, name: str, key: str) -> bool:
         """Tell whether this is the token of that client now; one without a key needs none."""
@@ -92,11 +136,20 @@ class Clients:
 
     def current(self, name: str) -> Client | None:
         """A client as it is now; `None` if it had a token, and has none any more."""
+        if name.startswith(OF_ISSUER):
+            proof = self.proof(name, self._admitted.get(name, ""))
+            return None if proof is None else proof.client
         return None if name in self._known and name not in self._tools else self.by_name(name)
 
     def by_name(self, name: str) -> Client:
         """The client with this name; one without a token, over a socket file, sees all tools."""
         return Client(name, self._tools.get(name, ()))
+
+
+def _all_tools(entries: Iterable[ServeClient]) -> tuple[str, ...]:
+    """The tools of several entries together: globs, or none for all."""
+    globs = [entry.tools for entry in entries]
+    return tuple(dict.fromkeys(one for own in globs for one in own)) if all(globs) else ()
 
 
 def read_tokens(
@@ -126,6 +179,8 @@ def _tokens(
 ) -> Iterator[tuple[Client, Token, str]]:
     """Yield each client, its token, and the name that replaces the token in masked text."""
     for one in settings.clients:
+        if one.scopes is not None:
+            continue
         client = Client(one.name, one.tools)
         if one.env is not None:
             yield client, token_from_env(one.name, one.env, (SCOPE,), environ), one.env

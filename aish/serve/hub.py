@@ -288,7 +288,7 @@ class Hub:
         self.pending.end(session)
         self.active.now.tools.close_session(session)
 
-    def note_refusal(self, peer: JsonObject, reason: str) -> None:
+    def note_refusal(self, peer: JsonObject, reason: str, detail: str = "") -> None:
         """Somebody was not let in; of very many some are written down, and how many are not."""
         now = anyio.current_time()
         if now - self._refused_since >= _REFUSED_SECONDS:
@@ -298,6 +298,8 @@ class Hub:
             self._unwritten += 1
             return
         about: dict[str, JsonValue] = {"peer": peer, "reason": reason}
+        if detail:
+            about["detail"] = detail
         if self._unwritten:
             about["unwritten"] = self._unwritten
         try:

@@ -126,7 +126,7 @@ class Reloader:
                 raise AishError("the server is shutting down")
             config = ActiveConfig(plan, tools)
             self._hub.exchange(config, lambda: self._supervisor.exchange(prepared))
-            clients.configure(tokens)
+            clients.configure(tokens, plan.pipeline.serve)
         await self._gate.decide_open()
         return Reloaded(servers=prepared.changes, not_applied=not_applied)
 

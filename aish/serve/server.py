@@ -11,15 +11,16 @@ import signal
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 
-from aish.core.errors import AishError, ExitCode
+from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
-from aish.core.phrases import counted
+from aish.core.phrases import backticked, counted
 from aish.core.protocols import Clock, Emit
 from aish.engine.cancellation import INTERRUPTED, Interrupt, interruptible
 from aish.engine.environment import Opening, Recorder, RunEnvironment
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from aish.features.recording.session import CassetteSession, RunRecorder
     from aish.system.offline import PartlyOffline
 
+_AUTH = "serve.auth"
 _LAST_WORDS_SECONDS = 2.0
 """How long calls that are cut off may take to say so, to servers and to clients."""
 _HURRIED_SECONDS = 1.0
@@ -145,6 +147,8 @@ async def run_server(request: ServeRequest) -> int:
     """
     plan = request.loaded.plan
     check_aliases(plan)
+    if plan.pipeline.serve.auth is not None:
+        _check_auth(request)
     clock, state = SystemClock(), open_state(plan.pipeline)
     audit = open_audit(plan.pipeline.serve.audit, state, clock, plan.secrets.mask)
     environ, token = request.environ, token_path(plan.pipeline.serve, state)
@@ -180,6 +184,26 @@ async def run_server(request: ServeRequest) -> int:
         raise AishError(str(error), hint="make room, or name another folder") from error
     finally:
         audit.close()
+
+
+def _check_auth(request: ServeRequest) -> None:
+    """Check that tokens of an issuer can be judged here, wherever clients connect.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    if request.cassette is not None and request.cassette.replays:
+        hint = "replay it from a copy of the file without `serve.auth`"
+        message = "a replay contacts nobody, and tokens need the keys of their issuer"
+        raise UsageError(message, where=_AUTH, hint=hint)
+    for endpoint in request.endpoints:
+        if endpoint.kind != "http":
+            message = f"`{endpoint.to_text()}` has no place for a token of an issuer"
+            raise UsageError(message, where=_AUTH, hint="listen with `--http HOST:PORT` only")
+    missing = [name for name in ("joserfc", "cryptography") if find_spec(name) is None]
+    if missing:
+        message = f"tokens of an issuer need {backticked(missing, by=' and ')}, not installed here"
+        raise UsageError(message, where=_AUTH, hint="pip install 'aish-pipelines[oauth]'")
 
 
 @contextmanager
@@ -224,6 +248,8 @@ def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
         UsageError: a token is missing, too short, or can be read by others.
     """
     is_needed = any(endpoint.needs_token for endpoint in request.endpoints)
+    # With tokens of an issuer a socket file says nothing of who is behind it.
+    is_needed = is_needed or request.loaded.plan.pipeline.serve.auth is not None
 
     def read(plan: Plan) -> Mapping[Client, Token]:
         if not is_needed:
@@ -231,7 +257,8 @@ def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
         return read_tokens(plan.pipeline.serve, state, request.environ, plan.secrets)
 
     clients = Clients(clock, read)
-    clients.configure(clients.prepare(request.loaded.plan))
+    plan = request.loaded.plan
+    clients.configure(clients.prepare(plan), plan.pipeline.serve)
     return clients
 
 
@@ -338,9 +365,7 @@ class _Server:
                 if one.endpoint.kind != "http":
                     tasks.start_soon(_LISTENERS[one.endpoint.kind], hub, one)
             if over_http := [one for one in self.opened if one.endpoint.kind == "http"]:
-                from aish.serve.listeners.http import serve_http
-
-                tasks.start_soon(serve_http, hub, over_http, self.state.path, clock)
+                tasks.start_soon(self._serve_http, hub, over_http)
             if STDIO in request.endpoints:
                 tasks.start_soon(_stdio, hub, request.streams, ending)
             await ending.begun.wait()
@@ -352,6 +377,28 @@ class _Server:
         code = 0 if is_signal and not was_cut_off else ending.code
         services.end(code, clock.monotonic() - begun)
         return code
+
+    async def _serve_http(self, hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
+        """Serve HTTP; with `serve.auth` once its issuer has given its keys.
+
+        Raises:
+            UnavailableError: it has not.
+        """
+        from aish.serve.listeners.http import serve_http
+
+        auth, authority = hub.settings.auth, None
+        if auth is not None:
+            from aish.serve.listeners.resource_server import open_resource_server
+
+            authority = await open_resource_server(
+                auth,
+                self.clients,
+                self.environment.clock,
+                hub.tell,
+                paths=[one.endpoint.path for one in opened],
+                behind_proxy=self.request.exposure.behind_proxy,
+            )
+        await serve_http(hub, opened, self.state.path, self.environment.clock, authority)
 
     async def _open_parts(self, stack: AsyncExitStack) -> tuple[Hub, Supervisor, Reloader]:
         """Open what the server is made of, whoever connects to it."""

@@ -195,6 +195,8 @@ class Session:
         tell: Callable[[bytes], None],
         tools: tuple[str, ...] = (),
         stateless: StatelessClient | None = None,
+        *,
+        listed: tuple[str, ...] | None = None,
     ) -> None:
         common = stateless or StatelessClient(token_hex(8), hub.calls.places())
         self.caller = Caller(client, common.id, peer)
@@ -203,6 +205,8 @@ class Session:
         self._hub = hub
         self._tell = tell
         self._offer = hub.offer(tools)
+        self._shown = self._offer if listed is None else hub.offer(listed)
+        """The tools in its list; it may be able to call fewer."""
         self._is_ready = False
         self._places = common.places
         self._is_common = stateless is not None
@@ -215,7 +219,7 @@ class Session:
         """What a client of the handshake era wants to hear updates of."""
         self._level = _USUAL_LEVEL
         self._logged = 0
-        self._offer.watchers.add(self._list_changed)
+        self._shown.watchers.add(self._list_changed)
         hub.passthrough.loggers.add(self._log)
         hub.passthrough.on_page.add(self._page_completed)
 
@@ -368,9 +372,22 @@ class Session:
         self._capabilities = json_object(agreement.get("capabilities"))
         return True
 
+    def follow(
+        self, peer: JsonObject, tools: tuple[str, ...], listed: tuple[str, ...] | None
+    ) -> None:
+        """The client may do something else from now on: it has another token."""
+        self.caller = replace(self.caller, peer=peer)
+        self._shown.watchers.discard(self._list_changed)
+        before, self._offer = self._shown, self._hub.offer(tools)
+        self._shown = self._offer if listed is None else self._hub.offer(listed)
+        self._shown.watchers.add(self._list_changed)
+        if self._shown is not before:
+            for capability in LIST_CHANGES.keys() & self._server_capabilities():
+                self._list_changed(capability)
+
     def close(self) -> None:
         """The client is gone: nothing of it goes on."""
-        self._offer.watchers.discard(self._list_changed)
+        self._shown.watchers.discard(self._list_changed)
         passthrough = self._hub.passthrough
         passthrough.loggers.discard(self._log)
         passthrough.on_page.discard(self._page_completed)
@@ -500,7 +517,8 @@ class Session:
         cursor = request.params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise RpcError(INVALID_PARAMS, "`cursor` has to be a text")
-        page, following = self._offer.page(listed, cursor)
+        offer = self._shown if listed == "tools" else self._offer
+        page, following = offer.page(listed, cursor)
         rest: dict[str, JsonValue] = {} if following is None else {"nextCursor": following}
         if is_modern:
             rest |= self._complete(_CACHE)

@@ -10,11 +10,12 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -217,9 +218,23 @@ class Reader:
                 value = self.stack.enter_context(protected_server())
             elif value == "@login":
                 value = self.stack.enter_context(server_with_logins())
+            elif value == "@issuer":
+                # Needs the extra `oauth`, as the page does.
+                from token_issuer import issuer_for_programs
+
+                value = self.stack.enter_context(issuer_for_programs())
+                self.stack.callback(self._end_server)
+            elif value == "@port":
+                value = str(free_port())
             elif value == "@everything":
                 value = self.stack.enter_context(_everything())
             self.env[name] = value
+
+    def _end_server(self) -> None:
+        """End the server that a page has started, where the page did not come that far."""
+        for path in self.folder.glob("*.pid"):
+            with suppress(ProcessLookupError, ValueError):
+                os.kill(int(path.read_text("ascii")), signal.SIGKILL)
 
     def _endpoint(self) -> ModelEndpoint:
         if self.endpoint is None:

@@ -34,6 +34,7 @@ from aish.config.model import (
     Context,
     ContextFile,
     Foreach,
+    Pipeline,
     PipelineStep,
     Prompt,
     PromptStep,
@@ -171,6 +172,17 @@ def _price_list(now: float) -> Iterator[str]:
         yield f"price list  {prices.name} {prices.version}, {age}"
 
 
+def _tokens(pipeline: Pipeline) -> Iterator[str]:
+    """The tokens of an issuer that let clients of `aish serve` in, and what they are good for."""
+    auth = pipeline.serve.auth
+    if auth is None:
+        return
+    yield f"issuer {auth.issuer}  for {', '.join(auth.audience)}"
+    for client in pipeline.serve.scoped:
+        scopes = f"scopes {', '.join(client.scopes)}" if client.scopes else "any scopes"
+        yield f"{client.name}  {scopes}  {', '.join(client.tools) or 'all tools'}"
+
+
 class PlanText:
     """The lines of `aish plan`."""
 
@@ -191,6 +203,7 @@ class PlanText:
         if any(isinstance(price_of(plan, alias), Listed) for alias in plan.models):
             yield from _price_list(time.time())
         yield from self._section("servers", map(_server, preview.servers))
+        yield from self._section("tokens of clients", _tokens(pipeline))
         yield from self._section("keys", key_lines(plan.key_sources))
         unusable = (f"{alias}  {why}" for alias, why in plan.unusable.items())
         yield from self._section("not usable, and only packs may ask them", unusable)

@@ -144,7 +144,8 @@ def command(
     """Serve tools to MCP clients, under the file's rules.
 
     Clients get the tools of all servers under `mcp.servers`, or of packs. Each call passes the
-    rules; with `--control` a person is asked about what no rule approves, else it is denied.
+    rules; with `--control` a person is asked about what no rule approves, else it is denied. Over
+    HTTP a client has a token: of the file's own, or of an identity provider (`serve.auth`).
 
     Example: aish serve --pack fs --root .
     """
@@ -275,10 +276,12 @@ def _print_config(
     name = entry_name(pipeline.serve.name or pipeline.name)
     http = next((endpoint for endpoint in endpoints if endpoint.kind == "http"), None)
     if http is not None:
-        clients = pipeline.serve.clients
+        clients, auth = pipeline.serve.clients, pipeline.serve.auth
         # The variable of the only client, where it has one.
         token = clients[0].env if len(clients) == 1 else None
-        entry = Entry(name, url=_url(http, pipeline, exposure), token=token or "AISH_TOKEN")
+        token = token or ("AISH_TOKEN" if auth is None else "")
+        url = None if auth is None else auth.resource
+        entry = Entry(name, url=url or _url(http, pipeline, exposure), token=token)
     elif STDIO in endpoints:
         named = list(needed_variables(pipeline, with_models=False))
         for served in pipeline.serve.pipelines:

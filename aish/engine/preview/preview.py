@@ -344,6 +344,7 @@ def preview_json(preview: Preview) -> JsonObject:
         "unusable": [{"alias": alias, "why": why} for alias, why in plan.unusable.items()],
         **({"keys": key_rows(plan.key_sources)} if plan.key_sources else {}),
         "servers": [_server_json(server) for server in preview.servers],
+        **_auth(pipeline),
         "missing": [
             {
                 "variable": variable.name,
@@ -368,6 +369,19 @@ def preview_json(preview: Preview) -> JsonObject:
         | ({"uncounted": counted.uncounted} if counted.most is None else {}),
         "cost_usd": {"at_most": most_cost(plan, preview.context)},
     }
+
+
+def _auth(pipeline: Pipeline) -> JsonObject:
+    """The tokens of an issuer that let clients of `aish serve` in, if the file names one."""
+    auth = pipeline.serve.auth
+    if auth is None:
+        return {}
+    clients: list[JsonValue] = [
+        {"name": client.name, "scopes": list(client.scopes or ()), "tools": list(client.tools)}
+        for client in pipeline.serve.scoped
+    ]
+    about = {"issuer": auth.issuer, "audience": list(auth.audience), "clients": clients}
+    return {"auth": about}
 
 
 def _price(plan: Plan, alias: str) -> JsonValue:

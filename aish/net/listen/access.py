@@ -3,10 +3,11 @@
 Imports nothing of the extra `serve`: it is paid for at the start of a run that listens.
 """
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol
 
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.net.listen.tokens import Tokens
 
 
@@ -15,7 +16,8 @@ class Peer:
     """Sender of a request: the name and scopes of its token, or the user of a socket file.
 
     `key` tells two tokens of one name apart, and is not a secret. Without a credential, on a public
-    route, the name is empty and there are no scopes.
+    route, the name is empty and there are no scopes. A token of an issuer has more to say of its
+    owner (`about`), and an end: `until` is a time of the event loop.
     """
 
     transport: Literal["tcp", "unix"]
@@ -25,6 +27,41 @@ class Peer:
     uid: int | None = None
     pid: int | None = None
     key: str = ""
+    about: JsonObject | None = None
+    until: float | None = None
+
+
+@frozen
+class Bearer:
+    """The owner of a token of an issuer: what a `Peer` gets of it."""
+
+    name: str
+    scopes: frozenset[str]
+    key: str
+    about: JsonObject | None = None
+    until: float | None = None
+
+
+@frozen
+class Target:
+    """The target of a request, as its client spells it; `host` may be any text."""
+
+    path: str
+    host: str
+    is_tls: bool
+
+
+class Authority(Protocol):
+    """Judges tokens that an issuer has made, beside our own; then sockets need a token too."""
+
+    def judge(
+        self, values: Sequence[str], target: Target
+    ) -> Bearer | Callable[[], Awaitable[Bearer]]:
+        """The owner of the token in `Authorization`, or what finds it by asking the issuer.
+
+        Raises:
+            HttpError: nobody is let in by that.
+        """
 
 
 @frozen
@@ -40,6 +77,7 @@ class Access:
     is_refused: Callable[[int], bool]
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
+    authority: Authority | None = None
 
 
 @frozen
@@ -47,7 +85,7 @@ class Call:
     """A request and how it was answered, for a log; it holds no credential.
 
     `path` has no query; it is empty where the URL held a token, and with `method` where the request
-    was refused before it was read. `code` is the word of an error.
+    was refused before it was read. `code` is the word of an error, `reason` its text.
     """
 
     method: str
@@ -56,6 +94,7 @@ class Call:
     peer: Peer
     status: int
     code: str
+    reason: str = ""
 
 
 @frozen

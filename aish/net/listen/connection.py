@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
 from aish.net.listen.access import Call, Limits
-from aish.net.listen.guards import Checked, Guards
+from aish.net.listen.guards import Checked, Guards, look_up_bearer
 from aish.net.listen.http_error import HttpError
 from aish.net.listen.routes import ConnectionState, error_response
 from aish.system.task_group import task_group
@@ -124,11 +124,12 @@ class _Exchange:
 
     async def answer(self) -> None:
         """Answer the request, or refuse it."""
-        shared, error, code = self._connection.shared, self.error, ""
+        shared, error, code, reason = self._connection.shared, self.error, "", ""
         if error is None:
             assert self.checked.route is not None, "the request was checked"
             request = _WholeRequest(self.scope, self._receive, bytes(self.body))
             try:
+                await look_up_bearer(self.scope, self.checked)
                 response = await self.checked.route.handler(request, self.checked.peer)
             except Exception as failure:  # ruff: ignore[blind-except] - it ends no server
                 error = failure
@@ -136,7 +137,7 @@ class _Exchange:
             if not isinstance(error, HttpError):
                 shared.report(error)
                 error = HttpError(500, "internal", "the server has failed at this request")
-            code, response = error.code, error_response(error)
+            code, reason, response = error.code, error.message, error_response(error)
         try:
             await response(self.scope, self._receive, self._send)
         except Exception as fault:  # ruff: ignore[blind-except] - the same, while a stream is written
@@ -146,7 +147,7 @@ class _Exchange:
             if self.status:
                 method, scope = self.scope["method"], self.checked.scope
                 path, peer = self.checked.path, self.checked.peer
-                shared.log(Call(method, path, scope, peer, self.status, code))
+                shared.log(Call(method, path, scope, peer, self.status, code, reason))
             if not self.is_answered:
                 self._connection.transport.close()
 

@@ -4,14 +4,14 @@ Framing comes before (`connection`). Then: `Host` (421), a token in the URL (400
 method (405), type (415), token (401), scope (403), and the size of the body (413).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 
 from starlette.routing import compile_path
 from starlette.types import Scope
 
 from aish.core.frozen import slotted
-from aish.net.listen.access import Access, Peer
+from aish.net.listen.access import Access, Bearer, Peer, Target
 from aish.net.listen.http_error import HttpError
 from aish.net.listen.request_checks import (
     URL_HAS_TOKEN,
@@ -35,6 +35,8 @@ class Checked:
     scope: str = ""
     route: Route | None = None
     parameters: Mapping[str, object] = field(default_factory=dict)
+    look_up: Callable[[], Awaitable[Bearer]] | None = None
+    """Finds whose token it is, where the issuer has to be asked first."""
 
 
 class Guards:
@@ -73,14 +75,15 @@ class Guards:
             raise HttpError(405, "method_not_allowed", message, headers=allow)
         _check_type(scope, headers)
         route = found[0][1] if found else None
-        is_public = route is not None and route.public
-        self._identify(connection, headers, checked, is_public=is_public)
+        if route is None or not route.anonymous:
+            is_public = route is not None and route.public
+            target = Target(scope["path"], "".join(headers.get(b"host", ())), connection.is_tls)
+            self._identify(connection, headers, checked, target, is_public=is_public)
         if route is None:
             raise HttpError(404, "not_found", "there is nothing at this path")
         checked.scope = route.scope
-        if not route.public and route.scope not in checked.peer.scopes:
-            message = f"this needs the scope `{route.scope}`"
-            raise HttpError(403, "forbidden", message, hint="use a token that has it")
+        if checked.look_up is None:
+            _check_scope(route, checked.peer)
         length = headers.get(b"content-length")
         # The parser bounds the value, and not the zeros before it.
         self.check_size(int(length[0].lstrip("0") or "0") if length else 0)
@@ -107,21 +110,60 @@ class Guards:
         return found
 
     def _identify(
-        self, connection: ConnectionState, headers: Headers, checked: Checked, *, is_public: bool
+        self,
+        connection: ConnectionState,
+        headers: Headers,
+        checked: Checked,
+        target: Target,
+        *,
+        is_public: bool,
     ) -> None:
         """Note who sent it: by the user of a socket file, or by its token."""
-        peer, key = checked.peer, ""
-        if peer.transport == "unix":
-            name = f"uid:{peer.uid}"
-            scopes = self._access.socket_scopes
+        peer, access, values = checked.peer, self._access, headers.get(b"authorization", ())
+        if access.authority is None and peer.transport == "unix":
+            _note_bearer(connection, checked, Bearer(f"uid:{peer.uid}", access.socket_scopes, ""))
+        elif not values and is_public:
+            return
+        elif access.authority is None:
+            token = bearer_token(values, access)
+            _note_bearer(connection, checked, Bearer(token.name, token.scopes, token.key))
         else:
-            values = headers.get(b"authorization", ())
-            if not values and is_public:
-                return
-            token = bearer_token(values, self._access)
-            name, scopes, key = token.name, token.scopes, token.key
-        checked.peer = Peer(peer.transport, peer.address, name, scopes, peer.uid, peer.pid, key)
-        connection.trusted = True
+            found = access.authority.judge(values, target)
+            if isinstance(found, Bearer):
+                _note_bearer(connection, checked, found)
+            else:
+                checked.look_up = found
+
+
+async def look_up_bearer(scope: Scope, checked: Checked) -> None:
+    """Find whose token it is, of a request whose issuer has to be asked for that.
+
+    Raises:
+        HttpError: it is refused.
+    """
+    if checked.look_up is None:
+        return
+    assert checked.route is not None, "the request was checked"
+    _note_bearer(connection_of(scope), checked, await checked.look_up())
+    _check_scope(checked.route, checked.peer)
+
+
+def _note_bearer(connection: ConnectionState, checked: Checked, bearer: Bearer) -> None:
+    checked.peer = replace(
+        checked.peer,
+        name=bearer.name,
+        scopes=bearer.scopes,
+        key=bearer.key,
+        about=bearer.about,
+        until=bearer.until,
+    )
+    connection.trusted = True
+
+
+def _check_scope(route: Route, peer: Peer) -> None:
+    if not route.public and route.scope not in peer.scopes:
+        message = f"this needs the scope `{route.scope}`"
+        raise HttpError(403, "forbidden", message, hint="use a token that has it")
 
 
 def header_texts(scope: Scope) -> Headers:

@@ -9,6 +9,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
 from aish.net.listen.access import Access
 from aish.net.listen.addresses import LOOPBACK_HOSTS, Address
 from aish.net.listen.http_error import HttpError
@@ -17,6 +18,7 @@ from aish.net.listen.tokens import SHORTEST, Token
 URL_HAS_TOKEN: Final = "token_in_url"  # ruff: ignore[hardcoded-password-string] - a code of an error
 """The code of a request whose URL has a token: it must not be logged."""
 _CREDENTIAL_FIELDS = frozenset({"token", "access_token", "key"})
+_JWT = lazy_pattern(r"eyJ[\w-]+\.eyJ[\w-]+\.")
 _MOST_FIELDS = 100
 _DEFAULT_PORTS = {80: False, 443: True}
 _SEND_IT = "send it as `Authorization: Bearer TOKEN`"
@@ -80,7 +82,9 @@ def check_url(path: str, query: str, access: Access) -> None:
     words = [*(value for _, value in fields), *path.split("/")]
     long_words = [word for word in words if len(word) >= SHORTEST]
     if any(name.lower() in _CREDENTIAL_FIELDS for name, _ in fields) or any(
-        access.tokens.find(word) is not None for word in long_words
+        access.tokens.find(word) is not None
+        or (access.authority is not None and _JWT.match(word) is not None)
+        for word in long_words
     ):
         message = "a token in a URL ends up in logs and histories"
         raise HttpError(400, URL_HAS_TOKEN, message, hint=_SEND_IT)

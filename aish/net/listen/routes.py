@@ -35,8 +35,8 @@ Handler = Callable[[Request, Peer], Awaitable[Response]]
 class Route:
     """A path (`/approvals/{id}`, `/values/{path:path}`) and what answers it.
 
-    `scope` is what the peer must have. A `public` route needs no token; `any_host` skips the check
-    of `Host`, for what a load balancer asks.
+    `scope` is what the peer must have. A `public` route needs no token, and one that is `anonymous`
+    looks at none; `any_host` skips the check of `Host`, for what a load balancer asks.
     """
 
     path: str
@@ -45,6 +45,7 @@ class Route:
     handler: Handler
     public: bool = False
     any_host: bool = False
+    anonymous: bool = False
 
 
 @slotted

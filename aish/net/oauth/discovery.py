@@ -64,7 +64,23 @@ async def find_resource(
 
 
 async def find_issuer(client: OAuthClient, issuer: str, notice: Notice) -> IssuerMetadata:
-    """The metadata of an authorization server.
+    """The metadata of an authorization server that gets secrets of ours.
+
+    Raises:
+        LoginError: there is none that may be used.
+    """
+    hint = "`token_url` names its token endpoint"
+    found = await find_issuer_metadata(client, issuer, notice, hint=hint)
+    _check_endpoint(found)
+    return found
+
+
+async def find_issuer_metadata(
+    client: OAuthClient, issuer: str, notice: Notice, *, hint: str, any_slash: bool = False
+) -> IssuerMetadata:
+    """The metadata of an authorization server whose endpoints get nothing from us.
+
+    `hint` says what to do if there is none. With `any_slash` it may call itself by one more slash.
 
     Raises:
         LoginError: there is none that may be used.
@@ -79,11 +95,10 @@ async def find_issuer(client: OAuthClient, issuer: str, notice: Notice) -> Issue
             reasons.append(page)
             continue
         try:
-            found = read_issuer_metadata(page.body, issuer)
+            found = read_issuer_metadata(page.body, issuer, any_slash=any_slash)
         except UnusableMetadataError as error:
             reasons.insert(0, f"`{quote(place.url)}`: {quote(str(error))}")
             continue
-        _check_endpoint(found)
         if not place.usual:
             text = (
                 f"the metadata of `{quote(issuer)}` is at `{quote(place.url)}`,"
@@ -94,7 +109,7 @@ async def find_issuer(client: OAuthClient, issuer: str, notice: Notice) -> Issue
     said = "; ".join(reasons[:_MOST_PLACES])
     raise LoginError(
         f"the authorization server `{quote(issuer)}` has no metadata that can be used ({said});"
-        " `token_url` names its token endpoint"
+        f" {hint}"
     )
 
 

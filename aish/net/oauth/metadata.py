@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 
-_RESOURCE: Final = "/.well-known/oauth-protected-resource"
+RESOURCE_PATH: Final = "/.well-known/oauth-protected-resource"
 _OAUTH: Final = "/.well-known/oauth-authorization-server"
 _OPENID: Final = "/.well-known/openid-configuration"
 _PORTS: Final = {"https": 443, "http": 80}
@@ -51,6 +51,7 @@ class IssuerMetadata:
     challenge_methods: tuple[str, ...] = ()
     takes_client_documents: bool = False
     promises_issuer: bool = False
+    jwks_uri: str | None = None
 
 
 @frozen
@@ -64,7 +65,7 @@ class MetadataPlace:
 def resource_places(url: str) -> tuple[str, ...]:
     """The places of the metadata of an MCP server that does not name one."""
     base, path = _split(url)
-    places = (f"{base}{_RESOURCE}{path}", f"{base}{_RESOURCE}")
+    places = (f"{base}{RESOURCE_PATH}{path}", f"{base}{RESOURCE_PATH}")
     return tuple(dict.fromkeys(places))
 
 
@@ -109,15 +110,18 @@ def read_resource_metadata(body: bytes, url: str) -> ResourceMetadata:
     )
 
 
-def read_issuer_metadata(body: bytes, issuer: str) -> IssuerMetadata:
-    """The metadata of this authorization server.
+def read_issuer_metadata(body: bytes, issuer: str, *, any_slash: bool = False) -> IssuerMetadata:
+    """The metadata of this authorization server; with `any_slash` its name may end with one more.
 
     Raises:
         UnusableMetadataError: it is that of another one, or no metadata.
     """
     fields = _fields(body)
     spelled = _text(fields, "issuer")
-    if spelled is None or not is_same_issuer(spelled, issuer):
+    is_same = spelled is not None and (
+        is_same_issuer(spelled, issuer) or (any_slash and spelled.rstrip("/") == issuer.rstrip("/"))
+    )
+    if spelled is None or not is_same:
         said = "no issuer" if spelled is None else f"the issuer `{spelled}`"
         raise UnusableMetadataError(f"it names {said}, and not `{issuer}`")
     endpoint = _text(fields, "token_endpoint")
@@ -134,6 +138,7 @@ def read_issuer_metadata(body: bytes, issuer: str) -> IssuerMetadata:
         _texts(fields, "code_challenge_methods_supported"),
         fields.get("client_id_metadata_document_supported") is True,
         fields.get("authorization_response_iss_parameter_supported") is True,
+        _text(fields, "jwks_uri"),
     )
 
 

@@ -29,7 +29,7 @@ class Entry:
     """A server as a client is told of it: a command to start, or a URL.
 
     `variables` are the names of those that the command needs; `token` is the variable with the
-    token for the URL.
+    token for the URL, and empty where the client gets one from an issuer.
     """
 
     name: str
@@ -67,7 +67,7 @@ def _cursor(entry: Entry) -> str:
 
 
 def _vscode(entry: Entry) -> str:
-    names = [entry.token] if entry.url else entry.variables
+    names = [entry.token] if entry.token else entry.variables
     inputs: list[JsonValue] = [
         {"type": "promptString", "id": name, "description": name, "password": True}
         for name in names
@@ -84,7 +84,8 @@ def _codex(entry: Entry) -> str:
 def _codex_lines(entry: Entry) -> Iterator[str]:
     if entry.url:
         yield f"url = {_toml(entry.url)}"
-        yield f"bearer_token_env_var = {_toml(entry.token)}"
+        if entry.token:
+            yield f"bearer_token_env_var = {_toml(entry.token)}"
         return
     yield f"command = {_toml(entry.command[0])}"
     yield f"args = [{', '.join(map(_toml, entry.command[1:]))}]"
@@ -108,7 +109,8 @@ def _describe(entry: Entry, reference: str, types: tuple[str, str]) -> JsonObjec
         if http:
             description["type"] = http
         description["url"] = entry.url
-        description["headers"] = {"Authorization": f"Bearer {reference % entry.token}"}
+        if entry.token:
+            description["headers"] = {"Authorization": f"Bearer {reference % entry.token}"}
         return description
     description["type"] = stdio
     description["command"] = entry.command[0]

@@ -13,6 +13,7 @@ from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 import anyio
 from starlette.requests import Request as HttpRequest
@@ -50,9 +51,10 @@ from aish.mcp.protocol.requests import (
     read,
 )
 from aish.mcp.protocol.revisions import HANDSHAKE, MODERN, VERSION_KEY
-from aish.net.listen.access import Access, Call, Limits, Peer
+from aish.net.listen.access import Access, Call, Limits, Peer, Target
 from aish.net.listen.addresses import Address
 from aish.net.listen.http_error import HttpError
+from aish.net.listen.request_checks import URL_HAS_TOKEN
 from aish.net.listen.routes import (
     JSON_TYPE,
     EventQueue,
@@ -73,11 +75,17 @@ from aish.serve.listeners.http_sessions import (
     SessionStream,
 )
 from aish.serve.listeners.listening import OpenEndpoint
+from aish.serve.offer.offers import ListName
 from aish.serve.records.audit import AuditError
 from aish.serve.records.metrics import CONTENT_TYPE
 from aish.serve.session import Notify, Session, StatelessClient, unheard
 from aish.system.process.ancestry import is_own_process
+from aish.system.task_group import task_group
 from aish.system.user import name_of_user
+
+if TYPE_CHECKING:
+    # Most servers have no issuer.
+    from aish.serve.listeners.resource_server import ResourceServer
 
 SESSION_NOT_FOUND = -32001
 _SESSION_HEADER = "mcp-session-id"
@@ -100,26 +108,42 @@ _STATUSES: Mapping[int, int] = {
 }
 """The status of an error of the stateless era, unless it is 200."""
 _REFUSALS = frozenset({401, 403, 421})
+_REFUSAL_CODES = frozenset({URL_HAS_TOKEN, "issuer_unreachable"})
+_NAMED: Mapping[str, tuple[ListName, str]] = {
+    "tools/call": ("tools", "name"),
+    "prompts/get": ("prompts", "name"),
+    "resources/read": ("resources", "uri"),
+}
+"""The requests that name what they are for: the list that has it, and the parameter."""
 
 Work = Callable[[Notify], Awaitable[bytes | None]]
 """Answers a request, or all of an array; `None` if that was cancelled."""
 
 
-async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint], state: Path, clock: Clock) -> None:
+async def serve_http(
+    hub: Hub,
+    opened: Sequence[OpenEndpoint],
+    state: Path,
+    clock: Clock,
+    authority: "ResourceServer | None" = None,
+) -> None:
     """Serve clients on the sockets until this is cancelled, then close them.
+
+    With `authority` tokens of its issuer are taken.
 
     Raises:
         UsageError: the extra `serve` is not installed, or `state` cannot be written.
     """
     limits, settings = hub.settings.limits, hub.settings
     sessions = HttpSessions(hub, SessionStore(state, clock, limits.idle))
-    endpoint = _McpEndpoint(hub, sessions, opened)
+    endpoint = _McpEndpoint(hub, sessions, opened, authority)
     access = Access(
         hub.clients.tokens,
         frozenset({SCOPE}),
         is_own_process,
         frozenset(settings.hosts),
         frozenset(settings.origins),
+        authority,
     )
     server = serve(
         endpoint.routes,
@@ -132,7 +156,9 @@ async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint], state: Path, cloc
     )
     hub.clients.watchers.add(sessions.end_unproven)
     try:
-        async with server:
+        async with server, task_group() as tasks:
+            if authority is not None:
+                tasks.start_soon(authority.keys.stay_current)
             await sessions.expire()
     finally:
         hub.clients.watchers.discard(sessions.end_unproven)
@@ -141,15 +167,23 @@ async def serve_http(hub: Hub, opened: Sequence[OpenEndpoint], state: Path, cloc
 
 
 def _note_refusal(hub: Hub, call: Call) -> None:
-    if call.status in _REFUSALS or call.code == "token_in_url":
-        hub.note_refusal(_peer_object(call.peer), call.code)
+    if call.status in _REFUSALS or call.code in _REFUSAL_CODES:
+        detail = "" if hub.settings.auth is None else call.reason
+        hub.note_refusal(_peer_object(call.peer), call.code, detail)
 
 
 class _McpEndpoint:
     """The paths of the server: the protocol's own, and those for who watches over it."""
 
-    def __init__(self, hub: Hub, sessions: HttpSessions, opened: Sequence[OpenEndpoint]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        sessions: HttpSessions,
+        opened: Sequence[OpenEndpoint],
+        authority: "ResourceServer | None",
+    ) -> None:
         self._hub = hub
+        self._authority = authority
         self._sessions = sessions
         self._stateless: dict[str, StatelessClient] = {}
         self._mirrored: dict[ToolName, tuple[Tool, Sequence[Mirrored]]] = {}
@@ -167,10 +201,14 @@ class _McpEndpoint:
         yield Route("/healthz", ("GET", "HEAD"), "", self._healthy, public=True, any_host=True)
         yield Route("/readyz", ("GET", "HEAD"), "", self._ready, public=True, any_host=True)
         yield Route("/metrics", ("GET",), SCOPE, self._metrics)
+        for path in () if self._authority is None else self._authority.document_paths:
+            yield Route(path, ("GET",), "", self._describe, public=True, anonymous=True)
 
     async def _post(self, request: HttpRequest, peer: Peer) -> HttpResponse:
         headers = self._headers(request)
         message = read(await request.body())
+        if self._authority is not None:
+            await self._check_scopes(message, request, peer, self._authority)
         id = message.id if isinstance(message, Request | Invalid) else None
         try:
             return await self._answer(message, headers, peer)
@@ -213,6 +251,41 @@ class _McpEndpoint:
         inner.take(message)
         return HttpResponse(status_code=202)
 
+    async def _check_scopes(
+        self,
+        message: Received | Sequence[Received],
+        request: HttpRequest,
+        peer: Peer,
+        authority: "ResourceServer",
+    ) -> None:
+        """Check that a client may call what it names.
+
+        Raises:
+            HttpError: it may not, and might with a token of more scopes.
+        """
+        proof, clients = self._proof(peer, request), self._hub.clients
+        for one in message if isinstance(message, Sequence) else (message,):
+            if not isinstance(one, Request) or one.method not in _NAMED:
+                continue
+            await self._hub.wait_until_settled()
+            if not self._offers(proof.client.tools, one):
+                entries = (entry for entry in clients.scoped if self._offers(entry.tools, one))
+                if (entry := next(entries, None)) is not None:
+                    raise authority.lacks(proof, entry, _target(request))
+
+    def _offers(self, globs: tuple[str, ...], request: Request) -> bool:
+        """Tell whether those who see these tools may have what a request names."""
+        listed, parameter = _NAMED[request.method]
+        offer, name = self._hub.offer(globs), request.params.get(parameter)
+        if not isinstance(name, str):
+            return False
+        is_known = offer.name(listed, name) is not None
+        return is_known or (listed == "tools" and self._hub.tool(offer, name) is not None)
+
+    async def _describe(self, request: HttpRequest, peer: Peer) -> HttpResponse:  # ruff: ignore[unused-method-argument] - as all handlers
+        assert self._authority is not None, "it has the route"
+        return json_response(self._authority.document(_target(request)))
+
     def close(self) -> None:
         """End what requests without a session have left behind."""
         for common in self._stateless.values():
@@ -227,7 +300,9 @@ class _McpEndpoint:
             common = StatelessClient(token_hex(8), self._hub.calls.places())
             self._stateless[client.name] = common
         about = _peer_object(peer)
-        session = Session(self._hub, client.name, about, _ignore, client.tools, common)
+        session = Session(
+            self._hub, client.name, about, _ignore, client.tools, common, listed=client.listed
+        )
         try:
             scope = _admit(request, session)
         except _RefusedError:
@@ -235,12 +310,16 @@ class _McpEndpoint:
             raise
         work = partial(session.respond, request, scope)
         clients, proof = self._hub.clients, self._proof(peer)
+        ends = request.method == "subscriptions/listen"
+        timer = _at_end_of_token(peer, scope.cancel) if ends else None
 
         def check() -> None:
             if not clients.holds(proof):
                 scope.cancel()
 
         def end() -> None:
+            if timer is not None:
+                timer.cancel()
             clients.watchers.discard(check)
             session.close()
 
@@ -326,9 +405,10 @@ class _McpEndpoint:
                 f"or each request with `_meta.{VERSION_KEY}`"
             )
             raise RpcError(INVALID_PARAMS, message, {"supported": [MODERN, *HANDSHAKE]})
-        session = self._sessions.find(key, peer.name)
+        proof, about = self._proof(peer), _peer_object(peer)
+        session = self._sessions.find(key, proof, about)
         if session is None:
-            session = self._sessions.restore_session(key, self._proof(peer), _peer_object(peer))
+            session = self._sessions.restore_session(key, proof, about)
             if session is None:
                 raise _RefusedError(404, RpcError(SESSION_NOT_FOUND, "session not found"))
             try:
@@ -364,7 +444,14 @@ class _McpEndpoint:
             raise _no_stream()
         queue = self._queue()
         stream = session.resume(last, queue)
-        return EventStream(queue, lambda: stream.detach(queue))
+        timer = _at_end_of_token(peer, queue.close)
+
+        def end() -> None:
+            if timer is not None:
+                timer.cancel()
+            stream.detach(queue)
+
+        return EventStream(queue, end)
 
     async def _delete(self, request: HttpRequest, peer: Peer) -> HttpResponse:
         try:
@@ -415,13 +502,15 @@ class _McpEndpoint:
     def _client(self, peer: Peer) -> Client:
         return self._proof(peer).client
 
-    def _proof(self, peer: Peer) -> Proof:
+    def _proof(self, peer: Peer, request: HttpRequest | None = None) -> Proof:
         """The client of a request, with the proof of it.
 
         Raises:
             HttpError: its token was taken away while the request was still arriving.
         """
         proof = self._hub.clients.proof(peer.name, peer.key)
+        if proof is None and self._authority is not None and request is not None:
+            raise self._authority.no_client(_target(request))
         if proof is None:
             headers = {"www-authenticate": "Bearer"}
             raise HttpError(401, "unauthorized", "the token is not valid", headers=headers)
@@ -627,11 +716,25 @@ def _ignore(message: bytes) -> None:
     """A client of the stateless era is told nothing outside of its requests."""
 
 
+def _target(request: HttpRequest) -> Target:
+    host = ",".join(request.headers.getlist("host"))
+    return Target(request.scope["path"], host, connection_of(request.scope).is_tls)
+
+
+def _at_end_of_token(peer: Peer, end: Callable[[], object]) -> asyncio.TimerHandle | None:
+    """Call this when the token of a client expires, for a stream that would outlive it."""
+    if peer.until is None:
+        return None
+    return asyncio.get_running_loop().call_at(peer.until, end)
+
+
 def _peer_object(peer: Peer) -> JsonObject:
     """The peer for the audit log."""
+    about = peer.about or {}
     if peer.uid is None:
-        return {"transport": "http", "address": peer.address}
-    return {"transport": "http", "uid": peer.uid, "pid": peer.pid, "user": _user(peer.uid)}
+        return {"transport": "http", "address": peer.address, **about}
+    user = _user(peer.uid)
+    return {"transport": "http", "uid": peer.uid, "pid": peer.pid, "user": user, **about}
 
 
 @cache

@@ -22,7 +22,7 @@ from aish.core.json import JsonObject
 from aish.core.protocols import Clock
 from aish.mcp.protocol.messages import json_object
 from aish.net.listen.routes import EventQueue, ServerEvent
-from aish.serve.clients import Proof
+from aish.serve.clients import OF_ISSUER, Proof
 from aish.serve.hub import Hub
 from aish.serve.session import Session
 from aish.system.files import open_own, private_folder, write_private
@@ -120,7 +120,9 @@ class HttpSession:
         self.used = anyio.current_time()
         """When its last request or stream ended, by the clock of the event loop."""
         self.readers = 0
-        self.session = Session(hub, client.name, peer, self._tell, client.tools)
+        self.session = Session(
+            hub, client.name, peer, self._tell, client.tools, listed=client.listed
+        )
         self.stream = SessionStream(self, 0)
         """What belongs to no request."""
         self._touch = touch
@@ -139,6 +141,11 @@ class HttpSession:
         """Note that it was used just now; `False` if another process has ended it."""
         self.used = anyio.current_time()
         return self._touch(self)
+
+    def follow(self, proof: Proof, peer: JsonObject) -> None:
+        """Its client has another token, of other scopes: that counts from now on."""
+        self.proof = proof
+        self.session.follow(peer, proof.client.tools, proof.client.listed)
 
     def open_stream(self) -> SessionStream:
         self._numbers += 1
@@ -281,6 +288,8 @@ def _file_name(id: str) -> str:
 
 def _owner(proof: Proof) -> JsonObject:
     client = proof.client
+    if client.name.startswith(OF_ISSUER):  # each request says anew what its token is good for
+        return {"client": client.name}
     return {"client": client.name, "key": proof.key, "tools": list(client.tools)}
 
 
@@ -293,14 +302,16 @@ class HttpSessions:
         self._limits = hub.settings.limits
         self._sessions: dict[str, HttpSession] = {}
 
-    def find(self, id: str, client: str) -> HttpSession | None:
+    def find(self, id: str, proof: Proof, peer: JsonObject) -> HttpSession | None:
         """The session with this id, if it is this client's."""
         session = self._sessions.get(id)
-        if session is None or session.client != client:
+        if session is None or session.client != proof.client.name:
             return None
         if not session.touch():
             self.end(session)
             return None
+        if session.proof != proof:
+            session.follow(proof, peer)
         return session
 
     def restore_session(self, id: str, proof: Proof, peer: JsonObject) -> HttpSession | None:

@@ -16,7 +16,7 @@ from aish.serve.offer.served_tools import ServedTools
 if TYPE_CHECKING:
     from aish.serve.offer.pipeline_tools import OfferedPipeline
 
-KEPT = ("listen", "state", "audit", "limits", "hosts", "origins")
+KEPT = ("listen", "state", "audit", "limits", "hosts", "origins", "auth")
 """The settings that hold from the start of the process to its end."""
 
 

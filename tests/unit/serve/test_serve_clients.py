@@ -29,7 +29,7 @@ def clients_of(
     state = open_state(pipeline)
     found = Clients(SystemClock(), lambda _: read_tokens(pipeline.serve, state, environ, secrets))
     plan = make_plan(pipeline, RunOptions(), with_models=False)
-    found.configure(found.prepare(plan))
+    found.configure(found.prepare(plan), pipeline.serve)
     return found
 
 

@@ -1,0 +1,97 @@
+"""The keys of an issuer, and when they are fetched: at the start, each hour, and for a new key.
+
+A token that is signed by an unknown key has them fetched at once, so that an issuer may change its
+keys at any time. That can be had by anybody, so it happens once in a while only; an ordinary fetch
+does not count. What the issuer does not list any more is gone with the next fetch.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+import anyio
+
+from aish.core.protocols import Clock
+from aish.net.oauth.access_token import VerificationKey, read_keys
+from aish.net.oauth.failure import LoginError, quote
+from aish.net.oauth.requests import OAuthClient
+
+COOL_DOWN: Final = 30.0
+"""Seconds between two fetches for the sake of unknown keys."""
+_ORDINARY: Final = 3600.0
+_AGAIN: Final = 60.0
+"""Seconds to an ordinary fetch: the usual one, and one after a failure."""
+
+
+class IssuerKeys:
+    """The keys at a URL; `report` is told when they cannot be fetched, and when they can again."""
+
+    def __init__(
+        self, client: OAuthClient, url: str, clock: Clock, report: Callable[[str | None], None]
+    ) -> None:
+        self.url = url
+        self.known: tuple[VerificationKey, ...] = ()
+        self.is_failing = False
+        """The last fetch has failed."""
+        self._client = client
+        self._clock = clock
+        self._report = report
+        self._one = anyio.Lock()
+        self._asked: float | None = None
+        self._fetches = 0
+
+    @property
+    def cool_down(self) -> float:
+        """The seconds until an unknown key may have the keys fetched; 0 if it may now."""
+        since = None if self._asked is None else self._clock.monotonic() - self._asked
+        return 0.0 if since is None else max(0.0, COOL_DOWN - since)
+
+    @property
+    def may_change(self) -> bool:
+        """True if `look_again` may bring other keys."""
+        return self._one.locked() or not self.cool_down
+
+    async def fetch(self) -> None:
+        """Replace the keys by those that the issuer has now.
+
+        Raises:
+            LoginError: they cannot be had, and the old ones stay.
+        """
+        page = await self._client.get(self.url)
+        if page.status != HTTPStatus.OK:
+            raise LoginError(f"`{quote(self.url)}`: HTTP {page.status}")
+        try:
+            known = read_keys(page.body)
+        except ValueError as error:
+            raise LoginError(f"`{quote(self.url)}`: {quote(str(error))}") from error
+        if not known:
+            raise LoginError(f"`{quote(self.url)}` has no key that can verify a signature")
+        self.known = known
+
+    async def look_again(self) -> None:
+        """Fetch for an unknown key; many that ask at the same time are answered by one fetch."""
+        before = self._fetches
+        async with self._one:
+            if before == self._fetches and not self.cool_down:
+                self._asked = self._clock.monotonic()
+                await self._try()
+
+    async def stay_current(self) -> None:
+        """Fetch in the usual intervals, until this is cancelled."""
+        while True:
+            await anyio.sleep(_AGAIN if self.is_failing else _ORDINARY)
+            async with self._one:
+                await self._try()
+
+    async def _try(self) -> None:
+        self._fetches += 1
+        try:
+            await self.fetch()
+        except LoginError as error:
+            if not self.is_failing:
+                self._report(str(error))
+            self.is_failing = True
+        else:
+            if self.is_failing:
+                self._report(None)
+            self.is_failing = False
