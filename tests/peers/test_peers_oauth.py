@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from mcp_peers import free_port, listening
 from mcp_scenes import http, play, registry
 from oauth_person import visit
+from oauth_setups import KEYED, OTHERS, SET_UPS, USUAL, SetUp, spell
 
 from aish.net.oauth.fresh_login import log_in_person
 from aish.net.oauth.login_site import SecretMask, open_site
@@ -43,11 +45,25 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@contextmanager
+def sites(keys: Path, *set_ups: SetUp) -> Generator[dict[str, str]]:
+    """The origins of authorization servers that are set up so, each with an MCP server."""
+    ports = {one.name: free_port() for one in set_ups}
+    words = (f"{port}={name}" for name, port in ports.items())
+    argv = (sys.executable, str(SERVER), str(keys / "public.pem"), *words)
+    with listening(*argv, port=ports[set_ups[-1].name], environment={"SECRET": SECRET}):
+        yield {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+
+
 @pytest.fixture(scope="module")
 def origin(keys: Path) -> Generator[str]:
-    port = free_port()
-    argv = (sys.executable, str(SERVER), str(port), str(keys / "public.pem"))
-    with listening(*argv, port=port, environment={"SECRET": SECRET}) as found:
+    with sites(keys, USUAL) as found:
+        yield found[USUAL.name]
+
+
+@pytest.fixture(scope="module")
+def origins(keys: Path) -> Generator[dict[str, str]]:
+    with sites(keys, *SET_UPS, *OTHERS) as found:
         yield found
 
 
@@ -146,3 +162,42 @@ def test_a_person_logs_in_and_the_login_is_renewed(
     path.write_text(json.dumps({**fields, "expires": 1}), "utf-8")
     assert "`invalid_grant`" in outcome(origin, oauth, None)
     assert "nobody is logged in" in outcome(origin, oauth, None)
+
+
+def settings_of(row: SetUp, keys: Path) -> tuple[OAuthSettings, str | None]:
+    """The settings of the client of a set-up, and its secret if it has one."""
+    by_key = row.client.get("client_id") == KEYED["client_id"]
+    key = keys / "private.pem" if by_key else None
+    secret = SECRET if "client_secret_env" in row.client else None
+    return OAuthSettings(**row.client, private_key_file=key), secret
+
+
+@pytest.mark.parametrize("row", SET_UPS, ids=lambda row: row.name)
+def test_each_valid_set_up_ends_in_a_tool_call(
+    row: SetUp,
+    origins: dict[str, str],
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    oauth, secret = settings_of(row, keys)
+    origin = origins[row.name]
+    if oauth.login:
+        login = log_in(f"{origin}/mcp", Credentials(oauth))
+        assert bool(login.secrets.client_secret) == row.gives_secret
+        assert bool(login.secrets.refresh_token) == row.refreshes
+
+    assert outcome(origin, oauth, secret) == "3"
+
+
+@pytest.mark.parametrize("row", OTHERS, ids=lambda row: row.name)
+def test_an_issuer_that_spells_itself_otherwise_is_refused_with_both_spellings(
+    row: SetUp, origins: dict[str, str], keys: Path
+) -> None:
+    origin = origins[row.name]
+
+    found = outcome(origin, *settings_of(row, keys))
+
+    spelled, listed = (spell(text, origin) for text in (row.issuer, row.listed or ""))
+    assert f"it names the issuer `{spelled}`, and not `{listed}`" in found

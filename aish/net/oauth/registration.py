@@ -7,13 +7,15 @@ from typing import Final
 from aish.core.frozen import frozen
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.metadata import is_secure
-from aish.net.oauth.requests import OAuthClient
+from aish.net.oauth.requests import OAuthClient, Page
 from aish.net.oauth.settings import SecretPlace
 
 _GOOD: Final = frozenset({200, 201})
+_REFUSED: Final = 400
+_PUBLIC: Final = "none"
 _PLACES: Final[dict[str, SecretPlace]] = {
-    "client_secret_basic": "basic",
     "client_secret_post": "post",
+    "client_secret_basic": "basic",
 }
 
 
@@ -42,17 +44,11 @@ async def register(
         raise LoginError(
             f"no client is registered at {place}: it is not https, nor of this machine"
         )
-    # No scopes: half of the servers refuse a registration that has some.
-    asked = {
-        "client_name": "aish",
-        "application_type": "native",
-        "redirect_uris": [redirect_url],
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": "none",
-    }
-    body = json.dumps(asked).encode()
-    page = await client.post(endpoint, {"content-type": "application/json"}, body)
+    page = await _ask(client, endpoint, redirect_url, _PUBLIC)
+    listed = next((method for method in _PLACES if method in methods), None)
+    if page.status == _REFUSED and listed is not None and _PUBLIC not in methods:
+        # Most servers register public clients whatever they list; authlib's do not.
+        page = await _ask(client, endpoint, redirect_url, listed)
     try:
         fields = json.loads(page.body)
     except (ValueError, RecursionError):
@@ -70,6 +66,20 @@ async def register(
     return _read(id, fields, methods)
 
 
+async def _ask(client: OAuthClient, endpoint: str, redirect_url: str, method: str) -> Page:
+    # No scopes: half of the servers refuse a registration that has some.
+    asked = {
+        "client_name": "aish",
+        "application_type": "native",
+        "redirect_uris": [redirect_url],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": method,
+    }
+    body = json.dumps(asked).encode()
+    return await client.post(endpoint, {"content-type": "application/json"}, body)
+
+
 def _is_plain(text: str) -> bool:
     """Return true for an id or a secret as RFC 6749 has them: some text in ASCII."""
     return bool(text) and text.isascii() and text.isprintable()
@@ -77,7 +87,7 @@ def _is_plain(text: str) -> bool:
 
 def _read(id: str, fields: dict[str, object], methods: Collection[str]) -> RegisteredClient:
     secret, method = fields.get("client_secret"), fields.get("token_endpoint_auth_method")
-    if not isinstance(secret, str) or not _is_plain(secret) or method == "none":
+    if not isinstance(secret, str) or not _is_plain(secret) or method == _PUBLIC:
         return RegisteredClient(id)
     known = _PLACES.get(method) if isinstance(method, str) else None
     place = known or ("post" if "client_secret_post" in methods else "basic")
