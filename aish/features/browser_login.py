@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -86,7 +87,9 @@ def _describe(login: KeptLogin) -> str:
 def _describe_place(login: KeptLogin, path: Path) -> str:
     renews = "it is renewed by itself" if login.secrets.refresh_token else _describe_end(login)
     place = f"the login is kept in {place_of(login, path)}; {renews}"
-    return place if login.in_keyring else f"{place}\nhint: `{_INSTALL}` keeps it in the keyring"
+    # With the extra, this machine has no keyring, or it has been told why it is not used.
+    is_installed = find_spec("keyring") is not None
+    return place if is_installed else f"{place}\nhint: `{_INSTALL}` keeps it in the keyring"
 
 
 def _describe_end(login: KeptLogin) -> str:

@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from aish.core.errors import UsageError
+from aish.system.files import is_open_to_others
 from aish.system.process.reaper_process import MARK
 
 LARGEST = 64 * 1024
@@ -131,19 +132,7 @@ def _problem_of_folder(folder: str) -> str | None:
     if not resolved.is_dir():
         return f"`{folder}` in `prepend` is not a folder"
     for ancestor in (resolved, *resolved.parents):
-        if _is_open_to_others(ancestor.stat(), is_parent=ancestor != resolved):
+        if is_open_to_others(ancestor.stat(), is_parent=ancestor != resolved):
             what = f"`{ancestor}`" if ancestor != resolved else "it"
             return f"the folder `{folder}` in `prepend` is not safe: other users can change {what}"
     return None
-
-
-def _is_open_to_others(status: os.stat_result, *, is_parent: bool) -> bool:
-    if status.st_uid not in {0, os.geteuid()}:
-        return True
-    if is_parent and status.st_mode & stat.S_ISVTX:  # entries are replaced by their owners only
-        return False
-    ours = {0, os.getegid(), *os.getgroups()}
-    return bool(
-        status.st_mode & stat.S_IWOTH
-        or (status.st_mode & stat.S_IWGRP and status.st_gid not in ours)
-    )

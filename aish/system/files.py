@@ -138,6 +138,19 @@ def open_own(path: Path, folder: int | None = None) -> int:
     return _open_checked(path, os.O_RDONLY, folder, names=(0, 1))
 
 
+def is_open_to_others(status: os.stat_result, *, is_parent: bool = False) -> bool:
+    """Return true if other users can change a file or folder, or what a parent folder holds."""
+    if status.st_uid not in {0, os.geteuid()}:
+        return True
+    if is_parent and status.st_mode & stat.S_ISVTX:  # entries are replaced by their owners only
+        return False
+    ours = {0, os.getegid(), *os.getgroups()}
+    return bool(
+        status.st_mode & stat.S_IWOTH
+        or (status.st_mode & stat.S_IWGRP and status.st_gid not in ours)
+    )
+
+
 def read_capped(path: Path, limit: int) -> bytes:
     """The content of a file named by the user or a pipeline.
 

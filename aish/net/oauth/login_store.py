@@ -7,6 +7,7 @@ that the pipeline file names, so that no other login is ever found for them.
 
 import json
 import os
+import stat
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
@@ -23,12 +24,22 @@ from aish.net.oauth.failure import LoginError
 from aish.net.oauth.metadata import canonical_resource
 from aish.net.oauth.settings import OAuthSettings, SecretPlace
 from aish.system.file_lock import hold_lock
-from aish.system.files import atomic_write, logins_folder, open_own, private_folder
+from aish.system.files import (
+    atomic_write,
+    is_open_to_others,
+    logins_folder,
+    open_own,
+    private_folder,
+)
 
 SERVICE: Final = "aish"
 _MOST_BYTES: Final = 1024 * 1024
 _LOCK_SECONDS: Final = 30.0
 _DIGITS: Final = 24
+_COMMAND: Final = "aish login"
+_OF_OTHERS: Final = 0o077
+_OF_STATE: Final = 2
+"""Folders above that of the logins that are of aish."""
 
 
 @frozen
@@ -81,18 +92,22 @@ class LoginStore:
         self._id = sha256(binding.encode()).hexdigest()[:_DIGITS]
         self.path = logins_folder() / f"{self._id}.json"
 
-    def read(self) -> KeptLogin | None:
-        """The login with its secrets; `None` if there is none.
+    def read(self, command: str = _COMMAND) -> KeptLogin | None:
+        """The login with its secrets; `None` if there is none. `command` makes a new one.
 
         Raises:
-            LoginError: it cannot be read.
+            LoginError: it cannot be read, or others may have read or changed it.
         """
-        login = read_login(self.path)
+        login = read_login(self.path, command)
         if login is None or login.server != self.server:
             return None
         if not login.in_keyring:
             return login
-        text = _ask_keyring("get_password", self._account(login))
+        try:
+            text = _ask_keyring("get_password", self._account(login))
+        except LoginError as error:
+            why = f"the login of `{self.server}` cannot be read: {error}"
+            raise LoginError(f"{why}: `{command}` makes a new one") from error
         if text is None:
             return login.without_tokens()
         try:
@@ -118,6 +133,8 @@ class LoginStore:
         folder = self.path.parent
         try:
             private_folder(folder)
+            if open_one := _open_folder(folder):
+                raise LoginError(f"no login can be kept in `{folder}`: {open_one}")
             if os.access(folder, os.W_OK):
                 return
             why = "it is read-only"
@@ -125,18 +142,23 @@ class LoginStore:
             why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise LoginError(f"no login can be kept in `{folder}`: {why}")
 
-    def write(self, login: KeptLogin) -> KeptLogin:
+    def write(self, login: KeptLogin, tell: Callable[[str], None]) -> KeptLogin:
         """Keep a login, and return it as it is kept.
+
+        `tell` gets the words about a keyring that does not take it.
 
         Raises:
             LoginError: it cannot be written.
         """
-        secrets = json.dumps(asdict(login.secrets))
-        account = self._account(login)
-        in_keyring = _has_keyring() and _put_into_keyring(account, secrets)
-        login = replace(login, in_keyring=in_keyring)
+        login = replace(login, in_keyring=_has_keyring())
+        if login.in_keyring:
+            try:
+                _put_into_keyring(self._account(login), json.dumps(asdict(login.secrets)))
+            except LoginError as error:
+                login = replace(login, in_keyring=False)
+                tell(f"{error}: the login is kept in {place_of(login, self.path)}")
         fields: dict[str, Any] = asdict(login)
-        if in_keyring:
+        if login.in_keyring:
             del fields["secrets"]
         try:
             private_folder(self.path.parent)
@@ -182,23 +204,56 @@ def list_logins(tell: Callable[[str], None]) -> Iterator[tuple[Path, KeptLogin]]
             yield path, login
 
 
-def read_login(path: Path) -> KeptLogin | None:
-    """A login as its file has it; `None` if there is none.
+def read_login(
+    path: Path, command: str = _COMMAND, *, must_be_private: bool = True
+) -> KeptLogin | None:
+    """A login as its file has it; `None` if there is none. `command` makes a new one.
 
     Raises:
-        LoginError: it cannot be read.
+        LoginError: it cannot be read, or others may have read or changed it.
     """
     try:
         with os.fdopen(open_own(path), "rb") as file:
-            fields: Mapping[str, Any] = json.loads(file.read(_MOST_BYTES))
-        lists = {name: _tuple(fields.get(name)) for name in ("asked", "granted")}
-        secrets = LoginSecrets(**fields.get("secrets", {}))
-        return KeptLogin(**{**fields, **lists, "asked": lists["asked"] or (), "secrets": secrets})
+            status, content = os.fstat(file.fileno()), file.read(_MOST_BYTES)
+        if must_be_private:
+            _check_private(path, status, command)
+        return _parse(content)
     except FileNotFoundError:
         return None
     except (OSError, AishError, ValueError, TypeError, AttributeError) as error:
         why = f"the login in `{path}` cannot be read: {for_line(str(error))}"
-        raise LoginError(f"{why}; `aish login` replaces it") from error
+        raise LoginError(f"{why}: `{command}` replaces it") from error
+
+
+def _parse(content: bytes) -> KeptLogin:
+    fields: Mapping[str, Any] = json.loads(content)
+    lists = {name: _tuple(fields.get(name)) for name in ("asked", "granted")}
+    secrets = LoginSecrets(**fields.get("secrets", {}))
+    return KeptLogin(**{**fields, **lists, "asked": lists["asked"] or (), "secrets": secrets})
+
+
+def _check_private(path: Path, status: os.stat_result, command: str) -> None:
+    """Check that only the user can have read or changed a login, as `ssh` does with a key.
+
+    Raises:
+        LoginError: others could.
+    """
+    if stat.S_IMODE(status.st_mode) & _OF_OTHERS:
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+        raise LoginError(
+            f"the login in `{path}` is not used: its mode is {mode}, so that others may have read"
+            f" or changed it: `{command}` replaces it, and `chmod 600` keeps it"
+        )
+    if open_one := _open_folder(path.parent):
+        raise LoginError(f"the login in `{path}` is not used: {open_one}")
+
+
+def _open_folder(folder: Path) -> str:
+    """The words about a folder of the state that others can change; empty if there is none."""
+    for one in (folder, *folder.parents[:_OF_STATE]):
+        if is_open_to_others(one.stat(), is_parent=one != folder):
+            return f"other users can change the folder `{one}`: `chmod go-w` ends that"
+    return ""
 
 
 def remove_login(path: Path) -> bool:
@@ -211,7 +266,7 @@ def remove_login(path: Path) -> bool:
         return False
     with hold_lock(path.with_suffix(".lock"), _LOCK_SECONDS):
         with suppress(LoginError):
-            login = read_login(path)
+            login = read_login(path, must_be_private=False)
             if login is not None and login.in_keyring:
                 _ask_keyring("delete_password", f"{login.server} {path.stem}")
         path.unlink(missing_ok=True)
@@ -237,13 +292,15 @@ def _has_keyring() -> bool:
     return not isinstance(keyring.get_keyring(), (fail.Keyring, null.Keyring))
 
 
-def _put_into_keyring(account: str, text: str) -> bool:
-    """Put a text into the keyring; return false if it does not take it."""
-    try:
-        _ask_keyring("set_password", account, text)
-        return _ask_keyring("get_password", account) == text
-    except LoginError:
-        return False
+def _put_into_keyring(account: str, text: str) -> None:
+    """Put a text into the keyring.
+
+    Raises:
+        LoginError: it does not take it, or does not have it afterwards.
+    """
+    _ask_keyring("set_password", account, text)
+    if _ask_keyring("get_password", account) != text:
+        raise LoginError("the keyring does not keep what it is given")
 
 
 def _ask_keyring(what: str, *words: str) -> str | None:
@@ -263,5 +320,5 @@ def _ask_keyring(what: str, *words: str) -> str | None:
     except keyring.errors.PasswordDeleteError:
         return None
     except Exception as error:
-        raise LoginError(f"the keyring does not answer: {for_line(str(error))}") from error
+        raise LoginError(f"the keyring does not answer ({for_line(str(error))})") from error
     return found

@@ -71,6 +71,7 @@ class PersonLogin:
         self._lookup = DirectoryLookup(site)
         self._newest: KeptLogin | None = None
         self._given = ""
+        self._has_told_of_keyring = False
         self._is_fresh = person is not None and person.fresh
 
     @property
@@ -249,7 +250,7 @@ class PersonLogin:
         if answer.error == _UNKNOWN_CLIENT:
             over = replace(over, redirect_url="")  # the next login registers another client
         with suppress(LoginError):
-            await anyio.to_thread.run_sync(self.store.write, over)
+            await self._write(over)
         return f"{said}; the login is over"
 
     async def _keep(self, login: KeptLogin, answer: IssuedToken) -> None:
@@ -266,14 +267,23 @@ class PersonLogin:
             expires=None if answer.seconds is None else now + answer.seconds,
         )
         self._take(login)
-        self._newest = await anyio.to_thread.run_sync(self.store.write, login)
+        self._newest = await self._write(login)
+
+    async def _write(self, login: KeptLogin) -> KeptLogin:
+        told: list[str] = []
+        written = await anyio.to_thread.run_sync(self.store.write, login, told.append)
+        for text in told:
+            if not self._has_told_of_keyring:
+                self._has_told_of_keyring = True
+                self.site.notice("oauth_keyring", text)
+        return written
 
     def _take(self, login: KeptLogin) -> None:
         self._newest = login
         self._given = login.secrets.access_token
 
     async def _read(self) -> KeptLogin | None:
-        kept = await anyio.to_thread.run_sync(self.store.read)
+        kept = await anyio.to_thread.run_sync(self.store.read, self._command)
         if kept is None or self._settings.token_url not in {None, kept.token_url}:
             return None
         for what, value in (

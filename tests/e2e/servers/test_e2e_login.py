@@ -543,7 +543,12 @@ def test_a_login_that_cannot_be_read_or_kept_is_told_and_replaced(project: Proje
         listed, run = project.aish("login", "--list"), project.run()
         assert (listed.code, listed.stdout) == (0, "no logins\n")
         assert f"warning: the login in `{place.files[0]}` cannot be read" in listed.stderr
-        assert (run.code, "`aish login` replaces it" in run.stderr) == (5, True), run.stderr
+        assert (run.code, f"{COMMAND} replaces it" in run.stderr) == (5, True), run.stderr
+        assert place.log_in().code == 0
+        assert project.run().code == 0
+        place.files[0].chmod(0o644)
+        open_to_all = project.run()
+        assert (open_to_all.code, "its mode is 0644" in open_to_all.stderr) == (5, True)
         assert place.log_in().code == 0
         assert project.run().code == 0
         project.aish.env["XDG_STATE_HOME"] = str(project.folder / "p.yaml")
