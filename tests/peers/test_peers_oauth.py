@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp_peers import free_port, listening
+from mcp_peers import accepting, open_socket, port_of
 from mcp_scenes import http, play, registry
 from oauth_person import visit
 from oauth_setups import KEYED, OTHERS, SET_UPS, USUAL, SetUp, spell
@@ -48,11 +48,13 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def sites(keys: Path, *set_ups: SetUp) -> Generator[dict[str, str]]:
     """The origins of authorization servers that are set up so, each with an MCP server."""
-    ports = {one.name: free_port() for one in set_ups}
-    words = (f"{port}={name}" for name, port in ports.items())
+    sockets = [open_socket() for _ in set_ups]
+    named = zip(set_ups, sockets, strict=True)
+    origins = {row.name: f"http://127.0.0.1:{port_of(one)}" for row, one in named}
+    words = (f"{one.fileno()}={row.name}" for row, one in zip(set_ups, sockets, strict=True))
     argv = (sys.executable, str(SERVER), str(keys / "public.pem"), *words)
-    with listening(*argv, port=ports[set_ups[-1].name], environment={"SECRET": SECRET}):
-        yield {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    with accepting(*argv, sockets=sockets, environment={"SECRET": SECRET}):
+        yield origins
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -71,6 +71,40 @@ def listening(
         try:
             _wait_for(port, process)
             yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+def open_socket() -> socket.socket:
+    """A socket on any port, which listens; for `accepting`."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def port_of(listener: socket.socket) -> int:
+    port: int = listener.getsockname()[1]
+    return port
+
+
+@contextmanager
+def accepting(
+    *argv: str, sockets: Sequence[socket.socket], environment: Mapping[str, str]
+) -> Generator[None]:
+    """A server process that is given its sockets, as `pass_fds` does; they are closed here.
+
+    They listen already: nothing has to be waited for, and nobody else can take their ports.
+    """
+    with subprocess.Popen(
+        argv,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=[one.fileno() for one in sockets],
+    ) as process:
+        for one in sockets:
+            one.close()
+        try:
+            yield
         finally:
             process.kill()
 

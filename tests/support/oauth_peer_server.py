@@ -1,12 +1,12 @@
 """The official SDK's MCP servers behind authorization servers made with authlib, in one process.
 
-    python tests/support/oauth_peer_server.py PUBLIC_KEY PORT=SET_UP…
+    python tests/support/oauth_peer_server.py PUBLIC_KEY SOCKET=SET_UP…
 
-`SET_UP` is the name of a row of `oauth_setups.py`; each has its own port. All are strict: the SDK
-compares the resource and the scopes of a token, authlib the proof of a client. The public key of
-the client `with-a-key` is the file named; `with-a-secret` has SECRET. Persons log in at
-`/authorize`, which asks them nothing, with clients that register by themselves; refresh tokens are
-used once.
+`SET_UP` is the name of a row of `oauth_setups.py`, SOCKET the descriptor of one that listens. All
+are strict: the SDK compares the resource and the scopes of a token, authlib the proof of a client.
+The public key of the client `with-a-key` is the file named; `with-a-secret` has SECRET. Persons log
+in at `/authorize`, which asks them nothing, with clients that register by themselves; refresh
+tokens are used once.
 """
 
 import asyncio
@@ -418,8 +418,8 @@ if __name__ == "__main__":
     os.environ["AUTHLIB_INSECURE_TRANSPORT"] = "1"
     known = {set_up.name: set_up for set_up in (USUAL, *SET_UPS, *OTHERS)}
     named = (word.partition("=") for word in sys.argv[2:])
-    sites = [Site(known[name], int(port)) for port, _, name in named]
+    opened = {socket.socket(fileno=int(number)): known[name] for number, _, name in named}
+    sites = [Site(set_up, one.getsockname()[1]) for one, set_up in opened.items()]
     apps = {site.port: app_of(site) for site in sites}
     server = uvicorn.Server(uvicorn.Config(Sites(apps), log_level="warning"))
-    sockets = [socket.create_server(("127.0.0.1", site.port)) for site in sites]
-    asyncio.run(server.serve(sockets))
+    asyncio.run(server.serve([*opened]))

@@ -1,15 +1,15 @@
 // `oidc-provider`, a certified OpenID provider, with clients and persons for the tests.
 //
-//     node tests/support/oidc_provider.mjs PORT SERVER…
+//     node tests/support/oidc_provider.mjs PORT SOCKET SERVER…
 //
-// It knows each SERVER (a URL) as a resource with the scopes `notes:read` and `notes:write`, and gives
-// JWTs for it; others it refuses, as it does by default. Persons log in by any name. The programs
-// `reader` and `writer` have the secret SECRET, and `reader` may only read. Without a server it is as
-// a new installation is: every resource is refused.
+// It accepts on the descriptor SOCKET, which listens on PORT. It knows each SERVER (a URL) as a
+// resource with the scopes `notes:read` and `notes:write`, and gives JWTs for it; others it refuses,
+// as a new installation does all. Persons log in by any name. The programs `reader` and `writer` have
+// the secret SECRET, and `reader` may only read.
 
 import Provider, { errors } from 'oidc-provider';
 
-const [port, ...servers] = process.argv.slice(2);
+const [port, socket, ...servers] = process.argv.slice(2);
 const issuer = `http://127.0.0.1:${port}`;
 const program = {
   client_secret: process.env.SECRET,
@@ -44,4 +44,4 @@ const provider = new Provider(issuer, {
     ...(servers.length ? { resourceIndicators: resources } : {}),
   },
 });
-provider.listen(Number(port), '127.0.0.1');
+provider.listen({ fd: Number(socket) });

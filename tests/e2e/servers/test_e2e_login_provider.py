@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 from e2e_project import Project
 from mcp_emulators import Legacy, McpEndpoint
-from mcp_peers import MODULES, TOP, free_port, listening, node
+from mcp_peers import MODULES, TOP, accepting, node, open_socket, port_of
 from model_endpoint import Recorded, Reply
 from oauth_person import fill_forms
 from oauth_project import COMMAND, LoginProject
@@ -60,11 +60,14 @@ def provider(project: Project, *, knows_server: bool = True) -> Generator[tuple[
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is missing; `make node` brings it")
     project.aish.env["CLIENT_SECRET"] = SECRET
-    port, check = free_port(), TokenCheck()
+    listener, check = open_socket(), TokenCheck()
+    port = port_of(listener)
     guard = Guard([], Legacy(), refuse=check, metadata={"scopes_supported": ["notes:read"]})
     with McpEndpoint(guard) as server:
-        argv = (node(), str(SCRIPT), str(port), *([server.url] if knows_server else []))
-        with listening(*argv, port=port, environment={"SECRET": SECRET}) as check.issuer:
+        known = [server.url] if knows_server else []
+        argv = (node(), str(SCRIPT), str(port), str(listener.fileno()), *known)
+        with accepting(*argv, sockets=[listener], environment={"SECRET": SECRET}):
+            check.issuer = f"http://127.0.0.1:{port}"
             check.url, guard.issuers = server.url, [check.issuer]
             yield LoginProject(project, server), check
 
