@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cache
+from pathlib import PurePosixPath
 from typing import Literal, cast
 
+from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.patterns import lazy_pattern
@@ -35,13 +37,15 @@ class ToolPin:
 class ServerPin:
     """Pinned server: its address as in the file (`${VAR}` unresolved), and its tools.
 
-    `instructions` are its own, if the file adds them to prompts.
+    `instructions` are its own, if the file adds them to prompts. `sandbox` is what a child process
+    may use, `None` without one.
     """
 
     transport: Transport
     address: tuple[str, ...]
     tools: Mapping[str, ToolPin]
     instructions: str = ""
+    sandbox: JsonObject | None = None
 
     def is_at(self, other: "ServerPin") -> bool:
         """Return true if both are the same url, argv or packs."""
@@ -132,11 +136,47 @@ def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
 
 
 def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """Differences of servers that are new or have changed."""
+    """Differences of servers that are new or have changed, or may use more."""
     for alias, server in now.servers.items():
         before = pinned.servers.get(alias)
         if before is None or not before.is_at(server):
             yield address_difference(alias, before, server)
+        elif is_wider(before.sandbox, server.sandbox):
+            field = FieldChange("sandbox", before.sandbox, server.sandbox or UNCONFINED)
+            yield Difference("server", alias, "changed", (field,))
+
+
+def is_wider(before: JsonObject | None, now: JsonObject | None) -> bool:
+    """Return true if a sandbox lets its server use what a pinned one did not."""
+    if before is None or now is None:
+        return before is not None
+    if now.get("best_effort") and not before.get("best_effort"):
+        return True
+    write = _folders(before, "write")
+    if not all(_is_within(path, write) for path in _folders(now, "write")):
+        return True
+    read = (*_folders(before, "read"), *write)
+    if not all(_is_within(path, read) for path in _folders(now, "read")):
+        return True
+    was, network = before.get("network"), now.get("network")
+    if was == "full" or network == "none":
+        return False
+    return network == "full" or not set(_words(network)) <= set(_words(was))
+
+
+def _folders(sandbox: JsonObject, key: str) -> tuple[PurePosixPath, ...]:
+    return tuple(map(PurePosixPath, _words(sandbox.get(key))))
+
+
+def _words(value: JsonValue) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()
+
+
+def _is_within(path: PurePosixPath, folders: tuple[PurePosixPath, ...]) -> bool:
+    return any(
+        path.is_relative_to(folder) and path.parts[len(folder.parts) :][:1] != ("..",)
+        for folder in folders
+    )
 
 
 def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
@@ -302,6 +342,7 @@ def _server(pin: ServerPin) -> JsonObject:
         "transport": pin.transport,
         ADDRESS_KEYS[pin.transport]: address,
         **({"instructions": pin.instructions} if pin.instructions else {}),
+        **({} if pin.sandbox is None else {"sandbox": pin.sandbox}),
         "tools": {name: _tool(tool) for name, tool in pin.tools.items()},
     }
 
@@ -342,6 +383,7 @@ def _server_pin(alias: str, server: JsonObject) -> ServerPin:
         address=(address,) if isinstance(address, str) else tuple(cast("list[str]", address)),
         tools={name: _tool_pin(alias, name, tool) for name, tool in tools.items()},
         instructions=cast("str", server.get("instructions", "")),
+        sandbox=cast("JsonObject | None", server.get("sandbox")),
     )
 
 

@@ -16,6 +16,7 @@ from aish.core.events import plain
 from aish.core.text import for_line
 from aish.engine.preview.checkup import CheckResult, check_machine, check_pipeline
 from aish.engine.preview.pack_checks import check_offered_packs, check_packs
+from aish.engine.preview.sandbox_checks import check_server_sandboxes
 from aish.packs.catalogue import PACKS
 from aish.system.pack_index import offered_packs
 
@@ -35,6 +36,7 @@ def command(
         findings = [
             *check_machine(),
             *check_packs(PACKS, os.environ, required=False),
+            *check_server_sandboxes(os.environ),
             *check_offered_packs(offered_packs(), required=False),
         ]
     else:

@@ -6,6 +6,7 @@ imported lazily.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -22,9 +23,10 @@ from aish.config.model import (
     Retrieval,
     ServerEntry,
     ServerPrompt,
+    ServerSandbox,
 )
 from aish.core.errors import Position, Problem, UsageError
-from aish.core.json import JsonValue, canonical
+from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.options import option_words
 from aish.core.phrases import first_of, shorten
 from aish.core.text import for_line, suspicious
@@ -141,7 +143,10 @@ def pins_of_file(pipeline: Pipeline, secrets: Secrets) -> Lock:
     """The pins of the declarations in the file; servers without their tools."""
     prompts = {step.id: _prompt(step) for step in pipeline.steps if isinstance(step, PromptStep)}
     return Lock(
-        servers={alias: _server(entry, secrets) for alias, entry in pipeline.servers.items()},
+        servers={
+            alias: _server(entry, secrets, pipeline.file.parent.absolute())
+            for alias, entry in pipeline.servers.items()
+        },
         models={
             alias: secrets.mask(entry.model or entry.embedded or alias)
             for alias, entry in pipeline.models.items()
@@ -220,13 +225,25 @@ def is_wanted(entry: ServerEntry, name: str) -> bool:
     return is_listed and not any(matches_word(glob, name) for glob in entry.exclude)
 
 
-def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
+def _server(entry: ServerEntry, secrets: Secrets, folder: Path) -> ServerPin:
     if entry.url is not None:
         return ServerPin("http", (secrets.mask(entry.url),), {})
     if entry.command:
-        return ServerPin("stdio", tuple(map(secrets.mask, entry.command)), {})
+        sandbox = None if entry.sandbox is None else _sandbox(entry.sandbox, folder)
+        command = tuple(map(secrets.mask, entry.command))
+        return ServerPin("stdio", command, {}, sandbox=sandbox)
     offered = (word for pack in entry.pack if pack not in PACKS for word in _requirement(pack))
     return ServerPin("pack", (*entry.pack, *offered, *option_words(entry.options)), {})
+
+
+def _sandbox(sandbox: ServerSandbox, folder: Path) -> JsonObject:
+    """Describe what a server may use, its paths relative to the file."""
+    read, write = (
+        sorted(os.path.relpath(path, folder) for path in paths)
+        for paths in (sandbox.read, sandbox.write)
+    )
+    row: dict[str, JsonValue] = {"read": read, "write": write, "network": sandbox.network}
+    return {**row, "best_effort": True} if sandbox.best_effort else row
 
 
 def _requirement(pack: str) -> tuple[str, ...]:

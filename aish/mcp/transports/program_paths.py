@@ -98,7 +98,9 @@ def _installation(program: Path) -> Iterator[Path]:
         yield Path(*parts[: parts.index("node_modules") + 1])
         return
     prefix = program.parent.parent
-    if (prefix / "pyvenv.cfg").is_file():
+    if program.parent.name == "shims":  # of pyenv and its like: a script that finds a version
+        yield prefix
+    elif (prefix / "pyvenv.cfg").is_file():
         yield prefix
         yield from _base_of(prefix / "pyvenv.cfg")
     elif program.parent.name == "bin" and _is_own_prefix(prefix):

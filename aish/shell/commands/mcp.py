@@ -78,8 +78,9 @@ def _row(server: ServerInfo, mask: Mask) -> tuple[str, ...]:
     if lines:
         # The last line of a child's stderr says most; the earlier ones are in its log.
         why = f"{why} {shorten(mask(lines[-1]), _SHORT)}"
-    more = why or (server.sandbox if server.state == "ready" else "")
-    state = f"{server.state}: {more}" if more else server.state
+    state = f"{server.state}: {why}" if why else server.state
+    if server.sandbox and server.state == "ready":
+        state = f"{state}, {server.sandbox}"
     return server.alias, server.transport, server.address, count, state
 
 

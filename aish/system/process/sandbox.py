@@ -6,23 +6,27 @@ taken away. For a command its folder is writable, the rest read-only, `/tmp` and
 a server begins with an empty root. Landlock keeps writes and reads below lists of folders.
 """
 
+import base64
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
 from aish.core.frozen import frozen
 from aish.system.offline import permit_own_processes
+from aish.system.process.seccomp import has_filter, seccomp_filter
 from aish.system.process.supervisor import SCRIPT, Landlock
 
 SandboxKind = Literal["bubblewrap", "landlock", "none"]
 SandboxChoice = Literal["auto", "bubblewrap", "landlock", "off", "required"]
 
+_NOT_INSTALLED = "`bwrap` is not installed"
 _TRIAL_SECONDS = 30
 _SHOWN = 300
 _SYSTEM_FOLDERS = (
@@ -99,6 +103,35 @@ def sandbox_problem(
     if kind == "landlock":
         return _landlock_problem()
     return _bubblewrap_problem(_bubblewrap_program(environ, root))
+
+
+ServerPart = Literal["files", "no network"]
+"""What a sandbox of a server is made of: its folders, and the refusal of any network."""
+
+
+def try_server_parts(
+    environ: Mapping[str, str],
+) -> Mapping[Literal["bubblewrap", "landlock"], Mapping[ServerPart, str]]:
+    """Try each part of a server's sandbox in each kind: empty, or why it does not work."""
+    program = _bubblewrap_program(environ)
+    words = ("/bin/sh", "-c", ":")
+    bubblewrap: dict[ServerPart, str] = {"files": _NOT_INSTALLED, "no network": _NOT_INSTALLED}
+    if program is not None:
+        start = partial(server_words, environ, Path("/nowhere"), Mounts(), "/")
+        bubblewrap["files"] = _problem_of((*start(network=True), *words))
+        bubblewrap["no network"] = _problem_of((*start(network=False), *words))
+    files = _landlock_problem()
+    return {
+        "bubblewrap": bubblewrap,
+        "landlock": {"files": files, "no network": files or _filter_problem()},
+    }
+
+
+def _filter_problem() -> str:
+    if not has_filter():
+        return f"system calls of {platform.machine()} are not known"
+    program = base64.b64encode(seccomp_filter(internet=False, unix=False)).decode("ascii")
+    return _problem_of([sys.executable, "-I", "-S", str(SCRIPT), "--try-filter", program])
 
 
 def choose_sandbox(
@@ -303,7 +336,7 @@ def _bubblewrap_program(environ: Mapping[str, str], root: Path | None = None) ->
 @cache
 def _bubblewrap_problem(program: str | None) -> str:
     if program is None:
-        return "`bwrap` is not installed"
+        return _NOT_INSTALLED
     words = [*_command_words(program), "--unshare-net", "--", "/bin/sh", "-c", ":"]
     return _problem_of(words)
 

@@ -478,8 +478,21 @@ def _try_landlock() -> None:
         sys.exit("it restricts nothing")
 
 
+def _try_filter(program: str) -> None:
+    """Put a filter without sockets in force and see that it is; says on stderr if it is not."""
+    try:
+        _filter_calls(ctypes.CDLL(None, use_errno=True), binascii.a2b_base64(program))
+    except OSError as error:
+        sys.exit(f"the kernel refuses it: {error}")
+    with contextlib.suppress(PermissionError):
+        socket.socket().close()
+        sys.exit("it restricts nothing")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--try-landlock"]:
         _try_landlock()
+    elif sys.argv[1:2] == ["--try-filter"]:
+        _try_filter(sys.argv[2])
     else:
         main()

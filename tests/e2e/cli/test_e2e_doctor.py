@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_project import Project
+from confined_servers import REPORT
+from e2e_project import REPO, Project
 from samples import sampled
 from syrupy.assertion import SnapshotAssertion
 
+from aish.engine.preview.sandbox_checks import check_server_sandboxes
 from aish.packs.catalogue import PACKS, tools_of
 
 WITHOUT = """
@@ -75,6 +77,44 @@ def stable(project: Project, text: str) -> str:
         else:
             rows.append("")
     return "\n".join(re.sub(r" \d+(\.\d+)+", " <version>", row) for row in rows if row)
+
+
+@pytest.mark.requirement("T13")
+def test_each_kind_and_part_of_a_servers_sandbox_is_tried(project: Project) -> None:
+    parts = "files, no network"
+    here = findings(project)
+    program(project, "bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1")
+    project.aish.python = (sys.executable, str(REPO / "tests" / "support" / "without_landlock.py"))
+    without = findings(project)
+    project.aish.env["PATH"] = "/nowhere"
+    absent = findings(project)
+
+    for name, problem in (("bubblewrap", REPORT.bubblewrap), ("Landlock", REPORT.landlock)):
+        if not problem:
+            assert here[f"server sandbox {name}"] == {"state": "ok", "text": parts, "hint": None}
+    assert without["server sandbox bubblewrap"]["state"] == "--"
+    assert without["server sandbox bubblewrap"]["text"] == (
+        "nothing works; bwrap: setting up uid map: Permission denied"
+    )
+    assert "the kernel does not have it" in without["server sandbox Landlock"]["text"]
+    assert absent["server sandbox bubblewrap"]["hint"] == "apt-get install bubblewrap"
+
+
+def test_where_apparmor_forbids_namespaces_both_cures_are_named(
+    project: Project, tmp_path: Path
+) -> None:
+    program(project, "bwrap", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1")
+    setting = tmp_path / "apparmor_restrict_unprivileged_userns"
+    setting.write_text("1\n", "ascii")
+
+    (found, _) = check_server_sandboxes(project.aish.env, setting)
+    setting.write_text("0\n", "ascii")
+    (other, _) = check_server_sandboxes(project.aish.env, setting)
+
+    assert "`bwrap-userns-restrict`" in (found.hint or "")
+    assert "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" in (found.hint or "")
+    assert "Landlock" in (found.hint or "")
+    assert other.hint is None
 
 
 @pytest.mark.requirement("K88")

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -249,6 +250,54 @@ def test_a_file_is_read_as_stdin(action: Any, step: Step) -> None:
     (call,) = step.calls
     assert call["stdin"] == "+1\n"
     assert "--github" not in call["argv"]
+
+
+# It works once the setting is off that the fake `sysctl` changes.
+FAKE_BWRAP = """#!/bin/sh
+[ -e "{off}" ] || {{ echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1; }}
+"""
+
+
+@pytest.mark.parametrize(("runner", "code"), [("github-hosted", 0), ("self-hosted", 1)])
+def test_bubblewrap_is_installed_and_allowed_on_a_hosted_runner(
+    action: Any, step: Step, runner: str, code: int
+) -> None:
+    off = step.folder / "off"
+    step.fake("sudo")
+    sudo = step.folder / "bin" / "sudo"
+    act = "import shutil, subprocess\nif 'bubblewrap' in sys.argv:\n"
+    act += f"    shutil.copy({str(step.folder / 'bwrap')!r}, {str(step.folder / 'bin')!r})\n"
+    act += f"if sys.argv[1] == 'sysctl':\n    open({str(off)!r}, 'w').close()\nsys.exit("
+    sudo.write_text(sudo.read_text().replace("sys.exit(", act, 1))
+    for name, text in (("bwrap", FAKE_BWRAP.format(off=off)), ("bin/id", "#!/bin/sh\necho 1001\n")):
+        path = step.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+    for name in ("bash", "env", "true", "python3"):
+        (step.folder / "bin" / name).symlink_to(str(shutil.which(name)))
+    step.env |= {"PATH": str(step.folder / "bin"), "RUNNER_ENVIRONMENT": runner}
+    step.inputs["sandbox"] = "bubblewrap"
+
+    done = step.run(steps_of(action)["sandbox"])
+
+    assert done.returncode == code, done.stderr
+    words = [" ".join(call["argv"]) for call in step.calls]
+    assert words[:2] == ["apt-get update -q", "apt-get install -q -y bubblewrap"]
+    allowed = "sysctl -q -w kernel.apparmor_restrict_unprivileged_userns=0"
+    assert words[2:] == ([allowed] if runner == "github-hosted" else [])
+    assert ("see `aish doctor`" in done.stderr) == (code != 0)
+
+
+def test_no_sandbox_is_installed_unless_one_is_asked_for(action: Any, step: Step) -> None:
+    step.fake("sudo")
+    nothing = step.run(steps_of(action)["sandbox"])
+    step.inputs["sandbox"] = "chroot"
+    other = step.run(steps_of(action)["sandbox"])
+
+    assert nothing.returncode == 0
+    assert other.returncode == 2
+    assert "sandbox may only be bubblewrap" in other.stderr
+    assert not (step.folder / "calls.jsonl").exists()
 
 
 def installed(step: Step) -> list[str]:

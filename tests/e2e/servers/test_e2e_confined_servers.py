@@ -39,6 +39,15 @@ def test_a_server_has_its_own_sandbox_else_that_of_all_servers(
     assert described(project) == words
 
 
+@BUBBLEWRAP
+def test_the_pipeline_of_the_ci_job_runs(project: Project) -> None:
+    file = REPO / "tests" / "support" / "confined.yaml"
+
+    done = project.aish("run", file, "--run-dir", "runs")
+
+    assert done.code == 0, done.stderr
+
+
 def test_plan_doctor_and_the_list_of_servers_show_the_sandbox(project: Project) -> None:
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9"
     add_probe(project, {"read": ["data"]}, default="off")
@@ -229,6 +238,31 @@ def test_each_failure_of_a_confined_server_names_its_sandbox_in_its_second_line(
     assert f"the server ended with exit code 4\n{line}" in texts["die"]
     assert f"the server ended with exit code 1\n{line}" in start
     assert "its stderr ends with:\nno luck" in start
+
+
+def test_a_lock_pins_the_sandbox_and_a_wider_one_is_a_difference(project: Project) -> None:
+    project.write("more/x.txt", "")
+    add_probe(project, {"read": ["data"]})
+    locked = project.aish("lock", "p.yaml")
+    codes = {}
+    for name, sandbox in (
+        ("same", {"read": ["data"]}),
+        ("narrower", {}),
+        ("wider", {"read": ["data", "more"]}),
+        ("network", {"read": ["data"], "network": "full"}),
+        ("none", None),
+    ):
+        add_probe(project, sandbox)
+        codes[name] = project.run()
+
+    pin = json.loads((project.folder / "p.lock.json").read_text("utf-8"))["servers"]["probe"]
+    assert locked.code == 0, locked.stderr
+    assert pin["sandbox"] == {"read": ["data"], "write": [], "network": "none"}
+    assert {name: done.code for name, done in codes.items()} == {
+        **dict.fromkeys(("same", "narrower"), 0),
+        **dict.fromkeys(("wider", "network", "none"), 7),
+    }
+    assert "server `probe` differs from the lock: sandbox" in codes["wider"].stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)

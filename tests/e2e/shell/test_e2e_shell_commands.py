@@ -115,7 +115,7 @@ def test_servers_are_listed_with_what_became_of_them(scene: Project) -> None:
 
     assert rows[0] == ["alias", "transport", "address", "tools", "state"]
     assert rows[1] == ["repo", "pack", "pack", "fs", "11", "ready"]
-    assert (rows[2][:2], rows[2][-2:]) == (["kid", "stdio"], ["8", "ready"])
+    assert (rows[2][:2], rows[2][-3:]) == (["kid", "stdio"], ["8", "ready,", "unconfined"])
     assert rows[3][:4] == ["dead", "stdio", "false", "-"]
     assert " ".join(rows[3][4:]) == "failed: the server ended with exit code 1"
 

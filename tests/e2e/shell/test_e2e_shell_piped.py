@@ -413,8 +413,8 @@ def test_what_a_request_takes_is_told_with_the_tools_of_servers_on_their_way(
     done = project.aish("shell", "p.yaml", "-q", stdin=":context\n:mcp list\n")
     first, _, _, row = done.stdout.splitlines()
     assert done.code == 0
-    assert row.split()[-1] == "ready"
-    assert first.endswith(f", with {row.split()[-2]} tools")
+    assert row.split()[-2:] == ["ready,", "unconfined"]
+    assert first.endswith(f", with {row.split()[-3]} tools")
 
 
 PROMPTS = """

@@ -18,6 +18,7 @@ from aish.policy.lock import (
     can_be_kept,
     compare,
     hash_of,
+    is_wider,
     lock_of_data,
     lock_schema,
     lock_text,
@@ -67,6 +68,38 @@ def shuffled(value: Any, seed: random.Random) -> Any:
         seed.shuffle(keys)
         return {key: shuffled(value[key], seed) for key in keys}
     return [shuffled(inner, seed) for inner in value] if isinstance(value, list) else value
+
+
+READS_DATA = {"read": ["data"], "write": [], "network": "none"}
+
+
+@each_case(
+    "before, now, wider",
+    [
+        (None, None, False),
+        (None, {"read": ["."], "write": [], "network": "full"}, False),
+        ({"read": [], "write": [], "network": "none"}, None, True),
+        (READS_DATA, READS_DATA, False),
+        (READS_DATA, {**READS_DATA, "read": ["data/in"]}, False),
+        (READS_DATA, {**READS_DATA, "read": []}, False),
+        (READS_DATA, {**READS_DATA, "read": ["database"]}, True),
+        (READS_DATA, {**READS_DATA, "read": ["data/../x"]}, True),
+        (READS_DATA, {**READS_DATA, "write": ["data"]}, True),
+        (READS_DATA, {**READS_DATA, "network": "full"}, True),
+        (READS_DATA, {**READS_DATA, "network": ["a.example:443"]}, True),
+        (READS_DATA, {**READS_DATA, "best_effort": True}, True),
+        ({**READS_DATA, "read": ["."]}, {**READS_DATA, "read": ["../x"]}, True),
+        ({**READS_DATA, "read": ["."]}, {**READS_DATA, "read": ["x"]}, False),
+        ({**READS_DATA, "write": ["out"]}, {**READS_DATA, "read": ["out/x"]}, False),
+        ({**READS_DATA, "network": ["a:1", "b:1"]}, {**READS_DATA, "network": ["b:1"]}, False),
+        ({**READS_DATA, "network": ["b:1"]}, {**READS_DATA, "network": ["a:1"]}, True),
+        ({**READS_DATA, "network": "full"}, {**READS_DATA, "network": ["a:1"]}, False),
+    ],
+)
+def test_a_sandbox_is_wider_if_it_has_anything_that_was_not_pinned(
+    before: Any, now: Any, *, wider: bool
+) -> None:
+    assert is_wider(before, now) is wider
 
 
 @given(OBJECTS, st.randoms(use_true_random=False))

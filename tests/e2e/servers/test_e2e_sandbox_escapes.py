@@ -1,0 +1,111 @@
+"""Ways out of the sandbox of a server, each tried by a server of ours: none leads out (T41)."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confined_servers import KINDS, add_probe, call
+from e2e_project import Project
+
+# Each is refused in both kinds; `unmount` needs something hidden, which Landlock has not.
+WAYS = (
+    *("socket of a path", "abstract socket", "tcp", "udp", "raw", "packet", "netlink", "vsock"),
+    *("io_uring", "x32", "keys", "terminal", "own terminal"),
+    *("ptrace", "root of a process", "environment of a process", "words of a process", "signal"),
+    *("mount", "remount", "namespace", "setuid program", "setuid", "device"),
+    *("system folder", "sysctl", "swap", "descriptor", "core", "capabilities"),
+)
+LANDLOCK_ONLY = ("datagrams of a pair",)
+BUBBLEWRAP_ONLY = ("unmount",)
+
+
+@contextlib.contextmanager
+def outside(folder: Path) -> Generator[dict[str, Any]]:
+    """What there is to be reached: sockets that answer, and a process with a secret."""
+    paths = {"socket": folder / "s.sock", "datagrams": folder / "d.sock"}
+    abstract = f"aish-test-{os.getpid()}"
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2)]
+        servers[0].bind(str(paths["socket"]))
+        servers[1].bind("\0" + abstract)
+        for server in servers:
+            server.listen()
+        servers.append(stack.enter_context(socket.create_server(("127.0.0.1", 0))))
+        port = servers[2].getsockname()[1]
+        datagrams = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        datagrams.bind(str(paths["datagrams"]))
+        echo = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        echo.bind(("127.0.0.1", port))
+
+        def answer() -> None:
+            while True:
+                data, peer = echo.recvfrom(10)
+                if not data:
+                    return
+                echo.sendto(data, peer)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", "import sys; sys.stdin.read()", "canary-in-its-words"],
+                stdin=subprocess.PIPE,
+                env={"CANARY": "in-its-environment"},
+            )
+        )
+        try:
+            yield {
+                **{name: str(path) for name, path in paths.items()},
+                "abstract": abstract,
+                "port": port,
+                "pid": process.pid,
+            }
+        finally:
+            process.kill()
+            echo.sendto(b"", echo.getsockname())
+            thread.join(60)
+
+
+@pytest.mark.requirement("T41")
+@pytest.mark.parametrize("network", ["none", "full"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_way_leads_out_of_the_sandbox_of_a_server(
+    project: Project, kind: str, network: str
+) -> None:
+    add_probe(project, {"kind": kind, "read": ["data"], "network": network})
+    secret = project.write("kept/.env", "KEY=canary")
+    names = [*WAYS, *(LANDLOCK_ONLY if kind == "landlock" else ())]
+    told: dict[str, Any] = {"given": str(project.folder / "data"), "outside": str(secret.parent)}
+    if kind == "bubblewrap":
+        hidden = project.write("data/.env", "KEY=canary")
+        told["hidden"] = str(hidden)
+        names += BUBBLEWRAP_ONLY
+    if network == "full":  # that is what it was given
+        names = [name for name in names if name not in {"tcp", "udp"}]
+
+    with outside(project.folder / "kept") as reached:
+        tried = call(project, "try", names=names, **told, **reached)
+
+    assert [name for name, why in tried.items() if why is None] == [], json.dumps(tried, indent=1)
+    assert (project.folder / "data" / "shown.txt").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_socket_in_a_folder_that_a_server_may_only_read_is_not_its_own(
+    project: Project, kind: str
+) -> None:
+    """A mount that is read-only keeps nobody from connecting: what is there was given."""
+    add_probe(project, {"kind": kind, "read": ["data"]})
+
+    with outside(project.folder / "data") as reached:
+        tried = call(project, "try", names=["socket of a path"], **reached)
+
+    assert (tried["socket of a path"] is None) == (kind == "bubblewrap")
