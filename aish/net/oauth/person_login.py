@@ -25,7 +25,7 @@ from aish.net.oauth.discovery import Directory, DirectoryLookup
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.login_site import LoginSite
 from aish.net.oauth.login_store import KeptLogin, LoginSecrets, LoginStore
-from aish.net.oauth.metadata import IssuerMetadata, is_same_issuer
+from aish.net.oauth.metadata import IssuerMetadata, is_same_issuer, origin_of
 from aish.net.oauth.redirect_listener import PortTakenError, RedirectListener, open_listener
 from aish.net.oauth.refusals import TokenQuestion, explain_refusal
 from aish.net.oauth.registration import RegisteredClient, register
@@ -151,7 +151,14 @@ class PersonLogin:
     ) -> tuple[KeptLogin, Mapping[str, str], IssuerMetadata]:
         """A login without tokens yet, and the fields of the request for them."""
         issuer = directory.issuer
-        page = check_login_page(issuer, is_named=self._settings.authorization_url is not None)
+        is_named = self._settings.authorization_url is not None
+        page = check_login_page(issuer, is_named=is_named)
+        if not is_named and origin_of(page) != origin_of(issuer.issuer):
+            text = (
+                f"the login page `{quote(page)}` has another origin than its authorization server"
+                f" `{quote(issuer.issuer)}`: log in there only if you expect that"
+            )
+            self.site.notice("oauth_login_page", text)
         before = await self._before(issuer)
         async with AsyncExitStack() as stack:
             listener = await self._open_listener(stack, before)

@@ -16,10 +16,10 @@ import pytest
 from cli_process import Done
 from e2e_project import Project, wait_file
 from mcp_emulators import McpEndpoint
-from model_endpoint import Gate, Reply
+from model_endpoint import Gate, Recorded, Reply
 from oauth_person import LoginServer, address_printed, guard_of, redirect_of, visit
 from oauth_project import COMMAND, LoginProject
-from oauth_servers import Form, forbidden, refusal
+from oauth_servers import Form, forbidden, refusal, unauthorized
 from open_descriptors import opened_by
 from patience import rounds
 from served_hub import ServedHub
@@ -136,6 +136,35 @@ def test_a_renewal_without_a_new_refresh_token_keeps_the_old_one(project: Projec
             assert project.run().code == 0
         assert place.kept()["secrets"]["refresh_token"] == old
 
+        # The old one is dead by now: both are dropped, and it is not sent again.
+        place.issuer.renew = lambda _form: None
+        place.issuer.refreshing.clear()
+        place.change(expires=1.0)
+        over, after = project.run(), project.run()
+        assert (over.code, after.code) == (5, 5)
+        assert "`invalid_grant` (this refresh token was used); the login is over" in over.stderr
+        assert place.issuer.reused == [old]
+        assert set(place.kept()["secrets"].values()) == {""}
+
+
+def test_a_server_that_refuses_every_token_gets_one_renewal_and_no_loop(project: Project) -> None:
+    closed: list[bool] = []
+    with LoginServer() as issuer:
+
+        def refuse(token: str, request: Recorded) -> Reply | None:
+            return unauthorized() if closed else issuer.refuse(token, request)
+
+        with McpEndpoint(guard_of(issuer, refuse=refuse)) as server:
+            place = Behind(project, server, issuer)
+            assert place.log_in().code == 0
+            asked = len(server.requests)
+            closed.append(True)
+            done = project.run()
+
+            assert (done.code, "has just issued" in done.stderr) == (5, True), done.stderr
+            assert issuer.grants == ["authorization_code", "refresh_token"]
+            assert [one.method for one in server.requests[asked:]].count("POST") == 2
+
 
 def test_a_renewal_that_cannot_be_kept_is_used_and_told(project: Project) -> None:
     with behind(project) as place:
@@ -239,6 +268,23 @@ def test_an_answer_of_another_issuer_or_without_a_code_ends_the_login(project: P
             assert place.files == []
             expected = ["authorization_code"] if "invalid_grant" in words else []
             assert place.issuer.grants == expected
+
+
+def test_the_code_of_one_issuer_does_not_reach_another_that_leads_to_its_page(
+    project: Project,
+) -> None:
+    """A server of an attacker names the login page of an honest issuer as its own (mix-up)."""
+    with LoginServer() as honest:
+        page = {"authorization_endpoint": f"{honest.origin}/authorize"}
+        silent = {"authorization_response_iss_parameter_supported": None}
+        with behind(project, **page, **silent) as place:
+            done = place.log_in()
+            assert done.code == 5
+            words = f"the login page `{honest.origin}/authorize` has another origin than its"
+            assert f"warning: {words}" in done.stderr
+            assert f"is of the issuer `{honest.issuer}`, and the login began at" in done.stderr
+            assert (len(honest.pages), honest.grants, place.issuer.grants) == (1, [], [])
+            assert place.files == []
 
 
 NEVER_OPENED: list[Case] = [
