@@ -8,7 +8,6 @@ from typing import Any
 
 from cli_process import Done
 from e2e_project import Project
-from mcp_emulators import McpEndpoint
 from oauth_person import address_printed, visit
 
 COMMAND = "`aish login p.yaml w`"
@@ -19,7 +18,7 @@ class LoginProject:
     """A project with a call of a server that wants a login."""
 
     project: Project
-    server: McpEndpoint
+    url: str
 
     def __post_init__(self) -> None:
         self.project.aish.env["XDG_STATE_HOME"] = str(self.state)
@@ -32,7 +31,7 @@ class LoginProject:
             f"""
             mcp:
               servers:
-                w: {{url: "{self.server.url}", oauth: {login}}}
+                w: {{url: "{self.url}", oauth: {login}}}
               auto_approve: ["w__*"]
             call: w__{tool}
             with: {arguments}

@@ -31,6 +31,7 @@ from terminal_window import Window
 class Behind(LoginProject):
     """A project with a call of a server that is behind this issuer."""
 
+    server: McpEndpoint
     issuer: LoginServer
 
 
@@ -38,7 +39,7 @@ class Behind(LoginProject):
 def behind(project: Project, **settings: Any) -> Generator[Behind]:
     """Such a project; `settings` are those of the issuer."""
     with LoginServer(**settings) as issuer, McpEndpoint(guard_of(issuer)) as server:
-        yield Behind(project, server, issuer)
+        yield Behind(project, server.url, server, issuer)
 
 
 Case = tuple[dict[str, Any], dict[str, Any], str]
@@ -51,7 +52,7 @@ def test_a_person_logs_in_once_and_runs_use_and_renew_the_login(project: Project
         issuer = place.issuer
         before = project.run()
         assert before.code == 5
-        assert f"nobody is logged in to `{place.server.url}`: {COMMAND}\n" in before.stderr
+        assert f"nobody is logged in to `{place.url}`: {COMMAND}\n" in before.stderr
         assert issuer.pages == []
 
         done = place.log_in()
@@ -74,7 +75,7 @@ def test_a_person_logs_in_once_and_runs_use_and_renew_the_login(project: Project
         ]
         asked = issuer.pages[0]
         assert asked["code_challenge_method"] == "S256"
-        assert asked["resource"] == place.server.url
+        assert asked["resource"] == place.url
 
         asked_for = len(issuer.requests)
         first = project.run()
@@ -109,7 +110,7 @@ def test_a_login_that_is_dead_is_dropped_and_told_with_the_command(project: Proj
 
         assert (over.code, after.code) == (5, 5)
         assert "`invalid_grant` (this refresh token was used); the login is over" in over.stderr
-        assert f"nobody is logged in to `{place.server.url}`: {COMMAND}\n" in after.stderr
+        assert f"nobody is logged in to `{place.url}`: {COMMAND}\n" in after.stderr
         assert COMMAND in over.stderr
         assert len(place.issuer.reused) == 1
         assert not place.kept()["secrets"]["refresh_token"]
@@ -155,7 +156,7 @@ def test_a_server_that_refuses_every_token_gets_one_renewal_and_no_loop(project:
             return unauthorized() if closed else issuer.refuse(token, request)
 
         with McpEndpoint(guard_of(issuer, refuse=refuse)) as server:
-            place = Behind(project, server, issuer)
+            place = Behind(project, server.url, server, issuer)
             assert place.log_in().code == 0
             asked = len(server.requests)
             closed.append(True)
@@ -327,7 +328,7 @@ def test_nothing_of_a_login_goes_where_another_server_leads_it(project: Project)
                 LoginServer(**server) as issuer,
                 McpEndpoint(guard_of(issuer, metadata=metadata)) as guarded,
             ):
-                place = Behind(project, guarded, issuer)
+                place = Behind(project, guarded.url, guarded, issuer)
                 with project.aish.start("login", "p.yaml") as running:
                     if "/token" in server.get("elsewhere", {}):
                         visit(address_printed(running))
@@ -377,9 +378,7 @@ def session(project: Project) -> Generator[tuple[Behind, Window]]:
     """A session at a terminal whose server wants a login that nobody has made."""
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9"  # it is not asked
     with behind(project) as place, at_terminal(project) as window:
-        window.wait_for(
-            f"(`:mcp connect w` tries again): nobody is logged in to `{place.server.url}"
-        )
+        window.wait_for(f"(`:mcp connect w` tries again): nobody is logged in to `{place.url}")
         yield place, window
 
 
@@ -469,7 +468,7 @@ def test_a_login_is_of_one_server_one_client_and_one_issuer(project: Project) ->
 
         login = '"login": true'
         changes = [
-            (place.server.url, other.url),
+            (place.url, other.url),
             (login, f'{login}, "client_id": "another"'),
             (login, f'{login}, "issuer": "{place.issuer.issuer}"'),
         ]
@@ -558,7 +557,7 @@ def test_a_server_that_wants_more_scopes_is_a_matter_for_the_person(project: Pro
             metadata={"scopes_supported": ["notes:read"]},
         )
         with McpEndpoint(guard) as server:
-            place = Behind(project, server, issuer)
+            place = Behind(project, server.url, server, issuer)
             assert place.log_in().code == 0
             done = project.run()
             assert "the scopes `notes:write` too" in done.stderr
@@ -571,14 +570,14 @@ def test_logins_are_listed_and_forgotten(project: Project) -> None:
         assert project.aish("login", "--list").stdout == "no logins\n"
         assert place.log_in().code == 0
         listed = project.aish("login", "--list")
-        assert f"{place.server.url}: at `{place.issuer.issuer}`; kept in" in listed.stdout
+        assert f"{place.url}: at `{place.issuer.issuer}`; kept in" in listed.stdout
         found = json.loads(project.aish("login", "--list", "--format", "json").stdout)
         assert found[0]["client_id"] == "client-1-by-itself"
         assert project.aish("logout", "p.yaml").stdout == "w: logged out\n"
         assert project.aish("logout", "p.yaml").stdout == "w: nobody was logged in\n"
         assert place.files == []
         assert place.log_in().code == 0
-        assert "logged out" in project.aish("logout", place.server.url).stdout
+        assert "logged out" in project.aish("logout", place.url).stdout
         assert place.files == []
 
 

@@ -4,17 +4,17 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from e2e_project import Project
+from e2e_project import Project, stdio
 from mcp_emulators import Legacy, McpEndpoint
-from mcp_peers import MODULES, TOP, accepting, node, open_socket, port_of
+from mcp_peers import MODULES, TOP, accepting, free_port, node, open_socket, port_of
 from model_endpoint import Recorded, Reply
 from oauth_person import fill_forms
 from oauth_project import COMMAND, LoginProject
 from oauth_servers import Guard, forbidden, unauthorized
+from served_http import HttpHub
 
 pytestmark = pytest.mark.peers
 
@@ -55,25 +55,35 @@ class TokenCheck:
 
 
 @contextmanager
-def provider(project: Project, *, knows_server: bool = True) -> Generator[tuple[LoginProject, Any]]:
-    """A project with a server behind an `oidc-provider`, and what checks its tokens."""
+def provider(project: Project, *servers: str) -> Generator[str]:
+    """The address of an `oidc-provider` that knows these servers as resources."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is missing; `make node` brings it")
     project.aish.env["CLIENT_SECRET"] = SECRET
-    listener, check = open_socket(), TokenCheck()
+    listener = open_socket()
     port = port_of(listener)
+    argv = (node(), str(SCRIPT), str(port), str(listener.fileno()), *servers)
+    with accepting(*argv, sockets=[listener], environment={"SECRET": SECRET}):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def protected(
+    project: Project, *, knows_server: bool = True
+) -> Generator[tuple[LoginProject, TokenCheck]]:
+    """A project with a server behind such a provider, and what checks its tokens."""
+    check = TokenCheck()
     guard = Guard([], Legacy(), refuse=check, metadata={"scopes_supported": ["notes:read"]})
-    with McpEndpoint(guard) as server:
-        known = [server.url] if knows_server else []
-        argv = (node(), str(SCRIPT), str(port), str(listener.fileno()), *known)
-        with accepting(*argv, sockets=[listener], environment={"SECRET": SECRET}):
-            check.issuer = f"http://127.0.0.1:{port}"
-            check.url, guard.issuers = server.url, [check.issuer]
-            yield LoginProject(project, server), check
+    with (
+        McpEndpoint(guard) as server,
+        provider(project, *([server.url] if knows_server else [])) as check.issuer,
+    ):
+        check.url, guard.issuers = server.url, [check.issuer]
+        yield LoginProject(project, server.url), check
 
 
 def test_a_person_logs_in_and_the_refresh_token_is_rotated_twice(project: Project) -> None:
-    with provider(project) as (place, check):
+    with protected(project) as (place, check):
         done = place.log_in(browse=fill_forms)
 
         assert done.code == 0, done.stderr
@@ -95,14 +105,14 @@ def test_a_person_logs_in_and_the_refresh_token_is_rotated_twice(project: Projec
         stolen, after = project.run(), project.run()
         assert (stolen.code, after.code) == (5, 5)
         assert "`invalid_grant`" in stolen.stderr
-        assert f"nobody is logged in to `{place.server.url}`: {COMMAND}\n" in after.stderr
+        assert f"nobody is logged in to `{place.url}`: {COMMAND}\n" in after.stderr
         assert not [one for one in seen if one in project.everything_written()]
 
 
 def test_a_server_that_the_provider_does_not_know_is_told_with_the_setting(
     project: Project,
 ) -> None:
-    with provider(project, knows_server=False) as (place, check):
+    with protected(project, knows_server=False) as (place, check):
         program = {"client_id": "reader", "client_secret_env": "CLIENT_SECRET"}
         person = place.log_in(browse=fill_forms)
         place.write(**program)
@@ -110,7 +120,7 @@ def test_a_server_that_the_provider_does_not_know_is_told_with_the_setting(
 
         assert (person.code, run.code) == (5, 5)
         advice = (
-            f"it does not know the server as the resource `{place.server.url}`: register it there,"
+            f"it does not know the server as the resource `{place.url}`: register it there,"
             " or set `resource: false` to ask without naming it"
         )
         assert f"`{check.issuer}` refuses the login: `invalid_target`" in person.stderr
@@ -124,7 +134,7 @@ def test_a_server_that_the_provider_does_not_know_is_told_with_the_setting(
 
 
 def test_programs_get_what_their_clients_may(project: Project) -> None:
-    with provider(project) as (place, check):
+    with protected(project) as (place, check):
         sum_of = {"tool": "add", "arguments": "{a: 1, b: 2}", "client_secret_env": "CLIENT_SECRET"}
         place.write(client_id="reader", client_secret_env="CLIENT_SECRET")
         read = project.run()
@@ -143,3 +153,53 @@ def test_programs_get_what_their_clients_may(project: Project) -> None:
         assert unknown.code == 5
         assert "`invalid_client`" in unknown.stderr
         assert SECRET not in project.everything_written()
+
+
+def test_a_served_project_behind_the_provider_lets_each_client_do_what_its_scopes_are_for(
+    project: Project,
+) -> None:
+    """`aish serve` and its clients, all of them aish: a person, and two programs."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/mcp"
+    with provider(project, url) as issuer:
+        project.write(
+            "served.yaml",
+            f"""
+            aish: 1
+            mcp:
+              servers: {{s: {{command: {stdio()}}}}}
+              auto_approve: ["s__*"]
+            serve:
+              auth: {{issuer: "{issuer}", audience: "{url}"}}
+              clients:
+                readers: {{scopes: ["notes:read"], tools: [s__echo]}}
+                writers: {{scopes: ["notes:read", "notes:write"]}}
+            """,
+        )
+        with HttpHub(project, "served.yaml", listen=f"127.0.0.1:{port}") as hub:
+            hub.until_ready(200)
+            add = {"tool": "s__add", "arguments": "{a: 1, b: 2}"}
+            person = LoginProject(project, url)
+            person.write(tool="s__echo", scopes=["notes:read"])
+            logged_in = person.log_in(browse=fill_forms)
+            done = [project.run()]
+            secret = {"client_secret_env": "CLIENT_SECRET"}
+            person.write(tool="s__echo", client_id="reader", scopes=["notes:read"], **secret)
+            done.append(project.run())
+            person.write(**add, client_id="reader", scopes=["notes:read"], **secret)
+            done.append(project.run())
+            person.write(**add, client_id="writer", **secret)
+            done.append(project.run())
+            calls = [one for one in hub.audit if one["event"] == "decided"]
+
+    assert logged_in.code == 0, logged_in.stderr
+    assert [one.code for one in done] == [0, 0, 1, 0], "\n".join(one.stderr for one in done)
+    assert [one.stdout for one in done] == ["hello\n", "hello\n", "", "3\n"]
+    assert "no server offers the tool `w__s__add`" in done[2].stderr
+    assert calls[0]["peer"]["subject"] == "ada"
+    peers = [(one["tool"], one["peer"]["entries"], one["peer"]["client_id"]) for one in calls]
+    assert peers == [
+        ("s__echo", ["readers"], person.kept()["client_id"]),
+        ("s__echo", ["readers"], "reader"),
+        ("s__add", ["readers", "writers"], "writer"),
+    ]
