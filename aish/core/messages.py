@@ -167,12 +167,13 @@ class SpentSum:
         self._known = 0.0
 
     def add(self, usage: Usage | None, cost_usd: float | None, turns: int = 0) -> None:
-        """Add as `Spent.plus` does; `turns` are answers, of which the known cost counts."""
+        """Add as `Spent.plus` does; `turns` are answers: only what is known of these counts."""
         if usage is not None:
             self._used = True
-            total, more = self._input, usage.input
+            nothing = 0 if turns else None
+            total, more = self._input, nothing if usage.input is None else usage.input
             self._input = None if total is None or more is None else total + more
-            total, more = self._output, usage.output
+            total, more = self._output, nothing if usage.output is None else usage.output
             self._output = None if total is None or more is None else total + more
             if usage.cached is not None:
                 self._cached = (self._cached or 0) + usage.cached

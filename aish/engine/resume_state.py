@@ -6,8 +6,7 @@ Completed items are stored compactly, so that a million of them costs little.
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b
 
 from aish.agent.converse import Earlier
 from aish.agent.runtime import UsedCall
@@ -15,7 +14,7 @@ from aish.core.errors import ExitCode, UsageError
 from aish.core.events import CallCounts, Counts, Notice, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.core.messages import Spent, SpentSum, Turn
+from aish.core.messages import Spent, SpentSum, Turn, Usage
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 from aish.journal.batches import RecordedBatch
 from aish.policy.questions import PastQuestion
@@ -115,7 +114,13 @@ class DoneItems:
     def records(self) -> tuple[ItemRecord, ...]:
         return tuple(sorted(self._records.values(), key=lambda item: item.index))
 
-    def add(self, item: DoneItem, spent: Spent, records: tuple[int, int] = (0, 0)) -> None:
+    def add(
+        self,
+        item: DoneItem,
+        usage: Usage | None = None,
+        cost_usd: float | None = 0.0,
+        records: tuple[int, int] = (0, 0),
+    ) -> None:
         """Add an item; it replaces one with the same key, whose usage stays in the total.
 
         `records` are the numbers of its first and its last record in the journal.
@@ -139,7 +144,7 @@ class DoneItems:
         self.last = max(self.last, records[1])
         if item.record is not None:
             self._records[row] = ItemRecord(item.key, item.index, item.record)
-        self._spent.add(spent.usage, spent.cost_usd)
+        self._spent.add(usage, cost_usd)
 
     def move(self, key: str, index: int, number: int) -> None:
         """Another index for the item of this key, as in the journal's record of this number."""
@@ -159,11 +164,10 @@ class DoneItems:
             self._records.pop(row, None)
 
 
-@lru_cache(maxsize=1024)
 def _short_key(key: str) -> str | bytes:
     if len(key) <= _LONGEST_KEY:
         return key
-    return sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_LONGEST_KEY).digest()
 
 
 @frozen

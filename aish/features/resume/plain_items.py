@@ -6,25 +6,42 @@ undecoded, until its end; whatever else is said about an item has its lines fold
 is said about the run or a step has the lines of all items folded first.
 """
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
-from types import NoneType
-from typing import Any
 
 from aish.core.events import StepStatus
 from aish.core.json import JsonObject
+from aish.core.messages import Usage
 from aish.engine.resume_state import DoneItem
 from aish.features.resume.scan import Scan
-from aish.journal.reader import ItemLine, JournalReading, time_of
+from aish.journal.reader import ItemLine, JournalReading, is_simple_place, time_of
 
 _ANSWER = b"turn.finished"
 _TURNS = frozenset({b"turn.started", b"turn.added", _ANSWER})
 _WELL: Mapping[bytes, StepStatus] = {b"ok": "ok", b"skipped": "skipped"}
+_Match = Callable[[bytes, int], re.Match[bytes] | None]
 _KEY = rb'"key":"[^"\\]*","index":(0|[1-9]\d{0,17}),'
 _STARTED = re.compile(_KEY + rb'"digest":"([0-9a-f]*)",').match
 _FINISHED = re.compile(_KEY + rb'"status":"(ok|skipped)",').match
+
+# The last keys of a record. Of text, quotes are escaped; from a value within the record they do not
+# reach to its end. Older journals do not say how many tokens were written to a cache.
+_USAGE = (
+    rb'"usage":{"input":([^,]*),"output":([^,]*),"cached":([^,]*),"reasoning":([^,}]*)'
+    rb'(?:,"cache_written":([^}]*))?},'
+)
+_ANSWERED_FROM = b',"calls":[],"usage":{'
+_ANSWERED = re.compile(
+    rb',"calls":\[\],'
+    + _USAGE
+    + rb'"first_token_seconds":[^,"]*,"seconds":[^,"]*,"cost_usd":([^,]*),"purpose":"[a-z]*"'
+    rb'(?:,"served":(?:null|{[^{}]*}))?}'
+).fullmatch
+_ENDED_FROM = b',"usage":{'
+_ENDED = re.compile(
+    rb"," + _USAGE + rb'"cost_usd":([^,]*),"seconds":[^,"]*,"error":null(?:,"exit_code":[^,"]*)?}'
+).fullmatch
 
 
 def scan_journal(reading: JournalReading, scan: Scan) -> None:
@@ -56,9 +73,12 @@ class _PlainItems:
                 self.release_all()
             self._scan.take(line)
             return
-        kind, place, *_ = line
+        kind, place = line[0], line[1]
         held = self._held.get(place)
         if held is None:
+            if not is_simple_place(place):
+                self.take(self._reading.decode(line[4]))
+                return
             if kind == b"item.started":
                 self._held[place] = [line]
                 self._last = line
@@ -99,46 +119,31 @@ class _PlainItems:
             return False
         try:
             step, _, key = place.decode().partition('","item":"')
-            tail = _tail(end[4], b',"usage":{')
-            answers = [_tail(one[4], b',"calls":[') for one in held if one[0] == _ANSWER]
-        except (ValueError, RecursionError):
+            answers = [
+                _read_usage(one[4], _ANSWERED_FROM, _ANSWERED) for one in held if one[0] == _ANSWER
+            ]
+            total = _read_usage(end[4], _ENDED_FROM, _ENDED)
+        except ValueError:
             return False
-        if not (self._scan.is_plain(step, key) and _has_usage(tail)):
+        if not self._scan.is_plain(step, key):
             return False
-        if not all(_has_usage(answer) and answer["calls"] == [] for answer in answers):
-            return False
-        status = tail["status"] = _WELL[finished[2]]
-        item = DoneItem(key, int(started[1]), started[2].decode(), status)
-        self._scan.add_plain_item(step, item, answers, tail, (began, end[2]))
+        item = DoneItem(key, int(started[1]), started[2].decode(), _WELL[finished[2]])
+        self._scan.add_plain_item(step, item, answers, total, (began, end[2]))
         return True
 
 
-def _tail(line: bytes, begin: bytes) -> Any:
-    """The last keys of a record, from the one with which `begin` begins; `None` if unclear.
-
-    Of text, quotes are escaped, and of a value within the record the braces do not match.
+def _read_usage(line: bytes, begin: bytes, tail: _Match) -> tuple[Usage, float | None]:
+    """The usage and its price in the last keys of a record, which start with `begin`.
 
     Raises:
-        ValueError: they are no JSON.
-        RecursionError: they are nested without end.
+        ValueError: these keys have another form.
     """
-    at = line.rfind(begin)
-    text = f"{{{line[at + 1 :].decode()}"
-    value, end = _DECODE(text)
-    return value if end == len(text) else None
+    found = tail(line, max(line.rfind(begin), 0))
+    if found is None:
+        raise ValueError(line)
+    *counts, price = found.groups()
+    usage = Usage(*[None if one in _NOTHING else int(one) for one in counts])
+    return usage, None if price == b"null" else float(price)
 
 
-def _has_usage(record: Any) -> bool:
-    """True if the last keys of a record say what was used, in the form of this version."""
-    try:
-        usage = record["usage"]
-        counts = usage["input"], usage["output"], usage["cached"], usage["reasoning"]
-        cost = record["cost_usd"]
-    except (KeyError, TypeError):
-        return False
-    return _COUNTS.issuperset(map(type, counts)) and type(cost) in _COSTS
-
-
-_DECODE = json.JSONDecoder().raw_decode
-_COUNTS = frozenset({int, NoneType})
-_COSTS = frozenset({float, int, NoneType})
+_NOTHING = frozenset({None, b"null"})

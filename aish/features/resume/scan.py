@@ -543,26 +543,19 @@ class Scan:
         self,
         step: str,
         item: DoneItem,
-        answers: Iterable[Any],
-        finished: JsonObject,
+        answers: Iterable[tuple[Usage, float | None]],
+        total: tuple[Usage, float | None],
         records: tuple[int, int],
     ) -> None:
-        """An item that has begun and ended with these records, with what these have of usage."""
-        for answer in answers:
-            total = self._answers.get(step)
-            if total is None:
-                total = self._answers[step] = SpentSum()
-            usage = answer["usage"]
-            known = Usage(
-                usage["input"] or 0,
-                usage["output"] or 0,
-                usage["cached"],
-                usage["reasoning"],
-                usage.get("cache_written"),
-            )
-            total.add(known, answer["cost_usd"], turns=1)
-        self._begin_again(step, item.key)
-        self._add_done(step, item, finished, records)
+        """An item that has begun and ended with these records, and the usage that these have."""
+        for usage, cost in answers:
+            answered = self._answers.get(step)
+            if answered is None:
+                answered = self._answers[step] = SpentSum()
+            answered.add(usage, cost, turns=1)
+        done = self._done(step)
+        done.stopped = None
+        done.add(item, None if item.status == "skipped" else total[0], total[1], records)
 
     @property
     def spending(self) -> Spending:
@@ -674,7 +667,9 @@ class Scan:
             _code_of(record),
             ExitCode.OK if well else _exit_code_of(record),
         )
-        self._add_done(step, item, record, (unit.begun, self.last_seq))
+        asks = self._kinds.get(step) in {"prompt", "pipeline"}
+        used = _item_usage(record) if asks else Spent()
+        self._done(step).add(item, used.usage, used.cost_usd, (unit.begun, self.last_seq))
 
     def _begin_again(self, step: str, key: str) -> None:
         """An item that is done has begun anew: what it was before no longer counts."""
@@ -683,14 +678,11 @@ class Scan:
             done.remove(key)
             done.stopped = None
 
-    def _add_done(
-        self, step: str, item: DoneItem, record: JsonObject, records: tuple[int, int]
-    ) -> None:
+    def _done(self, step: str) -> DoneItems:
         done = self.items.get(step)
         if done is None:
             done = self.items[step] = DoneItems(self.rules.mask, tolerant=self.rules.tolerant(step))
-        asks = self._kinds.get(step) in {"prompt", "pipeline"}
-        done.add(item, _item_usage(record) if asks else Spent(), records)
+        return done
 
     def _on_item_moved(self, record: Any) -> None:
         if (done := self.items.get(record.get("step"))) is not None:

@@ -243,7 +243,13 @@ def test_state_of_a_journal_is_that_of_its_records(
         (rb'"usage":\{[^}]*\}', b'"usage":null'),
         (rb'"usage":\{[^}]*\}', b'"usage":{}'),
         (rb'"usage":\{[^}]*\}', b'"usage":{"output":2}'),
+        (rb'"input":3', b'"input":3.5'),
+        (rb'"input":3', b'"input":' + b"3" * 5000),
+        (rb',"cache_written":null', b""),
+        (rb'"cost_usd":0.25', b'"cost_usd":2e-05'),
         (rb',"cost_usd":0.25', b""),
+        (rb'"served":null', b'"served":{"model":"m-1","fingerprint":null,"id":"{"}'),
+        (rb'"served":null', b'"served":{"model":"m-1","fingerprint":null,"id":"x"}'),
         (rb'("calls":\[\]),("usage":\{[^}]*\})', rb"\2,\1"),
     ],
 )

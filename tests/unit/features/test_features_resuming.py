@@ -615,7 +615,7 @@ def test_done_items_are_found_as_they_were_put_in(rows: list[tuple[str, Any]]) -
     wanted: dict[str, DoneItem] = {}
     for index, (key, status) in enumerate(rows):
         wanted[key] = DoneItem(key, index, f"{index:016x}", status)
-        done.add(wanted[key], Spent(usage=Usage(1, 1), cost_usd=0.5))
+        done.add(wanted[key], Usage(1, 1), 0.5)
 
     assert {key: done.get(key) for key in wanted} == wanted
     assert len(done) == len(wanted)
