@@ -84,7 +84,9 @@ def for_ci_log(text: str) -> str:
     Requires whole lines: a command split in two would not be recognized.
     """
     shown = for_terminal(text)
-    if shown.isascii() and "::" not in shown and "##" not in shown:
+    # Only what is not ASCII may be between the two colons, or the two hashes, of a command.
+    ascii_only = shown if shown.isascii() else shown.encode("ascii", "ignore").decode()
+    if "::" not in ascii_only and "##" not in ascii_only:
         return shown
     return _CI_COMMAND.sub(lambda found: f"{found[1] or ''}\\x{ord(found[0][-1]):02x}", shown)
 

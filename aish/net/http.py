@@ -294,6 +294,7 @@ class ChunkedBody:
 MAX_HEAD: Final = 100 * 1024
 """How long the head of an answer may be."""
 _MOST_WAITING: Final = 256 * 1024
+_SENT_WITH_HEAD: Final = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
@@ -374,7 +375,10 @@ class Connection(asyncio.Protocol):
         body = await request.aread()
         head_sent = _head_of(request, len(body))
         self._is_last = b"close" in _words(request.headers.raw, b"connection")
-        self._transport.write(head_sent + body)
+        self._transport.write(head_sent + body[:_SENT_WITH_HEAD])
+        if len(body) > _SENT_WITH_HEAD:
+            # A long body is not copied to follow its head.
+            self._transport.write(memoryview(body)[_SENT_WITH_HEAD:])
         while (head := self._current_head()) is None:
             await self._arrival("Server disconnected without sending a response.")
         return head

@@ -105,6 +105,8 @@ def test_one_line_stays_one_line() -> None:
         "##VSO[task.complete]",
         "##teamcity[buildStop]",
         ":::error::",
+        "\u3000:\u3000:error::",
+        "#\u3000#[error]\u2026",
     ],
 )
 def test_a_ci_runner_is_given_no_command(command: str) -> None:
@@ -115,6 +117,7 @@ def test_a_ci_runner_is_given_no_command(command: str) -> None:
 
 
 def test_colons_and_headings_are_fine_in_a_ci_log() -> None:
+    assert for_ci_log("a: é: … #1, #2") == "a: é: … #1, #2"
     assert for_ci_log("std::vector\n## Heading\na: b") == "std::vector\n## Heading\na: b"
 
 

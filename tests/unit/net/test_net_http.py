@@ -114,6 +114,16 @@ async def test_requests_share_a_connection_and_are_one_write_each() -> None:
         ]
 
 
+@pytest.mark.parametrize("size", [64 * 1024, 64 * 1024 + 1, 5_000_000])
+async def test_a_long_body_arrives_whole(size: int) -> None:
+    body = b"%07d" * (size // 7) % tuple(range(size // 7)) + b"x" * (size % 7)
+    async with serving(OK) as server, opened() as transport:
+        for _ in range(2):
+            assert await answer(transport, post(server, body)) == (200, b"hi")
+
+        assert [asked.partition(b"\r\n\r\n")[2] == body for asked in server.asked] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("said", "body"),
     [
