@@ -983,17 +983,13 @@ def to_object(stamped: Stamped) -> dict[str, JsonValue]:
         value = getattr(place, key)
         if value is not None:
             line[key] = value
-    return line | _fields_of(event, kind)
+    return line | {key: plain(value) for key, value in _fields_of(event, kind).items()}
 
 
-def _fields_of(event: Event, kind: type[Event]) -> dict[str, JsonValue]:
+def _fields_of(event: Event, kind: type[Event]) -> dict[str, Any]:
     """The fields of an event but its place, by their keys in JSON."""
     keys, values_of = _FIELDS[kind]
-    line: dict[str, Any] = dict(zip(keys, values_of(event), strict=True))
-    for key, value in line.items():
-        if value.__class__ not in _SCALARS:
-            line[key] = plain(value)
-    return line
+    return dict(zip(keys, values_of(event), strict=True))
 
 
 def to_line(stamped: Stamped) -> bytes:
@@ -1001,8 +997,10 @@ def to_line(stamped: Stamped) -> bytes:
     event = stamped.event
     kind = type(event)
     # The head is written for each event and each piece of an answer, so it is not encoded as JSON.
-    head = f'{{"v":{VERSION},"seq":{stamped.seq},"time":"{rfc3339(stamped.time)}"'
-    head = f'{head},"type":"{EVENT_TYPES[kind]}",{_place_text(event.place)}'
+    head = (
+        f'{{"v":{VERSION},"seq":{stamped.seq},"time":"{rfc3339(stamped.time)}",'
+        f'"type":"{EVENT_TYPES[kind]}",{_place_text(event.place)}'
+    )
     if isinstance(event, (TextDelta, ReasoningDelta)):
         return f'{head}"text":{string_text(event.text)}}}\n'.encode()
     body = json_text(_fields_of(event, kind))[1:]
@@ -1033,11 +1031,20 @@ def _second(whole: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
 
 
-@lru_cache(maxsize=256)
 def _place_text(place: Place) -> str:
-    values = {name: getattr(place, name) for name in PLACE}
-    present = {key: value for key, value in values.items() if value is not None}
-    return f"{json_text(present)[1:-1]}," if present else ""
+    text = _names_text((("step", place.step), ("item", place.item)))
+    if place.turn is not None:
+        text = f'{text}"turn":{place.turn},'
+    more = (("call", place.call), ("client", place.client), ("session", place.session))
+    return text if more == _NO_MORE else text + _names_text(more)
+
+
+_NO_MORE = (("call", None), ("client", None), ("session", None))
+
+
+@lru_cache(maxsize=256)
+def _names_text(names: tuple[tuple[str, str | None], ...]) -> str:
+    return "".join(f'"{key}":{string_text(name)},' for key, name in names if name is not None)
 
 
 def keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:

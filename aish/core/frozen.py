@@ -16,7 +16,7 @@ from functools import cache
 from itertools import starmap
 from operator import attrgetter
 from types import CodeType, FunctionType
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform
 
 Kind = TypeVar("Kind")
 _FEW = 8
@@ -68,6 +68,19 @@ def _rebuild_class(
     new.__init__ = _initializer(new, made, changes=changes)
     result: type[Kind] = new
     return result
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace  # ruff: ignore[useless-import-alias] - for type checkers, which look at the fields
+else:
+
+    def replace(one: Kind, **changes: Any) -> Kind:
+        """Copy an instance of such a class, with other values in some of its fields.
+
+        As `dataclasses.replace` does, without its cases that these classes have not.
+        """
+        kind = type(one)
+        return kind(**{**dict(zip(kind.__match_args__, values_of(one), strict=True)), **changes})
 
 
 def _field(name: str, note: Any, given: Any) -> "Field[Any]":
@@ -154,7 +167,8 @@ def _refuse(self: Any, name: str, *_: Any) -> NoReturn:
     raise FrozenInstanceError(f"cannot change the field {name!r} of {type(self).__name__}")
 
 
-def _values(self: Any) -> tuple[Any, ...]:
+def values_of(self: Any) -> tuple[Any, ...]:
+    """The values of the fields, in their order."""
     values: tuple[Any, ...] = _getter(self.__class__)(self)
     return values
 
@@ -173,11 +187,11 @@ def _equal(self: Any, other: Any) -> Any:
         return True
     if self.__class__ is not other.__class__:
         return NotImplemented
-    return _values(self) == _values(other)
+    return values_of(self) == values_of(other)
 
 
 def _hash(self: Any) -> int:
-    return hash(_values(self))
+    return hash(values_of(self))
 
 
 def _repr(self: Any) -> str:
@@ -186,7 +200,7 @@ def _repr(self: Any) -> str:
 
 
 def _get_state(self: Any) -> list[Any]:
-    return list(_values(self))
+    return list(values_of(self))
 
 
 def _set_state(self: Any, state: list[Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from aish.core.frozen import values_of
 from aish.core.patterns import lazy_pattern
 from aish.core.text import for_terminal
 
@@ -167,7 +168,7 @@ def _encoder(indent: int | None, *, spaced: bool) -> Callable[[JsonValue], str]:
         # `JSONEncoder` makes one for each value, which takes as long as encoding a short one.
         comma, colon = separators or (", ", ": ")
         quote = json.encoder.encode_basestring
-        encode = make(None, dict, quote, None, colon, comma, False, False, False)
+        encode = make(None, _object, quote, None, colon, comma, False, False, False)
         return lambda value: "".join(encode(value, 0))
     # A circular value ends in a RecursionError without the check.
     return json.JSONEncoder(
@@ -176,8 +177,14 @@ def _encoder(indent: int | None, *, spaced: bool) -> Callable[[JsonValue], str]:
         allow_nan=False,
         separators=separators,
         indent=indent,
-        default=dict,
+        default=_object,
     ).encode
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A mapping, or the fields of a frozen class."""
+    names: tuple[str, ...] | None = getattr(value, "__match_args__", None)
+    return dict(value) if names is None else dict(zip(names, values_of(value), strict=True))
 
 
 def _tame(value: JsonValue, depth: int) -> JsonValue:
@@ -188,9 +195,9 @@ def _tame(value: JsonValue, depth: int) -> JsonValue:
         return value
     if depth > _DEEPEST:
         return "[aish] nested too deeply to be written"
-    if isinstance(value, Mapping):
-        return {key: _tame(item, depth + 1) for key, item in value.items()}
-    return [_tame(item, depth + 1) for item in value]
+    if isinstance(value, (list, tuple)):
+        return [_tame(item, depth + 1) for item in value]
+    return {key: _tame(item, depth + 1) for key, item in _object(value).items()}
 
 
 def _escape_character(character: str, wide: Callable[[str], str]) -> str:

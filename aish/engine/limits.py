@@ -16,7 +16,7 @@ the ledger of what was used, by step and item, from the events of turns.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import anyio
@@ -35,7 +35,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.core.frozen import frozen, slotted
+from aish.core.frozen import frozen, replace, slotted
 from aish.core.messages import Finish, Spent, Usage
 from aish.core.phrases import dollars, plural
 from aish.core.protocols import Meter

@@ -64,8 +64,7 @@ class JournalError(UsageError):
 
 def seal(line: bytes) -> bytes:
     """A line of the event stream, line end included, with its checksum."""
-    body = line[:-1]
-    return body[:-1] + _SEAL % crc32(body) + b"\n"
+    return line[:-2] + LINE_SEAL % crc32(line[:-1])
 
 
 def user_key() -> bytes:

@@ -14,13 +14,13 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.model import BATCH, ModelEntry
+from aish.core.frozen import replace
 from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.phrases import duration
 from aish.core.protocols import Hold, Meter, ModelRequest

@@ -131,6 +131,9 @@ OnFailure = Callable[[Sink, OSError], None]
 
 # Answers of a person; that of a rule follows from the file, and the end of a question from its run.
 _GIVEN = frozenset({"approve", "always", "deny"})
+_MAY_NEED = frozenset(
+    {ToolDecided, ToolStarted, ToolFinished, ApprovalAsked, ApprovalAnswered, BatchPlanned}
+)
 
 
 def _not_written(error: OSError) -> JournalLostError:
@@ -204,7 +207,9 @@ class EventLog:
             elif isinstance(event, TextWithdrawn):
                 self._pieces.drop(event.place)
             event = mask_event(event, self._secrets)
-        needed = self._journal is not None and self._needs_journal(event)
+        # Not for each event of a long batch: nearly none of them is such.
+        may_need = self._journal is not None and event.__class__ in _MAY_NEED
+        needed = may_need and self._needs_journal(event)
         if needed and self._lost is not None:
             raise _not_written(self._lost)
         self._send(event, self._sinks, needed=needed)

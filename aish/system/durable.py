@@ -72,7 +72,8 @@ class DurableFile:
             write_whole(self._descriptor, record, self._disk.write)
             # Not earlier: the thread may be about to sync, and undoes this first.
             self._unsynced = True
-            self._meet(need)
+            if need != "written":
+                self._meet(need)
         except OSError:
             # Save what can be saved of earlier records, and close
             try:
@@ -97,7 +98,7 @@ class DurableFile:
     def _meet(self, need: Need) -> None:
         if need == "now" or (need == "soon" and self._may_wait()):
             self._sync()
-        elif need == "soon":
+        else:
             self._sync_soon()
 
     def _may_wait(self) -> bool:

@@ -27,7 +27,7 @@ def first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
         found = value
         for key in path:
             found = found.get(key) if isinstance(found, dict) else None
-        if (count := read_count(found)) is not None:
+        if found is not None and (count := read_count(found)) is not None:
             return count
     return None
 

@@ -80,7 +80,7 @@ def is_cut(text: str) -> bool:
 def parse_object(text: str) -> dict[str, Any] | None:
     """The JSON object that the whole text is, strictly (finite numbers), else `None`."""
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = _STRICT.decode(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -134,6 +134,10 @@ def _finite(digits: str) -> float:
     if math.isinf(number):
         _refuse(digits)
     return number
+
+
+# `json.loads` makes a decoder for each text unless all options are the default.
+_STRICT: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,7 @@ Items run in this process or on workers.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import field, replace
+from dataclasses import field
 from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ from aish.core.events import (
     Place,
     StepStarted,
 )
-from aish.core.frozen import frozen, slotted
+from aish.core.frozen import frozen, replace, slotted
 from aish.core.messages import Spent, Usage
 from aish.core.phrases import counted
 from aish.engine.activity import MOST_WAITING, Activity

@@ -3,7 +3,6 @@
 import random
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +13,7 @@ from aish.agent.runtime import PausedError, UsedCall
 from aish.config.model import CallStep, PipelineStep, PromptStep, RetryOn, RunStep, Step, StepRetry
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import Failure, Notice, Place, Retry, StepKind
+from aish.core.frozen import replace
 from aish.core.messages import Spent, Usage
 from aish.core.phrases import counted
 from aish.engine.cancellation import CutOffError, until_cancelled

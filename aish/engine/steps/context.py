@@ -2,14 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.config.model import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.core.errors import ExitCode
 from aish.core.events import Place, StepStatus
-from aish.core.frozen import frozen, slotted
+from aish.core.frozen import frozen, replace, slotted
 from aish.core.json import JsonValue
 from aish.core.protocols import Asking, Clock, Emit, Signal
 from aish.core.text import safe_utf8

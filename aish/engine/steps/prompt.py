@@ -1,7 +1,6 @@
 """A `prompt` step: a model with the tool loop; `continues` resumes an earlier conversation."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from aish.agent.wording import server_instructions
 from aish.config.model import Prompt, PromptStep, Step
 from aish.core.errors import ExitCode, StepFailedError
 from aish.core.events import Failure, Notice
+from aish.core.frozen import replace
 from aish.core.json import JsonObject, json_text
 from aish.core.messages import History, Turn, UserTurn
 from aish.core.phrases import and_more, shorten

@@ -26,9 +26,8 @@ from aish.core.events import (
     RunFinished,
     Stamped,
     StepStarted,
-    plain,
 )
-from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.patterns import lazy_pattern
 from aish.system.durable import write_whole
 from aish.system.files import open_append
@@ -96,8 +95,8 @@ Row = Mapping[str, Any]
 
 _HEAD = lazy_pattern(
     rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)"'
-    rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9})(,"was":[0-9]{1,9})?'
-    rb',"key":("(?:[^"\\]|\\.)*"),'
+    rb'(,"within":"[^"\\]*(?:\\.[^"\\]*)*")?,"index":([0-9]{1,9})(,"was":[0-9]{1,9})?'
+    rb',"key":("[^"\\]*(?:\\.[^"\\]*)*"),'
 )
 _BLOCK = 1 << 16
 _OWN = frozenset({"v", "seq", "step", "was"})
@@ -219,8 +218,8 @@ class ItemsFile:
                 "status": event.status,
                 "text": event.text,
                 "output": event.output,
-                "error": plain(event.error),
-                "usage": plain(event.usage),
+                "error": event.error,
+                "usage": event.usage,
                 "cost_usd": event.cost_usd,
                 "seconds": event.seconds,
             }
@@ -243,7 +242,7 @@ class ItemsFile:
         moved = {"seq": stamped.seq, "index": event.index, "was": row["index"]}
         self._write({**head, **moved, **{name: row[name] for name in row if name not in moved}})
 
-    def _write(self, row: JsonObject) -> None:
+    def _write(self, row: Row) -> None:
         line = f"{json_text(row)}\n".encode()
         write_whole(self._descriptor, line)
         self._note(line)

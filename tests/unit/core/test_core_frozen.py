@@ -10,6 +10,7 @@ import pytest
 from work import work_of
 
 from aish.core.frozen import frozen, slotted
+from aish.core.frozen import replace as frozen_replace
 
 
 @frozen
@@ -33,6 +34,15 @@ def test_it_is_a_dataclass_to_everybody_who_asks() -> None:
         case Ours(number, text):
             assert (number, text) == (1, "y")
     assert is_dataclass(Ours)
+
+
+@pytest.mark.parametrize("copy_with", [replace, frozen_replace])
+def test_a_copy_has_other_values_in_some_fields(copy_with: Any) -> None:
+    one = Ours(1, "x", [2])
+    assert copy_with(one, text="y", number=3) == Ours(3, "y", [2])
+    assert copy_with(one).rows is one.rows
+    with pytest.raises(TypeError, match="other"):
+        copy_with(one, other=1)
 
 
 def test_it_shows_compares_and_hashes_as_the_standard_one() -> None:

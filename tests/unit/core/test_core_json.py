@@ -1,11 +1,14 @@
 import json
+import math
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.core.json import strict_json, writable
+from aish.core.events import Failure
+from aish.core.json import json_text, strict_json, writable
 
 VALUES = st.recursive(
     st.none()
@@ -47,6 +50,17 @@ def test_any_text_is_a_value_or_is_refused(text: str) -> None:
     except (ValueError, RecursionError):
         return
     assert json.loads(text) == value
+
+
+@pytest.mark.parametrize("number", [1.5, math.nan])
+def test_a_frozen_class_is_written_as_its_fields(number: float) -> None:
+    failure = Failure("c", "m", None)
+    value: Any = {"of": (failure, failure), "number": number}
+    text = json_text(value)
+
+    fields = {"code": "c", "message": "m", "hint": None}
+    known = None if math.isnan(number) else number
+    assert json.loads(text) == {"of": [fields, fields], "number": known}
 
 
 def test_read_only_values_are_written_as_what_they_hold() -> None:
