@@ -12,6 +12,7 @@ from pathlib import Path
 from aish.cassettes.record.secret_scan import scan_text
 from aish.cli.importing.draft import ImportDraft, Section, as_section, as_text, variable_name
 from aish.cli.importing.keys import RULES
+from aish.cli.importing.sandboxes import sandbox_of_server
 from aish.config.fields import variables
 from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, join
 from aish.core.frozen import frozen
@@ -182,6 +183,9 @@ def entry(
             data["env"] = moving.env(server.env)
         if (cwd := _cwd(server, section, base)) is not None:
             data["cwd"] = cwd
+        sandbox = sandbox_of_server(server.command, relative="cwd" not in data)
+        if sandbox is not None:
+            data["sandbox"] = dict(sandbox)
     if server.required is not None:
         data["required"] = server.required
     times = {"connect": server.connect, "call": server.call}

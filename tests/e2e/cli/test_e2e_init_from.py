@@ -11,6 +11,36 @@ from e2e_project import Project
 from samples import sampled
 from syrupy.assertion import SnapshotAssertion
 
+
+def test_well_known_servers_that_are_installed_come_with_a_sandbox(project: Project) -> None:
+    servers = {
+        "files": ["/opt/x/node_modules/.bin/mcp-server-filesystem", "/srv/data", "docs"],
+        "script": ["node", "/opt/node_modules/@modelcontextprotocol/server-filesystem/i.js", "/a"],
+        "module": ["python3", "-m", "mcp_server_git", "--repository", "/srv/repo"],
+        "clock": ["mcp-server-time", "--local-timezone", "UTC"],
+        "fetch": ["mcp-server-fetch"],
+        "home": ["mcp-server-filesystem", project.aish.env["HOME"]],
+        "launched": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/data"],
+        "other": ["server"],
+    }
+    rows = {name: {"command": words[0], "args": words[1:]} for name, words in servers.items()}
+    project.write("mcp.json", json.dumps({"mcpServers": rows}))
+
+    done = project.aish("init", "--from", "mcp.json")
+
+    assert done.code == 0, done.stderr
+    written = yaml.safe_load((project.folder / "aish.yaml").read_text("utf-8"))["mcp"]["servers"]
+    assert {name: row.get("sandbox") for name, row in written.items()} == {
+        "files": {"write": ["/srv/data", "docs"]},
+        "script": {"write": ["/a"]},
+        "module": {"write": ["/srv/repo"]},
+        "clock": {"network": "none"},
+        "fetch": {"network": "full"},
+        **dict.fromkeys(("home", "launched", "other")),
+    }
+    assert project.aish("validate", "aish.yaml").code == 0
+
+
 MCP_JSON = {
     "mcpServers": {
         "my server": {
