@@ -458,6 +458,7 @@ def _auth(table: Table) -> AuthSettings | None:
         part.texts("audience"),
         part.text("jwks"),
         part.text("resource"),
+        part.texts("scopes") if part.has("scopes") else None,
         part.flag("step_up", default=False),
         part.flag("scopes_supported", default=True),
     )

@@ -150,14 +150,16 @@ class AuthSettings:
 
     `audience` are the values of `aud` that name this server. `jwks` is the URL of the issuer's
     keys, which its metadata names otherwise; `resource` the URL of this server, which a request
-    names otherwise. With `step_up` a client begins with the scopes of the first entry of
-    `serve.clients`. `scopes_supported` says whether the metadata of this server lists scopes.
+    names otherwise. `scopes` are what a client without a token is told to ask for; `None` are those
+    of the first entry of `serve.clients`. With `step_up` clients see tools that need more scopes.
+    `scopes_supported` says whether the metadata of this server lists scopes.
     """
 
     issuer: str
     audience: tuple[str, ...]
     jwks: str | None = None
     resource: str | None = None
+    scopes: tuple[str, ...] | None = None
     step_up: bool = False
     scopes_supported: bool = True
 

@@ -6,7 +6,8 @@
 are strict: the SDK compares the resource and the scopes of a token, authlib the proof of a client.
 The public key of the client `with-a-key` is the file named; `with-a-secret` has SECRET. Persons log
 in at `/authorize`, which asks them nothing, with clients that register by themselves; refresh
-tokens are used once.
+tokens are used once. With AUDIENCE, another server, tokens are JWTs for that; the programs `reader`
+and `writer` have SECRET too, and `reader` gets `notes:read` only.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload, JsonPayload, Jso
 from authlib.oauth2.rfc7523 import JWTBearerClientAssertion
 from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint, InvalidClientMetadataError
 from authlib.oauth2.rfc7636 import CodeChallenge
-from joserfc.jwk import ECKey
+from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator
+from joserfc.jwk import ECKey, RSAKey
 from mcp.server import MCPServer
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
@@ -41,6 +43,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 KEY = Path(sys.argv[1])
+AUDIENCE = os.environ.get("AUDIENCE", "")
+SIGNING = RSAKey.generate_key(2048, {"kid": "of-today", "use": "sig", "alg": "RS256"})
 SCOPES = ["notes:read"]
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 
@@ -62,7 +66,8 @@ class Client(ClientMixin):  # type: ignore[misc]  # authlib has no types
         return self.client_id
 
     def get_allowed_scope(self, scope: str | None) -> str:
-        return " ".join(one for one in (scope or "").split() if one in {*SCOPES, "notes:write"})
+        own = {*SCOPES} if self.client_id == "reader" else {*SCOPES, "notes:write"}
+        return " ".join(one for one in (scope or "").split() if one in own)
 
     def check_client_secret(self, secret: str) -> bool:
         return secret == self.secret
@@ -117,6 +122,8 @@ class Site:
         for client in (
             Client("with-a-secret", os.environ["SECRET"], self.set_up.takes),
             Client("with-a-key", "", ("private_key_jwt",)),
+            Client("reader", os.environ["SECRET"], self.set_up.takes),
+            Client("writer", os.environ["SECRET"], self.set_up.takes),
         ):
             self.clients[client.client_id] = client
 
@@ -133,6 +140,7 @@ class Site:
             "token_endpoint_auth_methods_supported": None if methods is None else [*methods],
             "token_endpoint_auth_signing_alg_values_supported": ["ES256"],
             "registration_endpoint": f"{self.origin}/register",
+            "jwks_uri": f"{self.origin}/jwks",
         }
 
 
@@ -221,7 +229,14 @@ class CodeGrant(grants.AuthorizationCodeGrant):  # type: ignore[misc]  # authlib
     def delete_authorization_code(self, code: Credential) -> None:
         self.server.site.codes.pop(self.request.form["code"])
 
-    def authenticate_user(self, _: Credential) -> str:
+    def authenticate_user(self, _: Credential) -> "User":
+        return User()
+
+
+class User:
+    """Who logs in."""
+
+    def get_user_id(self) -> str:
         return "ada"
 
 
@@ -233,8 +248,8 @@ class RenewalGrant(grants.RefreshTokenGrant):  # type: ignore[misc]  # authlib h
         found: Credential | None = self.server.site.refreshing.get(token)
         return found
 
-    def authenticate_user(self, _: Credential) -> str:
-        return "ada"
+    def authenticate_user(self, _: Credential) -> "User":
+        return User()
 
     def revoke_old_credential(self, _: Credential) -> None:
         self.server.site.refreshing.pop(self.request.form["refresh_token"])
@@ -266,15 +281,6 @@ class Registration(ClientRegistrationEndpoint):  # type: ignore[misc]  # authlib
         return client
 
 
-def make_token(
-    *_: object, scope: str | None = None, include_refresh_token: bool = False, **__: object
-) -> dict[str, Any]:
-    made = {"token_type": "Bearer", "access_token": os.urandom(16).hex(), "expires_in": 600}
-    if include_refresh_token:
-        made["refresh_token"] = os.urandom(16).hex()
-    return made | ({"scope": scope} if scope else {})
-
-
 class JsonBody(JsonPayload):  # type: ignore[misc]  # authlib has no types
     def __init__(self, data: dict[str, Any]) -> None:
         self._data = data
@@ -292,6 +298,16 @@ def read_basic(query: Callable[[str], Client | None], request: OAuth2Request) ->
     client_id, _, secret = b64decode(value).decode().partition(":")
     client = query(unquote_plus(client_id))
     return client if client is not None and client.secret == unquote_plus(secret) else None
+
+
+class Jwts(JWTBearerTokenGenerator):  # type: ignore[misc]  # authlib has no types
+    """Tokens that say themselves what they are good for."""
+
+    def get_jwks(self) -> RSAKey:
+        return SIGNING
+
+    def get_audiences(self, _client: Client, _user: User | None, _scope: str) -> str:
+        return AUDIENCE
 
 
 def open_issuer(site: Site) -> Issuer:
@@ -315,7 +331,7 @@ def open_issuer(site: Site) -> Issuer:
             made["refresh_token"] = os.urandom(16).hex()
         return made | ({"scope": scope} if scope else {})
 
-    issuer.register_token_generator("default", make_token)
+    issuer.register_token_generator("default", Jwts(site.issuer) if AUDIENCE else make_token)
     return issuer
 
 
@@ -363,8 +379,8 @@ def app_of(site: Site) -> Starlette:
 
     async def authorize(request: Request) -> Response:  # ruff: ignore[unused-async] - a route
         asked = TokenRequest(dict(request.query_params), {})
-        grant = issuer.get_consent_grant(asked, "ada")
-        answer: Response = issuer.create_authorization_response(asked, "ada", grant)
+        grant = issuer.get_consent_grant(asked, User())
+        answer: Response = issuer.create_authorization_response(asked, User(), grant)
         answer.headers["location"] += f"&iss={quote_plus(site.issuer)}"
         return answer
 
@@ -373,6 +389,9 @@ def app_of(site: Site) -> Starlette:
         asked.payload = JsonBody(await request.json())
         answer: Response = issuer.create_endpoint_response(Registration.ENDPOINT_NAME, asked)
         return answer
+
+    async def keys(_: Request) -> Response:  # ruff: ignore[unused-async] - a route
+        return JSONResponse({"keys": [SIGNING.as_dict(private=False)]})
 
     async def describe(_: Request) -> Response:  # ruff: ignore[unused-async] - a route
         return JSONResponse(site.metadata())
@@ -385,6 +404,7 @@ def app_of(site: Site) -> Starlette:
     routes = [
         Route("/token", token, methods=["POST"]),
         Route("/authorize", authorize),
+        Route("/jwks", keys),
         Route("/register", register, methods=["POST"]),
         Route(site.set_up.place, describe),
     ]

@@ -175,8 +175,8 @@ class ResourceServer:
 
     def _usual_scopes(self) -> Sequence[str]:
         """The scopes that a client is told to ask for first."""
-        scoped = self._clients.scoped
-        return _scopes_of(scoped[:1] if self._settings.step_up else scoped)
+        named = self._settings.scopes
+        return _scopes_of(self._clients.scoped[:1]) if named is None else named
 
     def _refusal(
         self, status: int, error: str, message: str, target: Target, scopes: Sequence[str]

@@ -159,29 +159,32 @@ def test_the_metadata_lists_only_scopes_of_the_issuer_or_none(
 ) -> None:
     issuer.metadata["scopes_supported"] = ["tools:read"]
     resource = ', resource: "https://tools.example/team/mcp/"'
-    documents = []
-    for more in ("", ", scopes_supported: false"):
+    documents, challenges = [], []
+    for more in ("", ", scopes_supported: false, scopes: [openid, tools:write]"):
         write(project, issuer.origin, auth=resource + more)
         with HttpHub(project, "p.yaml") as hub:
             place = f"{hub.base}/.well-known/oauth-protected-resource"
             documents.append(httpx.get(f"{place}/team/mcp").json())
             told = hub.stderr_with("does not list the scopes `tools:write`")
-            challenge = ask(hub, None).headers["www-authenticate"]
+            challenges.append(ask(hub, None).headers["www-authenticate"])
 
     assert told
     assert documents[0]["scopes_supported"] == ["tools:read"]
     assert "scopes_supported" not in documents[1]
     assert documents[0]["resource"] == "https://tools.example/team/mcp"
-    assert 'resource_metadata="https://tools.example/.well-known/' in challenge
-    assert challenge.endswith('scope="tools:read tools:write"')
+    place = "https://tools.example/.well-known/oauth-protected-resource/team/mcp"
+    assert challenges == [
+        f'Bearer resource_metadata="{place}", scope="tools:read"',
+        f'Bearer resource_metadata="{place}", scope="openid tools:write"',
+    ]
 
 
-def test_with_step_up_a_client_begins_with_little_and_sees_what_there_is(
+def test_with_step_up_a_client_sees_what_needs_more_scopes(
     project: Project, issuer: TokenIssuer
 ) -> None:
     write(project, issuer.origin, auth=", step_up: true")
     with HttpHub(project, "p.yaml") as hub:
-        first = ask(hub, None)
+        first, other = ask(hub, None), ask(hub, issuer.token("openid"))
         reader = hub.client(issuer.token("tools:read"))
         reader.begin()
         listed = names_of(reader)
@@ -195,6 +198,9 @@ def test_with_step_up_a_client_begins_with_little_and_sees_what_there_is(
         ' scope="tools:read"'
     )
     assert {"s__echo", "s__add"} <= set(listed)
+    assert other.status_code == 403
+    assert 'error="insufficient_scope"' in other.headers["www-authenticate"]
+    assert other.headers["www-authenticate"].endswith('scope="tools:read"')
     for answer in (denied, stateless):
         assert answer.status_code == 403
         assert answer.headers["www-authenticate"].endswith('scope="tools:read tools:write"')
@@ -260,7 +266,7 @@ def test_tokens_that_are_wrong_in_any_way_are_refused_and_the_log_says_why(
         assert answer.status_code == 401, said
         (challenge,) = answer.headers.get_list("www-authenticate")
         assert challenge.startswith('Bearer error="invalid_token", error_description="'), said
-        assert challenge.endswith('scope="tools:read tools:write"')
+        assert challenge.endswith('scope="tools:read"')
         assert said in answer.json()["error"]["message"]
     assert len(told) == len(attacks)
     for (reason, detail), (said, _) in zip(told, answers, strict=True):
