@@ -113,3 +113,31 @@ def test_no_client_has_the_name_of_the_one_at_standard_streams(tmp_path: Path) -
     """Or else it would use the answers to the questions about the other's calls."""
     with pytest.raises(PipelineError, match="is the client that has started the server"):
         clients_of(tmp_path, "{stdio: {token_env: ALICE}}", {"ALICE": ALICE})
+
+
+def test_the_scopes_of_a_token_choose_entries_and_it_sees_the_tools_of_all_of_them(
+    tmp_path: Path,
+) -> None:
+    auth = "auth: {issuer: https://id.example, audience: a, step_up: true}"
+    entries = "{r: {scopes: [read], tools: [s__r]}, w: {scopes: [read, write], tools: [s__w]},"
+    clients = clients_of(tmp_path, f"{entries} all: {{scopes: [admin]}}}}\n  {auth}", {})
+
+    few = clients.admit("oauth:ada", frozenset({"read"}))
+    more = clients.admit("oauth:ada", frozenset({"read", "write", "else"}))
+    assert few is not None
+    assert more is not None
+
+    assert few.client == Client("oauth:ada", ("s__r",), ())
+    assert more.client.tools == ("s__r", "s__w")
+    assert [one.name for one in clients.entries_of(more)] == ["r", "w"]
+    assert clients.admit("oauth:ada", frozenset({"write"})) is None
+    # What a waiting call may do is what the client was let in for last.
+    assert clients.current("oauth:ada") == more.client
+    assert clients.current("oauth:eve") is None
+    everything = clients.admit("oauth:root", frozenset({"admin", "read"}))
+    assert everything is not None
+    assert everything.client.tools == ()
+    assert clients.holds(few)
+    clients.scoped = clients.scoped[1:]
+    assert not clients.holds(few)
+    assert clients.proof("oauth:ada", few.key) is None
