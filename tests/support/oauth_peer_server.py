@@ -264,7 +264,7 @@ class Registration(ClientRegistrationEndpoint):  # type: ignore[misc]  # authlib
         return metadata
 
     def extract_client_metadata(self, request: JsonRequest) -> dict[str, Any]:
-        if "scope" in request.payload.data:
+        if "scope" in request.payload.data and not AUDIENCE:
             raise InvalidClientMetadataError("scopes are not registered here")
         found: dict[str, Any] = super().extract_client_metadata(request)
         return found

@@ -15,7 +15,7 @@ from urllib.request import HTTPRedirectHandler, build_opener
 import anyio
 import pytest
 from e2e_project import Project, stdio
-from mcp_peers import MODULES, TOP, accepting, free_port, listening, node, open_socket, port_of
+from mcp_peers import MODULES, TOP, accepting, free_port, node, open_socket, port_of
 from oauth_setups import USUAL
 from served_http import HttpHub
 
@@ -46,8 +46,9 @@ def authlib_issuer(folder: Path, resource: str) -> Generator[str]:
     words = (str(key), f"{socket.fileno()}={USUAL.name}")
     argv = (sys.executable, str(SUPPORT / "oauth_peer_server.py"), *words)
     own = {"SECRET": SECRET, "AUDIENCE": resource}
+    port = port_of(socket)
     with accepting(*argv, sockets=[socket], environment=own):
-        yield f"http://127.0.0.1:{port_of(socket)}"
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
@@ -55,10 +56,12 @@ def oidc_provider(_folder: Path, resource: str) -> Generator[str]:
     """`oidc-provider`, a certified OpenID provider."""
     if not (MODULES / "oidc-provider").exists():
         pytest.skip("oidc-provider is missing; `make node` brings it")
-    port = free_port()
-    argv = (node(), str(SUPPORT / "oidc_provider.mjs"), str(port), resource)
-    with listening(*argv, port=port, environment={"SECRET": SECRET}) as origin:
-        yield origin
+    socket = open_socket()
+    port = port_of(socket)
+    words = (str(port), str(socket.fileno()), resource)
+    argv = (node(), str(SUPPORT / "oidc_provider.mjs"), *words)
+    with accepting(*argv, sockets=[socket], environment={"SECRET": SECRET}):
+        yield f"http://127.0.0.1:{port}"
 
 
 ISSUERS = {"authlib": authlib_issuer, "oidc-provider": oidc_provider}

@@ -188,7 +188,8 @@ def test_a_served_project_behind_the_provider_lets_each_client_do_what_its_scope
             done.append(project.run())
             person.write(**add, client_id="reader", scopes=["notes:read"], **secret)
             done.append(project.run())
-            person.write(**add, client_id="writer", **secret)
+            both = ["notes:read", "notes:write"]
+            person.write(**add, client_id="writer", scopes=both, **secret)
             done.append(project.run())
             calls = [one for one in hub.audit if one["event"] == "decided"]
 
