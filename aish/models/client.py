@@ -137,7 +137,6 @@ class Turn:
 
 
 _NOTICED_SECONDS = 1.0
-_ENCRYPTED = b'"encrypted_content":'
 _SIGNED = b'"signature":'
 _ANEW = " anew"
 _ASKS_USAGE = b'"stream_options":{"include_usage":true}'
@@ -326,17 +325,17 @@ class ChatModel:
         Signed ones are taken back from now on: an answer that goes on after a tool needs its own.
         """
         is_signed = _SIGNED in turn.body
-        if not is_signed and _ENCRYPTED not in turn.body:
-            return False
         body = self._encoder.body(turn.request)
         if body == turn.body:  # else another turn was refused meanwhile
             origin = self._encoder.dialect.origin
             origin = origin + _ANEW if is_signed and not origin.endswith(_ANEW) else ""
-            self._encoder = self._make_encoder(replace(self._encoder.dialect, origin=origin))
-            body = self._encoder.body(turn.request)
-        is_without = body != turn.body
+            encoder = self._make_encoder(replace(self._encoder.dialect, origin=origin))
+            body = encoder.body(turn.request)
+            if body == turn.body:
+                return False
+            self._encoder = encoder
         turn.body = body
-        return is_without
+        return True
 
     def _leave_out_marks(self, turn: Turn) -> bool:
         """Encode a turn without marks for a cache, and all later ones; false if it has none."""

@@ -228,6 +228,12 @@ _OWN_THOUGHTS = (
     *("invalid `signature`", "invalid signature in thinking"),
     "without its required",
 )
+# How endpoints name what is thought in plain words, and how they say that they know no such field.
+_PLAIN_THOUGHTS = ("reasoning", "thinking")
+_UNKNOWN_FIELD = (
+    *("unsupported", "not supported", "not permitted", "not allowed", "unknown", "unexpected"),
+    *("unrecognized", "extra inputs", "extra fields"),
+)
 # Wordings of endpoints that do not support a schema together with tools.
 _TOOLS = ("tool", "function")
 _SCHEMA = (
@@ -361,11 +367,13 @@ def refuses_usage(failure: AttemptError) -> bool:
 
 
 def refuses_own_thoughts(failure: AttemptError) -> bool:
-    """Return true if an endpoint refuses encrypted or signed reasoning of an earlier answer."""
+    """Return true if an endpoint refuses reasoning of an earlier answer; a guess if it is plain."""
     if failure.advice.retry or failure.advice.unavailable:
         return False
     words = failure.message.lower()
-    return any(map(words.__contains__, _OWN_THOUGHTS))
+    is_unknown = any(map(words.__contains__, _UNKNOWN_FIELD))
+    is_plain = is_unknown and any(map(words.__contains__, _PLAIN_THOUGHTS))
+    return is_plain or any(map(words.__contains__, _OWN_THOUGHTS))
 
 
 def refuses_cache_marks(failure: AttemptError) -> bool:

@@ -106,8 +106,8 @@ class Transcript:
     """Encodes turns as they are added, in the dialect of an endpoint."""
 
     __slots__ = (
-        "_chain", "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_said", "_shown",
-        "_system", "_taken", "_told", "_turns",
+        "_dialect", "_encoded", "_first", "_has_called", "_ids", "_last", "_parts", "_said",
+        "_shown", "_system", "_taken", "_told", "_turns",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect) -> None:
@@ -119,7 +119,8 @@ class Transcript:
         self._last: Turn | None = None
         self._taken: set[str] = set()
         self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
-        self._chain: list[tuple[int, Message]] = []
+        # Whether the model has called a tool since somebody spoke to it.
+        self._has_called = False
         self._told: list[str] = []
         self._shown: list[Media] = []
         # What is to be marked for a cache, by its place: the results of a round are one turn.
@@ -166,7 +167,7 @@ class Transcript:
                 self._settle()
                 self._put(text_message("system", turn.text))
             case UserTurn():
-                self._take_back_thinking()
+                self._has_called = False
                 self._put(self._results_message(turn))
             case AssistantTurn():
                 self._settle()
@@ -189,12 +190,10 @@ class Transcript:
         ids = self._wire_ids(turn) if self._dialect.tool_role else ()
         same_origin = bool(turn.origin) and turn.origin == self._dialect.origin
         message = assistant_message(turn, ids, same_origin=same_origin)
-        if any(name in message for name in REASONING_FIELDS):
-            plain = {key: value for key, value in message.items() if key not in REASONING_FIELDS}
-            if ids:
-                self._chain.append((len(self._parts), plain))
-            else:
-                message = plain
+        self._has_called = self._has_called or bool(ids)
+        if not self._has_called:
+            # Endpoints want what was thought around calls, in all later requests, and no other.
+            message = {key: said for key, said in message.items() if key not in REASONING_FIELDS}
         self._put(message)
 
     def _wire_ids(self, turn: AssistantTurn) -> tuple[str, ...]:
@@ -224,11 +223,6 @@ class Transcript:
         if self._told:
             self._put(self._results_message())
             self._told, self._shown = [], []
-
-    def _take_back_thinking(self) -> None:
-        for index, message in self._chain:
-            self._parts[index] = self._encode_message(message, first=index == 0)
-        self._chain.clear()
 
     def _put(self, message: Message) -> None:
         message, place = self._in_parts(message), len(self._parts)

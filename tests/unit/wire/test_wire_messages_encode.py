@@ -406,7 +406,6 @@ def marks(asked: Any) -> list[str]:
     ]
 
 
-@pytest.mark.requirement("W10")
 def test_tools_system_prompt_and_the_last_two_user_turns_are_marked() -> None:
     auto = dialect(cache="auto")
     asked = AssistantTurn("", (CALL,))

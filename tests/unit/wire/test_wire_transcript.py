@@ -94,7 +94,7 @@ def test_unknown_fields_go_back_to_their_own_endpoint_only() -> None:
     assert "x" not in messages(nowhere, result(), origin="")[0]
 
 
-def test_thinking_is_echoed_while_the_chain_of_calls_goes_on() -> None:
+def test_thinking_is_echoed_of_answers_with_calls_and_those_after_them_and_stays() -> None:
     encoder = Encoder(dialect())
     history = History([UserTurn("u")])
     first = AssistantTurn("", (CALL,), {"reasoning_content": "Hm.", "x": 1}, ORIGIN)
@@ -112,9 +112,9 @@ def test_thinking_is_echoed_while_the_chain_of_calls_goes_on() -> None:
     history.turns += [second, result("j")]
     assert thoughts() == ["Hm.", "So."]
     history.turns += [last]
-    assert thoughts() == ["Hm.", "So.", None]
-    history.turns += [UserTurn("more")]
-    assert thoughts() == [None, None, None]
+    assert thoughts() == ["Hm.", "So.", "Ah."]
+    history.turns += [UserTurn("more"), last, UserTurn("and more")]
+    assert thoughts() == ["Hm.", "So.", "Ah.", None]
     again = json.loads(encoder.body(ModelRequest(history)))["messages"]
     assert again[1]["x"] == 1
 
