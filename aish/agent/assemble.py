@@ -35,6 +35,7 @@ from aish.core.messages import (
     TextPiece,
     Usage,
     Withdrawn,
+    add_usage,
 )
 from aish.core.protocols import Clock, Emit, Every, Model, ModelRequest
 from aish.core.tools import ToolCall
@@ -48,7 +49,8 @@ TELL_SECONDS = 10.0
 class Assembled:
     """A complete turn of a model; `first_token` counts seconds from the request.
 
-    `asked` is the usage of the request itself: `finish` also counts those after pauses.
+    `usage` is of all its parts, where its endpoint has paused it, and `asked` of the first one.
+    `finish` has the counts of the last one: those before have been told already.
     """
 
     text: str
@@ -58,6 +60,7 @@ class Assembled:
     first_token: float | None
     seconds: float
     asked: Usage = Usage()
+    usage: Usage = Usage()
 
     def event(
         self,
@@ -116,7 +119,6 @@ async def assemble(
         raise
     finally:
         stop_telling()
-        assembly.tell_parts()
         # An unfinished generator would hold its connection until garbage collection.
         close = getattr(stream, "aclose", None)
         if close is not None:
@@ -148,8 +150,8 @@ class Assembly:
     _calls: list[ToolCall] = field(default_factory=list)
     _extras: JsonObject = field(default_factory=dict)
     _finish: Finish | None = None
-    _parts: Finish | None = None
     _asked: Usage | None = None
+    _used: Usage | None = None
 
     def add(self, batch: Sequence[Delta]) -> None:
         texts: list[str] = []
@@ -185,14 +187,13 @@ class Assembly:
         self._finish = None
         self._first = None
 
-    def tell_parts(self) -> None:
-        """Tell what the parts of a turn have used that has no end: they are paid for."""
-        finish, self._parts = self._parts, None
-        if finish is not None:
-            self._asked = None
-            seconds = self.clock.monotonic() - self.begun
-            parts = Assembled("", (), {}, finish, None, seconds)
-            self.emit(parts.event(self.place, finish.model, "paused"))
+    def _tell_part(self, finish: Finish) -> None:
+        """Tell at once what a part of a turn has used: it is paid for, whatever comes of it."""
+        seconds = self.clock.monotonic() - self.begun
+        part = Assembled("", (), {}, finish, None, seconds)
+        self.emit(part.event(self.place, finish.model, "paused"))
+        self._asked = self._asked or finish.usage
+        self._used = add_usage(self._used, finish.usage)
 
     def result(self, alias: str) -> Assembled:
         """The turn, once the stream has ended.
@@ -211,6 +212,7 @@ class Assembly:
             first_token=self._first,
             seconds=self.clock.monotonic() - self.begun,
             asked=self._asked or self._finish.usage,
+            usage=add_usage(self._used, self._finish.usage),
         )
 
     def _say(self, texts: list[str]) -> None:
@@ -242,9 +244,9 @@ class Assembly:
             case Extras(fields):
                 self._extras = {**self._extras, **fields}
             case Finish():
-                self._finish, self._parts = delta, None
-            case Paused(so_far):
-                self._parts, self._asked = so_far, self._asked or so_far.usage
+                self._finish = delta
+            case Paused(part):
+                self._tell_part(part)
             case Withdrawn():
                 self.withdraw()
             case _:
@@ -255,7 +257,7 @@ class Assembly:
             case Retrying(endpoint, attempt, delay, reason):
                 self.emit(Retry(self.place, endpoint, attempt, delay, reason))
             case FellBack(source, target, reason):
-                self.tell_parts()
+                self._asked = None
                 self.emit(Fallback(self.place, source, target, reason))
             case StreamNotice(code, text):
                 self.emit(Notice(self.place, "warning", code, text))

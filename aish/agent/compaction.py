@@ -247,7 +247,7 @@ async def summarise(
         answer = await assemble(model, request, place, quiet, runtime.clock, runtime.every)
     except (UnavailableError, StepFailedError) as error:
         return Summary("", why=str(error))
-    usage = answer.finish.usage
+    usage = answer.usage
     runtime.emit(answer.event(place, model.alias, "summary"))
     text = _truncate(answer.text.strip(), longest, runtime.mask)
     if not text or answer.finish.reason == "refusal":

@@ -255,7 +255,7 @@ class _Exchange:
         self._turns += 1
         self._text = answer.text or self._text
         self._finish = answer.finish.reason
-        self._usage = add_usage(self._usage, answer.finish.usage)
+        self._usage = add_usage(self._usage, answer.usage)
         return answer
 
     def _tool_choice(self) -> str:

@@ -97,7 +97,7 @@ class Sampling:
         self._emit(TurnStarted(self.place, model.alias, count, "sampling", request.params))
         quiet = without_text(self._emit)
         answer = await assemble(model, request, self.place, quiet, self._clock)
-        self.usage = add_usage(self.usage, answer.finish.usage)
+        self.usage = add_usage(self.usage, answer.usage)
         # So that its usage is counted.
         self._emit(answer.event(self.place, model.alias, "sampling"))
         return _result(answer, model.alias)
@@ -210,7 +210,7 @@ def _sequence(value: JsonValue) -> Sequence[JsonValue]:
 
 def _result(answer: Assembled, alias: str) -> JsonObject:
     reason = answer.finish.reason
-    usage, tokens = answer.finish.usage, {}
+    usage, tokens = answer.usage, {}
     if usage is not None:
         tokens = {"input": usage.input, "output": usage.output}
     return {

@@ -243,12 +243,9 @@ class Finish:
 
 @frozen
 class Paused:
-    """A part of this turn has ended, and the endpoint is asked to go on.
+    """A part of this turn has ended, with counts of its own, and the endpoint is asked to go on."""
 
-    `so_far` has the counts of all parts, as the turn's own end will have them.
-    """
-
-    so_far: Finish
+    part: Finish
 
 
 @frozen

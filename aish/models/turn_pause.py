@@ -1,7 +1,7 @@
 """A model whose endpoint may pause a turn, as `/v1/messages` does: the turn is continued.
 
-The parts of a turn are joined to one, so that nothing above knows of pauses: an answer is whole or
-none, and a run that is resumed asks for the whole again.
+The parts of a turn are joined to one, so that nothing above knows of pauses but what each part has
+used: an answer is whole or none, and a run that is resumed asks for the whole again.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -22,8 +22,6 @@ from aish.core.messages import (
     ReasoningPiece,
     TextPiece,
     Withdrawn,
-    add_cost,
-    add_usage,
 )
 from aish.core.protocols import ModelRequest
 from aish.models.fallback import Fallbacks
@@ -36,7 +34,7 @@ _MOST_PAUSES: Final = 32
 
 @frozen
 class _Beginning:
-    """The parts of a turn so far; `finish` is the end of the last one, with the counts of all."""
+    """The parts of a turn so far; `finish` is the end of the last one."""
 
     said: tuple[TextPiece | ReasoningPiece, ...] = ()
     blocks: tuple[JsonValue, ...] = ()
@@ -50,19 +48,7 @@ class _Beginning:
         plain = ({"type": "text", "text": text},) if text.strip() else ()
         kept = [delta.fields[CONTENT] for delta in part if isinstance(delta, Extras)]
         blocks = kept[-1] if kept and isinstance(kept[-1], list) else plain
-        counted = self.add_counts(finish)
-        return _Beginning((*self.said, *said), (*self.blocks, *blocks), counted, self.pauses + 1)
-
-    def add_counts(self, finish: Finish) -> Finish:
-        """An end with the counts of all parts."""
-        if self.finish is None:
-            return finish
-        return replace(
-            finish,
-            usage=add_usage(self.finish.usage, finish.usage),
-            cost_usd=add_cost(self.finish.cost_usd, finish.cost_usd),
-            long_written=self.finish.long_written + finish.long_written,
-        )
+        return _Beginning((*self.said, *said), (*self.blocks, *blocks), finish, self.pauses + 1)
 
     def continue_in(self, request: ModelRequest) -> ModelRequest:
         """The request with the turn so far at its end, for the endpoint to go on with."""
@@ -106,10 +92,10 @@ class _Part:
         told = self._with_beginning(batch[:-1])
         told = [delta for delta in told if not isinstance(delta, Extras)]
         if is_paused:
-            return [*told, Paused(before.add_counts(finish))]
+            return [*told, Paused(finish)]
         blocks = list(before.plus(self._deltas, finish).blocks)
         kept = [] if finish.reason == "refusal" else [Extras({CONTENT: blocks})]
-        return [*told, *kept, before.add_counts(finish)]
+        return [*told, *kept, finish]
 
     def _is_paused(self, finish: Finish) -> bool:
         is_paused = (finish.reason, finish.raw) == ("other", _PAUSE)

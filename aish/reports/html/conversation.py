@@ -28,7 +28,7 @@ _PURPOSES: Mapping[AnswerPurpose, str] = {
     "summary": "Summary in turn",
     "sampling": "For a server, in turn",
     "judge": "Judge",
-    "paused": "Paused turn, not ended:",
+    "paused": "Part of a paused turn:",
 }
 _RECEIVERS: Mapping[MessagePurpose, str] = {
     "summary": "sent for a summary",

@@ -1,12 +1,15 @@
 """Turns that an endpoint pauses are continued, and are one turn to everything else."""
 
 import json
+import os
+import signal
+from concurrent.futures import Future
 from typing import Any
 
 import messages_streams as s
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type
-from model_endpoint import Reply, json_reply, stream_reply, text_reply
+from model_endpoint import PATIENCE, Reply, json_reply, stream_reply, text_reply
 
 from aish.journal.reader import read_journal
 
@@ -93,11 +96,12 @@ def test_a_paused_turn_goes_on_and_is_one_turn_of_the_run_and_its_recording(
     assert after_call[1] == {"role": "assistant", "content": whole}
     assert after_call[2]["content"][0]["tool_use_id"] == "toolu_1"
     with read_journal(project.run_folders[0] / "events.jsonl") as reading:
-        first, last = of_type(list(reading), "turn.finished")
+        part, first, last = of_type(list(reading), "turn.finished")
+    assert part["purpose"] == "paused"
     assert (first["text"], first["finish"]) == ("I search and read. ", "tool_calls")
-    assert first["usage"]["input"] == 20
-    assert first["usage"]["output"] == 10
-    assert first["cost_usd"] == pytest.approx(30e-6)
+    for one in (part, first):
+        assert (one["usage"]["input"], one["usage"]["output"]) == (10, 5)
+        assert one["cost_usd"] == pytest.approx(15e-6)
     assert last["text"] == "Done."
     result = json.loads(replayed.stdout)
     assert result["steps"]["main"]["text"] == "Done."
@@ -159,8 +163,8 @@ def test_a_pause_does_not_make_a_conversation_look_longer_than_it_is(
 
     assert ran.code == 0, ran.stderr
     assert not of_type(project.journal, "notice")
-    first, _ = of_type(project.journal, "turn.finished")
-    assert first["usage"]["input"] == 6000
+    used = [turn["usage"]["input"] for turn in of_type(project.journal, "turn.finished")]
+    assert used == [3000, 3000, 3000]
 
 
 def test_what_the_parts_of_a_turn_have_used_is_told_though_the_turn_never_ends(
@@ -180,5 +184,31 @@ def test_what_the_parts_of_a_turn_have_used_is_told_though_the_turn_never_ends(
         assert result["usage"]["input"] == 10 * times
         assert result["usage"]["output"] == 5 * times
         assert result["cost_usd"] == pytest.approx(15e-6 * times)
-    assert "m began an answer (other, 20 in / 10 out tokens" in broken.stderr
-    assert "Paused turn, not ended" in (project.folder / "r.html").read_text()
+    assert "m began an answer (other, 10 in / 5 out tokens" in broken.stderr
+    assert "Part of a paused turn" in (project.folder / "r.html").read_text()
+
+
+def test_what_a_part_of_a_turn_has_used_is_counted_though_the_next_one_is_killed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    process: Future[int] = Future()
+
+    def kill(asked: Any) -> Reply:
+        os.killpg(process.result(PATIENCE), signal.SIGKILL)
+        return json_reply(400, asked)
+
+    done = stream_reply(s.start(), s.text("Done."), s.ends())
+    endpoint = model_endpoint([paused("I search "), kill, done])
+    project.uses(endpoint)
+    scene(project)
+
+    with project.aish.start("run", "p.yaml") as running:
+        process.set_result(running.pid)
+        killed = running.finish()
+    resumed = project.run("--resume", "--format", "json")
+
+    assert (killed.code, resumed.code) == (-signal.SIGKILL, 0), resumed.stderr
+    result = json.loads(resumed.stdout)
+    assert result["usage"]["input"] == 20
+    assert result["usage"]["output"] == 10
+    assert result["cost_usd"] == pytest.approx(30e-6)
