@@ -1,6 +1,7 @@
 """Commands of packs: what the supervisor, the sandbox and the ring of a process cost."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -9,8 +10,12 @@ from statistics import median
 from commands_load import SIZE
 from figures import PYTHON, ROOT, Bench, Row, at_most, ms
 
+from aish.mcp.transports.confined import NAMES
+from aish.system.process.sandbox import sandbox_report
+
 LOAD = str(ROOT / "benchmarks" / "commands_load.py")
 MEGABYTE = 1_000_000
+REPORT = sandbox_report(os.environ)
 
 
 def _figures(bench: Bench, measure: str, rounds: int) -> list[list[float]]:
@@ -27,6 +32,17 @@ def command_time(bench: Bench) -> Iterator[Row]:
         mine, floor = map(median, _figures(bench, measure, 8 * bench.rounds))
         row = at_most(f"{name}: wall, more than `sh -c true`", mine - floor, most)
         yield Row(row.measure, ms(mine), ms(floor), mine / floor, f"+ {ms(most)}", row.met)
+
+
+def server_start(bench: Bench) -> Iterator[Row]:
+    """What a sandbox adds to the start of a server."""
+    for kind, problem in (("bubblewrap", REPORT.bubblewrap), ("landlock", REPORT.landlock)):
+        if problem:
+            continue
+        mine, floor = map(median, _figures(bench, f"server {kind}", 8 * bench.rounds))
+        name = f"start of a server in {NAMES[kind]}: wall, more than without"
+        row = at_most(name, mine - floor, 0.030)
+        yield Row(row.measure, ms(mine), ms(floor), mine / floor, f"+ {ms(0.030)}", row.met)
 
 
 def command_ring(bench: Bench) -> Iterator[Row]:

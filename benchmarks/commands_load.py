@@ -5,11 +5,14 @@
 `shell` and `bubblewrap`: seconds of `shell_run true`, and of `sh -c true` by `subprocess.run`.
 `ring`: seconds of 100 MB through the ring of a process, and through an `os.read` loop, and the
 bytes of memory that the ring took.
+`server bubblewrap` and `server landlock`: seconds until a server in a sandbox writes its first
+line, and until one without does.
 """
 
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,11 +22,16 @@ from typing import Any
 
 import anyio
 
+from aish.config.model import ServerEntry, ServerSandbox
+from aish.mcp.transports.confined import start_confined
+from aish.mcp.transports.settings import ServerConnection
 from aish.packs.command_options import ProcOptions, ShellOptions
 from aish.packs.framework.pack import PackServices
 from aish.packs.framework.server import OpenPacks, open_packs
 from aish.packs.parse_worker import ParseWorker
+from aish.system.process.child import start_child
 from aish.system.process.reaper import Reaper
+from aish.system.process.supervisor import Supervisor
 
 SIZE = 100_000_000
 
@@ -73,6 +81,36 @@ async def ring(packs: OpenPacks, rounds: int) -> list[tuple[float, ...]]:
     return found
 
 
+async def servers(kind: Any, rounds: int, root: Path) -> list[tuple[float, ...]]:
+    reaper = Reaper()
+    supervisor = Supervisor(reaper)
+    command = (shutil.which("sh") or "sh", "-c", "echo ready; read end")
+    sandbox = ServerSandbox(kind=kind, read=(root,))
+    entry = ServerEntry("s", command=command, cwd=root, sandbox=sandbox)
+    connection = ServerConnection(entry, child_env={"PATH": os.environ["PATH"]})
+    found: list[tuple[float, ...]] = []
+    try:
+        for _ in range(rounds + 1):
+            begun = time.perf_counter()
+            child, confinement = await start_confined(
+                connection, supervisor, reaper, log=None, secrets=None
+            )
+            assert await child.read() == b"ready\n"
+            between = time.perf_counter()
+            await child.stop(0)
+            await confinement.close()
+            again = time.perf_counter()
+            plain = await start_child(command, cwd=root, env=connection.child_env, reaper=reaper)
+            assert await plain.read() == b"ready\n"
+            found.append((between - begun, time.perf_counter() - again))
+            await plain.stop(0)
+            await anyio.sleep(0.1)  # the kernel still removes the namespaces of the sandbox
+    finally:
+        await anyio.to_thread.run_sync(supervisor.close)
+        reaper.close()
+    return found[1:]  # the first one starts the supervisor, and tries the sandbox
+
+
 def peak() -> int:
     """The most memory that this process ever had, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -101,6 +139,10 @@ def read_alone() -> None:
 def main() -> None:
     measure, rounds = sys.argv[1], int(sys.argv[2])
     with tempfile.TemporaryDirectory() as name:
+        if measure.startswith("server "):
+            kind = measure.removeprefix("server ")
+            print(json.dumps(anyio.run(servers, kind, rounds, Path(name).resolve())))
+            return
         print(json.dumps(anyio.run(opened, measure, rounds, Path(name).resolve())))
 
 

@@ -67,6 +67,7 @@ MEASURES = (
     batches.batch_keys,
     clusters.cluster_of_workers,
     commands.command_time,
+    commands.server_start,
     commands.command_ring,
     context.refresh,
     metrics.metrics,

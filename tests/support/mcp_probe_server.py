@@ -5,17 +5,20 @@
 `try {names, ...}` tries ways out of a sandbox, each harmless, and answers with an object: `null`
 for each that worked, else why it did not. `read {path}` and `write {path, text}` are single files,
 `about {}` is what the server sees of itself. `fail {}` is a failed call, `refuse {}` an error of
-the protocol, `hang {}` never answers, `die {}` ends the process. It imports the standard library
-only, and stands alone: a sandbox shows it no other file of the tests.
+the protocol, `hang {}` never answers, `die {}` ends the process; `leave {name}` leaves a process
+behind, and `steal {folders}` looks for canaries. It imports the standard library only, and stands
+alone: a sandbox shows it no other file of the tests.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -27,7 +30,7 @@ from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 ANYTHING = {"type": "object"}
-TOOLS = ("try", "read", "write", "about", "fail", "refuse", "hang", "die", "leave")
+TOOLS = ("try", "read", "write", "about", "fail", "refuse", "hang", "die", "leave", "steal")
 CALLS = {
     "x86_64": {"io_uring_setup": 425, "keyctl": 250, "memfd": 319, "add_key": 248},
     "aarch64": {"io_uring_setup": 425, "keyctl": 219, "memfd": 279, "add_key": 217},
@@ -298,6 +301,36 @@ def try_ways(told: dict[str, Any]) -> dict[str, str | None]:
     return results
 
 
+def processes() -> list[Path]:
+    try:
+        return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    except OSError:  # then those that are guessed
+        return [Path("/proc/self"), *(Path(f"/proc/{number}") for number in range(1, 32768))]
+
+
+def steal(told: dict[str, Any]) -> dict[str, list[str]]:
+    """Look for canaries in all that can be read: processes, and files below some folders."""
+    pattern = re.compile(rb"canary-[0-9]+-[0-9a-f]+")
+    found: dict[str, set[bytes]] = {"processes": set(), "files": set()}
+    for entry in processes():
+        for name in ("environ", "cmdline", "maps", "root/etc/hostname"):
+            with contextlib.suppress(OSError):
+                found["processes"].update(pattern.findall((entry / name).read_bytes()))
+        with contextlib.suppress(OSError):
+            for descriptor in (entry / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    if descriptor.is_file():
+                        found["processes"].update(pattern.findall(descriptor.read_bytes()))
+    for folder in told["folders"]:
+        for above, _, names in os.walk(folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    if (Path(above) / name).is_file():
+                        data = (Path(above) / name).read_bytes()
+                        found["files"].update(pattern.findall(data))
+    return {kind: sorted(map(bytes.decode, words)) for kind, words in found.items()}
+
+
 def leave_child(told: dict[str, Any]) -> None:
     """Leave a process behind, by two forks, in a session of its own, without a word of ours."""
     if os.fork() == 0:
@@ -338,6 +371,8 @@ def answer(name: str, told: dict[str, Any]) -> Any:
         return "written"
     if name == "try":
         return try_ways(told)
+    if name == "steal":
+        return steal(told)
     if name == "leave":
         leave_child(told)
         return "left"

@@ -98,6 +98,51 @@ def test_no_way_leads_out_of_the_sandbox_of_a_server(
     assert (project.folder / "data" / "shown.txt").exists()
 
 
+def plant(project: Project) -> set[str]:
+    """Put 1,000 canaries where a server without a sandbox finds them."""
+    canaries = [f"canary-{number}-{os.urandom(8).hex()}" for number in range(1000)]
+    home = Path(project.aish.env["HOME"])
+    folders = (
+        home,
+        home / ".ssh",
+        home / ".local" / "state" / "aish" / "serve",
+        project.folder / "kept",
+        project.folder / ".aish" / "runs" / "old",
+    )
+    for number, folder in enumerate(folders):
+        folder.mkdir(parents=True, exist_ok=True)
+        for canary in canaries[number * 150 : (number + 1) * 150]:
+            (folder / f"{canary[7:]}.txt").write_text(canary, "utf-8")
+    # Of aish, and of another server by its arguments and its environment.
+    project.aish.env.update({f"KEY_{one[7:11]}_X": one for one in canaries[750:900]})
+    return set(canaries)
+
+
+@pytest.mark.requirement("T40")
+@pytest.mark.parametrize("kind", ["off", *KINDS])
+def test_a_hostile_server_finds_nothing_that_it_was_not_given(project: Project, kind: str) -> None:
+    add_probe(project, "off" if kind == "off" else {"kind": kind, "read": ["data"]})
+    canaries = plant(project)
+    text = (project.folder / "p.yaml").read_text("utf-8")
+    rest = sorted(canaries, key=lambda one: int(one.split("-")[1]))[900:]
+    other = {
+        "command": [sys.executable, "probe.py", *rest[:50]],
+        "env": {f"SECRET_{number}": one for number, one in enumerate(rest[50:])},
+        "protocol": "legacy",
+    }
+    head, _, steps = text.partition('"servers": {')
+    project.write("p.yaml", f'{head}"servers": {{"other": {json.dumps(other)}, {steps}')
+    folders = [project.aish.env["HOME"], str(project.folder)]
+
+    found = call(project, "steal", folders=folders)
+
+    seen = {*found["processes"], *found["files"]}
+    if kind == "off":  # so it would find them
+        assert len(seen) >= 800, {name: len(words) for name, words in found.items()}
+    else:
+        assert seen == set()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_socket_in_a_folder_that_a_server_may_only_read_is_not_its_own(
     project: Project, kind: str
