@@ -37,9 +37,6 @@ _ITEM_HEAD = re.compile(
     rb'{"v":%d,"seq":([1-9]\d{0,17}),"time":"[^"]{23}Z","type":"([^"]+)",'
     rb'"step":"([^"]*","item":"[^"]*)",' % VERSION
 ).match
-# An item of a sub-pipeline is a part of another item.
-is_simple_place = re.compile(rb'[^"\\/]*","item":"[^"\\]*').fullmatch
-"""Matches the place of an item that has no escapes, and is no item of a sub-pipeline."""
 
 
 ItemLine = tuple[bytes, bytes, int, int, bytes]
@@ -49,6 +46,11 @@ Its type, its place as it is written (step, `","item":"`, key), its number, wher
 after these, and the line itself. With escapes in its place, these may be wrong; see
 `is_simple_place`. A tuple, as a long journal has millions of them.
 """
+
+
+def is_simple_place(place: bytes) -> bool:
+    """Return true if a place is written without escapes, and is no part of another item."""
+    return b"\\" not in place and b"/" not in place.partition(b'"')[0]
 
 
 def time_of(line: ItemLine) -> str:

@@ -21,7 +21,8 @@ _ANSWER = b"turn.finished"
 _TURNS = frozenset({b"turn.started", b"turn.added", _ANSWER})
 _WELL: Mapping[bytes, StepStatus] = {b"ok": "ok", b"skipped": "skipped"}
 _Match = Callable[[bytes, int], re.Match[bytes] | None]
-_KEY = rb'"key":"[^"\\]*","index":(0|[1-9]\d{0,17}),'
+# A key with escapes is in a place with escapes, whose lines are decoded.
+_KEY = rb'"key":"[^"]*","index":(0|[1-9]\d{0,17}),'
 _STARTED = re.compile(_KEY + rb'"digest":"([0-9a-f]*)",').match
 _FINISHED = re.compile(_KEY + rb'"status":"(ok|skipped)",').match
 
