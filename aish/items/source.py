@@ -7,7 +7,6 @@ Values of items: strict JSON, and the digest that distinguishes them.
 """
 
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Generator, Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aish.core.errors import StepFailedError
-from aish.core.json import JsonValue, strict_json, strict_json_at, writable
+from aish.core.json import JsonValue, canonical, strict_json, strict_json_at
 from aish.system.files import display_path
 
 LONGEST_ITEM = 16 * 1024 * 1024
@@ -75,8 +74,7 @@ _DIGITS = 16
 
 def digest_of(value: JsonValue) -> str:
     """16 hexadecimal digits of the SHA-256 of the value's canonical JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_DIGITS]
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()[:_DIGITS]
 
 
 def value_of(text: str) -> JsonValue:

@@ -461,7 +461,7 @@ class Transport:
         self._tasks = tasks
         base = httpx.URL(entry.base_url or "")
         self._url = base.copy_with(path=wire_of(entry).path(base.path))
-        self._headers = httpx.Headers(dict(headers))
+        self._headers = self._fields(headers)
         self._mask = mask
         self._now = now
         self._clients = Clients(lambda: make_client(entry))
@@ -485,16 +485,22 @@ class Transport:
 
         `headers` take the place of those that all requests have; `park` is as of `ModelRequest`.
         """
+        fields = self._headers if headers is None else self._fields(headers)
+        # With a stream, httpx takes the headers as they are; it would make them three times over.
         request = httpx.Request(
             "POST",
             self._url,
-            headers=self._headers if headers is None else headers,
-            content=body,
+            headers=[*fields, (b"Content-Length", b"%d" % len(body))],
+            stream=httpx.ByteStream(body),
             extensions={"timeout": self._limits, "park": park},
         )
         exchange = Exchange(self._clients, self._entry, turn_ends)
         self._tasks.start_soon(exchange.run, request, self._check)
         return exchange
+
+    def _fields(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+        """The headers that all requests have, in the order of httpx."""
+        return [(b"Host", self._url.netloc), *httpx.Headers(dict(headers)).raw]
 
     async def _check(self, response: httpx.Response) -> None:
         """Raise for everything but success."""

@@ -10,7 +10,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta
 from aish.core.protocols import ModelRequest
-from aish.core.tools import MediaKind, MediaKinds
+from aish.core.tools import MediaKinds
 from aish.core.wires import CHAT, WIRES, Wire
 
 if TYPE_CHECKING:
@@ -52,8 +52,16 @@ class Dialect:
     @property
     def media_kinds(self) -> MediaKinds:
         """The media that are sent."""
-        kinds: dict[MediaKind, bool] = {"image": self.vision, "pdf": self.pdf}
-        return frozenset(kind for kind, is_sent in kinds.items() if is_sent)
+        return _SENT_KINDS[self.vision, self.pdf]
+
+
+_SENT_KINDS: Mapping[tuple[bool, bool], MediaKinds] = {
+    (False, False): frozenset(),
+    (True, False): frozenset({"image"}),
+    (False, True): frozenset({"pdf"}),
+    (True, True): frozenset({"image", "pdf"}),
+}
+"""The media that are sent, by whether images and PDF files are."""
 
 
 def sets_marks(dialect: Dialect) -> bool:
