@@ -12,7 +12,7 @@ from e2e_project import Project, stdio
 from mcp_emulators import Legacy, McpEndpoint
 from model_endpoint import Reply, json_reply
 from served_http import BOTH, JSON, HttpHub, initialize
-from served_hub import PATIENCE, Message, ServedHub
+from served_hub import PATIENCE, Message, ServedHub, text_of
 
 pytest.importorskip("joserfc")
 
@@ -482,6 +482,38 @@ def test_a_reload_changes_what_scopes_are_good_for(project: Project, issuer: Tok
     assert told
     assert (before, after) == (["s__echo"], ["s__add"])
     assert gone.status_code == 404
+
+
+def test_a_yes_is_for_one_person_and_good_with_a_renewed_token(
+    project: Project, issuer: TokenIssuer
+) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}}}
+        serve:
+          hold: 100ms
+          auth: {{issuer: "{issuer.origin}", audience: "{AUDIENCE}"}}
+          clients: {{all: {{scopes: []}}}}
+        """
+    )
+    with HttpHub(project, "p.yaml", "--control") as hub:
+        hub.until_ready(200)
+        ada, eve = (hub.client(issuer.token(sub=sub, client_id="a/b")) for sub in ("ada/b", "eve"))
+        first = [text_of(one.call("s__echo", {"text": "hello"})) for one in (ada, eve)]
+        listed = json.loads(project.aish("runs", "pending", "--format", "json").stdout)["pending"]
+        (asked,) = (one for one in listed if one["id"] in first[0])
+        words = ("approve", asked["run"], asked["id"], "--yes", "--digest", asked["digest"])
+        approved = project.aish(*words)
+        ada.http.headers["Authorization"] = f"Bearer {issuer.token(sub='ada/b', client_id='a/b')}"
+        again = [text_of(one.call("s__echo", {"text": "hello"})) for one in (eve, ada)]
+        clients = {one["client"] for one in hub.audit if one["event"] in {"waiting", "decided"}}
+
+    assert approved.code == 0, approved.stderr
+    assert all("waiting for approval" in text for text in first)
+    assert len({one["id"] for one in listed}) == 2
+    assert "waiting for approval" in again[0]
+    assert again[1] == "hello"
+    assert clients == {"oauth:ada%2Fb/a%2Fb", "oauth:eve/a%2Fb"}
 
 
 @pytest.mark.parametrize("flags", [["--stdio"], ["--tcp", "127.0.0.1:0"], ["--unix", "s.sock"], []])

@@ -1,6 +1,8 @@
 """`aish serve` behind issuers that others wrote, with clients that others wrote, and our own."""
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,12 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import HTTPRedirectHandler, build_opener
+from urllib.request import HTTPRedirectHandler, build_opener, urlopen
 
 import anyio
 import pytest
 from e2e_project import Project, stdio
-from mcp_peers import MODULES, TOP, accepting, free_port, node, open_socket, port_of
+from mcp_peers import MODULES, PATIENCE, TOP, accepting, free_port, node, open_socket, port_of
 from oauth_setups import USUAL
 from served_http import HttpHub
 
@@ -67,6 +69,12 @@ def oidc_provider(_folder: Path, resource: str) -> Generator[str]:
 ISSUERS = {"authlib": authlib_issuer, "oidc-provider": oidc_provider}
 
 
+def until_answering(issuer: str) -> None:
+    """Wait until an issuer that listens has started, which takes long on a busy machine."""
+    with urlopen(f"{issuer}/jwks", timeout=PATIENCE) as page:  # ruff: ignore[suspicious-url-open-usage] - of the test
+        page.read()
+
+
 @dataclass
 class Scene:
     """A server behind an issuer."""
@@ -86,6 +94,7 @@ def serving(kind: str, project: Project, tmp_path: Path, auth: str = "") -> Gene
     port = free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     with ISSUERS[kind](tmp_path, url) as issuer:
+        until_answering(issuer)
         project.pipeline(
             f"""
             mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ["s__*"]}}
@@ -265,3 +274,36 @@ def test_a_person_of_the_sdk_finds_all_by_the_url_and_steps_up(
     ((client, tool),) = decided
     assert client.startswith("oauth:ada/")
     assert tool == "s__add"
+
+
+@pytest.mark.parametrize("kind", ISSUERS)
+def test_two_programs_of_the_typescript_sdk_may_call_what_their_scopes_allow(
+    kind: str, project: Project, tmp_path: Path
+) -> None:
+    if not (MODULES / "@modelcontextprotocol" / "sdk").exists():
+        pytest.skip("the TypeScript SDK is missing; `make node` brings it")
+
+    def call(client: str, tool: str, **arguments: Any) -> subprocess.CompletedProcess[str]:
+        scopes = "notes:read notes:write" if client == "writer" else "notes:read"
+        words = (where.hub.url, client, scopes, tool, json.dumps(arguments))
+        return subprocess.run(
+            [node(), str(SUPPORT / "sdk_client.mjs"), *words],
+            env={**os.environ, "SECRET": SECRET},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    with serving(kind, project, tmp_path) as where:
+        read = call("reader", "s__echo", text="read")
+        denied = call("reader", "s__add", a=1, b=2)
+        added = call("writer", "s__add", a=1, b=2)
+        decided = where.decided()
+
+    assert json.loads(read.stdout) == {"tools": ["s__echo"], "text": "read"}, read.stderr
+    assert "Server returned 403 after trying upscoping" in denied.stderr
+    found = json.loads(added.stdout)
+    assert {"s__echo", "s__add"} <= set(found["tools"])
+    assert found["text"] == "3"
+    assert decided == [("oauth:reader", "s__echo"), ("oauth:writer", "s__add")]

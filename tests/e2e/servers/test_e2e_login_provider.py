@@ -176,6 +176,9 @@ def test_a_served_project_behind_the_provider_lets_each_client_do_what_its_scope
                 writers: {{scopes: ["notes:read", "notes:write"]}}
             """,
         )
+        # It listens before it has started, which takes long on a busy machine.
+        with urlopen(f"{issuer}/jwks", timeout=60) as page:  # ruff: ignore[suspicious-url-open-usage] - of the test
+            page.read()
         with HttpHub(project, "served.yaml", listen=f"127.0.0.1:{port}") as hub:
             hub.until_ready(200)
             add = {"tool": "s__add", "arguments": "{a: 1, b: 2}"}
