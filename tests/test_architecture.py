@@ -180,7 +180,10 @@ ALONE = {
         shell/input/completion.py shell/input/history.py shell/input/streams.py
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
         packs/web/charset.py packs/web/search_backends.py
-        packs/browser/confinement.py mcp/transports/program_paths.py
+        packs/browser/confinement.py mcp/transports/program_paths.py net/name_server.py
+    """,
+    "runs in a process of the supervisor, and imports the standard library only": """
+        system/process/namespace_sockets.py
     """,
     "an object with a state of its own beside a long one": """
         net/oauth/redirect_listener.py

@@ -994,9 +994,23 @@ def _sandbox(holder: Table, server: Table) -> ServerSandbox | None:
         kind=cast("Literal['auto', 'bubblewrap', 'landlock']", table.text("kind") or "auto"),
         read=table.absolutes("read"),
         write=write if home is None or home in write else (*write, home),
-        network="full" if table.text("network") == "full" else "none",
+        network=_sandbox_network(table),
         home=home,
     )
+
+
+def _sandbox_network(table: Table) -> Literal["none", "full"] | tuple[str, ...]:
+    if not isinstance(table.data("network"), list):
+        return "full" if table.text("network") == "full" else "none"
+    from aish.net.destinations import parse_destination
+
+    listed: list[str] = []
+    for text in table.texts("network"):
+        try:
+            listed.append(str(parse_destination(text)))
+        except ValueError as error:
+            table.problem("network", f"`{text}` cannot be listed: {error}")
+    return tuple(dict.fromkeys(listed))
 
 
 def _oauth(server: Table) -> OAuthSettings | None:

@@ -401,14 +401,15 @@ class ServerTimeout:
 class ServerSandbox:
     """`sandbox` of a server that is a child process: what it may use.
 
-    Paths are absolute; it may write in `write`, and read it. `home` is one of them. With
-    `best_effort`, of `auto`, it is started without a sandbox where none works.
+    Paths are absolute; it may write in `write`, and read it. `home` is one of them. `network` may
+    be a list of destinations. With `best_effort`, of `auto`, it is started without a sandbox where
+    none works.
     """
 
     kind: Literal["auto", "bubblewrap", "landlock"] = "auto"
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
-    network: Literal["none", "full"] = "none"
+    network: Literal["none", "full"] | tuple[str, ...] = "none"
     home: Path | None = None
     best_effort: bool = False
 

@@ -10,7 +10,6 @@ password would not do. Chromium sends none by itself, and what answers for it ov
 protocol is not asked for WebSockets, for workers, or for what the browser itself requests.
 """
 
-import asyncio
 import socket
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -36,6 +35,7 @@ from aish.net.address_guard import (
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import Listener, accept_connections, listen_on
 from aish.net.tcp_peer import local_end, owner_of
+from aish.net.tunnel import STEP, Meter, copy, dial, receive, relay, send
 from aish.system.task_group import task_group
 
 MAX_CONNECTIONS: Final = 512
@@ -47,9 +47,7 @@ MAX_REFUSALS: Final = 1_000
 HEAD_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 300.0
-_ONE_ADDRESS_SECONDS: Final = 5.0
 _LINGER_SECONDS: Final = 2.0
-_STEP: Final = 64 * 1024
 _LAST_PORT: Final = 65_535
 _DIGITS: Final = 15
 _SESSION: Final = 3
@@ -194,7 +192,7 @@ class GuardedProxy:
             if rest:
                 raise _RefusedError("not_valid", "data before the tunnel is open", wanted)
             with await self._connect(wanted) as server:
-                await _send(connection, b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await send(connection, b"HTTP/1.1 200 Connection established\r\n\r\n")
                 await self._relay(connection, server, wanted)
             return
         request = _request(method, target, lines)
@@ -209,11 +207,8 @@ class GuardedProxy:
         try:
             self._guard.check_port(wanted)
             with anyio.fail_after(CONNECT_SECONDS):
-                *others, last = await self._guard.addresses(wanted.host, wanted.port)
-                for address in others:
-                    with suppress(OSError), anyio.move_on_after(_ONE_ADDRESS_SECONDS):
-                        return await _dial(address, wanted.port)
-                return await _dial(last, wanted.port)
+                addresses = await self._guard.addresses(wanted.host, wanted.port)
+                return await dial(addresses, wanted.port)
         except BlockedAddressError as error:
             raise _RefusedError("blocked", str(error), wanted) from error
         except TimeoutError as error:
@@ -233,7 +228,7 @@ class GuardedProxy:
         if len(body) > request.body:
             raise _RefusedError("not_valid", "data behind the request", request.wanted)
         with anyio.move_on_after(self._idle_seconds) as idle:
-            meter = _Meter(idle, self._idle_seconds)
+            meter = Meter(idle, self._idle_seconds, MAX_BYTES)
             async with task_group() as tasks:
 
                 async def to_server() -> None:
@@ -241,7 +236,7 @@ class GuardedProxy:
                         await _send_body(connection, server, request, body, meter)
                     # Nothing more is sent on: this is where the browser hangs up.
                     with suppress(OSError):
-                        await _receive(connection, 1)
+                        await receive(connection, 1)
                     tasks.cancel_scope.cancel()
 
                 tasks.start_soon(to_server)
@@ -254,20 +249,11 @@ class GuardedProxy:
     ) -> None:
         """Copy bytes in both directions until both ends have closed."""
         with anyio.move_on_after(self._idle_seconds) as idle:
-            meter = _Meter(idle, self._idle_seconds)
-            async with task_group() as tasks:
-
-                async def one_way(source: socket.socket, target: socket.socket) -> None:
-                    with suppress(OSError):  # reset by either side: the other is to see it too
-                        if await _copy(source, target, meter):
-                            return
-                    tasks.cancel_scope.cancel()
-
-                tasks.start_soon(one_way, connection, server)
-                tasks.start_soon(one_way, server, connection)
+            meter = Meter(idle, self._idle_seconds, MAX_BYTES)
+            await relay(connection, server, meter)
         self._note_excess(meter, wanted)
 
-    def _note_excess(self, meter: "_Meter", wanted: Destination) -> None:
+    def _note_excess(self, meter: Meter, wanted: Destination) -> None:
         if meter.is_full:
             message = f"`{host_text(str(wanted))}`: more than {MAX_BYTES // 2**30} GiB"
             self._note(_RefusedError("limit", message, wanted))
@@ -303,25 +289,6 @@ async def open_guarded_proxy(
                 yield proxy
             finally:
                 tasks.cancel_scope.cancel()
-
-
-class _Meter:
-    """Counts what a connection carries, and puts its end off while it carries something."""
-
-    def __init__(self, idle: anyio.CancelScope, seconds: float) -> None:
-        self._idle = idle
-        self._seconds = seconds
-        self._left = MAX_BYTES
-
-    @property
-    def is_full(self) -> bool:
-        """True if all permitted bytes have been carried."""
-        return self._left < 0
-
-    def count(self, size: int) -> None:
-        """So many bytes more."""
-        self._left -= size
-        self._idle.deadline = anyio.current_time() + self._seconds
 
 
 class _Peers:
@@ -360,28 +327,20 @@ def _session_of(pid: int) -> int | None:
     return int(text.rpartition(")")[2].split()[_SESSION])
 
 
-async def _receive(connection: socket.socket, most: int) -> bytes:
-    return await asyncio.get_running_loop().sock_recv(connection, most)
-
-
-async def _send(connection: socket.socket, data: bytes) -> None:
-    await asyncio.get_running_loop().sock_sendall(connection, data)
-
-
 async def _send_body(
-    connection: socket.socket, server: socket.socket, request: _Request, body: bytes, meter: _Meter
+    connection: socket.socket, server: socket.socket, request: _Request, body: bytes, meter: Meter
 ) -> None:
     """Send a request and its body, of which the beginning has come with the head."""
-    await _send(server, request.head + body)
+    await send(server, request.head + body)
     left = request.body - len(body)
-    while left and (piece := await _receive(connection, min(left, _STEP))):
+    while left and (piece := await receive(connection, min(left, STEP))):
         meter.count(len(piece))
         left -= len(piece)
-        await _send(server, piece)
+        await send(server, piece)
 
 
 async def _pass_answer(
-    connection: socket.socket, server: socket.socket, wanted: Destination, meter: _Meter
+    connection: socket.socket, server: socket.socket, wanted: Destination, meter: Meter
 ) -> None:
     """Pass an answer on; it says to the browser that its connection ends with it."""
     rest, status = b"", 0
@@ -393,33 +352,9 @@ async def _pass_answer(
             message = f"`{host_text(str(wanted))}` gave no valid HTTP answer"
             raise _RefusedError("unavailable", message, wanted) from error
         meter.count(len(head))
-        await _send(connection, sent)
-    await _send(connection, rest)
-    await _copy(server, connection, meter)
-
-
-async def _copy(source: socket.socket, target: socket.socket, meter: _Meter) -> bool:
-    """Copy until the source ends, and end the target; false where there is too much."""
-    while piece := await _receive(source, _STEP):
-        meter.count(len(piece))
-        if meter.is_full:
-            return False
-        await _send(target, piece)
-    target.shutdown(socket.SHUT_WR)
-    return True
-
-
-async def _dial(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(made, (address, port))
-    except BaseException:
-        made.close()
-        raise
-    return made
+        await send(connection, sent)
+    await send(connection, rest)
+    await copy(server, connection, meter)
 
 
 async def _head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, bytes]:
@@ -434,7 +369,7 @@ async def _head(connection: socket.socket, data: bytes = b"") -> tuple[bytes, by
         if len(found) > MAX_HEAD:
             raise _RefusedError("not_valid", "the head of the request is too long")
         seen = len(found)
-        piece = await _receive(connection, _STEP)
+        piece = await receive(connection, STEP)
         if not piece:
             raise _EndedError
         found += piece
@@ -510,8 +445,8 @@ async def _answer(connection: socket.socket, code: RefusalCode, message: str) ->
         "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
     )
     with anyio.move_on_after(_LINGER_SECONDS):
-        await _send(connection, head.encode() + body)
+        await send(connection, head.encode() + body)
         connection.shutdown(socket.SHUT_WR)
         left = MAX_HEAD
-        while left > 0 and (piece := await _receive(connection, _STEP)):
+        while left > 0 and (piece := await receive(connection, STEP)):
             left -= len(piece)

@@ -1,5 +1,6 @@
 """Servers in a sandbox: the kinds that this machine has, a pipeline with a probe, and its calls."""
 
+import contextlib
 import json
 import os
 import sys
@@ -66,3 +67,13 @@ def described(project: Project) -> str:
 def folder_of_logs(project: Project) -> Path:
     (folder,) = project.run_folders
     return folder / "logs"
+
+
+def processes_called(word: str) -> list[int]:
+    """The processes with a word of their command line."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and word.encode() in (entry / "cmdline").read_bytes():
+                pids.append(int(entry.name))
+    return pids

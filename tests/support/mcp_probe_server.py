@@ -4,6 +4,7 @@
 
 `try {names, ...}` tries ways out of a sandbox, each harmless, and answers with an object: `null`
 for each that worked, else why it did not. `read {path}` and `write {path, text}` are single files,
+`fetch {host, port}` is what that answers to a request by HTTP.
 `about {}` is what the server sees of itself. `fail {}` is a failed call, `refuse {}` an error of
 the protocol, `hang {}` never answers, `die {}` ends the process; `leave {name}` leaves a process
 behind, and `steal {folders}` looks for canaries. It imports the standard library only, and stands
@@ -30,7 +31,9 @@ from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 ANYTHING = {"type": "object"}
-TOOLS = ("try", "read", "write", "about", "fail", "refuse", "hang", "die", "leave", "steal")
+TOOLS = (
+    *("try", "read", "write", "fetch", "about", "fail", "refuse", "hang", "die", "leave", "steal"),
+)
 CALLS = {
     "x86_64": {"io_uring_setup": 425, "keyctl": 250, "memfd": 319, "add_key": 248},
     "aarch64": {"io_uring_setup": 425, "keyctl": 219, "memfd": 279, "add_key": 217},
@@ -343,6 +346,15 @@ def leave_child(told: dict[str, Any]) -> None:
     os.wait()
 
 
+def fetch(told: dict[str, Any]) -> str:
+    with socket.create_connection((told["host"], told["port"]), 30) as peer:
+        peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        data = b""
+        while piece := peer.recv(65536):
+            data += piece
+    return data.rpartition(b"\r\n\r\n")[2].decode()
+
+
 def writable(path: str) -> bool:
     probe = Path(path) / "probe"
     try:
@@ -369,6 +381,8 @@ def answer(name: str, told: dict[str, Any]) -> Any:
     if name == "write":
         Path(told["path"]).write_text(told["text"], "utf-8")
         return "written"
+    if name == "fetch":
+        return fetch(told)
     if name == "try":
         return try_ways(told)
     if name == "steal":

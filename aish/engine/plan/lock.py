@@ -242,7 +242,8 @@ def _sandbox(sandbox: ServerSandbox, folder: Path) -> JsonObject:
         sorted(os.path.relpath(path, folder) for path in paths)
         for paths in (sandbox.read, sandbox.write)
     )
-    row: dict[str, JsonValue] = {"read": read, "write": write, "network": sandbox.network}
+    network = sandbox.network if isinstance(sandbox.network, str) else sorted(sandbox.network)
+    row: dict[str, JsonValue] = {"read": read, "write": write, "network": network}
     return {**row, "best_effort": True} if sandbox.best_effort else row
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled
     from aish.packs.framework.pack import FileModel, PackServices
 
-_SECURITY = frozenset({"sandbox_missing"})
-"""Notices of servers that say that less is kept from them than a file asks for."""
+_LEVELS: Mapping[str, Level] = {"sandbox_missing": "security", "sandbox_refused": "info"}
+"""Notices that are no warnings: less is kept from a server than a file asks for, or just that."""
 
 
 @asynccontextmanager
@@ -254,7 +254,6 @@ def _recorded_files(environment: RunEnvironment) -> frozenset[Path]:
 
 def _noticer(emit: Emit) -> Callable[[str, str, str], None]:
     def notice(alias: str, code: str, text: str) -> None:
-        level: Level = "security" if code in _SECURITY else "warning"
-        emit(Notice(NOWHERE, level, code, f"mcp {alias}: {text}"))
+        emit(Notice(NOWHERE, _LEVELS.get(code, "warning"), code, f"mcp {alias}: {text}"))
 
     return notice

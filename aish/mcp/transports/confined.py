@@ -7,8 +7,9 @@ anything starts. Only `auto` is best effort.
 import errno
 import os
 import shutil
+import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,15 @@ from aish.mcp.transports.program_paths import (
     unwanted_programs,
 )
 from aish.mcp.transports.settings import ServerConnection
+from aish.net.destinations import (
+    NAME_SERVER_SOCKETS,
+    RESOLV_CONF,
+    DestinationError,
+    SandboxNetwork,
+    parse_destination,
+    resolve_network,
+)
+from aish.net.sandbox_relay import Refusal, SandboxRelay
 from aish.packs.protected_paths import MOST_MOUNTS, find_protected
 from aish.packs.workspace.confined_path import broad_folders
 from aish.packs.workspace.deny_list import is_denied
@@ -48,7 +58,12 @@ from aish.system.process.sandbox import (
     server_words,
 )
 from aish.system.process.seccomp import has_filter, seccomp_filter
-from aish.system.process.supervisor import Command, Supervisor
+from aish.system.process.supervisor import (
+    Command,
+    NetworkNamespaceError,
+    Supervised,
+    Supervisor,
+)
 from aish.system.secrets.secrets import Secrets
 
 Kind = Literal["bubblewrap", "landlock"]
@@ -57,12 +72,14 @@ NAMES: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Land
 _MOST_ENTRIES = 1_000_000
 """Entries of the folders of one server that are looked at for files that it must not see."""
 _SHOWN = 3
-_OFFLINE: Final[Mapping[str, str]] = {
-    "npm_config_offline": "true",
-    "npm_config_fetch_retries": "0",
-    "UV_OFFLINE": "1",
+_NPM, _PYPI = "registry.npmjs.org", "pypi.org"
+_OFFLINE: Final[Mapping[str, tuple[str, str]]] = {
+    "npm_config_offline": ("true", _NPM),
+    "npm_config_fetch_retries": ("0", _NPM),
+    "UV_OFFLINE": ("1", _PYPI),
 }
-"""Without a network these programs report an error at once; otherwise npm waits for a minute."""
+"""Without their registry these programs report an error at once; else npm waits for a minute."""
+Refused = Callable[[str, Refusal], None]
 
 
 @frozen
@@ -70,13 +87,17 @@ class Confinement:
     """The sandbox of a server that is started: its kind and what it may use, in words.
 
     `home` is a folder to be removed at its end, `reaper` removes it if this process is killed.
+    `relay`, which is to be served, carries its connections.
     """
 
     text: str
     home: Path | None
     reaper: Reaper
+    relay: SandboxRelay | None = None
 
     async def close(self) -> None:
+        if self.relay is not None:
+            self.relay.close()
         if self.home is not None:
             remove = partial(shutil.rmtree, self.home, ignore_errors=True)
             await anyio.to_thread.run_sync(remove)
@@ -89,8 +110,11 @@ def describe_sandbox(sandbox: ServerSandbox, kind: str | None = None) -> str:
     Paths are those of the file.
     """
     name = NAMES[kind] if kind is not None else NAMES.get(sandbox.kind, "confined")
-    network = "all of the network" if sandbox.network == "full" else "no network"
-    parts = [name, _folders("reads", sandbox.read), _folders("writes", sandbox.write), network]
+    parts = [name, _folders("reads", sandbox.read), _folders("writes", sandbox.write)]
+    if isinstance(sandbox.network, tuple):
+        parts.append(f"reaches {' '.join(sandbox.network)}")
+    else:
+        parts.append("all of the network" if sandbox.network == "full" else "no network")
     if kind == "landlock":
         parts.append("no Unix sockets, no `/proc` of its child processes, no shared memory")
         if sandbox.best_effort:
@@ -112,6 +136,13 @@ def choose_kind(sandbox: ServerSandbox, environ: Mapping[str, str], root: Path |
     if not has_filter():
         raise NoSandboxError("its sandbox needs a filter of system calls, unknown on this machine")
     kinds = KINDS if sandbox.kind == "auto" else (sandbox.kind,)
+    if isinstance(sandbox.network, tuple):
+        if sandbox.kind == "landlock":
+            raise NoSandboxError(
+                "its sandbox cannot be kept: a list of hosts in `network` needs bubblewrap,"
+                " Landlock knows ports only"
+            )
+        kinds = ("bubblewrap",)
     problems = {kind: sandbox_problem(kind, environ, root) for kind in kinds}
     for kind, problem in problems.items():
         if not problem:
@@ -171,7 +202,7 @@ class _Start:
                     f" {backticked(taken, _SHOWN)} must stay hidden or unchanged"
                 )
             return mounts
-        if sandbox.network == "none":
+        if not self.reaches(_NPM):
             hidden += unwanted_programs(self.entry.command, environ, self.cwd)
         return replace(mounts, read_only=kept, in_place=above, hidden=hidden)
 
@@ -183,9 +214,17 @@ class _Start:
             environment["HOME"] = home
         if "TMPDIR" not in self.entry.env:
             environment["TMPDIR"] = home
-        if self.sandbox.network == "none":
-            environment = {**_OFFLINE, **environment}
-        return environment
+        offline = {
+            name: value for name, (value, host) in _OFFLINE.items() if not self.reaches(host)
+        }
+        return {**offline, **environment}
+
+    def reaches(self, host: str) -> bool:
+        """Return true if it may connect to a host over TLS."""
+        network = self.sandbox.network
+        if isinstance(network, str):
+            return network == "full"
+        return host in network or f"{host}:443" in network
 
     def command(self, mounts: Mounts, home: str) -> Command:
         """Compose what the supervisor starts."""
@@ -224,8 +263,11 @@ async def start_confined(
     *,
     log: Path | None,
     secrets: Secrets | None,
+    on_refused: Refused,
 ) -> tuple[Child, Confinement]:
-    """Start a server in its sandbox.
+    """Start a server in its sandbox, whose relay is to be served then.
+
+    `on_refused` is told each host that it asks for in vain.
 
     Raises:
         NoSandboxError: the sandbox cannot be kept.
@@ -237,27 +279,90 @@ async def start_confined(
     start = _Start(connection, sandbox, await anyio.to_thread.run_sync(choose))
     _check_command(start)
     mounts = await anyio.to_thread.run_sync(start.mounts)
+    network = await _resolve(sandbox) if start.kind == "bubblewrap" else None
     hide_process()
-    own = _make_home(reaper) if start.kind == "landlock" else None
+    own = _make_home(reaper) if start.kind == "landlock" or network is not None else None
     confinement = Confinement(describe_sandbox(sandbox, start.kind), own, reaper)
-    home = PRIVATE_HOME if own is None else str(own)
-    command = start.command(mounts, home)
+    sockets: list[socket.socket] = []
 
     async def begin(streams: tuple[int, int, int]) -> ChildProcess:
         # In bubblewrap the folder is where it starts itself, in the sandbox.
-        folder = "/" if own is None else start.folder(mounts, home)
+        folder = start.folder(mounts, str(own)) if start.kind == "landlock" else "/"
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return await supervisor.start(command, folder=descriptor, streams=streams)
+            process = await _start_process(supervisor, command, descriptor, streams)
         finally:
             os.close(descriptor)
+        sockets.extend(process.sockets)
+        return process
 
     try:
-        return await child_of(begin, stderr_to=log, secrets=secrets), confinement
+        command = _compose(start, mounts, network, own)
+        child = await child_of(begin, stderr_to=log, secrets=secrets)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await confinement.close()
         raise
+    if network is not None and sockets:
+        relay = SandboxRelay(network, sockets, on_refused)
+        confinement = replace(confinement, relay=relay)
+    return child, confinement
+
+
+def _compose(
+    start: _Start, mounts: Mounts, network: SandboxNetwork | None, own: Path | None
+) -> Command:
+    """Compose what the supervisor starts; `own` is the folder for its home, or for its names."""
+    if network is None or own is None:
+        return start.command(mounts, PRIVATE_HOME if own is None else str(own))
+    files = {**mounts.files, **_write_names(network, own)}
+    command = start.command(replace(mounts, files=files), PRIVATE_HOME)
+    return replace(command, sockets=network.sockets)
+
+
+async def _start_process(
+    supervisor: Supervisor, command: Command, folder: int, streams: tuple[int, int, int]
+) -> Supervised:
+    """Start it with its sockets; without a list of hosts it does without where it has to.
+
+    Raises:
+        NoSandboxError: its hosts could not be reached.
+        OSError: it cannot be started.
+    """
+    try:
+        return await supervisor.start(command, folder=folder, streams=streams)
+    except NetworkNamespaceError as error:
+        if len(command.sockets) > len(NAME_SERVER_SOCKETS):
+            raise NoSandboxError(
+                "its sandbox cannot be kept: the hosts of its `network` need sockets in its"
+                f" network namespace: {error.strerror}"
+            ) from error
+    # Its name server tells what it asks for, and confines nothing.
+    return await supervisor.start(replace(command, sockets=()), folder=folder, streams=streams)
+
+
+async def _resolve(sandbox: ServerSandbox) -> SandboxNetwork | None:
+    """The network of its own that a server gets in bubblewrap, if it gets one.
+
+    Raises:
+        NoSandboxError: a host has no address that is permitted.
+    """
+    if sandbox.network == "full":
+        return None
+    listed = sandbox.network if isinstance(sandbox.network, tuple) else ()
+    try:
+        return await resolve_network([parse_destination(text) for text in listed])
+    except DestinationError as error:
+        hint = "" if error.hint is None else f" ({error.hint})"
+        raise NoSandboxError(f"`network` of its sandbox: {error.message}{hint}") from error
+
+
+def _write_names(network: SandboxNetwork, folder: Path) -> Mapping[str, Path]:
+    """Write the files by which names are looked up in a sandbox, and say where they belong."""
+    files = {"hosts": network.hosts, "resolv.conf": RESOLV_CONF}
+    for name, text in files.items():
+        (folder / name).write_text(text, "ascii")
+    return {f"/etc/{name}": folder / name for name in files}
 
 
 def _check_command(start: _Start) -> None:

@@ -10,6 +10,7 @@ from anyio.abc import TaskGroup
 
 from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
+from aish.core.phrases import backticked
 from aish.mcp.protocol.convert import Reading
 from aish.mcp.protocol.messages import TransportError
 from aish.mcp.transports.settings import ServerConnection
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from aish.mcp.transports.http import HttpOrigin
     from aish.mcp.transports.stdio import Stdio
     from aish.net.oauth.login import Login
+    from aish.net.sandbox_relay import Refusal
     from aish.packs.framework.server import OpenPacks
     from aish.system.process.child import Child
     from aish.system.process.supervisor import Supervisor
@@ -32,6 +34,8 @@ Notify = Callable[[str, str, str], None]
 """Takes a server's alias, a code and a sentence."""
 _FIRST_LINES = 3
 _LAST_LINES = 10
+_MOST_REFUSED = 100
+_SHOWN_REFUSED = 5
 
 
 @frozen
@@ -72,6 +76,7 @@ class TransportFactory:
         self._login: Login | None = None
         self._printed = ""
         self._line: str | None = None
+        self._refused: list[str] = []
         self.on_ended: Callable[[str], None] | None = None
         """Hears at once that the child has ended by itself, and how."""
 
@@ -239,13 +244,31 @@ class TransportFactory:
             shared.supervisors.append(Supervisor(shared.reaper))
         try:
             return await start_confined(
-                self._connection, shared.supervisors[0], shared.reaper, log=log, secrets=secrets
+                self._connection,
+                shared.supervisors[0],
+                shared.reaper,
+                log=log,
+                secrets=secrets,
+                on_refused=self._note_refused,
             )
         except NoSandboxError as error:
             if not sandbox.best_effort:
                 raise TransportError(error.message) from error
             self.notice("sandbox_missing", f"it runs without a sandbox: {error.message}")
             return None
+
+    def _note_refused(self, name: str, why: "Refusal") -> None:
+        """Tell once of a host that a server looked for; a restarted one looks for it again."""
+        if name in self._refused or len(self._refused) >= _MOST_REFUSED:
+            return
+        self._refused.append(name)
+        text = f"it looked up `{name}`, which is not in `network` of its sandbox"
+        if why == "not public":
+            text = (
+                f"`{name}` now has an address that is not public;"
+                f" `{name}:443` in `network` of its sandbox permits any"
+            )
+        self.notice("sandbox_refused", text)
 
     def make_reading(self, *, modern: bool) -> Reading:
         # Marks of a pack that is not built in are claims, as those of any server.
@@ -293,7 +316,7 @@ class TransportFactory:
 
         What confines it is often the reason, and the server's own words rarely tell.
         """
-        line = self._sandbox_line()
+        line = "\n".join(filter(None, (self._sandbox_line(), self._refused_line())))
         if not line:
             return reason
         if reason.lstrip().startswith(("{", "[")):  # JSON, which a line within would damage
@@ -312,6 +335,24 @@ class TransportFactory:
             if adapter is not None:
                 self._line = adapter.last_words(f"{self.origin}/sandbox", self._line)
         return self._line
+
+    def _refused_line(self) -> str:
+        """The line about hosts that a server was refused, and how they are permitted."""
+        sandbox, adapter = self._connection.entry.sandbox, self.environment.adapter
+        if sandbox is None or sandbox.network == "full":
+            return ""
+        from aish.net.address_guard import is_host
+
+        listed = () if isinstance(sandbox.network, str) else sandbox.network
+        names = [name for name in self._refused if name not in listed and is_host(name)]
+        line = ""
+        if names:
+            wanted = ", ".join((*listed, *names[:_SHOWN_REFUSED]))
+            line = (
+                f"it looked up {backticked(names, _SHOWN_REFUSED)} in vain;"
+                f" `network: [{wanted}]` permits that"
+            )
+        return line if adapter is None else adapter.last_words(f"{self.origin}/names", line)
 
     def _log(self) -> Path | None:
         logs = self.environment.logs

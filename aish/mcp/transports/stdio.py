@@ -101,6 +101,8 @@ class Stdio:
             started = await self._start_confined(self._log, self._secrets)
             if started is not None:
                 child, self._confinement = started
+                if self._confinement.relay is not None:
+                    self._tasks.start_soon(self._confinement.relay.serve)
                 self.sandbox = self._confinement.text
                 return child
             self.sandbox = UNCONFINED

@@ -105,7 +105,7 @@ def sandbox_problem(
     return _bubblewrap_problem(_bubblewrap_program(environ, root))
 
 
-ServerPart = Literal["files", "no network"]
+ServerPart = Literal["files", "no network", "listed hosts"]
 """What a sandbox of a server is made of: its folders, and the refusal of any network."""
 
 
@@ -115,11 +115,17 @@ def try_server_parts(
     """Try each part of a server's sandbox in each kind: empty, or why it does not work."""
     program = _bubblewrap_program(environ)
     words = ("/bin/sh", "-c", ":")
-    bubblewrap: dict[ServerPart, str] = {"files": _NOT_INSTALLED, "no network": _NOT_INSTALLED}
+    bubblewrap: dict[ServerPart, str] = dict.fromkeys(
+        ("files", "no network", "listed hosts"), _NOT_INSTALLED
+    )
     if program is not None:
         start = partial(server_words, environ, Path("/nowhere"), Mounts(), "/")
         bubblewrap["files"] = _problem_of((*start(network=True), *words))
-        bubblewrap["no network"] = _problem_of((*start(network=False), *words))
+        apart = (*start(network=False), *words)
+        bubblewrap["no network"] = _problem_of(apart)
+        bubblewrap["listed hosts"] = bubblewrap["no network"] or _problem_of(
+            [sys.executable, "-I", "-S", str(SCRIPT), "--try-sockets", *apart]
+        )
     files = _landlock_problem()
     return {
         "bubblewrap": bubblewrap,

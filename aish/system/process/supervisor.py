@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import anyio
 
@@ -29,6 +30,8 @@ from aish.system.process.reaper_process import MARK, processes_with_mark
 
 SCRIPT = Path(__file__).with_name("supervisor_process.py")
 _KILLED_WITHIN = 6.0
+_MOST_SOCKETS = 253
+"""What the kernel passes in one message."""
 
 
 @frozen
@@ -39,12 +42,22 @@ class Landlock:
     read: tuple[str, ...]
 
 
+WantedSocket = tuple[Literal["tcp", "udp"], str, int]
+"""A socket to open in a sandbox's network namespace: the address, which `lo` gets, and port."""
+
+
+class NetworkNamespaceError(OSError):
+    """The network namespace of a sandbox cannot be entered, or not be given an address."""
+
+
 @frozen
 class Command:
     """Command to start. `wrapped` says that `argv` begins with the program of a sandbox.
 
     With a `seccomp` filter, which `aish.system.process.seccomp` makes, it gets no capabilities
     under Landlock, writes no core dumps, and reaches no abstract socket of other processes.
+
+    `sockets` need bubblewrap with `--unshare-net`: they are open before the command runs.
     """
 
     argv: Sequence[str]
@@ -52,6 +65,7 @@ class Command:
     landlock: Landlock | None = None
     wrapped: bool = False
     seccomp: bytes = b""
+    sockets: tuple[WantedSocket, ...] = ()
 
 
 class Supervised:
@@ -69,7 +83,9 @@ class Supervised:
         self._started = anyio.Event()
         self._ended = anyio.Event()
         self._gone = anyio.Event()
-        self._errno: int | None = None
+        self._failure: OSError | None = None
+        self.sockets: list[socket.socket] = []
+        """Those that the command asked for, in this order; `stop` does not close them."""
         asyncio.get_running_loop().add_reader(control.fileno(), self._hear)
 
     @property
@@ -122,16 +138,20 @@ class Supervised:
         """
         await self._started.wait()
         if not self.pid:
-            number = errno.EAGAIN if self._errno is None else self._errno
-            raise OSError(number, os.strerror(number))
+            raise self._failure or OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     def _hear(self) -> None:
         try:
-            chunk = self._control.recv(4096)
+            chunk, descriptors, _, _ = socket.recv_fds(self._control, 4096, _MOST_SOCKETS)
         except BlockingIOError:
             return
         except OSError:
-            chunk = b""
+            chunk, descriptors = b"", []
+        for descriptor in descriptors:
+            opened = socket.socket(fileno=descriptor)
+            opened.setblocking(False)
+            opened.set_inheritable(False)
+            self.sockets.append(opened)
         if not chunk:
             self._finish()
             return
@@ -145,8 +165,13 @@ class Supervised:
                 case b"exit":
                     self._code = int(number)
                     self._ended.set()
-                case _:
-                    self._errno = int(number)
+                case b"network":
+                    why = number.decode("utf-8", "replace")
+                    self._failure = NetworkNamespaceError(errno.EPERM, why)
+                case b"error":
+                    self._failure = OSError(int(number), os.strerror(int(number)))
+                case _:  # the sockets have come with it
+                    pass
 
     def _finish(self) -> None:
         if self._control.fileno() >= 0:
@@ -203,6 +228,8 @@ class Supervisor:
         except BaseException:
             # Whatever was started ends with its control socket.
             await process.stop(0)
+            for opened in process.sockets:
+                opened.close()
             raise
         return process
 
@@ -272,5 +299,7 @@ def _encode_request(command: Command, env: Mapping[str, str]) -> bytes:
         request |= {"write": command.landlock.write, "read": command.landlock.read}
     if command.seccomp:
         request["seccomp"] = base64.b64encode(command.seccomp).decode("ascii")
+    if command.sockets:
+        request["sockets"] = command.sockets
     body = json.dumps(request).encode()
     return struct.pack("!I", len(body)) + body

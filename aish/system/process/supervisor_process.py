@@ -9,10 +9,11 @@ guarded falls to the first process, which ends it.
 
 A request is its length in four bytes and JSON: `argv`, `env`, `wrapped` (the command is a sandbox's
 own process, which gets no SIGTERM), with Landlock `write` and `read`, the paths that may be used,
-and with `seccomp` a filter of system calls in Base64. The guard says `pid N`, or `error N` (an
-errno; nothing was started), and `exit N` when the command ends (negative for a signal); the end of
-the socket says that nothing of it is left. It takes `t` (SIGTERM to all) and `k` (SIGKILL to all,
-and finish).
+with `seccomp` a filter of system calls in Base64, and `sockets` to open in the network namespace of
+bubblewrap. The guard says `sockets`, with their descriptors, then `pid N`, or `error N` or
+`network WHY` (nothing was started; an errno, or words), and `exit N` when the command ends
+(negative for a signal); the end of the socket says that nothing of it is left. It takes `t`
+(SIGTERM to all) and `k` (SIGKILL to all, and finish).
 """
 
 import binascii
@@ -108,17 +109,17 @@ def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
     os.close(null)
     _become_subreaper(library)
     control = socket.socket(fileno=control_number)
-    head = _exactly(control, 4)
-    body = _exactly(control, struct.unpack("!I", head)[0]) if head else None
-    request: dict[str, Any] | None = None if body is None else json.loads(body)
+    request = _receive_request(control)
     if request is None:
         return 0
     wakeup = _woken_by_children()
     failed, failing = os.pipe()
+    pipes = _pipes_of_bubblewrap(request) if "sockets" in request else ()
+    theirs = pipes[2:]
     command = os.fork()
     if command == 0:
-        _run((stdin, stdout, stderr, folder, failing), request, library)
-    for descriptor in (stdin, stdout, stderr, folder, failing):
+        _run((stdin, stdout, stderr, folder, failing), theirs, request, library)
+    for descriptor in (stdin, stdout, stderr, folder, failing, *theirs):
         os.close(descriptor)
     problem = os.read(failed, 20)
     os.close(failed)
@@ -126,9 +127,49 @@ def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
         os.waitpid(command, 0)
         _say(control, b"error %s\n" % problem)
         return 0
+    if pipes and not _pass_sockets(control, pipes[:2], request["sockets"], library):
+        # Its pipe stays open until then: its end would let the command run.
+        _end_all(set(), wakeup)
+        return 0
     _say(control, b"pid %d\n" % command)
     _watch(control, command, wakeup, {command} if request["wrapped"] else set())
     return 0
+
+
+def _pipes_of_bubblewrap(request: "dict[str, Any]") -> "tuple[int, int, int, int]":
+    """Pipes by which it tells its child, and waits before the command runs: our ends, then its."""
+    (told, telling), (waiting, going) = os.pipe(), os.pipe()
+    request["argv"][1:1] = ["--info-fd", str(telling), "--block-fd", str(waiting)]
+    return told, going, telling, waiting
+
+
+def _pass_sockets(
+    control: socket.socket, pipes: "tuple[int, int]", wanted: "list[Any]", library: ctypes.CDLL
+) -> bool:
+    """Let a process open sockets in the sandbox's network namespace, and pass them to the run."""
+    info, going = pipes
+    helper = os.fork()
+    if helper == 0:
+        code = 1
+        try:
+            # Behind the folders of the standard library.
+            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))  # ruff: ignore[os-path-abspath] - pathlib is too much to import
+            from aish.system.process.namespace_sockets import child_of_bubblewrap, open_sockets
+
+            opened = open_sockets(child_of_bubblewrap(info), wanted, library)
+            socket.send_fds(control, [b"sockets\n"], [one.fileno() for one in opened])
+            code = 0
+        except (OSError, ValueError, KeyError) as error:
+            _say(control, b"network %s\n" % str(getattr(error, "strerror", error)).encode())
+        finally:
+            os._exit(code)
+    if os.waitpid(helper, 0)[1] != 0:
+        return False
+    with contextlib.suppress(OSError):  # bubblewrap has ended: its exit code says more
+        os.write(going, b"+")
+    os.close(info)
+    os.close(going)
+    return True
 
 
 def _watch(control: socket.socket, command: int, wakeup: int, wrapper: set[int]) -> None:
@@ -272,6 +313,12 @@ def _say(control: socket.socket, line: bytes) -> None:
         control.sendall(line)
 
 
+def _receive_request(control: socket.socket) -> "dict[str, Any] | None":
+    head = _exactly(control, 4)
+    body = _exactly(control, struct.unpack("!I", head)[0]) if head else None
+    return None if body is None else json.loads(body)
+
+
 def _exactly(control: socket.socket, size: int) -> "bytes | None":
     data = bytearray()
     while len(data) < size:
@@ -283,13 +330,16 @@ def _exactly(control: socket.socket, size: int) -> "bytes | None":
 
 
 def _run(
-    descriptors: "tuple[int, int, int, int, int]", request: "dict[str, Any]", library: ctypes.CDLL
+    descriptors: "tuple[int, int, int, int, int]",
+    kept: "tuple[int, ...]",
+    request: "dict[str, Any]",
+    library: ctypes.CDLL,
 ) -> "NoReturn":
     """Become the command."""
     *streams, folder, failing = descriptors
     reporting = failing
     try:
-        reporting = _prepare(streams, folder, failing)
+        reporting = _prepare(streams, folder, failing, kept)
         _confine(library, request)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.execvpe(request["argv"][0], request["argv"], request["env"])  # ruff: ignore[start-process-with-no-shell] - that is the purpose
@@ -313,7 +363,7 @@ def _confine(library: ctypes.CDLL, request: "dict[str, Any]") -> None:
         _filter_calls(library, program)
 
 
-def _prepare(streams: "list[int]", folder: int, failing: int) -> int:
+def _prepare(streams: "list[int]", folder: int, failing: int, kept: "tuple[int, ...]") -> int:
     """Leave the guard's session, folder and descriptors; returns where a failure is reported."""
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -323,7 +373,12 @@ def _prepare(streams: "list[int]", folder: int, failing: int) -> int:
     for place, descriptor in enumerate(streams):
         os.dup2(descriptor, place)
     reporting = os.dup2(failing, 3, inheritable=False)
-    os.closerange(4, 65536)
+    first = 4
+    for descriptor in sorted(kept):
+        os.set_inheritable(descriptor, True)
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, 65536)
     return reporting
 
 
@@ -489,10 +544,34 @@ def _try_filter(program: str) -> None:
         sys.exit("it restricts nothing")
 
 
+def _try_sockets(words: "list[str]") -> None:
+    """Open a socket in the network namespace of a sandbox; says on stderr why it does not work."""
+    library = ctypes.CDLL(None, use_errno=True)
+    ours, theirs = socket.socketpair()
+    streams = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+    guard = os.fork()
+    if guard == 0:
+        try:
+            ours.close()
+            _guard([theirs.detach(), *streams, os.open("/", os.O_RDONLY)], library)
+        finally:
+            os._exit(0)
+    theirs.close()
+    request = {"argv": words, "env": {"PATH": os.defpath}, "wrapped": True}
+    body = json.dumps({**request, "sockets": [("tcp", "127.0.0.1", 1)]}).encode()
+    ours.sendall(struct.pack("!I", len(body)) + body)
+    answer = b"".join(iter(lambda: ours.recv(4096), b""))
+    os.waitpid(guard, 0)
+    if not answer.startswith(b"sockets\n"):
+        sys.exit(answer.removeprefix(b"network ").decode("utf-8", "replace").strip())
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--try-landlock"]:
         _try_landlock()
     elif sys.argv[1:2] == ["--try-filter"]:
         _try_filter(sys.argv[2])
+    elif sys.argv[1:2] == ["--try-sockets"]:
+        _try_sockets(sys.argv[2:])
     else:
         main()

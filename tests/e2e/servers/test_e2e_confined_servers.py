@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confined_servers import BUBBLEWRAP, KINDS, add_probe, call, described, refused
+from confined_servers import (
+    BUBBLEWRAP,
+    KINDS,
+    add_probe,
+    call,
+    described,
+    processes_called,
+    refused,
+)
 from e2e_project import REPO, Project, wait_gone
 
 NO_NETWORK = "reads data, writes nothing, no network"
@@ -313,13 +321,3 @@ def test_a_confined_server_and_what_it_left_end_with_aish_however_that_ends(
 
     assert pids
     assert servers
-
-
-def processes_called(word: str) -> list[int]:
-    """The processes with a word of their command line."""
-    pids = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and word.encode() in (entry / "cmdline").read_bytes():
-                pids.append(int(entry.name))
-    return pids
