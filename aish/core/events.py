@@ -258,7 +258,10 @@ class RuleAdded:
 
 @frozen
 class ServerConnected:
-    """The user connected a server: at a `url`, or as the child process of a `command`."""
+    """The user connected a server: at a `url`, or as the child process of a `command`.
+
+    With `login` a person logs in there.
+    """
 
     place: Place
     alias: str
@@ -266,6 +269,7 @@ class ServerConnected:
     command: tuple[str, ...] = ()
     cwd: str | None = None
     auth_env: str | None = None
+    login: bool = False
 
 
 @frozen

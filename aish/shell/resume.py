@@ -51,6 +51,7 @@ from aish.features.history.summary import began
 from aish.features.resume.scan import RunTime
 from aish.journal.reader import JournalReading, parse_event, read_journal, torn_tail
 from aish.journal.writer import HeldJournal, hold_journal
+from aish.net.oauth.settings import OAuthSettings
 from aish.output.event_log import Sink
 from aish.policy.questions import PastQuestion
 from aish.shell.pending_input import AskedBefore
@@ -307,6 +308,7 @@ class EarlierParts:
                         command=event.command,
                         cwd=None if event.cwd is None else Path(event.cwd),
                         auth_env=event.auth_env,
+                        oauth=OAuthSettings(login=True) if event.login else None,
                         required=False,
                     )
             case ContextFiles():

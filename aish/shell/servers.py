@@ -14,28 +14,34 @@ from aish.core.errors import UnavailableError, UsageError
 from aish.core.events import NOWHERE, ServerConnected, ServerInfo
 from aish.core.tools import Tool
 from aish.engine.plan.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
+from aish.net.oauth.settings import OAuthSettings
 from aish.shell.session import Session
 from aish.shell.url_keys import keys_in
 from aish.system.secrets.secrets import SHORTEST
 
 _ALIAS = re.compile(r"(?!.*__)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
 _LONGEST_ALIAS = 64
+_NONE: Mapping[str, str] = {}
 _NO_HOST = "server"
 _RESERVED = "shell"
-_TOKEN = "`auth_env=NAME` sends the value of a variable as the bearer token"  # ruff: ignore[hardcoded-password-string] - says how to give one
+_CREDENTIALS = (
+    "`auth_env=NAME` sends the value of a variable as the bearer token, `oauth=login` logs in"
+)
+LOGIN = {"oauth": "login"}
+"""The word of `:mcp connect` for a server at which a person logs in."""
 _REFUSED = ("HTTP 401", "HTTP 403")
 
 
 def server_of_url(
-    url: str, alias: str | None, taken: Container[str], auth_env: str | None = None
+    url: str, alias: str | None, taken: Container[str], options: Mapping[str, str] = _NONE
 ) -> ServerEntry:
     """The entry of a server at `url`; its default alias is the first label of its host name.
 
-    A number is appended if that is taken.
+    A number is appended if that is taken. `options` are `auth_env` or `oauth`.
     """
     parts = _split(url)
     if parts.username or parts.password:
-        raise UsageError("a URL with credentials would be logged", hint=_TOKEN)
+        raise UsageError("a URL with credentials would be logged", hint=_CREDENTIALS)
     if alias is None:
         name = _label(parts.hostname or "")
         between = "-" if name[-1].isdigit() else ""
@@ -45,7 +51,9 @@ def server_of_url(
             alias = f"{name}{between}{number}"
     else:
         _check_alias(alias, taken)
-    return ServerEntry(alias=alias, url=url, auth_env=auth_env, required=False)
+    auth_env = options.get("auth_env")
+    oauth = OAuthSettings(login=True) if "oauth" in options else None
+    return ServerEntry(alias=alias, url=url, auth_env=auth_env, oauth=oauth, required=False)
 
 
 def words_of(command: str) -> tuple[str, ...]:
@@ -133,7 +141,15 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
         session.connected[entry.alias] = entry
         cwd = None if entry.cwd is None else str(entry.cwd)
         session.emit(
-            ServerConnected(NOWHERE, entry.alias, entry.url, entry.command, cwd, entry.auth_env)
+            ServerConnected(
+                NOWHERE,
+                entry.alias,
+                entry.url,
+                entry.command,
+                cwd,
+                entry.auth_env,
+                login=entry.oauth is not None,
+            )
         )
     return info
 
@@ -188,12 +204,15 @@ def _resolve(session: Session, entry: ServerEntry) -> ResolvedServer:
     resolver = Resolver(opened.plan.pipeline, Variables(environ), opened.plan.secrets)
     resolved = resolve_server(entry, resolver)
     finish([resolver])
-    return replace(resolved, entry=replace(resolved.entry, required=False))
+    login = resolved.login
+    if login is not None:
+        login = replace(login, command=f":mcp connect {entry.alias}")
+    return replace(resolved, entry=replace(resolved.entry, required=False), login=login)
 
 
 def _hint(error: UnavailableError, entry: ServerEntry) -> str:
     if entry.auth_env is None and entry.url is not None and error.message.startswith(_REFUSED):
-        return _TOKEN
+        return _CREDENTIALS
     return "nothing has changed; `:mcp list` shows the servers"
 
 

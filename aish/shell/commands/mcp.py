@@ -19,6 +19,7 @@ from aish.policy.rules import SEPARATOR, Rule, matches_tool, split_glob
 from aish.shell.autonomous import RULE
 from aish.shell.command import Form, ShellCommand
 from aish.shell.servers import (
+    LOGIN,
     aliases_in_use,
     connect,
     is_of_file,
@@ -40,7 +41,8 @@ _SOON = 1.0
 """Seconds that a connection may take before that is told."""
 _CONDITIONAL = "* depends on the arguments: `:mcp tool ALIAS__NAME` tells the rules"
 _CONNECT = (
-    "`:mcp connect URL [ALIAS] [auth_env=NAME]` or `:mcp connect ALIAS -- COMMAND` is the form"
+    "`:mcp connect URL [ALIAS] [auth_env=NAME]`, `… [oauth=login]` or"
+    " `:mcp connect ALIAS -- COMMAND` is the form"
 )
 _STARTS = re.compile(r"(?:^|\s)--(?:\s|$)")
 
@@ -169,7 +171,8 @@ async def _connect(session: Session, rest: str) -> None:
     words = rest.split()
     options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     names = [word for word in words[1:] if "=" not in word]
-    if not words or len(names) > 1 or set(options) - {"auth_env"}:
+    is_known = options in ({}, LOGIN) or set(options) == {"auth_env"}
+    if not words or len(names) > 1 or not is_known:
         raise UsageError(_CONNECT, hint="for example `:mcp connect http://127.0.0.1:8080/mcp docs`")
     taken, known = aliases_in_use(session), session_servers(session)
     if words[0] in known and len(words) == 1:
@@ -185,7 +188,7 @@ async def _connect(session: Session, rest: str) -> None:
         alias = names[0] if names else None
         # A new server does not take the alias of a missing one, and so not its rules either.
         others = taken if alias else {*taken, *known}
-        entry = server_of_url(words[0], alias, others, options.get("auth_env"))
+        entry = server_of_url(words[0], alias, others, options)
         _require_own(session, entry)
     await _come(session, entry)
 
@@ -312,6 +315,11 @@ FORMS = (
     Form(
         "connect URL [ALIAS] [auth_env=NAME]",
         "connects to a server; a failure changes nothing",
+        run=_connect,
+    ),
+    Form(
+        "connect URL [ALIAS] oauth=login",
+        "connects to one that wants a login, in a browser",
         run=_connect,
     ),
     Form(

@@ -12,6 +12,8 @@ from aish.features.recording.recorded_answer import read_answer
 from aish.shell.export.session_log import SessionAnswer, SessionLog
 
 _RAN = "exec://"
+_REFUSED = frozenset({401, 403})
+_FIRST_ERROR = 400
 
 
 @frozen
@@ -60,7 +62,11 @@ def match(parts: Iterable[tuple[Interaction, ...]], log: SessionLog) -> Matched:
             continue
         answers.append((step, models[turns[place].number - 1]))
         at = place + 1
-    others = {n: one for n, one in enumerate(held, 1) if kind_of(one.request) != "model"}
+    others = {
+        n: one
+        for n, one in enumerate(held, 1)
+        if kind_of(one.request) != "model" and not _is_repeated(one, held[n:])
+    }
     numbers = {old: new for new, old in enumerate(others, 1)}
     ids = {line.id for line in log.complete_lines()}
     return Matched(
@@ -78,6 +84,18 @@ def _join(parts: Iterable[tuple[Interaction, ...]]) -> tuple[Interaction, ...]:
         numbers = {number: before + number for number in range(1, len(part) + 1)}
         interactions += (with_numbers(interaction, numbers) for interaction in part)
     return tuple(interactions)
+
+
+def _is_repeated(refused: Interaction, later: Sequence[Interaction]) -> bool:
+    """Return true for a request that a server answered later, once the user was logged in there."""
+    if refused.response.status not in _REFUSED and not refused.response.is_headless:
+        return False
+    return any(
+        one.response.status < _FIRST_ERROR
+        and one.response.broken is None
+        and (one.request.uri, one.request.body) == (refused.request.uri, refused.request.body)
+        for one in later
+    )
 
 
 def _is_of(turn: ModelTurn, entry: SessionAnswer) -> bool:

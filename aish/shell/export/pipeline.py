@@ -95,7 +95,11 @@ def _server_entry(entry: ServerEntry, target: Path) -> dict[str, Any]:
         started: Any = {"command": list(entry.command)}
         return dict(rebase(started, entry.cwd or target, target))
     table: dict[str, Any] = {"url": entry.url}
-    return table | ({"auth_env": entry.auth_env} if entry.auth_env else {})
+    if entry.auth_env:
+        table["auth_env"] = entry.auth_env
+    if entry.oauth is not None:
+        table["oauth"] = {"login": True}
+    return table
 
 
 # The line that `agent.result_limit` inserts for omitted text.

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from cli_process import Done
-from e2e_project import Project, wait_file
+from e2e_project import ModelEndpoints, Project, wait_file
 from mcp_emulators import McpEndpoint
 from model_endpoint import Gate, Recorded, Reply
 from oauth_person import LoginServer, address_printed, guard_of, redirect_of, visit
@@ -23,7 +23,7 @@ from oauth_servers import Form, forbidden, refusal, unauthorized
 from open_descriptors import opened_by
 from patience import rounds
 from served_hub import ServedHub
-from shell_sessions import COLUMNS, at_terminal, sit
+from shell_sessions import COLUMNS, at_terminal, obedient, sit
 from terminal_window import Window
 
 
@@ -403,6 +403,37 @@ def test_a_session_logs_in_when_it_connects_to_a_server(session: tuple[Behind, W
     window.wait_for_raw(b"w: logged in at", times=2)
     assert place.issuer.grants == ["authorization_code"] * 2
     assert not [one for one in place.issuer.tokens if one.encode() in window.raw]
+
+
+def test_a_server_that_is_added_in_a_session_may_want_a_login(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(obedient))
+    with behind(project) as place:
+        project.pipeline("")
+        with at_terminal(project) as window:
+            window.type(f":mcp connect {place.url} notes\r")
+            window.wait_for("`oauth=login` logs in")
+            window.type(f":mcp connect {place.url} notes oauth=login\r")
+            assert visit(address_shown(window)) == 200
+            window.wait_for("notes is connected: 8 tools")
+            window.type(":approve notes__*\r")
+            window.type('CALL notes__echo {"text": "hi there"}\r')
+            window.wait_for("<4: hi there>")
+            window.type(":quit\r")
+            assert window.finish() == 0
+        with at_terminal(project, "--resume") as window:
+            window.type(":mcp connect notes\r")
+            window.wait_for("notes is connected: 8 tools")
+            assert len(place.issuer.pages) == 1
+            window.type(":export x.yaml\r")
+            window.wait_for("accepts it")
+            text = (project.folder / "x.yaml").read_text("utf-8")
+            assert "oauth:\n        login: true" in text
+            assert project.aish("logout", place.url).code == 0
+            window.type(":mcp connect notes\r")
+            assert visit(address_shown(window)) == 200
+            window.wait_for("notes: logged in at")
 
 
 def test_ctrl_c_gives_up_a_login_and_leaves_the_session_intact(
