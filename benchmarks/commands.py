@@ -45,6 +45,14 @@ def server_start(bench: Bench) -> Iterator[Row]:
         yield Row(row.measure, ms(mine), ms(floor), mine / floor, f"+ {ms(0.030)}", row.met)
 
 
+def server_request(bench: Bench) -> Iterator[Row]:
+    """What the relay of a sandbox adds to a request over a new connection."""
+    if not REPORT.bubblewrap:
+        mine, floor = map(median, _figures(bench, "relay", bench.rounds))
+        row = at_most("a server's request to a listed host: wall, more", mine - floor, 0.001)
+        yield Row(row.measure, ms(mine), ms(floor), mine / floor, f"+ {ms(0.001)}", row.met)
+
+
 def command_ring(bench: Bench) -> Iterator[Row]:
     seconds, floor, taken = _figures(bench, "ring", bench.rounds)
     speed, alone = SIZE / MEGABYTE / median(seconds), SIZE / MEGABYTE / median(floor)

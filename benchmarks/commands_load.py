@@ -6,7 +6,8 @@
 `ring`: seconds of 100 MB through the ring of a process, and through an `os.read` loop, and the
 bytes of memory that the ring took.
 `server bubblewrap` and `server landlock`: seconds until a server in a sandbox writes its first
-line, and until one without does.
+line, and until one without does. `relay`: seconds of a request over a new connection by a program
+in a sandbox that lists its host, and by one without.
 """
 
 import json
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,25 @@ from aish.system.process.reaper import Reaper
 from aish.system.process.supervisor import Supervisor
 
 SIZE = 100_000_000
+REQUESTS = 100
+SERVER = """
+import socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    while True:
+        with server.accept()[0] as peer:
+            peer.sendall(peer.recv(100))
+"""
+CLIENT = f"""
+import json, socket, sys, time
+def ask():
+    begun = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as peer:
+        peer.sendall(b"request")
+        peer.recv(100)
+    return time.perf_counter() - begun
+print(json.dumps(sorted(ask() for _ in range({REQUESTS}))[{REQUESTS} // 2]), flush=True)
+"""
 
 
 async def opened(measure: str, rounds: int, root: Path) -> list[tuple[float, ...]]:
@@ -98,7 +120,7 @@ async def servers(kind: Any, rounds: int, root: Path) -> list[tuple[float, ...]]
                 reaper,
                 log=None,
                 secrets=None,
-                on_refused=lambda _name, _why: None,
+                on_refused=ignore,
             )
             assert await child.read() == b"ready\n"
             between = time.perf_counter()
@@ -114,6 +136,53 @@ async def servers(kind: Any, rounds: int, root: Path) -> list[tuple[float, ...]]
         await anyio.to_thread.run_sync(supervisor.close)
         reaper.close()
     return found[1:]  # the first one starts the supervisor, and tries the sandbox
+
+
+@contextmanager
+def echo_server() -> Generator[str]:
+    """The port of a server in a process of its own."""
+    words = [sys.executable, "-I", "-S", "-c", SERVER]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().decode().strip()
+        finally:
+            server.kill()
+
+
+async def relayed(rounds: int, root: Path) -> list[tuple[float, float]]:
+    """The median of some requests, by both programs in turn."""
+    reaper = Reaper()
+    supervisor = Supervisor(reaper)
+    found: list[tuple[float, float]] = []
+    with echo_server() as port:
+        command = (sys.executable, "-I", "-S", "-c", CLIENT, port)
+        sandbox = ServerSandbox(network=(f"127.0.0.1:{port}",))
+        entry = ServerEntry("s", command=command, cwd=root, sandbox=sandbox)
+        connection = ServerConnection(entry, child_env={"PATH": os.environ["PATH"]})
+        try:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(rounds):
+                    child, confinement = await start_confined(
+                        connection, supervisor, reaper, log=None, secrets=None, on_refused=ignore
+                    )
+                    assert confinement.relay is not None
+                    tasks.start_soon(confinement.relay.serve)
+                    mine = json.loads(await child.read())
+                    await child.stop(0)
+                    await confinement.close()
+                    env = connection.child_env
+                    plain = await start_child(command, cwd=root, env=env, reaper=reaper)
+                    found.append((mine, json.loads(await plain.read())))
+                    await plain.stop(0)
+        finally:
+            await anyio.to_thread.run_sync(supervisor.close)
+            reaper.close()
+    return found
+
+
+def ignore(_name: str, _why: str) -> None:
+    """Nobody is told of hosts that are refused."""
 
 
 def peak() -> int:
@@ -147,6 +216,9 @@ def main() -> None:
         if measure.startswith("server "):
             kind = measure.removeprefix("server ")
             print(json.dumps(anyio.run(servers, kind, rounds, Path(name).resolve())))
+            return
+        if measure == "relay":
+            print(json.dumps(anyio.run(relayed, rounds, Path(name).resolve())))
             return
         print(json.dumps(anyio.run(opened, measure, rounds, Path(name).resolve())))
 

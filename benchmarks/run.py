@@ -68,6 +68,7 @@ MEASURES = (
     clusters.cluster_of_workers,
     commands.command_time,
     commands.server_start,
+    commands.server_request,
     commands.command_ring,
     context.refresh,
     metrics.metrics,

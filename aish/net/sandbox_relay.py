@@ -54,6 +54,10 @@ class SandboxRelay:
         resolve: Resolve = system_addresses,
     ) -> None:
         *self._listening, self._queries, self._query_listener = sockets
+        self._sockets = ExitStack()
+        for opened in sockets:
+            self._sockets.enter_context(opened)
+        self._is_served = False
         self._network = network
         self._names: Mapping[str, str] = {"localhost": "127.0.0.1", **network.addresses}
         self._guard = guard_of(network.listed, resolve)
@@ -64,17 +68,20 @@ class SandboxRelay:
         self._serving = anyio.CancelScope()
 
     def close(self) -> None:
-        """End `serve`, which may begin later."""
+        """End `serve`, which may begin later; nothing is left open."""
         self._serving.cancel()
+        if not self._is_served:
+            self._sockets.close()
 
     async def serve(self) -> None:
         """Serve until `close`; then nothing is open any more."""
         by_end: dict[tuple[str, int], list[Destination]] = {}
         for one in self._network.listed:
             by_end.setdefault(self._network.end(one), []).append(one.destination)
-        with self._serving, ExitStack() as stack:
-            for opened in (*self._listening, self._queries, self._query_listener):
-                stack.enter_context(opened)
+        if self._serving.cancel_called:
+            return
+        self._is_served = True
+        with self._sockets, self._serving:
             async with task_group() as tasks:
                 for (end, found), opened in zip(by_end.items(), self._listening, strict=True):
                     tasks.start_soon(self._accept, opened, end, tuple(dict.fromkeys(found)))

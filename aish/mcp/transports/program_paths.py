@@ -43,8 +43,9 @@ def program_paths(
     _add(program, environ, paths)
     if _INTERPRETERS.match(program.name):
         script = next((cwd / word for word in command[1:] if not word.startswith("-")), None)
-        if script is not None and script.is_file():
-            _add(script, environ, paths)
+        with suppress(OSError, ValueError):  # the text of a program, which is no path
+            if script is not None and script.is_file():
+                _add(script, environ, paths)
     return tuple(path for path in paths if not any(above in paths for above in path.parents))
 
 

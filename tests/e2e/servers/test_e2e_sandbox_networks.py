@@ -216,3 +216,10 @@ def test_nothing_is_left_of_a_listed_network_when_aish_is_killed(
             wait_gone(pid)
 
     assert inside
+
+
+def test_a_long_program_that_an_interpreter_is_given_as_text_is_no_path(project: Project) -> None:
+    text = f"{'#' * 5_000}\nexit('it ran')"
+    add_probe(project, "required", command=[sys.executable, "-c", text])
+
+    assert "it ran" in project.run().stderr

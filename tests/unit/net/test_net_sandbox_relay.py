@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import socket
 import struct
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from web_server import WebServer, answer
 
 from aish.net import sandbox_relay
 from aish.net.address_guard import Resolve
+from aish.net.destinations import resolve_network
 from aish.system.process.sandbox import sandbox_report
 
 pytestmark = [
@@ -282,3 +285,74 @@ asyncio.run(main(int(sys.argv[1])))
         result, _ = await command_in_sandbox(argv, tmp_path, f"127.0.0.1:{port}")
 
     assert (result.stdout, result.stderr) == (b"1000\n", b"")
+
+
+STATIC = r"""
+#include <netdb.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+  if (getaddrinfo(words[1], words[2], &hints, &found)) return 1;
+  int peer = socket(found->ai_family, SOCK_STREAM, 0);
+  if (connect(peer, found->ai_addr, found->ai_addrlen)) return 2;
+  dprintf(peer, "GET / HTTP/1.0\r\n\r\n");
+  char data[4096];
+  for (int size; (size = read(peer, data, sizeof data)) > 0;) write(1, data, size);
+  return 0;
+}
+"""
+
+
+def client(name: str, folder: Path) -> list[str]:
+    """The words of a program that asks for a page; a host and a port follow."""
+    if name == "static":
+        (folder / "client.c").write_text(STATIC, "utf-8")
+        words = ["cc", "-static", "-w", "-o", str(folder / "client"), str(folder / "client.c")]
+        built = subprocess.run(words, capture_output=True, check=False)
+        if built.returncode:
+            pytest.skip("it cannot be linked statically here")
+        return [str(folder / "client")]
+    if name == "curl":
+        return ["/bin/sh", "-c", 'exec curl -sS "http://$1:$2/"', "-"]
+    script = "const [host, port] = process.argv.slice(1);"
+    script += "fetch(`http://${host}:${port}/`).then(a => a.text()).then(console.log)"
+    script += ".catch(e => { console.error(e.cause.code); process.exit(1) })"
+    return ["node", "-e", script, "--"]
+
+
+@pytest.mark.parametrize(
+    ("name", "program"), [("curl", "curl"), ("node", "node"), ("static", "cc")]
+)
+async def test_programs_that_know_of_no_proxy_reach_a_listed_name_alone(
+    name: str, program: str, server: WebServer, tmp_path: Path
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"needs `{program}`")
+    words = client(name, tmp_path)
+    listed = f"api.example:{server.port}"
+
+    async def ask(host: str) -> tuple[int, bytes, list[str]]:
+        answers = [[PUBLIC], ["127.0.0.1"]]
+        found = {"api.example": lambda: answers.pop(0) if len(answers) > 1 else answers[0]}
+        argv = [*words, host, str(server.port)]
+        result, refused = await command_in_sandbox(argv, tmp_path, listed, resolve=resolving(found))
+        return result.exit_code, result.stdout, [name for name, _ in refused]
+
+    code, shown, refused = await ask("api.example")
+    other, _, names = await ask("other.example")
+
+    assert (code, shown.strip()[-10:], refused) == (0, b"here it is", [])
+    assert other != 0
+    assert names == ["other.example"]
+
+
+async def test_what_was_never_served_is_closed_too(tmp_path: Path) -> None:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    network = await resolve_network([])
+    relay = sandbox_relay.SandboxRelay(network, sockets, lambda *_: None)
+
+    relay.close()
+    await relay.serve()
+
+    assert [opened.fileno() for opened in sockets] == [-1, -1]
