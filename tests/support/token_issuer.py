@@ -5,6 +5,7 @@ with TokenIssuer() as issuer:
 """
 
 import json
+import ssl
 import time
 import warnings
 from base64 import urlsafe_b64encode
@@ -50,8 +51,9 @@ def forge(header: Any, claims: Any, signature: bytes = b"") -> str:
 class TokenIssuer(AuthorizationServer):
     """Has its keys at `/jwks`, or answers there by `jwks`."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None = None, **options: Any) -> None:
         super().__init__(**options)
+        self._tls = tls
         self.keys: list[Key] = [new_key("first")]
         self.jwks: Reply | None = None
 

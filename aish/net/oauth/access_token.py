@@ -103,8 +103,8 @@ def read_keys(body: bytes) -> tuple[VerificationKey, ...]:
 
 def _read_key(fields: JsonObject) -> VerificationKey | None:
     kind, members = _KINDS.get(str(fields.get("kty")), (None, ()))
-    operations = fields.get("key_ops")
-    is_for_other = fields.get("use") not in {None, "sig"} or (
+    use, operations = fields.get("use"), fields.get("key_ops")
+    is_for_other = (use is not None and use != "sig") or (
         isinstance(operations, Sequence) and "verify" not in operations
     )
     if kind is None or is_for_other:
@@ -120,7 +120,7 @@ def _read_key(fields: JsonObject) -> VerificationKey | None:
     except (JoseError, ValueError, TypeError, KeyError):
         return None
     own, kid = fields.get("alg"), fields.get("kid")
-    algorithms = tuple(one for one in _ALGORITHMS.get(name, ()) if own in {None, one})
+    algorithms = tuple(one for one in _ALGORITHMS.get(name, ()) if own is None or own == one)
     return VerificationKey(kid if isinstance(kid, str) else None, algorithms, key)
 
 

@@ -5,11 +5,11 @@ keys at any time. That can be had by anybody, so it happens once in a while only
 does not count. What the issuer does not list any more is gone with the next fetch.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Final
-
-import anyio
+from typing import Any, Final
 
 from aish.core.protocols import Clock
 from aish.net.oauth.access_token import VerificationKey, read_keys
@@ -18,6 +18,8 @@ from aish.net.oauth.requests import OAuthClient
 
 COOL_DOWN: Final = 30.0
 """Seconds between two fetches for the sake of unknown keys."""
+MOST_WAITING: Final = 16
+"""Requests that may wait for one fetch: nobody knows yet who sent them."""
 _ORDINARY: Final = 3600.0
 _AGAIN: Final = 60.0
 """Seconds to an ordinary fetch: the usual one, and one after a failure."""
@@ -36,9 +38,11 @@ class IssuerKeys:
         self._client = client
         self._clock = clock
         self._report = report
-        self._one = anyio.Lock()
         self._asked: float | None = None
-        self._fetches = 0
+        self._wanted = asyncio.Event()
+        self._done: asyncio.Event | None = None
+        """The end of the fetch that an unknown key has caused, until it has ended."""
+        self._waiting = 0
 
     @property
     def cool_down(self) -> float:
@@ -48,8 +52,8 @@ class IssuerKeys:
 
     @property
     def may_change(self) -> bool:
-        """True if `look_again` may bring other keys."""
-        return self._one.locked() or not self.cool_down
+        """True while a fetch for an unknown key has not ended."""
+        return self._done is not None
 
     async def fetch(self) -> None:
         """Replace the keys by those that the issuer has now.
@@ -68,23 +72,36 @@ class IssuerKeys:
             raise LoginError(f"`{quote(self.url)}` has no key that can verify a signature")
         self.known = known
 
-    async def look_again(self) -> None:
-        """Fetch for an unknown key; many that ask at the same time are answered by one fetch."""
-        before = self._fetches
-        async with self._one:
-            if before == self._fetches and not self.cool_down:
-                self._asked = self._clock.monotonic()
-                await self._try()
+    def look_again(self) -> Callable[[], Coroutine[Any, Any, object]] | None:
+        """Have them fetched for an unknown key; waits for that, and `None` means not now.
+
+        Many that ask at the same time are answered by one fetch.
+        """
+        if self._done is None:
+            if self.cool_down:
+                return None
+            self._asked, self._waiting = self._clock.monotonic(), 0
+            self._done = asyncio.Event()
+            self._wanted.set()
+        if self._waiting >= MOST_WAITING:
+            return None
+        self._waiting += 1
+        return self._done.wait
 
     async def stay_current(self) -> None:
-        """Fetch in the usual intervals, until this is cancelled."""
+        """Fetch in the usual intervals, and when it is wanted, until this is cancelled."""
         while True:
-            await anyio.sleep(_AGAIN if self.is_failing else _ORDINARY)
-            async with self._one:
-                await self._try()
+            with suppress(TimeoutError):
+                seconds = _AGAIN if self.is_failing else _ORDINARY
+                await asyncio.wait_for(self._wanted.wait(), seconds)
+            self._wanted.clear()
+            done = self._done
+            await self._try()
+            if done is not None:
+                self._done = None
+                done.set()
 
     async def _try(self) -> None:
-        self._fetches += 1
         try:
             await self.fetch()
         except LoginError as error:

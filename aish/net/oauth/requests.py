@@ -48,7 +48,7 @@ class OAuthClient:
 
     `url` is the address of the server, `named` are further ones that its entry in the file has:
     these are asked wherever they are. The certificate of the server itself is checked only if
-    `verify_server`.
+    `verify_server`; with `own_authorities` those of `SSL_CERT_FILE` or `SSL_CERT_DIR` count.
     """
 
     def __init__(
@@ -57,12 +57,14 @@ class OAuthClient:
         *,
         named: Collection[str] = (),
         verify_server: bool = True,
+        own_authorities: bool = False,
         seconds: float = _LONGEST_SECONDS,
         resolve: Resolve = system_addresses,
     ) -> None:
         self._server = origin_of(url)
         self._named = {origin_of(one)[1:] for one in (url, *named)}
         self._verify_server = verify_server
+        self._own_authorities = own_authorities
         self._seconds = min(seconds, _LONGEST_SECONDS)
         self._resolve = resolve
         self._farthest = _NEAREST
@@ -116,8 +118,9 @@ class OAuthClient:
             raise LoginError(f"`{_place_text(url)}` is not asked: {_INSECURE}")
         own = {"user-agent": f"aish/{__version__}", "accept-encoding": "identity"}
         is_checked = self._verify_server or origin_of(url) != self._server
+        is_own = self._own_authorities and origin_of(url)[0] == "https"
         transport = DirectTransport(
-            verify=is_checked,
+            verify=httpx.create_ssl_context(trust_env=True) if is_own else is_checked,
             most=_MOST_CONNECTIONS,
             kept_seconds=0,
             addresses=self._addresses if origin_of(url)[0] == "https" else self._own_addresses,

@@ -115,9 +115,10 @@ class ResourceServer:
         try:
             return self._admit(self._read(value), target)
         except UnknownKeyError as error:
-            if not self.keys.may_change:
+            wait = self.keys.look_again()
+            if wait is None:
                 raise self._unknown(error, target) from error
-            return partial(self._judge_again, value, target)
+            return partial(self._judge_again, wait, value, target)
         except BadTokenError as error:
             raise self._bad(str(error), target) from error
 
@@ -132,8 +133,10 @@ class ResourceServer:
         """The answer to a client that the file has no entry for any more."""
         return self._bad("the token is not valid any more", target)
 
-    async def _judge_again(self, value: str, target: Target) -> Bearer:
-        await self.keys.look_again()
+    async def _judge_again(
+        self, wait: Callable[[], Awaitable[object]], value: str, target: Target
+    ) -> Bearer:
+        await wait()
         try:
             return self._admit(self._read(value), target)
         except UnknownKeyError as error:
@@ -164,9 +167,9 @@ class ResourceServer:
 
     def _unknown(self, error: UnknownKeyError, target: Target) -> HttpError:
         """The answer to a token whose key is not known; it may be good if the issuer is down."""
-        if not self.keys.is_failing:
+        if not (self.keys.is_failing or self.keys.may_change):
             return self._bad(str(error), target)
-        seconds = str(max(1, ceil(self.keys.cool_down)))
+        seconds = "1" if self.keys.may_change else str(max(1, ceil(self.keys.cool_down)))
         message = f"{error}, and its keys cannot be fetched at the moment"
         return HttpError(503, UNREACHABLE, message, headers={"retry-after": seconds})
 
@@ -215,7 +218,7 @@ async def open_resource_server(
         UnavailableError: it does not answer, or not as an issuer.
     """
     named = () if settings.jwks is None else (settings.jwks,)
-    client = OAuthClient(settings.issuer, named=named)
+    client = OAuthClient(settings.issuer, named=named, own_authorities=True)
     issuer = await _find_issuer(client, settings, tell)
     url = settings.jwks or issuer.jwks_uri
     if url is None:

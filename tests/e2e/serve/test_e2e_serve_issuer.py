@@ -17,6 +17,7 @@ from served_hub import PATIENCE, Message, ServedHub, text_of
 pytest.importorskip("joserfc")
 
 from joserfc.jwk import OctKey
+from tls_files import make_tls_files
 from token_issuer import AUDIENCE, TokenIssuer, forge, new_key, sign
 
 ROBOT = "robot-token-" + "c3" * 20
@@ -391,11 +392,33 @@ def test_a_server_whose_issuer_cannot_be_used_does_not_start(
             assert said.strip() in done.stderr
             assert "serve.auth" in done.stderr
         assert other.fetches == 0
+    issuer.jwks, issuer.metadata["issuer"] = None, "https://evil.example"
+    write(project, issuer.origin)
+    mixed = project.aish("serve", "p.yaml", "--http", "127.0.0.1:0")
+    assert mixed.code == 5
+    assert f"the issuer `https://evil.example`, and not `{issuer.origin}`" in mixed.stderr
     write(project, other.origin)
     gone = project.aish("serve", "p.yaml", "--http", "127.0.0.1:0")
     assert gone.code == 5
     assert f"the authorization server `{other.origin}` has no metadata" in gone.stderr
     assert "`jwks` names its keys" in gone.stderr
+
+
+def test_an_issuer_may_have_a_certificate_of_an_authority_of_the_company(
+    project: Project, tmp_path: Path
+) -> None:
+    files = make_tls_files(tmp_path)
+    with TokenIssuer(tls=files.serving) as issuer:
+        write(project, issuer.origin)
+        refused = project.aish("serve", "p.yaml", "--http", "127.0.0.1:0")
+        project.aish.env["SSL_CERT_FILE"] = str(files.authority)
+        with HttpHub(project, "p.yaml") as hub:
+            works = ask(hub, issuer.token("tools:read"))
+
+    assert issuer.origin.startswith("https://")
+    assert refused.code == 5
+    assert "its certificate is not valid" in refused.stderr
+    assert works.status_code == 200
 
 
 def test_keys_that_the_file_names_need_no_metadata(project: Project, issuer: TokenIssuer) -> None:

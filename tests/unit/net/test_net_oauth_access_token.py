@@ -23,7 +23,7 @@ from aish.net.oauth.access_token import (
 )
 from aish.net.oauth.discovery import find_issuer_metadata
 from aish.net.oauth.failure import LoginError
-from aish.net.oauth.issuer_keys import COOL_DOWN, IssuerKeys
+from aish.net.oauth.issuer_keys import COOL_DOWN, MOST_WAITING, IssuerKeys
 from aish.net.oauth.requests import OAuthClient
 
 NOW = 1_790_000_000
@@ -70,8 +70,11 @@ def test_a_key_that_is_for_something_else_verifies_nothing() -> None:
     plain = new_key("k").as_dict(private=False)
     others = [
         {**plain, "use": "enc"},
+        {**plain, "use": ["sig"]},
+        {**plain, "crv": {}},
         {**plain, "key_ops": ["encrypt"]},
         {**plain, "alg": "ES384"},
+        {**plain, "alg": []},
         {**plain, "kty": "quantum"},
         {**plain, "crv": "P-999"},
         {"kty": "EC"},
@@ -81,7 +84,7 @@ def test_a_key_that_is_for_something_else_verifies_nothing() -> None:
     small = {"kty": "RSA", "kid": "k", "n": "wQ" * 85, "e": "AQAB"}
     found = read_keys(json.dumps({"keys": [*others, small]}).encode())
 
-    assert [key.algorithms for key in found] == [()]
+    assert [key.algorithms for key in found] == [(), ()]
     used = {**plain, "use": "sig", "key_ops": ["verify"], "alg": "ES256"}
     (good,) = read_keys(jwks(used))
     assert good.algorithms == ("ES256",)
@@ -163,36 +166,37 @@ def test_many_unknown_keys_are_one_fetch_in_a_while_and_an_ordinary_one_counts_n
     told: list[str | None] = []
     clock = HandClock()
 
-    async def scene(issuer: TokenIssuer) -> list[float]:
+    async def scene(issuer: TokenIssuer) -> list[tuple[int, int]]:
         keys = IssuerKeys(OAuthClient(issuer.origin), f"{issuer.origin}/jwks", clock, told.append)
         counts = []
 
         async def crowd() -> None:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(50):
-                    tasks.start_soon(keys.look_again)
-            counts.append(issuer.fetches)
+            waits = [keys.look_again() for _ in range(50)]
+            async with anyio.create_task_group() as waiting:
+                for wait in waits:
+                    if wait is not None:
+                        waiting.start_soon(wait)
+            counts.append((sum(wait is not None for wait in waits), issuer.fetches))
 
         await keys.fetch()
-        assert keys.may_change
-        await crowd()
-        waits = [keys.cool_down]
-        await crowd()
-        clock.time += COOL_DOWN
-        issuer.jwks = json_reply(200, {"keys": []})
-        await crowd()
-        failing = [keys.is_failing]
-        assert len(keys.known) == 1
-        clock.time += COOL_DOWN
-        issuer.jwks = None
-        await crowd()
-        assert [*failing, keys.is_failing] == [True, False]
-        return [*counts, *waits]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keys.stay_current)
+            await crowd()
+            await crowd()
+            clock.time += COOL_DOWN
+            issuer.jwks = json_reply(200, {"keys": []})
+            await crowd()
+            assert len(keys.known) == 1
+            clock.time += COOL_DOWN
+            issuer.jwks = None
+            await crowd()
+            tasks.cancel_scope.cancel()
+        return counts
 
     with TokenIssuer() as issuer:
         counts = anyio.run(scene, issuer)
 
-    assert counts == [2, 2, 3, 4, COOL_DOWN]
+    assert counts == [(MOST_WAITING, 2), (0, 2), (MOST_WAITING, 3), (MOST_WAITING, 4)]
     assert told == [f"`{issuer.origin}/jwks` has no key that can verify a signature", None]
 
 
