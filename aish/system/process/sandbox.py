@@ -47,7 +47,7 @@ _IN_ETC = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "nsswitch.conf"),
     *("passwd", "group", "localtime", "timezone", "os-release", "mime.types", "gitconfig"),
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted"),
-    *("protocols", "services", "fonts"),
+    *("protocols", "services", "fonts", "chromium.d"),
 )
 """What of `/etc` a server sees; never `/etc` itself, which may hold keys."""
 _NAME_LOOKUP = ("hosts", "resolv.conf", "host.conf", "gai.conf")
