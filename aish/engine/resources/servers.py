@@ -1,13 +1,14 @@
 """The tool servers of a plan, open. Imported only by runs that have any (docs/performance.md)."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from anyio import CancelScope
 
+from aish.config.model import ServerSandbox
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Level, Notice
 from aish.core.frozen import frozen
@@ -229,7 +230,12 @@ def _connection(
     connection = replace(connection, child_env=server.child_env)
     if server.entry.sandbox is not None:
         own = own_files(plan) | environment.own_files | _recorded_files(environment)
-        connection = replace(connection, own_files=own, runs=_runs(plan, environment))
+        connection = replace(
+            connection,
+            own_files=own,
+            runs=_runs(plan, environment),
+            given=_resolve_folders(server.entry.sandbox),
+        )
     if services is None or not server.entry.pack:
         return connection
     from aish.packs.framework.server import open_packs
@@ -246,6 +252,15 @@ def _connection(
         error.where = error.where or f"mcp server `{server.entry.alias}`"
         raise
     return replace(connection, pack=pack, let_go=pack.shutdown)
+
+
+def _resolve_folders(sandbox: ServerSandbox) -> Mapping[Path, Path]:
+    """Resolve the paths of a sandbox: once servers run, one could put links in their way."""
+    given: dict[Path, Path] = {}
+    for path in (*sandbox.read, *sandbox.write):
+        with suppress(OSError, RuntimeError):  # it is missing: its server is not started
+            given[path] = path.resolve(strict=True)
+    return given
 
 
 def _recorded_files(environment: RunEnvironment) -> frozenset[Path]:

@@ -67,6 +67,7 @@ from aish.system.process.supervisor import (
 from aish.system.secrets.secrets import Secrets
 
 Kind = Literal["bubblewrap", "landlock"]
+_REPLACED = "a path in its sandbox was replaced meanwhile: it is not what the file names any more"
 KINDS: Final[tuple[Kind, ...]] = ("bubblewrap", "landlock")
 NAMES: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Landlock"}
 _MOST_ENTRIES = 1_000_000
@@ -174,7 +175,10 @@ class _Start:
             NoSandboxError: the kind cannot show a part of it alone.
         """
         sandbox, environ = self.sandbox, self.connection.child_env
-        read, write = (tuple(map(_resolve_given, paths)) for paths in (sandbox.read, sandbox.write))
+        read, write = (
+            tuple(_resolve_given(path, self.connection.given) for path in paths)
+            for paths in (sandbox.read, sandbox.write)
+        )
         mounts = Mounts(program_paths(self.entry.command, environ, self.cwd), read, write)
         kept: list[Path] = []
         above: list[Path] = []
@@ -209,7 +213,7 @@ class _Start:
     def environment(self, home: str) -> dict[str, str]:
         environment = {**self.connection.child_env}
         if self.sandbox.home is not None:
-            environment["HOME"] = str(_resolve_given(self.sandbox.home))
+            environment["HOME"] = str(_resolve_given(self.sandbox.home, self.connection.given))
         elif "HOME" not in self.entry.env:
             environment["HOME"] = home
         if "TMPDIR" not in self.entry.env:
@@ -229,10 +233,11 @@ class _Start:
     def command(self, mounts: Mounts, home: str) -> Command:
         """Compose what the supervisor starts."""
         argv, environ = self.entry.command, self.environment(home)
+        given = {str(path): _identity(path) for path in (*mounts.read, *mounts.write)}
         if self.kind == "landlock":
             network = self.sandbox.network == "full"
             rules = server_rules(mounts, Path(home), network=network)
-            return Command(argv, environ, landlock=rules, seccomp=self.filter())
+            return Command(argv, environ, landlock=rules, seccomp=self.filter(), given=given)
         words = server_words(
             os.environ,
             self.cwd,
@@ -240,7 +245,7 @@ class _Start:
             self.folder(mounts, home),
             network=self.sandbox.network == "full",
         )
-        return Command((*words, *argv), environ, wrapped=True, seccomp=self.filter())
+        return Command((*words, *argv), environ, wrapped=True, seccomp=self.filter(), given=given)
 
     def folder(self, mounts: Mounts, home: str) -> str:
         """The folder where it starts: that of the file if it is visible, else its home."""
@@ -330,7 +335,7 @@ async def _start_process(
         OSError: it cannot be started.
     """
     try:
-        return await supervisor.start(command, folder=folder, streams=streams)
+        return await _start_checked(supervisor, command, folder, streams)
     except NetworkNamespaceError as error:
         if len(command.sockets) > len(NAME_SERVER_SOCKETS):
             raise NoSandboxError(
@@ -338,7 +343,18 @@ async def _start_process(
                 f" network namespace: {error.strerror}"
             ) from error
     # Its name server tells what it asks for, and confines nothing.
-    return await supervisor.start(replace(command, sockets=()), folder=folder, streams=streams)
+    return await _start_checked(supervisor, replace(command, sockets=()), folder, streams)
+
+
+async def _start_checked(
+    supervisor: Supervisor, command: Command, folder: int, streams: tuple[int, int, int]
+) -> Supervised:
+    try:
+        return await supervisor.start(command, folder=folder, streams=streams)
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            raise NoSandboxError(_REPLACED) from error
+        raise
 
 
 async def _resolve(sandbox: ServerSandbox) -> SandboxNetwork | None:
@@ -392,15 +408,30 @@ def _make_home(reaper: Reaper) -> Path:
     return home
 
 
-def _resolve_given(path: Path) -> Path:
-    """A path that a server is given, resolved.
+def _identity(path: Path) -> tuple[int, int]:
+    """The device and inode of a path that a server is given.
+
+    Raises:
+        NoSandboxError: it is no longer what it was.
+    """
+    try:
+        status = path.lstat()
+    except OSError:
+        raise NoSandboxError(_REPLACED) from None
+    if path.is_symlink() or path.resolve() != path:
+        raise NoSandboxError(_REPLACED)
+    return status.st_dev, status.st_ino
+
+
+def _resolve_given(path: Path, given: Mapping[Path, Path]) -> Path:
+    """A path that a server is given, resolved: as it was before any server ran.
 
     Raises:
         NoSandboxError: it may not have it, or it does not exist.
     """
     shown = os.path.relpath(path)
     try:
-        resolved = path.resolve(strict=True)
+        resolved = given.get(path) or path.resolve(strict=True)
     except (OSError, RuntimeError):
         raise NoSandboxError(f"`{shown}` in its sandbox does not exist") from None
     if any(broad.is_relative_to(resolved) for broad in broad_folders()):

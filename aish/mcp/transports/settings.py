@@ -31,7 +31,7 @@ class ServerConnection:
     the values of headers, `child_env` is the whole environment of a child process,
     `pack` the opened pack where the entry names one. A registry calls `let_go` once the server is
     closed. `own_files` are what the run is made of, and `runs` is the folder of runs: a confined
-    server changes neither.
+    server changes neither. `given` are the paths of its sandbox, resolved before any server runs.
     """
 
     entry: ServerEntry
@@ -43,6 +43,7 @@ class ServerConnection:
     let_go: Callable[[], Awaitable[None]] | None = None
     own_files: frozenset[Path] = frozenset()
     runs: Path | None = None
+    given: Mapping[Path, Path] = field(default_factory=dict)
 
     @property
     def transport(self) -> str:

@@ -9,7 +9,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import select
 import socket
 import struct
 from itertools import starmap
@@ -34,22 +33,6 @@ _NO_DUPLICATE_DETECTION, _LINK_EVENTS = 0x02, 0x0001
 _MESSAGE = struct.Struct("=IHHII")
 _ADDRESS, _ATTRIBUTE = struct.Struct("=BBBBI"), struct.Struct("=HH")
 _ADDRESS_KINDS = (1, 2)  # IFA_ADDRESS, IFA_LOCAL
-
-
-def child_of_bubblewrap(info: int) -> int:
-    """The process whose namespaces bubblewrap has made, as it says on `--info-fd`.
-
-    Raises:
-        OSError: it has ended, or says nothing.
-    """
-    import json
-
-    text = b""
-    while select.select([info], [], [], _SECONDS)[0] and (piece := os.read(info, 4096)):
-        text += piece
-        if text.rstrip().endswith(b"}"):
-            return int(json.loads(text)["child-pid"])
-    raise OSError(errno.ESRCH, _ENDED)
 
 
 def open_sockets(

@@ -16,6 +16,7 @@ import socket
 import struct
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -57,7 +58,9 @@ class Command:
     With a `seccomp` filter, which `aish.system.process.seccomp` makes, it gets no capabilities
     under Landlock, writes no core dumps, and reaches no abstract socket of other processes.
 
-    `sockets` need bubblewrap with `--unshare-net`: they are open before the command runs.
+    `sockets` need bubblewrap with `--unshare-net`: they are open before the command runs. `given`
+    are paths with their devices and inodes: where it would see something else there, it is not
+    started.
     """
 
     argv: Sequence[str]
@@ -66,6 +69,7 @@ class Command:
     wrapped: bool = False
     seccomp: bytes = b""
     sockets: tuple[WantedSocket, ...] = ()
+    given: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Supervised:
@@ -301,5 +305,7 @@ def _encode_request(command: Command, env: Mapping[str, str]) -> bytes:
         request["seccomp"] = base64.b64encode(command.seccomp).decode("ascii")
     if command.sockets:
         request["sockets"] = command.sockets
+    if command.given:
+        request["given"] = command.given
     body = json.dumps(request).encode()
     return struct.pack("!I", len(body)) + body

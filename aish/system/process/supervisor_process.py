@@ -9,11 +9,12 @@ guarded falls to the first process, which ends it.
 
 A request is its length in four bytes and JSON: `argv`, `env`, `wrapped` (the command is a sandbox's
 own process, which gets no SIGTERM), with Landlock `write` and `read`, the paths that may be used,
-with `seccomp` a filter of system calls in Base64, and `sockets` to open in the network namespace of
-bubblewrap. The guard says `sockets`, with their descriptors, then `pid N`, or `error N` or
-`network WHY` (nothing was started; an errno, or words), and `exit N` when the command ends
-(negative for a signal); the end of the socket says that nothing of it is left. It takes `t`
-(SIGTERM to all) and `k` (SIGKILL to all, and finish).
+with `seccomp` a filter of system calls in Base64, `sockets` to open in the network namespace of
+bubblewrap, and `given`, paths with the device and inode that they must have. The guard says
+`sockets`, with their descriptors, then `pid N`, or `error N` or `network WHY` (nothing was started;
+an errno, or words), and `exit N` when the command ends (negative for a signal); the end of the
+socket says that nothing of it is left. It takes `t` (SIGTERM to all) and `k` (SIGKILL to all, and
+finish).
 """
 
 import binascii
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL where nobody says otherwise: the run has ended."""
 _GIVE_UP = 5.0
+_PREPARED_WITHIN = 10.0
+_MOUNTING = 0.001
+_PRIVATE_HOME = "/aish-home"  # `PRIVATE_HOME` of the sandbox, which this script cannot import
 _POLL_SECONDS = 0.01
 _PASSES = 50
 _SUBREAPER = 36
@@ -114,12 +118,11 @@ def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
         return 0
     wakeup = _woken_by_children()
     failed, failing = os.pipe()
-    pipes = _pipes_of_bubblewrap(request) if "sockets" in request else ()
-    theirs = pipes[2:]
+    pipes = _pipes_of_bubblewrap(request)
     command = os.fork()
     if command == 0:
-        _run((stdin, stdout, stderr, folder, failing), theirs, request, library)
-    for descriptor in (stdin, stdout, stderr, folder, failing, *theirs):
+        _run((stdin, stdout, stderr, folder, failing), pipes[2:], request, library)
+    for descriptor in (stdin, stdout, stderr, folder, failing, *pipes[2:]):
         os.close(descriptor)
     problem = os.read(failed, 20)
     os.close(failed)
@@ -127,7 +130,7 @@ def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
         os.waitpid(command, 0)
         _say(control, b"error %s\n" % problem)
         return 0
-    if pipes and not _pass_sockets(control, pipes[:2], request["sockets"], library):
+    if pipes and not _let_run(control, pipes[:2], request, library):
         # Its pipe stays open until then: its end would let the command run.
         _end_all(set(), wakeup)
         return 0
@@ -136,40 +139,96 @@ def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
     return 0
 
 
-def _pipes_of_bubblewrap(request: "dict[str, Any]") -> "tuple[int, int, int, int]":
-    """Pipes by which it tells its child, and waits before the command runs: our ends, then its."""
+def _pipes_of_bubblewrap(request: "dict[str, Any]") -> "tuple[int, ...]":
+    """Pipes by which it tells its child, and waits before the command runs: our ends, then its.
+
+    There are none if it need not wait.
+    """
+    if not request["wrapped"] or not request.keys() & {"sockets", "given"}:
+        return ()
     (told, telling), (waiting, going) = os.pipe(), os.pipe()
     request["argv"][1:1] = ["--info-fd", str(telling), "--block-fd", str(waiting)]
     return told, going, telling, waiting
 
 
-def _pass_sockets(
-    control: socket.socket, pipes: "tuple[int, int]", wanted: "list[Any]", library: ctypes.CDLL
+def _let_run(
+    control: socket.socket,
+    pipes: "tuple[int, ...]",
+    request: "dict[str, Any]",
+    library: ctypes.CDLL,
 ) -> bool:
-    """Let a process open sockets in the sandbox's network namespace, and pass them to the run."""
+    """Check and complete the sandbox that bubblewrap has made; false if nothing may run in it."""
     info, going = pipes
-    helper = os.fork()
-    if helper == 0:
-        code = 1
-        try:
-            # Behind the folders of the standard library.
-            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))  # ruff: ignore[os-path-abspath] - pathlib is too much to import
-            from aish.system.process.namespace_sockets import child_of_bubblewrap, open_sockets
-
-            opened = open_sockets(child_of_bubblewrap(info), wanted, library)
-            socket.send_fds(control, [b"sockets\n"], [one.fileno() for one in opened])
-            code = 0
-        except (OSError, ValueError, KeyError) as error:
-            _say(control, b"network %s\n" % str(getattr(error, "strerror", error)).encode())
-        finally:
-            os._exit(code)
-    if os.waitpid(helper, 0)[1] != 0:
+    child = _child_of_bubblewrap(info)
+    if not child:
+        if "sockets" in request:
+            _say(control, b"network bubblewrap ended before its network was prepared\n")
+            return False
+    elif not _sees(child, request.get("given", {})):
+        _say(control, b"error %d\n" % errno.ESTALE)
+        return False
+    if "sockets" in request and not _pass_sockets(control, child, request["sockets"], library):
         return False
     with contextlib.suppress(OSError):  # bubblewrap has ended: its exit code says more
         os.write(going, b"+")
     os.close(info)
     os.close(going)
     return True
+
+
+def _child_of_bubblewrap(info: int) -> int:
+    """The process whose namespaces bubblewrap has made, as it says; 0 if it has ended."""
+    text = b""
+    while select.select([info], [], [], _PREPARED_WITHIN)[0] and (piece := os.read(info, 4096)):
+        text += piece
+        if text.rstrip().endswith(b"}"):
+            return int(json.loads(text)["child-pid"])
+    return 0
+
+
+def _sees(child: int, given: "dict[str, list[int]]") -> bool:
+    """Return true if a sandbox shows the very files and folders that were given.
+
+    A link that was put in the way of bubblewrap would have shown others.
+    """
+    deadline = time.monotonic() + _PREPARED_WITHIN
+    while given and time.monotonic() < deadline:
+        # It is the root once everything is mounted.
+        if not os.path.exists(f"/proc/{child}/root{_PRIVATE_HOME}"):  # ruff: ignore[os-path-exists] - pathlib is too much to import
+            if not os.path.exists(f"/proc/{child}"):  # ruff: ignore[os-path-exists] - the same
+                return True  # nothing runs: its exit code says more
+            time.sleep(_MOUNTING)
+            continue
+        with contextlib.suppress(OSError):
+            return all(
+                [status.st_dev, status.st_ino] == identity
+                for path, identity in given.items()
+                for status in (os.stat(f"/proc/{child}/root{path}"),)  # ruff: ignore[os-stat] - the same
+            )
+        return False
+    return not given
+
+
+def _pass_sockets(
+    control: socket.socket, child: int, wanted: "list[Any]", library: ctypes.CDLL
+) -> bool:
+    """Let a process open sockets in the sandbox's network namespace, and pass them to the run."""
+    helper = os.fork()
+    if helper == 0:
+        code = 1
+        try:
+            # Behind the folders of the standard library.
+            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))  # ruff: ignore[os-path-abspath] - pathlib is too much to import
+            from aish.system.process.namespace_sockets import open_sockets
+
+            opened = open_sockets(child, wanted, library)
+            socket.send_fds(control, [b"sockets\n"], [one.fileno() for one in opened])
+            code = 0
+        except (OSError, ValueError, KeyError) as error:
+            _say(control, b"network %s\n" % str(getattr(error, "strerror", error)).encode())
+        finally:
+            os._exit(code)
+    return os.waitpid(helper, 0)[1] == 0
 
 
 def _watch(control: socket.socket, command: int, wakeup: int, wrapper: set[int]) -> None:
@@ -354,7 +413,7 @@ def _confine(library: ctypes.CDLL, request: "dict[str, Any]") -> None:
     program = binascii.a2b_base64(request.get("seccomp", ""))
     if "write" in request:
         kept = 0 if program else _KEPT_CAPABILITIES
-        _restrict(library, request["write"], request["read"], kept)
+        _restrict(library, request["write"], request["read"], kept, request.get("given", {}))
     elif program:
         _scope_abstract_sockets(library)
     if program:
@@ -406,6 +465,7 @@ def _restrict(
     write: "list[str]",
     read: "list[str]",
     capabilities: int = _KEPT_CAPABILITIES,
+    given: "dict[str, list[int]] | None" = None,
 ) -> None:
     """Allow this process and its children to write below some paths, and to read below others.
 
@@ -425,7 +485,7 @@ def _restrict(
     _check(ruleset)
     for paths, rights in ((write, handled), (read, _READING & handled)):
         for path in paths:
-            _allow(library, ruleset, path, rights)
+            _allow(library, ruleset, path, rights, (given or {}).get(path))
     _forbid_privileges(library)
     _drop_capabilities(library, capabilities)
     _check(library.syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
@@ -477,12 +537,20 @@ def _drop_capabilities(library: ctypes.CDLL, kept: int) -> None:
     _check(library.capset(head, struct.pack("=6I", *sets)))
 
 
-def _allow(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """Allow `rights` below a path; one that is not there needs none."""
+def _allow(
+    library: ctypes.CDLL, ruleset: int, path: str, rights: int, identity: "list[int] | None"
+) -> None:
+    """Allow `rights` below a path, which may have to be a certain one.
+
+    One that is not there needs none.
+    """
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
+    status = os.fstat(descriptor)
+    if identity is not None and [status.st_dev, status.st_ino] != identity:
+        raise OSError(errno.ESTALE, path)
     if not os.path.isdir(path):  # ruff: ignore[os-path-isdir] - pathlib is too much to import
         rights &= _OF_FILES
     rule = struct.pack("=Qi", rights, descriptor)

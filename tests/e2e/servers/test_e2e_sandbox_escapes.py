@@ -7,13 +7,25 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import pytest
 from confined_servers import KINDS, add_probe, call
 from e2e_project import Project
+
+from aish.config.model import ServerEntry, ServerSandbox
+from aish.mcp.transports.confined import start_confined
+from aish.mcp.transports.settings import ServerConnection
+from aish.system.process.reaper import Reaper
+from aish.system.process.sandbox import NoSandboxError
+from aish.system.process.supervisor import Supervisor
+
+ALL = os.environ.get("AISH_TEST_ALL") == "1"
 
 # Each is refused in both kinds; `unmount` needs something hidden, which Landlock has not.
 WAYS = (
@@ -154,3 +166,74 @@ def test_a_socket_in_a_folder_that_a_server_may_only_read_is_not_its_own(
         tried = call(project, "try", names=["socket of a path"], **reached)
 
     assert (tried["socket of a path"] is None) == (kind == "bubblewrap")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_that_is_swapped_by_a_link_while_a_server_starts_is_not_shown(
+    tmp_path: Path, kind: str
+) -> None:
+    """A link goes to and fro in the place of a folder; whatever starts sees the folder alone."""
+    swapping = """
+import os, sys
+given, moved, link = sys.argv[1:]
+print("ready", flush=True)
+while True:
+    os.rename(given, moved)
+    os.rename(link, given)
+    os.rename(given, link)
+    os.rename(moved, given)
+"""
+    for name, text in (("given", "given"), ("outside", "canary")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.txt").write_text(text, "utf-8")
+    (tmp_path / "link").symlink_to("outside")
+    words = [sys.executable, "-c", swapping, *(str(tmp_path / n) for n in ("given", "m", "link"))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        try:
+            seen = anyio.run(start_often, tmp_path.resolve(), kind, 10_000 if ALL else 100)
+        finally:
+            process.kill()
+
+    assert set(seen) <= {"given", "replaced"}, seen
+    assert seen["given"], "some have started"
+
+
+async def start_often(folder: Path, kind: Any, times: int) -> Counter[str]:
+    """What so many servers see, one after the other, each resolved before."""
+    reaper = Reaper()
+    supervisor = Supervisor(reaper)
+    given = folder / "given"
+    entry = ServerEntry(
+        "s",
+        command=("/bin/cat", str(given / "x.txt")),
+        cwd=folder,
+        sandbox=ServerSandbox(kind=kind, read=(given,)),
+    )
+    connection = ServerConnection(entry, child_env={"PATH": "/bin"}, given={given: given})
+    seen: Counter[str] = Counter()
+    try:
+        for _ in range(times):
+            try:
+                child, confinement = await start_confined(
+                    connection,
+                    supervisor,
+                    reaper,
+                    log=None,
+                    secrets=None,
+                    on_refused=lambda *_: None,
+                )
+            except (NoSandboxError, OSError):
+                seen["replaced"] += 1
+                continue
+            text = (await child.read()).decode()
+            await child.stop(0)
+            await confinement.close()
+            if confinement.relay is not None:
+                await confinement.relay.serve()  # which closes its sockets
+            seen[text or "replaced"] += 1
+    finally:
+        await anyio.to_thread.run_sync(supervisor.close)
+        reaper.close()
+    return seen
