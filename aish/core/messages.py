@@ -235,8 +235,11 @@ class Finish:
     served: Served | None = None
     origin: str = ""
     """What `AssistantTurn.origin` is to say, set by the client; the alias if empty."""
-    long_written: int = 0
-    """Tokens of `usage.cache_written` that are kept longer than usual, which costs more."""
+    long_written: int | None = None
+    """Tokens of `usage.cache_written` that are kept longer than usual, which costs more.
+
+    `None` if the endpoint does not tell them apart.
+    """
     in_batch: bool | None = None
     """Whether it was charged as a part of a batch, if the endpoint says that."""
 

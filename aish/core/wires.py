@@ -63,6 +63,8 @@ class Wire:
 
 
 CHAT: Final = "chat"
+LONG_CACHES: Final = frozenset({"1h", "12h"})
+"""Values of `cache` with which to write costs more than usual."""
 
 _WIRES: Final = (
     Wire(

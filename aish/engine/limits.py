@@ -524,7 +524,7 @@ class RequestHold:
         usage, cost = finish.usage, finish.cost_usd
         pricing = as_charged(self._pricing, in_batch=finish.in_batch)
         if cost is None and pricing is not None:
-            cost = pricing.cost(usage, finish.long_written)
+            cost = pricing.cost(usage, finish.long_written or 0)
         known = usage.input is not None and usage.output is not None
         tokens = (usage.input or 0) + (usage.output or 0) if known else None
         self.end(Amount(turns=1, tokens=tokens, cost_usd=cost))

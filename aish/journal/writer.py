@@ -45,7 +45,7 @@ from aish.core.events import (
 from aish.core.json import JsonObject, canonical
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
 from aish.system.file_lock import take
-from aish.system.files import open_append, open_own, private_folder, state_folder
+from aish.system.files import open_append, open_own, secret_path, state_folder
 
 _SEAL = b',"crc":"%08x"}'
 _LENGTH = len(_SEAL % 0)
@@ -81,7 +81,7 @@ def user_key() -> bytes:
 def _key_in(folder: Path) -> bytes:
     from aish.net.listen.tokens import ensure_token
 
-    return ensure_token("approvals", private_folder(folder) / _KEY_FILE, ()).value.encode()
+    return ensure_token("approvals", secret_path(folder, _KEY_FILE), ()).value.encode()
 
 
 def _mac_of(record: JsonObject, run: str) -> bytes:

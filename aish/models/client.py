@@ -25,6 +25,7 @@ from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.phrases import duration
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.core.tools import MediaKinds
+from aish.core.wires import LONG_CACHES
 from aish.models import smollm2
 from aish.models.dialect_choice import dialect_of, wire_of
 from aish.models.endpoint_key import EndpointKey, TurnKey
@@ -428,7 +429,11 @@ class ChatModel:
         origin = self._encoder.dialect.origin
         # What is taken back no more is not for another wire with the alias either.
         apart = "" if origin == self.alias else origin or f"{self.alias} {self._entry.api}"
-        finish = replace(finish, model=self.alias, origin=apart)
+        written = finish.long_written
+        if written is None and self._encoder.dialect.cache in LONG_CACHES:
+            # Then all of it is: so our marks say.
+            written = finish.usage.cache_written
+        finish = replace(finish, model=self.alias, origin=apart, long_written=written)
         news = [*self._news(), *self._watch_cache(turn, finish)]
         return [*deltas[:-1], *news, finish if hold is None else hold.settle(finish)]
 

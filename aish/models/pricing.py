@@ -18,6 +18,7 @@ from aish.config.model import (
 )
 from aish.core.frozen import frozen
 from aish.core.messages import Usage
+from aish.core.wires import LONG_CACHES
 
 MILLION = 1_000_000
 _HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")
@@ -230,7 +231,7 @@ def installed_list() -> PriceList | None:
 def _writes_of(entry: ModelEntry) -> CacheWrites:
     """The most that requests of an entry write."""
     own = any(name in entry.params for name in _CACHE_PARAMS)
-    return CacheWrites(own or entry.cache != "off", own or entry.cache in {"1h", "12h"})
+    return CacheWrites(own or entry.cache != "off", own or entry.cache in LONG_CACHES)
 
 
 def _worst_usages(read: int, written: int, writes: CacheWrites) -> Iterator[tuple[Usage, int]]:

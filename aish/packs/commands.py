@@ -24,7 +24,7 @@ from aish.packs.pack_error import PackError
 from aish.packs.protected_paths import MOST_LOOKED_AT, MOST_MOUNTS, Protected, find_protected
 from aish.packs.workspace.workspace import Workspace
 from aish.system.files import (
-    logins_folder,
+    hidden_folders,
     private_folder,
     runtime_folder,
     runtime_folders,
@@ -98,7 +98,7 @@ class PackCommands:
                 command = await self._in_bubblewrap(argv, folder, env)
             elif kind == "landlock":
                 assert self.temporary is not None
-                _check_logins(self.workspace)
+                _check_hidden(self.workspace)
                 rules = landlock_rules(self.workspace.root, self.temporary, env)
                 env.setdefault("TMPDIR", str(self.temporary))
                 command = Command(argv, env, landlock=rules)
@@ -210,16 +210,15 @@ async def open_commands(
             await anyio.to_thread.run_sync(commands.close)
 
 
-def _check_logins(workspace: Workspace) -> None:
-    """Check that a command that reads all of the root reads no login of a person there.
+def _check_hidden(workspace: Workspace) -> None:
+    """Check that a command that reads all of the root reads no key, token or login of ours there.
 
     Raises:
         PackError: it would.
     """
-    logins = logins_folder().resolve()
-    if workspace.root in logins.parents and logins.is_dir():
+    if any(workspace.root in folder.resolve().parents for folder in hidden_folders()):
         message = (
-            "no command is started: it could read the logins of persons, which are below the root,"
+            "no command is started: it could read keys and logins that aish keeps below the root,"
             " and Landlock hides nothing there; bubblewrap does, or another root"
         )
         raise PackError("unavailable", message)

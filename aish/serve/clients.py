@@ -15,6 +15,7 @@ from aish.core.protocols import Clock
 from aish.engine.plan.plan import Plan
 from aish.net.listen.tokens import Token, Tokens, ensure_token, token_from_env, token_from_file
 from aish.serve.state import ServeState
+from aish.system.files import secret_path
 from aish.system.secrets.secrets import Secrets
 
 DEFAULT_CLIENT = "default"
@@ -171,7 +172,7 @@ def read_tokens(
 
 def token_path(settings: ServeSettings, state: ServeState) -> Path | None:
     """The file of the token that is made; `None` where the pipeline names clients."""
-    return None if settings.clients else state.path / _TOKEN_FILE
+    return None if settings.clients else secret_path(state.path, _TOKEN_FILE)
 
 
 def _tokens(

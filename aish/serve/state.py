@@ -16,7 +16,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, canonical
 from aish.net.listen.tokens import ensure_token
-from aish.system.files import is_there, private_folder, state_of_servers
+from aish.system.files import is_there, private_folder, secret_path, state_of_servers
 
 _KEY_FILE = "key"
 _ID_LENGTH = 16
@@ -61,8 +61,9 @@ def open_state(pipeline: Pipeline) -> ServeState:
 
 def _open(pipeline: Pipeline, path: Path) -> ServeState:
     # Without a key no server of the project has run, and what is in there is not of one.
-    may_move = pipeline.serve.state is None and (path / _KEY_FILE).exists()
-    key = ensure_token("hub", path / _KEY_FILE, ()).value.encode()
+    key_file = secret_path(path, _KEY_FILE)
+    may_move = pipeline.serve.state is None and key_file.exists()
+    key = ensure_token("hub", key_file, ()).value.encode()
     state = ServeState(path, f"hub-{hashlib.sha256(key).hexdigest()[:_ID_LENGTH]}", key)
     project = pipeline.file.parent.resolve()
     older = project / ".aish" / "serve"

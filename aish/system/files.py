@@ -344,12 +344,41 @@ def state_folder() -> Path:
     return user_state_path("aish", appauthor=False)
 
 
-def logins_folder() -> Path:
-    """The folder of the logins of persons; it may not exist.
+_HIDDEN = ".aish"
+"""No tool of a pack shows a folder of this name, wherever its root is and the folder is moved."""
 
-    It is below `.aish` because no tool of a pack shows a folder of that name, wherever its root is.
+
+def logins_folder() -> Path:
+    """The folder of the logins of persons; it may not exist."""
+    return state_folder() / _HIDDEN / "logins"
+
+
+def hidden_folder(folder: Path) -> Path:
+    """The folder for keys and tokens in a folder of ours; both are made, and private.
+
+    Raises:
+        UsageError: one is a link, or belongs to another user.
+        OSError: it cannot be made.
     """
-    return state_folder() / ".aish" / "logins"
+    return private_folder(private_folder(folder) / _HIDDEN)
+
+
+def secret_path(folder: Path, name: str) -> Path:
+    """The path of a key or token in a folder of ours, as in `hidden_folder`.
+
+    An older version kept it beside the hidden folder: it is moved there.
+    """
+    path = hidden_folder(folder) / name
+    if not os.path.lexists(path):
+        with suppress(FileNotFoundError):
+            (folder / name).rename(path)
+    return path
+
+
+def hidden_folders() -> Sequence[Path]:
+    """The folders with keys, tokens and logins of this user that there are."""
+    places = (place / _HIDDEN for place in (state_folder(), *runtime_folders()))
+    return [place for place in places if place.is_dir()]
 
 
 def state_of_servers(project: Path) -> Path:

@@ -162,7 +162,11 @@ class Project:
 
     def everything_written(self) -> str:
         """All that runs have left in files here, and servers beside their keys and tokens."""
-        found = [*(self.folder / ".aish").rglob("*"), *self.served_state().glob("*/**/*")]
+        state = self.served_state()
+        served = (
+            path for path in state.glob("*/**/*") if path.relative_to(state).parts[0] != ".aish"
+        )
+        found = [*(self.folder / ".aish").rglob("*"), *served]
         return "\n".join(path.read_text("utf-8", "replace") for path in found if path.is_file())
 
     def tidy(self, text: str) -> str:

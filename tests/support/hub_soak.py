@@ -257,7 +257,7 @@ class Soak:
         serve = state_of_servers(self.folder)
         listeners = json.loads((serve / "listeners.json").read_text("ascii"))["listeners"]
         url = next(one["listen"] for one in listeners if one["transport"] == "http")
-        token = (serve / "token").read_text("ascii").strip()
+        token = (serve / ".aish" / "token").read_text("ascii").strip()
         headers = {
             "Authorization": f"Bearer {token}",
             "Accept": "application/json, text/event-stream",

@@ -53,7 +53,10 @@ class HttpHub(ServedHub):
     @property
     def token(self) -> str:
         """The token of its usual client: the one that was made, if it was not told which."""
-        return self._token or (self._project.served_state() / "token").read_text("ascii").strip()
+        return (
+            self._token
+            or (self._project.served_state() / ".aish" / "token").read_text("ascii").strip()
+        )
 
     @property
     def base(self) -> str:

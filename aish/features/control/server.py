@@ -27,7 +27,7 @@ from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_a
 from aish.net.listen.server import require_serve, serve, tls_context
 from aish.net.listen.sockets import Listener, default_address, listen_on, remove_dead_sockets
 from aish.net.listen.tokens import Token, Tokens, ensure_token
-from aish.system.files import private_folder, runtime_folder, runtime_folders
+from aish.system.files import hidden_folder, private_folder, runtime_folder, runtime_folders
 from aish.system.process.ancestry import adopt_orphans, is_own_process
 from aish.system.process.live_entries import live_entries, own_entry
 from aish.system.user import name_of_user
@@ -307,7 +307,7 @@ def _forget(entry: JsonObject) -> None:
     """Remove the sockets of a process that was killed, and the token that was made for it."""
     remove_dead_sockets(entry.get("addresses"))
     token = entry.get("token_file")
-    if isinstance(token, str) and Path(token).parent in runtime_folders():
+    if isinstance(token, str) and Path(token).parent.parent in runtime_folders():
         with suppress(OSError):
             Path(token).unlink(missing_ok=True)
 
@@ -317,4 +317,4 @@ def _own_name(folder: RunFolder) -> str:
 
 
 def _token_path(folder: RunFolder) -> Path:
-    return private_folder(runtime_folder()) / f"{_own_name(folder)}.token"
+    return hidden_folder(runtime_folder()) / f"{_own_name(folder)}.token"

@@ -19,7 +19,7 @@ from pathlib import Path
 from aish.core.errors import UsageError
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.deny_list import is_denied, is_protected
-from aish.system.files import logins_folder
+from aish.system.files import hidden_folders
 
 _NUMBER = 437
 """The same on every architecture that Linux gained since 2019, and on all older ones but Alpha."""
@@ -168,8 +168,8 @@ def resolve_root(root: Path, *, allow_broad_root: bool) -> Path:
         raise UsageError(f"the root folder `{root}` does not exist") from None
     if not resolved.is_dir():
         raise UsageError(f"the root `{root}` is not a folder")
-    if resolved.is_relative_to(logins_folder().resolve()):
-        raise UsageError(f"the root `{root}` has the logins of persons in it")
+    if any(resolved.is_relative_to(folder.resolve()) for folder in hidden_folders()):
+        raise UsageError(f"the root `{root}` has keys or logins of aish in it")
     if not allow_broad_root and resolved in broad_folders():
         raise UsageError(
             f"the root `{root}` is everything or a home folder",

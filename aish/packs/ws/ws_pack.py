@@ -206,9 +206,9 @@ def _token_file() -> Generator[Path]:
 
     from aish.net.listen.tokens import SHORTEST
     from aish.system.file_lock import PATIENCE, take
-    from aish.system.files import open_new, private_folder, runtime_folder
+    from aish.system.files import hidden_folder, open_new, runtime_folder
 
-    folder = private_folder(runtime_folder())
+    folder = hidden_folder(runtime_folder())
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         # Whoever removes files must not find one without its lock.

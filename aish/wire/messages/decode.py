@@ -389,7 +389,7 @@ class MessagesDecoder(AnswerStream):
                 raw=repair_text(self._raw),
                 refusal=self._refusal() if reason == "refusal" else None,
                 served=self._served,
-                long_written=first_count(self._usage, (_HOUR,)) or 0,
+                long_written=first_count(self._usage, (_HOUR,)),
                 in_batch=_TIERS.get(str(self._usage.get("service_tier"))),
             ),
         ]

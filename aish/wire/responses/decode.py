@@ -463,7 +463,7 @@ class ResponsesDecoder(AnswerStream):
                 refusal=repair_text(refusal) or None,
                 cost_usd=read_cost(self._response.get("usage")),
                 served=self._served,
-                long_written=first_count(self._response.get("usage"), (_LONG_WRITTEN,)) or 0,
+                long_written=first_count(self._response.get("usage"), (_LONG_WRITTEN,)),
                 in_batch=True if self._response.get("service_tier") == "batch" else None,
             ),
         ]

@@ -366,7 +366,7 @@ def test_an_approval_that_a_command_writes_into_another_run_is_refused(
 
     paused = waiting.run(*KEPT)
     (journal,) = (waiting.folder / "kept").glob("*/events.jsonl")
-    key = waiting.served_state().parents[1] / "approvals.key"
+    key = waiting.served_state().parents[1] / ".aish" / "approvals.key"
     secret = key.read_text("utf-8").strip()
     command = f"command=cat {key}; {sys.executable} forgery.py"
     tried = waiting.aish("call", "q.yaml", "sh__shell_run", command)

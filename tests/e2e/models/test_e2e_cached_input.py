@@ -89,6 +89,32 @@ def test_cached_and_written_input_is_counted_priced_and_shown_over_a_resumption(
     assert "1,700 cached (57%) · 400 written to the cache" in page
 
 
+def test_what_is_written_for_long_costs_twice_the_input_though_it_is_not_told_apart(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(answer))
+    project.pipeline(
+        """
+        models:
+          gateway:
+            {base_url: "${MODEL_URL}", model: c, cache: 1h, price: {input: 1.0, output: 0}}
+          gpt:
+            {api: responses, base_url: "${MODEL_URL}", model: b, cache: 12h,
+             price: {input: 1.0, output: 0}}
+        steps:
+          - {id: one, model: gateway, prompt: Hi}
+          - {id: two, model: gpt, prompt: Hi}
+        """
+    )
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    turns = of_type(project.journal, "turn.finished")
+    # 500 + 40 + 200, and 300 + 50 + 400 millionths.
+    assert [turn["cost_usd"] for turn in turns] == pytest.approx([0.00074, 0.00075])
+
+
 def test_counts_of_zero_are_no_counts_and_the_worst_case_is_used_up(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

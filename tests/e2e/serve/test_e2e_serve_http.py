@@ -185,7 +185,7 @@ def test_a_client_sees_the_tools_that_its_token_is_for(project: Project) -> None
     assert text_of(added) == "3"
     assert nobody.status_code == 401
     assert client == ["bob"]
-    assert not (project.served_state() / "token").exists()
+    assert not (project.served_state() / ".aish" / "token").exists()
 
 
 def test_several_messages_at_once_are_taken_for_one_revision_only(project: Project) -> None:
@@ -285,7 +285,7 @@ def test_where_it_listens_is_told_with_the_token_that_was_made(project: Project)
         hub.signal(signal.SIGTERM)
         assert hub.finish() == 0
 
-    token = project.served_state() / "token"
+    token = project.served_state() / ".aish" / "token"
     assert http.startswith("http://127.0.0.1:")
     assert http.endswith("/mcp")
     assert tcp.startswith("tcp://127.0.0.1:")

@@ -244,7 +244,7 @@ def test_http_on_a_socket_file_needs_the_same_user_and_no_token(project: Project
     assert decided["peer"]["transport"] == "http"
     assert decided["peer"]["pid"] > 0
     assert not path.exists()
-    assert not (project.served_state() / "token").exists()
+    assert not (project.served_state() / ".aish" / "token").exists()
 
 
 def test_other_machines_need_a_word_and_tls(project: Project) -> None:

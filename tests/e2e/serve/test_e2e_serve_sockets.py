@@ -292,7 +292,7 @@ def test_without_clients_a_token_is_made_and_the_address_may_be_in_a_variable(
     project.aish.env["MCP_ADDR"] = "127.0.0.1:0"
     with ServedHub(project, *PACK, "--from-env") as hub:
         (address,) = hub.addresses()
-        made = project.served_state() / "token"
+        made = project.served_state() / ".aish" / "token"
         mode = stat.S_IMODE(made.stat().st_mode)
         with SocketClient(address, made.read_text().strip()) as client:
             client.begin()
@@ -342,7 +342,7 @@ def test_other_machines_connect_only_if_asked_for_and_encrypted(
     tls = ("--tls-cert", files.certificate, "--tls-key", files.key)
     with ServedHub(project, *PACK, "--tcp", "127.0.0.1:0", *tls) as hub:
         (address,) = hub.addresses()
-        token = (project.served_state() / "token").read_text().strip()
+        token = (project.served_state() / ".aish" / "token").read_text().strip()
         with SocketClient(address, token, read=False) as plain:
             plain.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
             answer = plain.raw_rest()

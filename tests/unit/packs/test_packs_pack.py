@@ -1,11 +1,16 @@
 from pathlib import Path
 
 import pytest
-from pack_scenes import opened_packs, pack_services
+from pack_scenes import PackScene, opened_packs, pack_services
 
 from aish.core.errors import UsageError
+from aish.journal.writer import user_key
+from aish.net.listen.tokens import ensure_token
 from aish.packs.catalogue import PACKS
 from aish.packs.framework.server import open_packs
+from aish.system.files import private_folder, runtime_folder, secret_path, state_of_servers
+
+_SECRETS = frozenset({"approvals.key", "control.token", "key", "token"})
 
 
 def test_without_a_root_packs_that_need_one_have_no_tools() -> None:
@@ -30,14 +35,45 @@ def test_everything_and_the_home_folder_are_refused(
         assert "file_read" in scene.pack.tools
 
 
-def test_a_root_among_the_logins_of_persons_is_refused(
+def test_a_root_among_keys_and_logins_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = tmp_path / "aish" / ".aish" / "logins"
     folder.mkdir(parents=True)
-    with pack_services() as services, pytest.raises(UsageError, match="has the logins of persons"):
+    with pack_services() as services, pytest.raises(UsageError, match="has keys or logins of aish"):
         open_packs(["fs"], folder, services, allow_broad_root=True)
+
+
+def test_keys_and_tokens_of_ours_are_shown_by_no_tool_whose_root_they_are_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, runtime = tmp_path / "state", tmp_path / "runtime"
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    older = private_folder(state / "aish") / "approvals.key"
+    older.write_text("k" * 40)
+    older.chmod(0o600)
+    assert user_key() == b"k" * 40  # what an older version has signed counts
+    assert not older.exists()
+    keys = [secret_path(runtime_folder(), "control.token")]
+    keys += [secret_path(state_of_servers(tmp_path), name) for name in ("key", "token")]
+    secrets = [ensure_token("test", key, ()).value for key in keys]
+
+    def check(scene: PackScene, folder: Path) -> None:
+        paths = [path for path in folder.rglob("*") if path.name in _SECRETS]
+        assert len(paths) == len(_SECRETS)
+        for path in paths:
+            assert scene.code("file_read", path=str(path.relative_to(tmp_path))) == "not_found"
+            assert path.name not in scene.text("file_find", glob=path.name, ignored=True)
+        for secret in (*secrets, "k" * 40):
+            assert secret not in scene.text("file_search", query=secret[1:], ignored=True)
+
+    with opened_packs(["fs"], tmp_path) as scene:
+        check(scene, tmp_path)
+        state.rename(tmp_path / "moved")
+        runtime.rename(tmp_path / "moved" / "runtime")
+        check(scene, tmp_path)
 
 
 def test_a_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:

@@ -285,7 +285,7 @@ def test_landlock_reads_the_system_and_the_root_and_nothing_else(
 
 
 @pytest.mark.parametrize("sandbox", CONFINED)
-def test_a_confined_command_reads_no_login_of_a_person_below_its_root(
+def test_a_confined_command_reads_no_key_or_login_of_ours_below_its_root(
     sandbox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
@@ -293,6 +293,7 @@ def test_a_confined_command_reads_no_login_of_a_person_below_its_root(
     login = tmp_path / "state" / "aish" / ".aish" / "logins" / "a.json"
     login.parent.mkdir(parents=True)
     login.write_text("a-refresh-token")
+    (login.parents[1] / "approvals.key").write_text("a-key-and-token")
     with opened_packs(
         ["shell", "fs"], tmp_path, options(sandbox=sandbox), environ=environ()
     ) as box:

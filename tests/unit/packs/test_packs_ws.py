@@ -426,7 +426,7 @@ def test_the_end_of_the_run_closes_connections_and_removes_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    folder = tmp_path / "aish"
+    folder = tmp_path / "aish" / ".aish"
     # Nobody else listens on this address, also not on a port that has become free.
     host = "127.0.0.75"
     with ExitStack() as stack, hub_of(host=host) as first:

@@ -63,7 +63,7 @@ def test_without_clients_one_token_is_made_and_kept(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     clients_of(tmp_path, "", {})
-    (path,) = (tmp_path / "state" / "aish" / "serve").glob("*/token")
+    (path,) = (tmp_path / "state" / "aish" / "serve").glob("*/.aish/token")
     token = path.read_text().strip()
 
     again = clients_of(tmp_path, "", {})
