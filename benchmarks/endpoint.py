@@ -3,16 +3,17 @@
 Answers are cut into one network write per `per_write` deltas. For tool turns, `calls` calls of
 `tool` are asked for in each of the first `turns` answers of a conversation. With `counts` these
 are the first of all answers, and each says how many tokens its request had, a token for 4 bytes.
-A `text` is said four characters a delta.
+A `text` is said four characters a delta. `api` says in which form (`answers.py`).
 """
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
+
+from answers import ANSWERS, RESULT
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Script:
     arguments: str = '{"text": "hello"}'
     counts: bool = False
     text: str = ""
+    api: str = "chat"
 
 
 @dataclass
@@ -37,25 +39,11 @@ class Times:
     answered: list[float] = field(default_factory=list)
 
 
-def _event(delta: dict[str, object], finish: str | None = None) -> bytes:
-    chunk = {
-        "id": "chatcmpl-1",
-        "object": "chat.completion.chunk",
-        "created": 1795246517,
-        "model": "mock",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
-    }
-    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
-
-
 def _chunked(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_TAIL = (
-    b'data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
-)
 
 
 class _Connection(asyncio.Protocol):
@@ -84,27 +72,19 @@ class _Connection(asyncio.Protocol):
         if self.script.counts:
             self.answer(len(self.times.arrived) - 1, len(body) // 4)
         else:
-            self.answer(body.count(b'"tool_calls"'))
+            self.answer(body.count(RESULT[self.script.api]))
 
     def answer(self, rounds: int, tokens: int = 9) -> None:
         assert self.transport is not None
         script = self.script
         if rounds < script.turns:
-            calls = [
-                {
-                    "index": index,
-                    "id": f"call_{rounds}_{index}",
-                    "type": "function",
-                    "function": {"name": script.tool, "arguments": script.arguments},
-                }
-                for index in range(script.calls)
-            ]
-            parts = [_event({"tool_calls": calls}), _event({}, "tool_calls")]
+            asked = script.tool, script.arguments
+            calls = [(f"call_{rounds}_{index}", *asked) for index in range(script.calls)]
+            said: Iterator[str] = iter(())
         else:
+            calls = []
             said = (script.text[4 * n : 4 * n + 4] or f"word{n} " for n in range(script.deltas))
-            parts = [_event({"content": word}) for word in said]
-            parts.append(_event({}, "stop"))
-        parts.append(_TAIL % tokens)
+        parts = list(ANSWERS[script.api](said, calls, tokens))
         writes = [
             _chunked(b"".join(parts[start : start + script.per_write]))
             for start in range(0, len(parts), script.per_write)

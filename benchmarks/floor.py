@@ -1,6 +1,6 @@
 """The smallest httpx programs that do the same exchanges: what aish is measured against.
 
-python benchmarks/floor.py text URL
+python benchmarks/floor.py text URL [API]
 python benchmarks/floor.py http URL MCP_URL TURNS
 python benchmarks/floor.py stdio URL TURNS COMMAND...
 python benchmarks/floor.py batch URL ITEMS.jsonl RESULTS.jsonl CONCURRENCY
@@ -125,9 +125,29 @@ async def over_stdio(url: str, turns: int, command: list[str]) -> None:
     await child.wait()
 
 
-async def text(url: str) -> None:
+async def text(url: str, api: str = "chat") -> None:
     async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
-        print((await turn(client, url, [PROMPT]))[0])
+        if api == "chat":
+            print((await turn(client, url, [PROMPT]))[0])
+        else:
+            print(await say(client, url, api))
+
+
+async def say(client: httpx.AsyncClient, url: str, api: str) -> str:
+    """A turn of text on another wire."""
+    more = {"max_tokens": 4096} if api == "messages" else {"store": False}
+    key = "messages" if api == "messages" else "input"
+    body = {"model": "mock", "stream": True, key: [PROMPT], **more}
+    text: list[str] = []
+    async with client.stream("POST", f"{url}/{api}", json=body) as response:
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                event = json.loads(line[6:])
+                if event["type"] == "content_block_delta":
+                    text.append(event["delta"]["text"])
+                elif event["type"] == "response.output_text.delta":
+                    text.append(event["delta"])
+    return "".join(text)
 
 
 async def batch(url: str, lines: TextIO, out: TextIO, concurrency: int) -> None:
@@ -148,7 +168,7 @@ async def batch(url: str, lines: TextIO, out: TextIO, concurrency: int) -> None:
 if __name__ == "__main__":
     kind, *rest = sys.argv[1:]
     if kind == "text":
-        asyncio.run(text(rest[0]))
+        asyncio.run(text(*rest))
     elif kind == "http":
         asyncio.run(over_http(rest[0], rest[1], int(rest[2])))
     elif kind == "batch":

@@ -35,6 +35,7 @@ import serving
 import serving_http
 import talk
 import turns
+import wires
 from figures import PYTHON, ROOT, VENV, Bench, Row
 
 MEASURES = (
@@ -49,6 +50,9 @@ MEASURES = (
     turns.tenth_turn,
     turns.long_conversation,
     turns.shortened_conversation,
+    wires.wire_start,
+    wires.wire_deltas,
+    wires.wire_tool_turns,
     cassettes.cassette_load,
     cassettes.cassette_replay,
     cassettes.cassette_size,

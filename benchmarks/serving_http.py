@@ -91,7 +91,7 @@ class Hub:
         self.pid = process.pid
         listeners = json.loads((state / "listeners.json").read_text())["listeners"]
         self.url = listeners[0]["listen"]
-        self.token = (state / "token").read_text().strip()
+        self.token = (state / ".aish" / "token").read_text().strip()
 
     def load(self, *arguments: str) -> Any:
         return _load(self.url, self.token, *arguments)
@@ -111,7 +111,9 @@ def _hub(bench: Bench, name: str, mcp: Mapping[str, object]) -> Generator[Hub]:
         stderr=subprocess.DEVNULL,
     ) as process:
         try:
-            while not ((state / "listeners.json").exists() and (state / "token").exists()):
+            while not (
+                (state / "listeners.json").exists() and (state / ".aish" / "token").exists()
+            ):
                 if process.poll() is not None:
                     raise RuntimeError("`aish serve` did not start")
                 time.sleep(0.02)

@@ -7,7 +7,9 @@ from importlib.util import find_spec
 import pytest
 from e2e_project import ModelEndpoints, Project, stdio
 from model_endpoint import text_reply
+from wire_replies import answer
 
+from aish.core.wires import WIRES
 from aish.packs.catalogue import PACKS
 
 HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata", "platformdirs"}
@@ -136,6 +138,31 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     others |= {"features.resume.scan", "features.staging.queue"}
     assert not modules & {f"aish.{name}" for name in others}
     assert not modules & {"aish.output.items.table", "aish.output.progress_panel"}
+
+
+@pytest.mark.parametrize("api", list(WIRES))
+def test_a_run_imports_its_own_wire_alone_and_neither_batches_nor_logins(
+    project: Project, model_endpoint: ModelEndpoints, api: str
+) -> None:
+    project.uses(model_endpoint([answer(api, "Hello.")]))
+    project.pipeline(
+        f"""
+        models: {{m: {{api: {api}, base_url: "${{MODEL_URL}}", model: any}}}}
+        prompt: Say hello
+        """
+    )
+
+    modules = imported(project, "run", "p.yaml")
+
+    apart = {*WIRES, "batches"} - {api}
+    folders = tuple(f"aish.wire.{name}." for name in apart)
+    assert f"aish.wire.{api}.decode" in modules
+    assert not [name for name in modules if name.startswith(folders)]
+    # The settings of a login are a part of every file that is read.
+    logins = {name for name in modules if name.startswith("aish.net.oauth.")}
+    assert logins <= {"aish.net.oauth.settings"}
+    assert not modules & {"aish.models.batch_delivery", "anthropic", "openai", "joserfc", "authlib"}
+    assert ("aish.models.turn_pause" in modules) == WIRES[api].pauses
 
 
 def test_a_run_that_listens_imports_http_when_somebody_connects(

@@ -1,6 +1,7 @@
 """Pipelines over `api: responses`: tools, reasoning, schemas, cassettes, to chat and back."""
 
 import json
+from typing import Any
 
 import pytest
 import responses_streams as s
@@ -114,6 +115,41 @@ def test_a_conversation_goes_from_chat_to_responses_and_back_and_takes_no_though
         sent = request.body.decode() + json.dumps(request.headers)
         for kept in ("privately", "secret", "gAAAA", "encrypted", "phase", KEY["KEY"]):
             assert kept not in sent
+
+
+def nulls(value: Any, place: str = "") -> set[str]:
+    """The places of nulls in a JSON value."""
+    if value is None:
+        return {place}
+    if not isinstance(value, (dict, list)):
+        return set()
+    fields = value.items() if isinstance(value, dict) else enumerate(value)
+    return set().union(*(nulls(one, f"{place}/{key}") for key, one in fields))
+
+
+def test_neither_references_nor_nulls_that_were_not_received_go_back(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.write("notes.txt", "from the file")
+    received = [
+        s.reasoning("privately", status=None),
+        s.message("I will look.", phase=None),
+        {"type": "item_reference", "id": "msg_0"},
+        s.call("call_1", "repo__file_read", READS, namespace=None),
+    ]
+    endpoint = model_endpoint([s.reply(*received), s.reply(s.message("Done."))])
+    project.uses(endpoint)
+    project.pipeline(f"models: {{m: {ENTRY}}}\nprompt: Read it.\n" + REPO.replace("        ", ""))
+
+    done = project.run(env=KEY)
+
+    assert done.code == 0, done.stderr
+    assert "an item `item_reference` was left out" in done.stderr
+    sent = {item["type"]: item for item in endpoint.asked[-1]["input"] if "role" not in item}
+    assert sent.keys() == {"reasoning", "function_call", "function_call_output"}
+    assert "null" not in json.dumps(endpoint.asked[0])
+    for item in received:
+        assert nulls(sent.get(item["type"], {})) <= nulls(item)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from samples import each_case
 from wire_bodies import READ, result
 from wire_streams import PLACE
 
-from aish.core.messages import AssistantTurn, Finish, History, SystemTurn, Usage, UserTurn
+from aish.core.messages import AssistantTurn, Finish, History, SystemTurn, Turn, Usage, UserTurn
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall
 from aish.core.wires import WIRES
@@ -146,3 +146,22 @@ def test_nine_tenths_of_what_is_sent_again_are_read_from_the_cache(
     assert total.cached + (total.cache_written or 0) <= total.input
     # What is not told apart counts as kept for the usual time.
     assert long_written == (total.cache_written if is_long else 0)
+
+
+def test_what_the_system_says_in_the_middle_has_a_place_on_each_wire() -> None:
+    turns: list[Turn] = [BRIEF, HI, AssistantTurn("Yes?"), SystemTurn("Be kind.")]
+    turns.append(UserTurn("Go on."))
+    sent = {}
+    apis: tuple[Api, ...] = ("chat", "messages", "responses")
+    for api in apis:
+        request = ModelRequest(History(list(turns)))
+        sent[api] = json.loads(encoder_of(api, "off").body(request))
+
+    # In its place, but for the wire whose older endpoints know no such role: there it is a part of
+    # the system prompt.
+    roles = ["system", "user", "assistant", "system", "user"]
+    assert [one["role"] for one in sent["chat"]["messages"]] == roles
+    assert sent["responses"]["instructions"] == "Be brief."
+    assert [one["role"] for one in sent["responses"]["input"]] == roles[1:]
+    assert [block["text"] for block in sent["messages"]["system"]] == ["Be brief.", "Be kind."]
+    assert [one["role"] for one in sent["messages"]["messages"]] == ["user", "assistant", "user"]
