@@ -494,6 +494,7 @@ class Transport:
             stream=httpx.ByteStream(body),
             extensions={"timeout": self._limits, "park": park},
         )
+        request.read()
         exchange = Exchange(self._clients, self._entry, turn_ends)
         self._tasks.start_soon(exchange.run, request, self._check)
         return exchange
