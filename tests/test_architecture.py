@@ -37,6 +37,7 @@ ALLOWED = {
     "models/": {"anyio"},
     "models/pricing.py": {"genai_prices"},
     "models/transport.py": {"anyio", "httpx"},
+    "models/batch_calls.py": {"httpx"},
     "models/batch_delivery.py": {"anyio", "httpx"},
     "models/embedded_server.py": {"xllamacpp"},
     "mcp/": {"anyio"},
@@ -134,6 +135,7 @@ ALONE = {
         packs/ws/ws_options.py
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
+        engine/execution/suspension.py
         cassettes/replay/mismatch.py cassettes/replay/renumber.py
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
@@ -156,6 +158,7 @@ ALONE = {
         models/cache_watch.py system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
+        models/batch_search.py
         engine/steps/context_files/update_text.py
         engine/steps/context_files/watch.py agent/tool_round.py
         config/decode.py features/cluster/worker_session.py
@@ -445,8 +448,8 @@ def test_one_module_opens_sockets_to_models() -> None:
     public = {"net/guarded_client.py"}
     # Asks a run over its control API, for programs; nothing in a run imports it.
     asking = {name for name in rooms if name.startswith("control/")}
-    # Opens its connections by `models/transport.py`.
-    sharing = {"models/batch_delivery.py"}
+    # Open their connections by `models/transport.py`.
+    sharing = {"models/batch_calls.py", "models/batch_delivery.py"}
     # Asks authorization servers, at addresses that are checked as they are connected to.
     logging_in = {name for name in rooms if name.startswith("net/oauth/")}
     others = rooms - wrapping - carrying - public - asking - sharing - logging_in

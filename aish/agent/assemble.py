@@ -93,14 +93,18 @@ async def assemble(
     emit: Emit,
     clock: Clock,
     every: Every = call_every,
+    begun: float | None = None,
 ) -> Assembled:
     """Ask `model` and assemble its answer, reporting progress periodically.
+
+    `begun` is when it was asked, if that was before.
 
     Raises:
         UnavailableError: the endpoint is unreachable, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
+        PendingError: the answer comes after hours, and the request `suspends`.
     """
-    assembly = Assembly(place, emit, clock, clock.monotonic())
+    assembly = Assembly(place, emit, clock, clock.monotonic() if begun is None else begun)
 
     def tell() -> None:
         if request.received.in_batch:

@@ -20,8 +20,8 @@ from aish.core.errors import BudgetError
 from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, strict_json
-from aish.core.messages import AssistantTurn, History, Usage, add_usage
-from aish.core.protocols import AnswerSchema, Model, ModelRequest
+from aish.core.messages import AssistantTurn, History, Turn, Usage, add_usage
+from aish.core.protocols import AnswerSchema, Model, ModelRequest, PendingAnswer, PendingError
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Tool, ToolCall
 
@@ -101,7 +101,8 @@ class Earlier:
     `turns` and `rounds` of it are over, and `calls` were made in them. `answer` is the last one, if
     its calls or its end are left: then it counts in `turns`, and is the last turn of the history if
     `is_added`. `ended` are its calls that have a result, by their ids. `corrections` counts the
-    requests for another answer, `attempt` the attempts at the step.
+    requests for another answer, `attempt` the attempts at the step. `pending` is the answer to the
+    last request, which was sent at the time `asked` of the clock.
     """
 
     turns: int = 0
@@ -112,6 +113,25 @@ class Earlier:
     ended: Mapping[str, UsedCall] = field(default_factory=dict)
     corrections: int = 0
     attempt: int = 1
+    pending: PendingAnswer | None = None
+    asked: float | None = None
+
+
+class SuspendedError(Exception):
+    """A conversation goes on later, from `turns` and `earlier`, as its answer comes after hours.
+
+    `made` is a call that it has made, if any, and that may not be made again unasked. `turn` counts
+    the requests before the attempt at the step, which began at the time `began` of the clock.
+    """
+
+    def __init__(self, turns: tuple[Turn, ...], earlier: Earlier, pending: PendingAnswer) -> None:
+        super().__init__("the conversation waits for a batch")
+        self.turns = turns
+        self.earlier = earlier
+        self.pending = pending
+        self.made: UsedCall | None = None
+        self.turn = 0
+        self.began = 0.0
 
 
 @frozen
@@ -122,7 +142,8 @@ class Ask:
     no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name. Turns are
     numbered from `place.turn`, and `rounds` counts earlier tool rounds of the same question.
     `bound` belongs to `history` and limits its length; `heard` observes its changes. `files` are
-    those that stay current in it. With `earlier` the history has more than the user turn.
+    those that stay current in it. With `earlier` the history has more than the user turn. If it
+    `suspends`, a request that is answered after hours raises `SuspendedError`.
     """
 
     history: History
@@ -137,6 +158,7 @@ class Ask:
     heard: TurnObserver | None = None
     files: FileUpdates | None = None
     earlier: Earlier | None = None
+    suspends: bool = False
 
 
 @frozen
@@ -160,6 +182,7 @@ async def converse(ask: Ask, runtime: AgentRuntime) -> Outcome:
     Raises:
         UnavailableError: the model's endpoint is unreachable, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
+        SuspendedError: the answer comes after hours, and the conversation `suspends`.
     """
     return await _Exchange(ask, runtime).run()
 
@@ -233,6 +256,8 @@ class _Exchange:
 
     def _next_request(self, place: Place) -> ModelRequest:
         ask = self._ask
+        earlier = ask.earlier
+        is_sent = earlier is not None and self._turns == earlier.turns
         return ModelRequest(
             history=ask.history,
             tools=ask.tools,
@@ -241,15 +266,25 @@ class _Exchange:
             schema=ask.schema,
             place=place,
             park=self._runtime.park_request,
+            suspends=ask.suspends,
+            pending=earlier.pending if earlier is not None and is_sent else None,
         )
 
     async def _answer_to(self, request: ModelRequest) -> Assembled:
         ask, runtime, place = self._ask, self._runtime, request.place
-        count = len(ask.history.turns)
-        runtime.emit(TurnStarted(place, ask.model.alias, count, params=ask.params))
-        answer = await assemble(
-            ask.model, request, place, runtime.emit, runtime.clock, runtime.every
-        )
+        begun = runtime.clock.monotonic()
+        if request.pending is None or ask.earlier is None or ask.earlier.asked is None:
+            count = len(ask.history.turns)
+            runtime.emit(TurnStarted(place, ask.model.alias, count, params=ask.params))
+        else:
+            begun = ask.earlier.asked
+        try:
+            answer = await assemble(
+                ask.model, request, place, runtime.emit, runtime.clock, runtime.every, begun
+            )
+        except PendingError as error:
+            earlier = Earlier(self._turns, self._rounds, tuple(self._calls), asked=begun)
+            raise SuspendedError(tuple(ask.history.turns), earlier, error.pending) from None
         if ask.bound is not None:
             ask.bound.record_usage(request, answer.asked)
         self._turns += 1

@@ -71,6 +71,30 @@ Raises what says that the run is paused before.
 """
 
 
+class PendingAnswer(Protocol):
+    """An answer that comes after hours, while no task waits for it.
+
+    `hold` and `attempts` are what the model keeps for the request meanwhile.
+    """
+
+    hold: "Hold | None"
+    attempts: tuple[int, int, int]
+
+    def on_answer(self, call: Callable[[], None]) -> None:
+        """Call `call` once the answer is there, or the error that takes its place."""
+
+    def drop(self) -> None:
+        """Nobody will ask for the answer."""
+
+
+class PendingError(Exception):
+    """A request waits for a batch; its conversation is to ask again with `pending` later."""
+
+    def __init__(self, pending: PendingAnswer) -> None:
+        super().__init__("the request waits for a batch")
+        self.pending = pending
+
+
 @frozen
 class ModelRequest:
     """A turn to be answered.
@@ -79,7 +103,9 @@ class ModelRequest:
     into the body unchanged and override those of the model entry. `schema` is sent as
     `response_format` if the entry has `json_schema` and ignored otherwise (the caller adds
     instructions). `place` makes ids omitted by the endpoint reproducible in every run. `park` waits
-    for an answer that the run need not wait for; without one it waits.
+    for an answer that the run need not wait for; without one it waits. With `suspends` a
+    `PendingError` is raised instead of waiting for hours, and `pending` is the answer to the same
+    request, which was sent before.
     """
 
     history: History
@@ -90,6 +116,8 @@ class ModelRequest:
     place: Place = field(default_factory=Place)
     received: Received = field(default_factory=Received, compare=False)
     park: Park | None = field(default=None, compare=False)
+    suspends: bool = field(default=False, compare=False)
+    pending: PendingAnswer | None = field(default=None, compare=False)
 
 
 class Model(Protocol):

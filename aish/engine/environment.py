@@ -155,6 +155,7 @@ class RunEnvironment:
     events as its sinks get them. `opening` is told what is done before `run.started`, and nothing
     once that is over; there `prefix` precedes the names of a sub-pipeline's servers. `keys` are
     those of the whole run that are made, by what makes them, `batches` all that it has submitted.
+    `note_idle` is told how many more or fewer tasks wait for batches.
     """
 
     emit: Emit
@@ -177,6 +178,7 @@ class RunEnvironment:
     tag: str = field(default_factory=lambda: token_hex(_TAG_BYTES))
     keys: "dict[tuple[object, ...], RenewedSecret]" = field(default_factory=dict)
     batches: "list[RecordedBatch]" = field(default_factory=list)
+    note_idle: Callable[[int], None] = lambda _: None
 
     @property
     def context_tag(self) -> str:

@@ -347,6 +347,8 @@ class RunMeter:
         self._prices = prices
         self._above = above
         self._freed: anyio.Event | None = None
+        self.note_crowded: Callable[[int], None] = lambda _: None
+        """Is told how many more tasks wait until others need less, or how many fewer."""
 
     async def reserve(
         self, place: Place, alias: str, size: int, max_tokens: int | None
@@ -401,7 +403,11 @@ class RunMeter:
                 case Over():
                     await self.refuse(result, Demand(step, need))
                 case Wait():
-                    await self._wait_for_release()
+                    self.note_crowded(1)
+                    try:
+                        await self._wait_for_release()
+                    finally:
+                        self.note_crowded(-1)
 
     async def refuse(self, over: Over, demand: Demand) -> None:  # ruff: ignore[no-self-use] - a meter of a lease waits here
         """The amount does not fit; returns if it is to be tried again.

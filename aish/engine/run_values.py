@@ -45,11 +45,14 @@ class Concurrency:
     """Limit on the units of work, plain steps and items, in flight in the whole run.
 
     `most` is a bound that somebody has set, also for each `foreach`; without one these have their
-    own.
+    own. `idle` counts the tasks that wait for a batch, `crowded` those that wait until others need
+    less of a limit.
     """
 
     def __init__(self, slots: float, most: int | None = None) -> None:
         self.slots = anyio.CapacityLimiter(slots)
+        self.idle = 0
+        self.crowded = 0
         self._most = most
         self._followers: list[Callable[[], None]] = []
 
@@ -61,8 +64,22 @@ class Concurrency:
         """Set the bound; units that have begun continue."""
         self._most = most
         self.slots.total_tokens = most
-        for follower in tuple(self._followers):
-            follower()
+        self._tell(1)
+
+    def note_idle(self, change: int) -> None:
+        """Count more or fewer tasks that wait for a batch; meanwhile others may work."""
+        self.idle += change
+        self._tell(change)
+
+    def note_crowded(self, change: int) -> None:
+        """Count more or fewer tasks that wait for a limit; meanwhile others may end."""
+        self.crowded += change
+        self._tell(change)
+
+    def _tell(self, change: int) -> None:
+        if change > 0:
+            for follower in tuple(self._followers):
+                follower()
 
     @contextmanager
     def on_change(self, follower: Callable[[], None]) -> Generator[None]:

@@ -11,6 +11,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
+    Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from aish.config.model import BATCH, ModelEntry
 from aish.core.frozen import replace
 from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.phrases import duration
-from aish.core.protocols import Hold, Meter, ModelRequest
+from aish.core.protocols import Hold, Meter, ModelRequest, PendingAnswer, PendingError
 from aish.core.tools import MediaKinds
 from aish.core.wires import LONG_CACHES
 from aish.models import smollm2
@@ -87,6 +88,7 @@ class Turn:
         "ends",
         "failures",
         "key",
+        "pending",
         "request",
         "tries",
     )
@@ -108,6 +110,20 @@ class Turn:
         self.key = TurnKey(key)
         self.tries = 0
         self.failures = 0
+        self.pending = request.pending
+        """An answer to the body that was sent before, and the reservation for it."""
+        if self.pending is not None:
+            self.tries, self.failures, self._spared = self.pending.attempts
+
+    def waits(self) -> Mapping[str, object]:
+        """How the answer to the next attempt is waited for, as in its request."""
+        request, pending, self.pending = self.request, self.pending, None
+        return {"park": request.park, "suspends": request.suspends, "pending": pending}
+
+    def suspend(self, pending: PendingAnswer, hold: Hold | None) -> None:
+        """Keep with an answer what is needed to go on with it."""
+        pending.hold = hold
+        pending.attempts = (self.tries - 1, self.failures, self._spared)
 
     async def await_untimed(self, wanted: Awaitable[Got]) -> Got:
         """Await something whose time does not count for the turn."""
@@ -196,13 +212,16 @@ class ChatModel:
     def media_kinds(self) -> MediaKinds:
         return self._encoder.dialect.media_kinds
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
+    async def stream(  # ruff: ignore[complex-structure] - one attempt from its slot to its end
+        self, request: ModelRequest
+    ) -> AsyncIterator[Sequence[Delta]]:
         """Answer one turn. A caller that stops early must close it (`contextlib.aclosing`).
 
         Raises:
             BudgetError: a limit of the run or of the step would be exceeded.
             UnavailableError: the endpoint is unreachable, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
+            PendingError: the answer comes after hours, and the request `suspends`.
         """
         request, remark = self._fit(request)
         if remark is not None:
@@ -225,7 +244,7 @@ class ChatModel:
                 decoder.limit = self._encoder.max_tokens(turn.request)
                 request.received.source = decoder
                 request.received.in_batch = self._entry.delivery == BATCH
-                exchange = self._transport.send(turn.body, turn.ends, headers, request.park)
+                exchange = self._transport.send(turn.body, turn.ends, headers, turn.waits())
                 try:
                     while batch := await exchange.deltas(decoder):
                         has_begun = True
@@ -234,6 +253,10 @@ class ChatModel:
                     # A cancelled turn may receive a truncated answer just before the cancellation.
                     await checkpoint_if_cancelled()
                     failure = self._on_error(error, turn, slot)
+                except PendingError as error:
+                    turn.suspend(error.pending, hold)
+                    hold = None
+                    raise
                 else:
                     slot.mark_answered()
                     turn.key.note_accepted()
@@ -390,7 +413,7 @@ class ChatModel:
     def _cooldown(self, turn: Turn) -> float:
         """Remaining seconds of the endpoint's cool-down; raises if that is too long."""
         wait = self._throttle.until - self._pace.clock.monotonic()
-        if wait <= 0:
+        if wait <= 0 or turn.pending is not None:
             return 0.0
         longest = longest_wait(self._entry.retry) + LONGEST_JITTER
         if (wait > longest and self._pace.waits) or turn.is_too_late(wait):
@@ -399,6 +422,8 @@ class ChatModel:
         return wait + self._pace.chance() * min(wait, 1.0)
 
     async def _reserve(self, turn: Turn) -> Hold | None:
+        if turn.pending is not None:
+            return turn.pending.hold
         if self._meter is None:
             return None
         request, most = turn.request, self._encoder.max_tokens(turn.request)

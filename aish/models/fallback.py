@@ -1,6 +1,7 @@
 """If a model stays unavailable, the next one answers the same turn."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
 
 from aish.core.errors import UnavailableError
 from aish.core.messages import Delta, FellBack
@@ -66,6 +67,8 @@ class Fallbacks:
             if index + 1 < len(self._models):
                 target = self._models[index + 1].alias
                 yield [FellBack(source=model.alias, target=target, reason=failures[-1].message)]
+                # Asked again, the first one would be asked first.
+                request = replace(request, suspends=False, pending=None)
         raise _all_failed(failures)
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import anyio
@@ -19,7 +20,6 @@ from anyio.abc import TaskGroup
 
 from aish.config.model import ModelEntry, ModelTimeout
 from aish.core.messages import Delta
-from aish.core.protocols import Park
 from aish.models.dialect_choice import wire_of
 from aish.models.retry import (
     BROKEN,
@@ -446,6 +446,9 @@ class Exchange:
             raise
 
 
+_NO_EXTENSIONS: Mapping[str, object] = MappingProxyType({})
+
+
 class Transport:
     def __init__(
         self,
@@ -479,11 +482,11 @@ class Transport:
         body: bytes,
         turn_ends: float,
         headers: Mapping[str, str] | None = None,
-        park: Park | None = None,
+        extensions: Mapping[str, object] = _NO_EXTENSIONS,
     ) -> Exchange:
         """Send one request, to end at `turn_ends` of the loop's time; the caller closes it.
 
-        `headers` take the place of those that all requests have; `park` is as of `ModelRequest`.
+        `headers` take the place of those that all requests have; `extensions` are for the client.
         """
         fields = self._headers if headers is None else self._fields(headers)
         # With a stream, httpx takes the headers as they are; it would make them three times over.
@@ -492,7 +495,7 @@ class Transport:
             self._url,
             headers=[*fields, (b"Content-Length", b"%d" % len(body))],
             stream=httpx.ByteStream(body),
-            extensions={"timeout": self._limits, "park": park},
+            extensions={"timeout": self._limits, **extensions},
         )
         request.read()
         exchange = Exchange(self._clients, self._entry, turn_ends)

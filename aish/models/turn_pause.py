@@ -56,7 +56,9 @@ class _Beginning:
             return request
         origin = self.finish.origin or self.finish.model
         turn = AssistantTurn(_text(self.said), extras={CONTENT: self.blocks}, origin=origin)
-        return replace(request, history=History([*request.history.turns, turn]))
+        history = History([*request.history.turns, turn])
+        # What was said so far is nowhere else, so the task that has it waits.
+        return replace(request, history=history, suspends=False, pending=None)
 
 
 class _Part:

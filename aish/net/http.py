@@ -316,6 +316,7 @@ class Connection(asyncio.Protocol):
         self._apart = False
         self._is_last = False
         self._read_seconds: float | None = None
+        self._drained: asyncio.Future[None] | None = None
         self.origin = ("", "", 0)
         self.server_address = ""
         self.idle_since = 0.0
@@ -337,6 +338,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
+        self.resume_writing()
         if exc is not None:
             self._failure = self._failure or httpx.ReadError("")
             self._failure.__cause__ = exc
@@ -347,6 +349,14 @@ class Connection(asyncio.Protocol):
                 self._failure = error
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
 
     # Called by the transport.
 
@@ -372,16 +382,48 @@ class Connection(asyncio.Protocol):
         self._head = self._framing = None
         self._apart = "chunks_apart" in request.extensions
         self._read_seconds = request.extensions.get("timeout", {}).get("read")
-        body = await request.aread()
-        head_sent = _head_of(request, len(body))
         self._is_last = b"close" in _words(request.headers.raw, b"connection")
-        self._transport.write(head_sent + body[:_SENT_WITH_HEAD])
-        if len(body) > _SENT_WITH_HEAD:
-            # A long body is not copied to follow its head.
-            self._transport.write(memoryview(body)[_SENT_WITH_HEAD:])
+        self._is_last = b"close" in _words(request.headers.raw, b"connection")
+        size: int | None = request.extensions.get("body_size")
+        if size is None:
+            body = await request.aread()
+            head_sent = _head_of(request, len(body))
+            self._transport.write(head_sent + body[:_SENT_WITH_HEAD])
+            if len(body) > _SENT_WITH_HEAD:
+                # A long body is not copied to follow its head.
+                self._transport.write(memoryview(body)[_SENT_WITH_HEAD:])
+        else:
+            self._transport.write(_head_of(request, size))
+            await self._send_pieces(request, size)
         while (head := self._current_head()) is None:
             await self._arrival("Server disconnected without sending a response.")
         return head
+
+    async def _send_pieces(self, request: httpx.Request, size: int) -> None:
+        """Send a body as fast as the server takes it, unless it answers before the end.
+
+        Raises:
+            httpx.TransportError: the body has another size, or the server takes nothing.
+        """
+        assert self._transport is not None, "it is connected"
+        assert isinstance(request.stream, httpx.AsyncByteStream), "a body in pieces"
+        sent = 0
+        async for piece in request.stream:
+            sent += len(piece)
+            if sent > size:
+                break
+            self._transport.write(piece)
+            if self._drained is not None:
+                try:
+                    with anyio.fail_after(self._read_seconds):
+                        await self._drained
+                except TimeoutError as error:
+                    raise httpx.WriteTimeout("") from error
+            if self._is_lost or self._current_head() is not None:
+                self._is_last = True
+                return
+        if sent != size:
+            raise httpx.LocalProtocolError("`Content-Length` is not the length of the body")
 
     async def next_piece(self) -> bytes:
         """Some of the body; empty at its end.
@@ -525,8 +567,9 @@ class DirectTransport(httpx.AsyncBaseTransport):
     """Requests over its own connections, kept for later requests.
 
     With the request extension `chunks_apart`, each chunk of the response is a piece of its own.
-    Of the request's `timeout`, `connect` and `read` are used: a request is written at once, and
-    how long it waits for a free connection is up to the caller.
+    With `body_size` a request body of so many bytes is sent piece by piece, not read before.
+    Of the request's `timeout`, `connect` and `read` are used, the latter for writing too. How long
+    it waits for a free connection is up to the caller.
 
     With `addresses` a connection goes to one of these and nowhere else: it looks up, checks and
     raises for what is refused, and nothing is looked up again. `most_bytes` is what a connection

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from model_endpoint import CUT, RESET, ModelEndpoint, Part, Recorded, Reply, cut_up, json_reply
 
-from aish.wire.batches.types import BatchInterface, BatchRequest
+from aish.wire.batches.types import BatchInterface, BatchRequest, plain_text
 
 Api = Literal["messages", "chat", "responses"]
 CREATED = 1_700_000_000
@@ -542,6 +542,11 @@ def _line(answer: Answer, row: dict[str, Any]) -> bytes:
     if answer is Outcome.MISSING:
         return b""
     return b'{"custom_id": "x", ' if answer is Outcome.GARBAGE else json.dumps(row).encode()
+
+
+def request_in_batch(custom_id: str, body: dict[str, Any]) -> BatchRequest:
+    """A request as it is submitted, by the body that the endpoint would get alone."""
+    return BatchRequest(custom_id, plain_text(body).encode("utf-8", "replace"))
 
 
 def submission(interface: BatchInterface, requests: Iterable[BatchRequest]) -> bytes:

@@ -14,6 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
+from aish.agent.converse import SuspendedError
 from aish.config.model import Foreach, MaxFailures, PipelineStep, PromptStep, RunStep, Step
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
@@ -38,7 +39,7 @@ from aish.engine.plan.order import names_item
 from aish.engine.plan.plan import USUAL_ITEMS
 from aish.engine.records import ItemRecord, StepRecord, has_no_usage, may_be_mended
 from aish.engine.resources.resources import require_live_servers
-from aish.engine.steps.context import Carrier, ItemScope, RemoteItem, StepContext
+from aish.engine.steps.context import Carrier, ItemScope, RemoteItem, StepContext, Suspended
 from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
 from aish.items.shards import holds
@@ -48,6 +49,7 @@ from aish.system.task_group import task_group
 from aish.templates.render import evaluate
 
 if TYPE_CHECKING:
+    from aish.engine.execution.suspension import SuspendedItems
     from aish.engine.resume_state import DoneItem, DoneItems
 
 
@@ -82,9 +84,15 @@ class ItemTask:
 async def run_item(
     step: Step, context: StepContext, begin: Callable[[], None]
 ) -> StepRecord | None:
-    """The end of the item of `context`; `None` if it has none because the run was stopped."""
-    skipped = await skip_record(step, context)
-    begin()
+    """The end of the item of `context`; `None` if it has none because the run was stopped.
+
+    Raises:
+        SuspendedError: it waits for a batch, and is to go on later.
+    """
+    skipped = None
+    if context.suspended is None:
+        skipped = await skip_record(step, context)
+        begin()
     with context.course.item_unit(), suppress(CutOffError):
         return skipped or await run_unit(step, context)
     return None
@@ -117,6 +125,9 @@ def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
     return bad > (most.share or 0.0) * (total if total is not None else done)
 
 
+MOST_AT_WORK = 64
+"""Items of one step by batches that are at work at once, and do not wait: for their prompts and
+their tool calls. All answers of a batch come together."""
 # Failures that decide the exit code even if the run is completed.
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # Number of completed items to skip before yielding to other tasks.
@@ -361,15 +372,36 @@ class _ForeachRun:
     workers: int = 0
     waiting: int = 0
     tasks: TaskGroup | None = None
+    suspended: "SuspendedItems[ItemTask] | None" = None
+    suspension: Activity | None = None
+    is_idle: bool = False
+    left: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self) -> StepRecord:
         """Run items, `concurrency` at a time; returns the step's end once all have ended."""
         self._take_over()
-        with self.context.run.concurrency.on_change(self._widen):
-            async with task_group() as tasks:
-                self.tasks = tasks
-                for _ in range(min(self.width, USUAL_ITEMS)):
-                    self._begin_worker()
+        if self.context.plan.in_batches(self.step):
+            # Few runs need it.
+            from aish.engine.execution.suspension import SuspendedItems, may_suspend
+
+            if may_suspend(self.step, self.context):
+                self.suspended = SuspendedItems(self._on_ready)
+        try:
+            with self.context.run.concurrency.on_change(self._widen):
+                async with task_group() as tasks:
+                    self.tasks = tasks
+                    for _ in range(min(self.width, USUAL_ITEMS)):
+                        self._begin_worker()
+                    if not self.workers:
+                        self.left.set()
+                    # Those that are suspended have no task that keeps the group open.
+                    await self.left.wait()
+        finally:
+            if self.suspended is not None:
+                left = len(self.suspended)
+                self.suspended.close()
+                self._note_suspended(-left)
+                self._note_idle(is_idle=False)
         if self.stage is _Stage.READING and self.queue.is_empty():
             self.stage = _Stage.READ
         if self.stage is _Stage.READ and self._was_stopped():
@@ -382,9 +414,28 @@ class _ForeachRun:
         width = self.context.run.concurrency.width(self.context.plan.width(self.step))
         return width if self.total is None else min(width, self.total)
 
+    @property
+    def _at_work(self) -> int:
+        return self.workers - self.waiting
+
+    @property
+    def _most_at_work(self) -> int:
+        """How many items may be at work at once; by batches, beside those that wait for one."""
+        if not self.context.plan.in_batches(self.step):
+            return self.width
+        return min(self.width, MOST_AT_WORK + self.context.run.concurrency.idle)
+
+    def _has_room(self, more: int) -> bool:
+        """Return true if so many more items may be open, and at work."""
+        suspended = 0 if self.suspended is None else len(self.suspended)
+        is_open = self._at_work + suspended + more <= self.width
+        return is_open and self._at_work + more <= self._most_at_work
+
     def _widen(self) -> None:
         """Begin more items at once if more may be in flight now."""
-        while self.workers > 0 and self.workers - self.waiting < self.width:
+        if self.suspended is not None and self.suspended.is_ready:
+            self._on_ready()
+        while not self.left.is_set() and self._has_room(1):
             if self.stage is _Stage.READ or not self._goes_on():
                 return
             self._begin_worker()
@@ -412,6 +463,7 @@ class _ForeachRun:
         activity = self.context.activity.begin()
         activity.on_wait = self._on_wait
         self.workers += 1
+        self._note_idle(is_idle=False)
         assert self.tasks is not None, "the step has begun"
         self.tasks.start_soon(self._worker, activity)
 
@@ -427,9 +479,21 @@ class _ForeachRun:
         finally:
             self.workers -= 1
             activity.end()
+            if not self.workers:
+                self._note_idle(is_idle=bool(self.suspended))
+                if not self.suspended:
+                    self.left.set()
 
     async def _run_items(self, activity: Activity) -> None:
-        while self._goes_on() and self.workers - self.waiting <= self.width:
+        while True:
+            if self.suspended is not None and self.suspended.is_ready:
+                item, suspended = self.suspended.take()
+                self._note_suspended(-1)
+                async with self._slot(activity):
+                    await self._run(item, activity, suspended)
+                continue
+            if not self._goes_on() or not self._has_room(0):
+                return
             async with self._slot(activity):
                 carrier = self.context.run.carrier
                 size = 1 if carrier is None else carrier.size(self.step, self.context)
@@ -442,7 +506,7 @@ class _ForeachRun:
                     return
                 if not tasks:
                     return
-                if self.stage is _Stage.READING and self.workers - self.waiting < self.width:
+                if self.stage is _Stage.READING and self._has_room(1):
                     # Most items that there may be at once are never there.
                     self._begin_worker()
                 if carrier is None:
@@ -477,12 +541,45 @@ class _ForeachRun:
                 await checkpoint()
         return None
 
-    async def _run(self, task: ItemTask, activity: Activity) -> None:
+    def _note_suspended(self, change: int) -> None:
+        """More or fewer items are suspended: they are in flight all the same, and not stuck."""
+        self.context.course.root().items += change
+        if self.suspended and self.suspension is None:
+            self.suspension = self.context.activity.begin()
+        elif not self.suspended and self.suspension is not None:
+            self.suspension.end()
+            self.suspension = None
+
+    def _note_idle(self, *, is_idle: bool) -> None:
+        """All open items are suspended: so is an item whose part this is."""
+        if is_idle != self.is_idle:
+            self.is_idle = is_idle
+            self.context.run.concurrency.note_idle(1 if is_idle else -1)
+
+    def _on_ready(self) -> None:
+        """A suspended item may go on: in a task of its own, or in that of the next one to end."""
+        most = self._most_at_work + self.context.run.concurrency.crowded
+        if not self.workers or self._at_work < most:
+            self._begin_worker()
+
+    async def _run(
+        self, task: ItemTask, activity: Activity, suspended: Suspended | None = None
+    ) -> None:
         here = self._stage_of(task, activity)
+        if self.suspended is not None:
+            here = replace(here, suspends=True, suspended=suspended)
         place = here.place(self.step)
         begin = partial(self._begin, task, place)
         if task.problem is None:
-            record = await run_item(self.step, here, begin)
+            try:
+                record = await run_item(self.step, here, begin)
+            except SuspendedError as error:
+                assert self.suspended is not None, "no other item suspends"
+                # What it was raised from is part of a cycle, and large.
+                error.__traceback__ = None
+                self.suspended.add(task, error)
+                self._note_suspended(1)
+                return
         else:
             begin()
             record = fail(self.step, here, task.problem, ExitCode.FAILED)

@@ -227,13 +227,16 @@ async def execute(
     activity = Activity()
     # A limit holds for the whole run, including all its parts.
     spent = 0.0 if resumed is None else resumed.spent.seconds
+    concurrency = Concurrency(slots(plan, options), options.concurrency)
+    meter = open_meter(plan, resumed, above)
+    meter.note_crowded = concurrency.note_crowded
     run = _Run(
         plan,
         options,
-        replace(environment, questions=questions),
+        replace(environment, questions=questions, note_idle=concurrency.note_idle),
         questions,
-        open_meter(plan, resumed, above),
-        Concurrency(slots(plan, options), options.concurrency),
+        meter,
+        concurrency,
         TimeLimit(plan.time_limit, activity, spent),
         activity,
         examine,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from aish.agent.converse import SuspendedError
 from aish.agent.dispatch import CALLS
 from aish.agent.restore import TAKEN_OVER
 from aish.agent.runtime import PausedError, UsedCall
@@ -64,19 +65,28 @@ async def run_unit(step: Step, context: StepContext) -> StepRecord:
 
     Raises:
         CutOffError: the run was stopped between two attempts at an item, which stays open.
+        SuspendedError: the item waits for a batch, and is to go on later.
     """
     retry = step.flow.retry
     attempt, earlier = 0, context.earlier_turns(step)
     if earlier is not None:
         attempt = earlier.earlier.attempt - 1
-        _take_over(step, context, earlier)
+        if context.suspended is None:
+            _take_over(step, context, earlier)
         context = replace(context, turn=earlier.turn)
     first = attempt + 1
     while True:
         attempt += 1
         begun = context.run.spending.of(context.place(step))
-        here = context if attempt == first else replace(context, turn=begun.turns, anew=True)
-        record, call = await _attempt(step, here)
+        here = context
+        if attempt != first:
+            here = replace(context, turn=begun.turns, anew=True, suspended=None)
+        try:
+            record, call = await _attempt(step, here)
+        except SuspendedError as error:
+            error.turn = here.turn
+            error.earlier = replace(error.earlier, attempt=attempt)
+            raise
         record = _with_usage(record, context.run.spending.of(context.place(step)))
         if attempt >= retry.attempts or not _should_retry(retry, record, call):
             return record
@@ -125,13 +135,17 @@ async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCa
     That may be one of an earlier part of the run. Every failure becomes a record.
     """
     limit, clock = step.flow.timeout, context.clock
-    began = clock.monotonic()
+    began = clock.monotonic() if context.suspended is None else context.suspended.began
     calls: dict[Place, UsedCall | None] = {}
     outer = CALLS.get()
     token = CALLS.set(calls)
     try:
         with anyio.move_on_after(limit) as scope, context.activity.within(scope):
             record = await _run_attempt(step, context, began)
+    except SuspendedError as error:
+        error.began = began
+        error.made = _first_unrepeatable(context.earlier_call(step), *calls.values())
+        raise
     finally:
         CALLS.reset(token)
     if scope.cancelled_caught:
@@ -141,8 +155,7 @@ async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCa
     # An attempt without a result has made its calls anyway.
     used_calls = [call for place, call in calls.items() if call is not None and place != _WITHIN]
     step_calls = record.calls or tuple(used_calls)
-    all_calls = (context.earlier_call(step), *step_calls, calls.get(_WITHIN))
-    first = next((call for call in all_calls if call is not None and not call.repeatable), None)
+    first = _first_unrepeatable(context.earlier_call(step), *step_calls, calls.get(_WITHIN))
     if outer is not None and first is not None:
         outer.setdefault(_WITHIN, first)
     if scope.cancelled_caught and isinstance(step, RunStep) and step_calls:
@@ -150,6 +163,10 @@ async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCa
         if isinstance(printed, dict):
             record = replace(record, text=str(printed["stdout"]), output=printed)
     return replace(record, calls=step_calls, seconds=clock.monotonic() - began), first
+
+
+def _first_unrepeatable(*calls: UsedCall | None) -> UsedCall | None:
+    return next((call for call in calls if call is not None and not call.repeatable), None)
 
 
 async def _run_attempt(step: Step, context: StepContext, began: float) -> StepRecord:

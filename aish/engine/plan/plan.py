@@ -147,13 +147,15 @@ class Plan:
         foreach = step.flow.foreach
         if foreach is not None and foreach.concurrency is not None:
             return foreach.concurrency
+        return OPEN_ITEMS if self.in_batches(step) else USUAL_ITEMS
+
+    def in_batches(self, step: Step) -> bool:
+        """Return true if the step, or a part of it, is asked by batches of a provider."""
         if isinstance(step, PromptStep):
             model = self.models.get(self.model_of(step))
-            in_batches = model is not None and model.entry.delivery == BATCH
-        else:
-            inner = self.inner.get(step.id)
-            in_batches = inner is not None and inner.has_batches
-        return OPEN_ITEMS if in_batches else USUAL_ITEMS
+            return model is not None and model.entry.delivery == BATCH
+        inner = self.inner.get(step.id)
+        return inner is not None and inner.has_batches
 
     @property
     def key_sources(self) -> tuple[KeySource, ...]:

@@ -420,7 +420,9 @@ async def _open_delivery(
     from aish.models.batch_delivery import DeliveryPlace, open_delivery
 
     name = environment.prefix + model.entry.alias
-    place = DeliveryPlace(name, environment.folder.id, environment.batches, environment.emit)
+    place = DeliveryPlace(
+        name, environment.folder.id, environment.batches, environment.emit, environment.note_idle
+    )
     delivery = open_delivery(model.entry, model.key, secret, place, pace)
     return (await stack.enter_async_context(delivery)).make_client
 

@@ -48,6 +48,18 @@ class ItemScope:
     names: Mapping[str, JsonValue]
 
 
+@frozen
+class Suspended:
+    """A unit that goes on, within an attempt that began at the time `began` of the clock.
+
+    `made` is a call of that attempt, if any, that may not be repeated.
+    """
+
+    unfinished: "Unfinished"
+    made: UsedCall | None
+    began: float
+
+
 @slotted
 class RunScope:
     """State that all steps and items of a run share, also those of sub-pipelines.
@@ -77,7 +89,8 @@ class StepContext:
     `item` is set while the step runs for an item, `turn` counts the requests of earlier attempts.
     `prefix` precedes the ids of a sub-pipeline's steps, and `within` is the outer item that it runs
     for. `needed` are the steps whose items are read later. `activity` is the task of the step or
-    item, `anew` whether this is another attempt in this part of the run.
+    item, `anew` whether this is another attempt in this part of the run. An item that `suspends`
+    gives up its task while a batch has its request, and goes on from what was `suspended`.
     """
 
     run: RunScope
@@ -94,6 +107,8 @@ class StepContext:
     turn: int = 0
     activity: Activity = field(default_factory=Activity)
     anew: bool = False
+    suspends: bool = False
+    suspended: "Suspended | None" = None
 
     @property
     def agent(self) -> AgentRuntime:
@@ -138,15 +153,23 @@ class StepContext:
     def earlier_turns(self, step: Step) -> "Unfinished | None":
         """The conversation of an earlier part that the step or item goes on with, if any.
 
-        Only its first attempt in this part does.
+        Only its first attempt in this part does. One that was suspended in this part comes first.
         """
-        if self.resume_state is None or self.anew:
+        if self.anew:
+            return None
+        if self.suspended is not None:
+            return self.suspended.unfinished
+        if self.resume_state is None:
             return None
         return self.resume_state.unfinished.get((self.name(step), self._own_key()))
 
     def earlier_call(self, step: Step) -> UsedCall | None:
         """A call of an earlier part that the step or item goes on after, and may not repeat."""
-        if self.resume_state is None or self.anew:
+        if self.anew:
+            return None
+        if self.suspended is not None:
+            return self.suspended.made
+        if self.resume_state is None:
             return None
         return self.resume_state.made.get((self.name(step), self._own_key()))
 

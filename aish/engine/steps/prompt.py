@@ -89,6 +89,7 @@ async def run_prompt(step: PromptStep, context: StepContext) -> StepRecord:
         UnavailableError: the model or a server is unreachable.
         StepFailedError: the endpoint refused, a template cannot be rendered, or what the prompt
             takes from elsewhere cannot be had.
+        SuspendedError: the answer comes after hours, and the item `suspends`.
     """
     _require_named(step, context.resources.tools)
     model = context.resources.models[context.plan.model_of(step)]
@@ -134,6 +135,7 @@ async def _run_prompt(
         heard=heard,
         files=files,
         earlier=None if unfinished is None else unfinished.earlier,
+        suspends=context.suspends,
     )
     runtime = context.runtime(step)
     if step.output is None or schema is None:

@@ -7,7 +7,7 @@ apply to all of it.
 from dataclasses import replace
 
 from aish.agent.conversation import add_user
-from aish.agent.converse import Ask, Outcome, converse
+from aish.agent.converse import Ask, Outcome, SuspendedError, converse
 from aish.agent.runtime import AgentRuntime
 from aish.core.events import Failure, Notice
 from aish.core.frozen import frozen
@@ -39,12 +39,22 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
     Raises:
         UnavailableError: the model's endpoint is unreachable, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
+        SuspendedError: the answer comes after hours, and the conversation `suspends`.
     """
     first = ask.place.turn or 0
     outcome: Outcome | None = None
     attempt = 1 if ask.earlier is None else ask.earlier.corrections + 1
     while True:
-        now = await converse(ask, runtime)
+        try:
+            now = await converse(ask, runtime)
+        except SuspendedError as error:
+            error.earlier = replace(
+                error.earlier,
+                turns=error.earlier.turns + (ask.place.turn or 0) - first,
+                calls=(*(outcome.calls if outcome is not None else ()), *error.earlier.calls),
+                corrections=attempt - 1,
+            )
+            raise
         outcome = now if outcome is None else _together(outcome, now)
         if outcome.status != "ok":
             return Answered(outcome)
@@ -63,7 +73,9 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
         ask = replace(ask, place=here, rounds=ask.rounds + now.turns - 1 - over, earlier=None)
         if _is_apart(ask):
             runtime.emit(Notice(here, "info", "schema_asked", _NOW_ALONE))
-            ask = _ask_again(replace(ask, tools=()), last_turn(schema.schema))
+            # A conversation that is gone on with has its tools again.
+            ask = replace(ask, tools=(), suspends=False)
+            ask = _ask_again(ask, last_turn(schema.schema))
         elif judged.mendable and attempt < attempts:
             text = f"answer {attempt} of {attempts}: {judged.why[:_LONGEST]}; retrying"
             runtime.emit(Notice(here, "warning", "answer_rejected", text))

@@ -23,7 +23,6 @@ from aish.wire.batches.types import (
     Kind,
     Likeness,
     decode_states,
-    encode_object,
     is_id,
     may_be,
     parse_line,
@@ -63,13 +62,8 @@ _MISSING: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def encode_entry(request: BatchRequest, endpoint: str) -> bytes:
-    row: JsonObject = {
-        "custom_id": request.custom_id,
-        "method": "POST",
-        "url": endpoint,
-        "body": request.checked_body(),
-    }
-    return encode_object(row) + b"\n"
+    row = (request.quoted_id, endpoint.encode(), request.body)
+    return b'{"custom_id":%s,"method":"POST","url":"%s","body":%s}\n' % row
 
 
 def file_name(mark: BatchMark) -> str:

@@ -19,7 +19,6 @@ from aish.wire.batches.types import (
     Kind,
     Likeness,
     decode_states,
-    encode_object,
     may_be,
     parse_line,
     path_segment,
@@ -59,7 +58,7 @@ _UNREADABLE: Final[tuple[Kind, int, str]] = (
 
 
 def encode_entry(request: BatchRequest) -> bytes:
-    return encode_object({"custom_id": request.custom_id, "params": request.checked_body()})
+    return b'{"custom_id":%s,"params":%s}' % (request.quoted_id, request.body)
 
 
 def state_leaf(batch_id: str) -> str:

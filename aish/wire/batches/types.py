@@ -75,25 +75,31 @@ class BatchMark:
         return name == self.name and number.isascii() and number.isdigit()
 
 
+def plain_text(body: JsonObject) -> str:
+    """The body that an endpoint would get alone on one line, without what only streams have."""
+    return dump({name: value for name, value in body.items() if name not in _STREAMING})
+
+
 @frozen
 class BatchRequest:
-    """A request: its name in the batch, and the body that the endpoint would get alone."""
+    """A request: its name in the batch, and its `plain_text` as UTF-8."""
 
     custom_id: str
-    body: JsonObject
+    body: bytes
 
-    def checked_body(self) -> dict[str, JsonValue]:
-        """The body without what only streams have.
+    @property
+    def quoted_id(self) -> bytes:
+        """The name as JSON.
 
         Raises:
-            BatchError: no vendor takes this `custom_id`.
+            BatchError: no vendor takes it.
         """
         if not _CUSTOM_ID.fullmatch(self.custom_id):
             message = (
                 f"`custom_id` of a request must match `[A-Za-z0-9_-]{{1,64}}`: {self.custom_id!r}"
             )
             raise BatchError(message, retryable=False)
-        return {name: value for name, value in self.body.items() if name not in _STREAMING}
+        return b'"%s"' % self.custom_id.encode()
 
 
 @frozen
@@ -273,11 +279,6 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     if row is None:
         raise BatchError("a line of the results is no JSON object")
     return row
-
-
-def encode_object(value: JsonObject) -> bytes:
-    """An object on one line."""
-    return dump(value).encode("utf-8", "replace")
 
 
 def read_object(document: JsonValue, what: str) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from batch_servers import (
     Refusal,
     answer_in_words,
     answer_with_call,
+    request_in_batch,
     submission,
 )
 
@@ -63,7 +64,7 @@ def check(place: str, document: Any) -> None:
 def entries_of(api: Api) -> Iterator[BatchRequest]:
     for number, word in enumerate(ANSWERS):
         body = request_of(api, word) | {"stream": True, "stream_options": {"include_usage": True}}
-        yield BatchRequest(MARK.custom_id(number), body)
+        yield request_in_batch(MARK.custom_id(number), body)
 
 
 def test_the_sdk_of_anthropic_runs_a_batch_through_its_server() -> None:

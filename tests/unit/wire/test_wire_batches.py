@@ -17,6 +17,7 @@ from batch_servers import (
     answer_in_words,
     file_line,
     message_line,
+    request_in_batch,
     submission,
 )
 from hypothesis import given, settings
@@ -28,7 +29,6 @@ from aish.wire.batches.types import (
     BatchError,
     BatchInterface,
     BatchMark,
-    BatchRequest,
     BatchResult,
     BatchState,
     ResultsReader,
@@ -130,7 +130,7 @@ def test_a_submission_has_each_request_under_its_name_and_never_streams() -> Non
         "stream_options": {"include_usage": True},
         "n": "\ud800",
     }
-    requests = [BatchRequest(custom_id, {**body, "x": at}) for at, custom_id in enumerate(IDS)]
+    requests = [request_in_batch(custom_id, {**body, "x": at}) for at, custom_id in enumerate(IDS)]
 
     sent = json.loads(submission(MESSAGES, requests))
     rows = [json.loads(row) for row in submission(CHAT, requests).split(b"\n") if row]
@@ -144,7 +144,7 @@ def test_a_submission_has_each_request_under_its_name_and_never_streams() -> Non
 @each_case("name", ["", "a b", "ä", "x" * 65, "a\n", "../x"])
 def test_a_name_that_no_vendor_takes_is_refused(name: str) -> None:
     with pytest.raises(BatchError) as error:
-        CHAT.entry(BatchRequest(name, {}))
+        CHAT.entry(request_in_batch(name, {}))
 
     assert not error.value.retryable
 
@@ -565,6 +565,6 @@ def test_any_bytes_are_results_or_an_error(rows: list[bytes], newline: bytes, si
 
 
 def test_the_two_wires_that_share_files_differ_in_the_path_of_requests() -> None:
-    request = BatchRequest("x", {"model": "m"})
+    request = request_in_batch("x", {"model": "m"})
 
     assert json.loads(interface_of("responses").entry(request))["url"] == "/v1/responses"
