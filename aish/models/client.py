@@ -116,7 +116,7 @@ class Turn:
             self.tries, self.failures, self._spared = self.pending.attempts
 
     def waits(self) -> Mapping[str, object]:
-        """How the answer to the next attempt is waited for, as in its request."""
+        """The way in which the answer to the next attempt is waited for, as in its request."""
         request, pending, self.pending = self.request, self.pending, None
         return {"park": request.park, "suspends": request.suspends, "pending": pending}
 

@@ -420,7 +420,7 @@ class _ForeachRun:
 
     @property
     def _most_at_work(self) -> int:
-        """How many items may be at work at once; by batches, beside those that wait for one."""
+        """The most items at work at once; by batches, beside those that wait for one."""
         if not self.context.plan.in_batches(self.step):
             return self.width
         return min(self.width, MOST_AT_WORK + self.context.run.concurrency.idle)
