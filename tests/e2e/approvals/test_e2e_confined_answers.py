@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confined_servers import PROBE
 from e2e_project import REPO, Project, of_type
 from live_runs import answer, control_file, ledger, live_run, pending, runtime_folder
 from served_hub import ServedHub, text_of
@@ -150,6 +151,46 @@ def test_a_confined_command_does_not_answer_its_own_question(
     (tried,) = [one["content"] for one in finished if one["step"] == "tries"]
     assert json.loads(tried.splitlines()[0]) in REFUSED[way], tried
     assert ledger(waiting) == []
+
+
+@pytest.mark.skipif(bool(REPORT.bubblewrap), reason="a list of hosts needs bubblewrap")
+def test_a_confined_server_that_lists_the_address_of_the_run_is_refused_there(
+    waiting: Project,
+) -> None:
+    """It is aish itself that connects for it: as a process of the run, whatever it sends."""
+    number = os.getpid()
+    # An address of this test's own: nobody else listens at its port.
+    host = f"127.77.{number >> 8 & 255}.{number & 255}"
+    server = {
+        "command": [sys.executable, "probe.py"],
+        "protocol": "legacy",
+        "sandbox": {"network": [f"{host}:8765"]},
+    }
+    waiting.write("probe.py", PROBE.read_text("utf-8"))
+    os.mkfifo(waiting.folder / "gate")
+    waiting.pipeline(
+        f"""
+        mcp:
+          servers: {{box: {{command: {SERVER}}}, probe: {json.dumps(server)}}}
+          auto_approve: [shell__run, probe__fetch]
+        on_ask: wait
+        control: {{listen: [auto, "{host}:8765"]}}
+        steps:
+          - {{id: note, call: box__write, with: {{text: one}}}}
+          - {{id: hold, needs: [], run: [cat, gate]}}
+          - {{id: tries, needs: [hold], call: probe__fetch, with: {{host: {host}, port: 8765}}}}
+        """
+    )
+    with live_run(waiting) as (running, client):
+        (question,) = pending(client)
+        (waiting.folder / "gate").write_text("")
+        running.wait_for_line("tries: ok")
+        assert answer(client, question, "deny").status_code == 200
+        running.finish()
+
+    finished = of_type(waiting.journal, "tool.finished")
+    (tried,) = [one["content"] for one in finished if one["step"] == "tries"]
+    assert "processes that the run started may not connect to it" in tried
 
 
 # It is told where the question is, and writes an answer there and where older versions had it.
