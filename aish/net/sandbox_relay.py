@@ -33,11 +33,11 @@ MOST_CONNECTIONS: Final = 512
 MOST_REFUSED: Final = 100
 CONNECT_SECONDS: Final = 20.0
 HALF_CLOSED_SECONDS: Final = 300.0
-_QUERY_SECONDS: Final = 10.0
+_QUERY_SECONDS: Final = 60.0
 _LONGEST_QUERY: Final = 65_535
 _SIZE: Final = struct.Struct("!H")
 
-Refusal = Literal["unlisted", "not public"]
+Refusal = Literal["unlisted", "not public", "no descriptors"]
 OnRefused = Callable[[str, Refusal], None]
 """Told a name, safe to print, that was asked for in vain, and why."""
 
@@ -50,7 +50,6 @@ class SandboxRelay:
         network: SandboxNetwork,
         sockets: Sequence[socket.socket],
         on_refused: OnRefused,
-        on_fault: Callable[[Exception], None] = lambda _: None,
         resolve: Resolve = system_addresses,
     ) -> None:
         *self._listening, self._queries, self._query_listener = sockets
@@ -62,7 +61,6 @@ class SandboxRelay:
         self._names: Mapping[str, str] = {"localhost": "127.0.0.1", **network.addresses}
         self._guard = guard_of(network.listed, resolve)
         self._on_refused = on_refused
-        self._on_fault = on_fault
         self._refused: set[str] = set()
         self._places = asyncio.Semaphore(MOST_CONNECTIONS)
         self._serving = anyio.CancelScope()
@@ -96,8 +94,13 @@ class SandboxRelay:
     ) -> None:
         host, port = opened.getsockname()[:2]
         listener = Listener(Address(host=host, port=port), opened)
+
+        def on_fault(_: Exception) -> None:
+            for name in map(str, destinations):
+                self._refuse(name, "no descriptors")
+
         async with task_group() as tasks:
-            async for connection in accept_connections(listener, self._on_fault):
+            async for connection in accept_connections(listener, on_fault):
                 connection.setblocking(False)
                 # Others wait in the queue of the kernel; the loop is not held by a flood of them.
                 await self._places.acquire()

@@ -26,6 +26,8 @@ class Sandbox:
     process: Supervised
     network: SandboxNetwork
     refused: list[tuple[str, Refusal]]
+    told: anyio.Event
+    """There is one."""
 
 
 def bubblewrap_words(folder: Path, network: SandboxNetwork) -> list[str]:
@@ -62,15 +64,17 @@ async def sandbox_of(
         process = await supervisor.start(command, folder=place, streams=streams)
         stack.push_async_callback(process.stop, 0)
         refused: list[tuple[str, Refusal]] = []
+        told = anyio.Event()
 
         def on_refused(name: str, why: Refusal) -> None:
             refused.append((name, why))
+            told.set()
 
         relay = SandboxRelay(network, process.sockets, on_refused, resolve=resolve)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
         tasks.start_soon(relay.serve)
-        yield Sandbox(process, network, refused)
+        yield Sandbox(process, network, refused, told)
 
 
 async def result_in_sandbox(

@@ -1,6 +1,6 @@
 """Creates the transport for a server's entry; imported when a server needs it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from aish.mcp.protocol.convert import Reading
 from aish.mcp.protocol.messages import TransportError
 from aish.mcp.transports.settings import ServerConnection
 from aish.mcp.transports.transport import Transport
+from aish.system.files import MANY_FILES, MANY_FILES_HINT
 from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
 
@@ -35,6 +36,13 @@ Notify = Callable[[str, str, str], None]
 _FIRST_LINES = 3
 _LAST_LINES = 10
 _MOST_REFUSED = 100
+_REFUSED: "Mapping[Refusal, str]" = {
+    "unlisted": "it looked up `{name}`, which is not in `network` of its sandbox",
+    "not public": "`{name}` now has an address that is not public; `{name}:443` in `network` of its"
+    " sandbox permits any",
+    "no descriptors": f"its connections to `{{name}}` wait: {MANY_FILES} ({MANY_FILES_HINT})",
+}
+"""What is said of a host that a server asks for in vain."""
 _SHOWN_REFUSED = 5
 
 
@@ -262,13 +270,7 @@ class TransportFactory:
         if name in self._refused or len(self._refused) >= _MOST_REFUSED:
             return
         self._refused.append(name)
-        text = f"it looked up `{name}`, which is not in `network` of its sandbox"
-        if why == "not public":
-            text = (
-                f"`{name}` now has an address that is not public;"
-                f" `{name}:443` in `network` of its sandbox permits any"
-            )
-        self.notice("sandbox_refused", text)
+        self.notice("sandbox_refused", _REFUSED[why].format(name=name))
 
     def make_reading(self, *, modern: bool) -> Reading:
         # Marks of a pack that is not built in are claims, as those of any server.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import socket
 import struct
@@ -12,8 +13,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import anyio
 import pytest
-from sandboxed_network import command_in_sandbox, result_in_sandbox
+from sandboxed_network import command_in_sandbox, result_in_sandbox, sandbox_of
 from web_server import WebServer, answer
 
 from aish.net import sandbox_relay
@@ -168,12 +170,11 @@ def query(name):
 def outcome(data):
     return data[3] & 15, ".".join(map(str, data[-4:])) if data[7] else None
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-udp.settimeout(30)
+udp.settimeout(60)
 udp.connect(("127.53.53.53", 53))
 def by_udp(name):
     udp.send(query(name))
     return outcome(udp.recv(4096))
-tcp = socket.create_connection(("127.53.53.53", 53), 30)
 def by_tcp(name):
     data = query(name)
     tcp.sendall(struct.pack("!H", len(data)) + data)
@@ -184,10 +185,11 @@ for size in range(300):
     udp.send(query("nonsense"))
     while udp.recv(4096)[:2] != b"\\0\\7":
         pass
-with socket.create_connection(("127.53.53.53", 53), 30) as broken:
+with socket.create_connection(("127.53.53.53", 53), 60) as broken:
     broken.sendall(b"\\xff\\xff" + b"x" * 100)
 for number in range(10_000):
     assert by_udp(f"n{number}.example")[0] == 3
+tcp = socket.create_connection(("127.53.53.53", 53), 60)
 print(json.dumps([by_udp("api.example"), by_tcp("API.example"), by_tcp("evil.example"),
     by_udp("evil.example"), by_udp("localhost"), open("/etc/resolv.conf").read().split()[1]]))
 """
@@ -356,3 +358,28 @@ async def test_what_was_never_served_is_closed_too(tmp_path: Path) -> None:
     await relay.serve()
 
     assert [opened.fileno() for opened in sockets] == [-1, -1]
+
+
+async def test_connections_wait_where_no_more_files_may_be_open(
+    server: WebServer, tmp_path: Path
+) -> None:
+    """It is told once; whoever waits is served as soon as there are descriptors again."""
+    listed = f"127.0.0.1:{server.port}"
+    command = [sys.executable, "-I", "-S", "-c", f'{GET}\nprint(get("127.0.0.1", {server.port}))']
+    reading, writing = os.pipe()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    streams = (os.open(os.devnull, os.O_RDWR), writing, 2)
+    with os.fdopen(reading, "rb") as output:
+        async with sandbox_of(command, tmp_path, listed, streams=streams) as sandbox:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                with anyio.fail_after(60):
+                    await sandbox.told.wait()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            with anyio.fail_after(60):
+                assert await sandbox.process.wait() == 0
+        os.close(streams[0])
+        os.close(writing)
+        assert output.read() == b"here it is\n"
+    assert sandbox.refused == [(listed, "no descriptors")]
