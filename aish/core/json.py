@@ -141,13 +141,14 @@ def string_text(text: str) -> str:
 
 
 def safe_json(text: str, wide: Callable[[str], str] | None = None) -> str:
-    """JSON text that says the same and can be printed.
+    """JSON text of an encoder, which says the same and can be printed.
 
     `wide` escapes a character beyond the first plane, where two escapes of JSON would not do.
     """
     if "#" in text:
         text = _CI_COMMAND.sub(r"\\u0023", text)
-    if for_terminal(text) == text:
+    # Of ASCII, the encoder has escaped all that cannot be printed but one character.
+    if (text.isascii() and "\x7f" not in text) or for_terminal(text) == text:
         return text
     return "".join(_escape_character(character, wide or _pair) for character in text)
 
