@@ -88,6 +88,7 @@ _LEVELS: Mapping[Level | AnnotationLevel, Style] = {
     "info": "dim",
     "notice": "dim",
     "warning": "yellow",
+    "security": "yellow",
     "error": "red",
 }
 _INDENT = "  "
