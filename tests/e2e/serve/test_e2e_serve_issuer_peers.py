@@ -17,7 +17,7 @@ from urllib.request import HTTPRedirectHandler, build_opener, urlopen
 import anyio
 import pytest
 from e2e_project import Project, stdio
-from mcp_peers import MODULES, PATIENCE, TOP, accepting, free_port, node, open_socket, port_of
+from mcp_peers import MODULES, TOP, accepting, free_port, node, open_socket, port_of
 from oauth_setups import USUAL
 from served_http import HttpHub
 
@@ -36,6 +36,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 pytestmark = pytest.mark.peers
 
 SECRET = "a-secret-of-programs"
+STARTING = 180.0
+"""Seconds in which programs of others have started, on a machine with much else to do."""
 SUPPORT = TOP / "tests" / "support"
 REDIRECT = "http://127.0.0.1:9/callback"
 
@@ -71,7 +73,7 @@ ISSUERS = {"authlib": authlib_issuer, "oidc-provider": oidc_provider}
 
 def until_answering(issuer: str) -> None:
     """Wait until an issuer that listens has started, which takes long on a busy machine."""
-    with urlopen(f"{issuer}/jwks", timeout=PATIENCE) as page:  # ruff: ignore[suspicious-url-open-usage] - of the test
+    with urlopen(f"{issuer}/jwks", timeout=STARTING) as page:  # ruff: ignore[suspicious-url-open-usage] - of the test
         page.read()
 
 
@@ -291,7 +293,7 @@ def test_two_programs_of_the_typescript_sdk_may_call_what_their_scopes_allow(
             env={**os.environ, "SECRET": SECRET},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=STARTING,
             check=False,
         )
 
