@@ -3,18 +3,24 @@
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from endpoint import Endpoint, Script
-from figures import AISH, FLOOR, PYTHON, Bench, Row, against, at_most, pipeline
+from figures import AISH, FLOOR, PYTHON, ROOT, Bench, Row, against, at_most, pipeline
 
 _MANY = 100_000
 _ROWS = 1_000_000
 _MEMORY_SECONDS = 0.25
+SUPPORT = str(ROOT / "tests" / "support")
+
+if TYPE_CHECKING:
+    from model_endpoint import Recorded, Reply
 
 
 def _items(bench: Bench, count: int) -> Path:
@@ -101,6 +107,41 @@ def batch_memory(bench: Bench) -> Iterator[Row]:
     cpu = (usage.ru_utime + usage.ru_stime) / _MANY
     rate = f"{_MANY / wall:.0f} items/s"
     yield at_most(f"{_MANY:,} items, {rate}: CPU per item", cpu, 0.004)
+
+
+_VENDOR_SECONDS = 3600.0
+"""What a batch takes at a vendor that is not slow: most end within an hour."""
+
+
+def batch_delivery(bench: Bench) -> Iterator[Row]:
+    """100,000 items by batches of 10,000, whose provider answers as soon as it is asked.
+
+    The overhead is the time of the run without that of the mock, as a part of an hour for each
+    batch.
+    """
+    sys.path.insert(0, SUPPORT)
+    from batch_servers import BatchServer, answer_in_words  # only here is it needed
+
+    class Provider(BatchServer):
+        seconds = 0.0
+
+        def _choose(self, request: "Recorded") -> "Reply":
+            begun = time.perf_counter()
+            reply = super()._choose(request)
+            self.seconds += time.perf_counter() - begun
+            return reply
+
+    items = _items(bench, _MANY)
+    with Provider("chat", lambda _: answer_in_words("chat", "hello")) as provider:
+        file = _batch(bench, "delivery", provider.base_url, items, 10_000)
+        cost = bench.cost(AISH, "run", file, "--delivery", "batch")
+    show = lambda m: f"{m:.0f} MiB"  # ruff: ignore[lambda-assignment] - as above
+    name = f"{_MANY:,} items by batches"
+    yield at_most(f"{name}: peak memory", cost.peak, 200, show)
+    share = (cost.wall - provider.seconds) / (_VENDOR_SECONDS * len(provider.batches))
+    percent = lambda part: f"{100 * part:.2f} %"  # ruff: ignore[lambda-assignment] - used twice
+    yield at_most(f"{name}: more time than the provider takes", share, 0.01, percent)
+    yield at_most(f"{name}: CPU per item", cost.cpu / _MANY, 0.003)
 
 
 def batch_keys(bench: Bench) -> Iterator[Row]:

@@ -68,6 +68,7 @@ MEASURES = (
     batches.batch_journal,
     batches.batch_messages,
     batches.batch_memory,
+    batches.batch_delivery,
     batches.batch_keys,
     clusters.cluster_of_workers,
     commands.command_time,

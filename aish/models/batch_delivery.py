@@ -478,7 +478,8 @@ class BatchDelivery:
         """Submit the requests of a batch that is not to be had again, if somebody allows that."""
         if not batch.may_repeat:
             return False
-        said = f"{counted(batch.size, 'request')} may be paid again, as `--force` allows: {error}"
+        why = str(error).removesuffix(OR_FORCE).rstrip("; ")
+        said = f"{counted(batch.size, 'request')} may be paid again, as `--force` allows: {why}"
         self._place.emit(Notice(NOWHERE, "warning", "batch_repeated", said))
         self._submit_again(batch)
         return True

@@ -78,7 +78,7 @@ class Batch:
 
     @property
     def failed(self) -> int:
-        return self.done - self.ok - self.skipped - self.paused
+        return self.done - self.ok - self.skipped
 
     @property
     def over(self) -> int:
@@ -98,7 +98,8 @@ class Batch:
         self.in_flight.pop(event.index, None)
         if not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS:
             self._samples.append((now, self.done))
-        self.done += 1
+        # One that is paused is not over.
+        self.done += event.status != "paused"
         for place, count in enumerate((event.usage.input, event.usage.output)):
             if count is not None:
                 self._tokens[place] = (self._tokens[place] or 0) + count
@@ -212,7 +213,7 @@ def summary_parts(batch: Batch, seconds: float) -> list[str]:
     parts = [f"{batch.ok:,}{of} ok", *trouble_parts(batch)]
     if batch.before:
         parts.insert(0, f"{batch.before:,} done before")
-    unfinished = (batch.total or batch.over) - batch.over
+    unfinished = (batch.total or batch.over) - batch.over - batch.paused
     if unfinished > 0:
         parts.append(f"{unfinished:,} not run")
     parts.append(seconds_text(seconds))

@@ -115,6 +115,7 @@ def test_requests_of_a_batch_in_doubt_are_not_sent_again(project: Project) -> No
     assert "not that" in third.stderr
     assert "not that" in forced.stderr
     assert "may be paid again, as `--force` allows" in forced.stderr
+    assert "with `--force`" not in forced.stderr
     assert len(server.batches) == 3
 
 

@@ -257,6 +257,8 @@ def test_an_item_that_waits_is_shown_and_is_no_failure(watched: Watched) -> None
     assert "classify row-412: mail__send waits for an answer until" in seen
     assert "mail__send (1a2b3c4d) denied by mia (page)" in seen
     assert "1 paused" in drawn
+    assert "412/2,000" in drawn
+    assert "1,587 not run" in closing
     assert "4 failed" in closing
     assert "1 paused" in closing
     assert "classify row-412: paused" not in closing
