@@ -184,6 +184,7 @@ ALONE = {
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
         packs/web/charset.py packs/web/search_backends.py
         packs/browser/confinement.py mcp/transports/program_paths.py net/name_server.py
+        cli/importing/sandboxes.py
     """,
     "runs in a process of the supervisor, and imports the standard library only": """
         system/process/namespace_sockets.py
