@@ -322,7 +322,7 @@ class BatchCalls:
                 await client.aclose()
             now = self.pace.clock.now()
             advice = judge_status(status, response.headers, body.decode("utf-8", "replace"), now)
-            failure = AttemptError(f"HTTP {status}", advice)
+            failure = AttemptError(f"HTTP {status} at `{url.path}`", advice)
             if not await key.replace(failure, None):
                 refusal = Refusal(status, response.headers.get("content-type", ""), body)
                 raise CallError(failure, refusal, doubtful=status >= _SERVER_ERROR)

@@ -54,7 +54,7 @@ from aish.models.batch_calls import (
     DoubtError,
     refusal_of,
 )
-from aish.models.batch_search import LostBatch, look_for
+from aish.models.batch_search import SETTLE_PAUSES, LostBatch, look_for
 from aish.models.endpoint_key import EndpointKey
 from aish.models.headers import headers_of
 from aish.models.retry import RetryTiming, origin_of
@@ -411,6 +411,10 @@ class BatchDelivery:
         raise AssertionError("it counts without end")
 
     async def _look_for(self, batch: _Batch) -> BatchState | None:
+        whole, origin = round(sum(SETTLE_PAUSES)), origin_of(self._entry.base_url)
+        said = f"it is unknown whether a batch of {counted(batch.size, 'request')} was created;"
+        said += f" the list of {origin} is searched for {whole} s"
+        self._place.emit(Notice(NOWHERE, "info", "batch_searched", said))
         known = {one.id for one in self._batches.values()}
         lost = LostBatch(batch.mark, batch.size, batch.began, known, batch.tell_held)
         return await look_for(lost, self._calls)
@@ -517,7 +521,14 @@ class BatchDelivery:
         return error
 
     async def _until_ended(self, batch: _Batch, id: str) -> BatchState:
-        return await self._calls.until_ended(id, batch.tell_held, is_held=batch.held)
+        def tell_held() -> None:
+            if not batch.held:
+                origin = origin_of(self._entry.base_url)
+                said = f"{origin} works on batch `{id}`, which is waited for"
+                self._place.emit(Notice(NOWHERE, "info", "batch_awaited", said))
+            batch.tell_held()
+
+        return await self._calls.until_ended(id, tell_held, is_held=batch.held)
 
     async def _hand_out(self, batch: _Batch, state: BatchState) -> None:
         numbers = {batch.mark.custom_id(number): number for number in batch.waiting}

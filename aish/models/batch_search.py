@@ -16,8 +16,11 @@ from aish.models.batch_calls import (
 )
 from aish.wire.batches.types import BatchMark, BatchState, ResultsReader
 
-_PAUSES = (0.0, 1.0, 2.0, 4.0, 3.0)
-"""How long a batch may need to appear in the list of a provider after its submission."""
+SETTLE_PAUSES = (1.0, 2.0, 3.0, 4.0, 5.0, 15.0)
+"""Pauses between the looks for a batch: one may appear in the list of its provider late.
+
+Neither vendor's client sends an idempotency key, with which a submission could be repeated.
+"""
 
 
 @frozen
@@ -41,14 +44,13 @@ async def look_for(lost: LostBatch, calls: BatchCalls) -> BatchState | None:
         CallError, BatchError: nobody can tell, and the batch stays in doubt.
     """
     try:
-        for pause in _PAUSES:
+        for pause in (0.0, *SETTLE_PAUSES):
             await calls.pace.sleep(pause)
             if (found := await _find(lost, calls)) is not None:
                 return found
     except CallError as error:
         if error.status in NOT_OFFERED:
-            why = f"its list, or its results, cannot be read: {error.failure.message}"
-            raise _doubt(why) from None
+            raise _doubt(f"no batch can be looked up: {error.failure.message}") from None
         error.doubtful = True  # it is about the question
         raise
     return None
@@ -88,7 +90,7 @@ async def _is_it(lost: LostBatch, id: str, calls: BatchCalls) -> bool:
             has_others = has_others or has_some is False
         if has_others or state.status in INCOMPLETE:
             return False  # else nothing of it was answered
-    raise _doubt(f"`{id}` may be the one, and has no results")
+    raise _doubt(f"`{id}` may be the one, but has no results")
 
 
 async def _has_some(place: str, id: str, names: Sequence[str], calls: BatchCalls) -> bool | None:
@@ -102,5 +104,5 @@ async def _has_some(place: str, id: str, names: Sequence[str], calls: BatchCalls
 
 
 def _doubt(why: str) -> DoubtError:
-    said = f"nobody knows whether a batch was made, and {why}; {OR_FORCE}"
+    said = f"it is unknown whether the batch was created: {why}; {OR_FORCE}"
     return DoubtError(said, retryable=False)

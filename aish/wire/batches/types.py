@@ -30,8 +30,8 @@ UNKNOWN: Final = 501
 """A kind of result that is none of ours: the same request would get it again."""
 
 LONGEST_CUSTOM_ID: Final = 64
-CLOCK_SKEW: Final = 600.0
-"""Seconds by which the clock of a vendor may differ from that of the machine."""
+CLOCK_SKEW: Final = 86_400.0
+"""Seconds by which the clock of a vendor may be behind that of the machine."""
 _CUSTOM_ID: Final = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 _ILLEGAL: Final = lazy_pattern(r"[^A-Za-z0-9-]+")
 # Leaves room for two numbers of nine digits in a `custom_id`.

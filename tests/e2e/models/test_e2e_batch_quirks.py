@@ -48,6 +48,8 @@ def bad_submission() -> Quirks:
         no_results_url=True,
         no_metadata=True,
         late_files=1,
+        late_list=5,
+        clock=-7200,
         odd_last_id=True,
         empty_pages=True,
     )
@@ -100,7 +102,7 @@ def test_whatever_an_interface_does_each_request_is_paid_once(project: Project) 
         models:{models}
         steps:{steps}
         """)
-        done = project.run("--format", "json", env=KEY)
+        done = project.run("--format", "json", env=KEY, timeout=180)
 
     assert done.code == 0, done.stderr
     counted = {
@@ -160,7 +162,7 @@ def test_requests_that_were_not_answered_are_submitted_again_and_no_others(
         models:{models}
         steps:{steps}
         """)
-        done = project.run("--format", "json", env=KEY)
+        done = project.run("--format", "json", env=KEY, timeout=180)
 
     for api, server in servers.items():
         counted = Counter(int(row_of(body).split()[1]) for body in server.bodies)

@@ -15,7 +15,7 @@ from batch_servers import (
     answer_in_words,
     answer_with_call,
 )
-from cli_process import Running
+from cli_process import PATIENCE, Running
 from e2e_project import Project, of_type
 from model_endpoint import RESET, Recorded, Reply, json_reply
 
@@ -110,7 +110,8 @@ def test_a_run_killed_around_its_submissions_submits_nothing_twice(project: Proj
             words = ("run", "p.yaml", "--resume")
         server.holds = True
         with project.aish.start(*words, env=KEY) as running:
-            server.wait_batches(2)
+            # One that was never made is looked for first, as lists may be late.
+            running.wait_for_line("as batch `msgbatch_0001`", timeout=2 * PATIENCE)
             server.wait_polls(3)
             running.kill()
         server.release()
@@ -182,6 +183,7 @@ def test_a_paused_run_ends_while_its_batch_waits_and_is_resumed(project: Project
         after = project.aish("runs", "pending")
 
     assert [first.code, early.code, second.code, last.code] == [8, 8, 8, 0], last.stderr
+    assert "works on batch `msgbatch_0000`, which is waited for" in early.stderr
     assert "msgbatch_0000" in pending.stdout
     assert len(last.stdout.splitlines()) == 5
     (batch,) = told["batches"]

@@ -105,7 +105,9 @@ def test_requests_of_a_batch_in_doubt_are_not_sent_again(project: Project) -> No
 
     for done in (first, second, fourth):
         assert done.code == 1
-        assert "nobody knows whether a batch was made" in done.stderr
+        assert (
+            "unknown whether the batch was created: no batch can be looked up: HTTP" in done.stderr
+        )
         assert "--force" in done.stderr
     assert refused.code == 1
     assert "so no other model is asked" in refused.stderr

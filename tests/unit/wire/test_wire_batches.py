@@ -270,7 +270,7 @@ def test_a_page_leads_to_the_one_after_its_last_row(
     assert CHAT.list_query("a") == {"limit": "100", "after": "a"}
 
 
-OLDER = {"created_at": "2026-11-29T03:00:00Z"}
+OLDER = {"created_at": "2026-11-28T03:00:00Z"}
 SINCE = MESSAGES.decode_state(MESSAGE_BATCH).created_at or 0.0
 SINCE_FILES = 1_764_471_600.0
 
@@ -290,7 +290,7 @@ SINCE_FILES = 1_764_471_600.0
         (CHAT, {**FILE_BATCH, "metadata": {"of": "another program"}}, "no"),
         (CHAT, {**FILE_BATCH, "metadata": None}, "maybe"),
         (CHAT, {**FILE_BATCH, "metadata": None, "request_counts": {"total": 0}}, "maybe"),
-        (CHAT, {**FILE_BATCH, "metadata": {}, "created_at": 1_764_400_000}, "no"),
+        (CHAT, {**FILE_BATCH, "metadata": {}, "created_at": 1_764_300_000}, "no"),
     ],
 )
 def test_a_lost_batch_is_told_from_others(
