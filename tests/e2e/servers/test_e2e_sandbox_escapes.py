@@ -17,6 +17,7 @@ import anyio.to_thread
 import pytest
 from confined_servers import KINDS, add_probe, call
 from e2e_project import Project
+from mcp_peers import free_port
 
 from aish.config.model import ServerEntry, ServerSandbox
 from aish.mcp.transports.confined import start_confined
@@ -50,10 +51,11 @@ def outside(folder: Path) -> Generator[dict[str, Any]]:
         servers[1].bind("\0" + abstract)
         for server in servers:
             server.listen()
-        servers.append(stack.enter_context(socket.create_server(("127.0.0.1", 0))))
-        port = servers[2].getsockname()[1]
         datagrams = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         datagrams.bind(str(paths["datagrams"]))
+        # One that the kernel gives to nobody: a port that is free for TCP may be taken for UDP.
+        port = free_port()
+        servers.append(stack.enter_context(socket.create_server(("127.0.0.1", port))))
         echo = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         echo.bind(("127.0.0.1", port))
 
@@ -197,11 +199,10 @@ while True:
             process.kill()
 
     assert set(seen) <= {"given", "replaced"}, seen
-    assert seen["given"], "some have started"
 
 
 async def start_often(folder: Path, kind: Any, times: int) -> Counter[str]:
-    """What so many servers see, one after the other, each resolved before."""
+    """What so many servers see, and more until one has started; each is resolved before."""
     reaper = Reaper()
     supervisor = Supervisor(reaper)
     given = folder / "given"
@@ -214,7 +215,8 @@ async def start_often(folder: Path, kind: Any, times: int) -> Counter[str]:
     connection = ServerConnection(entry, child_env={"PATH": "/bin"}, given={given: given})
     seen: Counter[str] = Counter()
     try:
-        for _ in range(times):
+        # On a busy machine it may be a link, or nothing, for long.
+        while seen.total() < times or not seen["given"]:
             try:
                 child, confinement = await start_confined(
                     connection,

@@ -187,7 +187,7 @@ for size in range(300):
         pass
 with socket.create_connection(("127.53.53.53", 53), 60) as broken:
     broken.sendall(b"\\xff\\xff" + b"x" * 100)
-for number in range(10_000):
+for number in range(1_000):
     assert by_udp(f"n{number}.example")[0] == 3
 tcp = socket.create_connection(("127.53.53.53", 53), 60)
 print(json.dumps([by_udp("api.example"), by_tcp("API.example"), by_tcp("evil.example"),
