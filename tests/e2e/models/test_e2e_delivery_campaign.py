@@ -1,7 +1,8 @@
 """Runs by batches that are killed at every place around them, and resumed until their end (W15).
 
 All is counted where it arrives, at the provider and at the tool: nothing has to be believed of the
-journal. `AISH_TEST_ALL=1` runs each wire at full size.
+journal. `AISH_TEST_ALL=1` kills each wire 40 times with 500 rows, or with as many as
+`AISH_TEST_ROWS` says.
 """
 
 import faulthandler
@@ -40,6 +41,7 @@ from model_endpoint import RESET, Part, Recorded, Reply
 from aish.journal.reader import read_journal
 
 SEED = 20261130
+ROWS = int(os.environ.get("AISH_TEST_ROWS", "500"))
 ROUNDS = 2
 PATIENCE = 600.0
 KEY = {"KEY": "sk-batch-0123456789abcdef"}
@@ -339,7 +341,7 @@ class Campaign:
     ("rows", "kills"),
     [
         (60, 6),
-        pytest.param(5000, 40, marks=pytest.mark.slow(reason="kills 5,000 rows 40 times")),
+        pytest.param(ROWS, 40, marks=pytest.mark.slow(reason="kills a run 40 times")),
     ],
 )
 def test_nothing_is_submitted_twice_and_nothing_lost_however_often_a_run_is_killed(
