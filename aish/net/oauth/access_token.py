@@ -8,6 +8,7 @@ token.
 import warnings
 from base64 import b64decode
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from joserfc.errors import JoseError, SecurityWarning
@@ -17,6 +18,7 @@ from joserfc.jws import JWSRegistry, deserialize_compact
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json
 from aish.core.phrases import backticked
+from aish.core.text import safe_utf8
 from aish.net.oauth.failure import quote
 
 LEEWAY: Final = 30
@@ -97,8 +99,8 @@ def read_keys(body: bytes) -> tuple[VerificationKey, ...]:
     if keys is None or isinstance(keys, str) or not isinstance(keys, Sequence):
         message = "it is no JWK set: it has no list `keys`"
         raise ValueError(message)
-    read = (_read_key(key) for key in keys[:_MOST_KEYS] if isinstance(key, Mapping))
-    return tuple(key for key in read if key is not None)
+    read = (_read_key(key) for key in keys if isinstance(key, Mapping))
+    return tuple(islice((key for key in read if key is not None), _MOST_KEYS))
 
 
 def _read_key(fields: JsonObject) -> VerificationKey | None:
@@ -121,6 +123,8 @@ def _read_key(fields: JsonObject) -> VerificationKey | None:
         return None
     own, kid = fields.get("alg"), fields.get("kid")
     algorithms = tuple(one for one in _ALGORITHMS.get(name, ()) if own is None or own == one)
+    if not algorithms:
+        return None
     return VerificationKey(kid if isinstance(kid, str) else None, algorithms, key)
 
 
@@ -238,6 +242,8 @@ def _name(claims: JsonObject, name: str) -> str:
         return ""
     if not isinstance(value, str) or len(value) > _LONGEST_NAME:
         raise BadTokenError(f"`{name}` of the token is no text of {_LONGEST_NAME} characters")
+    if safe_utf8(value) != value:
+        raise BadTokenError(f"`{name}` of the token has half of a character in it")
     return value
 
 
