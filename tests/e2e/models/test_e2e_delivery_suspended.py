@@ -20,6 +20,8 @@ from model_endpoint import Recorded, Reply
 KEY = {"KEY": "sk-batch-0123456789abcdef"}
 READS = "mcp: {servers: {repo: {pack: [fs], root: .}}, auto_approve: [repo__file_read]}"
 ROWS = 40
+# Seconds for a run of hundreds of rows, on a machine with much else to do.
+PATIENCE = 300.0
 _OWN = {
     "time",
     "seq",
@@ -140,7 +142,8 @@ def test_items_that_go_on_together_do_not_all_make_their_calls_at_once(project: 
         file = write(project, way, rows=300)
         with BatchServer("messages", answer, key=KEY["KEY"]) as server:
             project.uses(server)
-            done = project.aish("run", file, "--run-dir", f"runs-{way[:1]}", env=KEY)
+            words = ("run", file, "--run-dir", f"runs-{way[:1]}")
+            done = project.aish(*words, env=KEY, timeout=PATIENCE)
             assert done.code == 0, done.stderr
             assert [len(batch.rows) for batch in server.batches] == [300, 300]
         most = at_once = 0
@@ -186,7 +189,7 @@ def test_open_items_and_what_is_submitted_are_not_in_memory(project: Project) ->
         project.uses(server)
         with project.aish.start("run", "p.yaml", env=KEY) as running:
             server.pid = running.pid
-            done = running.finish()
+            done = running.finish(PATIENCE)
 
     assert done.code == 0, done.stderr
     assert [len(batch.rows) for batch in server.batches] == [2000]
