@@ -73,6 +73,9 @@ NAMES: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Land
 _MOST_ENTRIES = 1_000_000
 """Entries of the folders of one server that are looked at for files that it must not see."""
 _SHOWN = 3
+_OF_THE_KERNEL: Final = tuple(map(Path, ("/proc", "/sys", "/dev")))
+_RUNTIME: Final = (Path("/run"), Path("/run/user"))
+"""Folders of the sockets of all services; one of them may be given by its own folder."""
 _NPM, _PYPI = "registry.npmjs.org", "pypi.org"
 _OFFLINE: Final[Mapping[str, tuple[str, str]]] = {
     "npm_config_offline": ("true", _NPM),
@@ -438,6 +441,10 @@ def _resolve_given(path: Path, given: Mapping[Path, Path]) -> Path:
         raise NoSandboxError(
             f"`{shown}` in its sandbox is everything, or has the home folder in it:"
             " name the folders that it needs"
+        )
+    if any(resolved.is_relative_to(folder) for folder in _OF_THE_KERNEL) or resolved in _RUNTIME:
+        raise NoSandboxError(
+            f"`{shown}` in its sandbox has processes, devices or sockets of the machine in it"
         )
     own = [folder for folder in _state_folders() if resolved.is_relative_to(folder)]
     if own or is_denied(resolved.parts[1:]):

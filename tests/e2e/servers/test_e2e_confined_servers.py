@@ -168,6 +168,10 @@ def test_a_server_reaches_no_network_or_that_of_the_machine(
     ("sandbox", "words"),
     [
         ({"read": ["missing"]}, "`missing` in its sandbox does not exist"),
+        ({"read": ["/proc"]}, " in its sandbox has processes, devices or sockets"),
+        ({"read": ["/proc/1"]}, " in its sandbox has processes, devices or sockets"),
+        ({"write": ["/dev"]}, " in its sandbox has processes, devices or sockets"),
+        ({"write": ["/run"]}, " in its sandbox has processes, devices or sockets"),
         ({"read": ["/"]}, "`/` in its sandbox is everything, or has the home folder in it"),
         ({"write": ["/"]}, "name the folders that it needs"),
         ({"read": [".aish"]}, "is, or is in, what no server may see"),
