@@ -219,7 +219,7 @@ def test_the_state_of_packs_without_a_file_is_that_of_their_root_and_not_in_it(
     assert [json.loads(line)["tool"] for line in audit.read_text().splitlines() if "tool" in line]
     assert not (project.folder / ".aish").exists()
     assert [one.name for one in (project.folder / "served").iterdir()] == ["note.md"]
-    assert (state / "key").stat().st_mode & 0o777 == 0o600
+    assert (state / ".aish" / "key").stat().st_mode & 0o777 == 0o600
     assert "note.md" in text_of(listed)
 
 
