@@ -336,12 +336,16 @@ class Campaign:
         return batches
 
 
-@pytest.mark.parametrize("api", ["messages", "chat", "responses"])
+SLOW = pytest.mark.slow(reason="kills a run, and looks half a minute for what was lost")
+
+
 @pytest.mark.parametrize(
-    ("rows", "kills"),
+    ("api", "rows", "kills"),
     [
-        (60, 6),
-        pytest.param(ROWS, 40, marks=pytest.mark.slow(reason="kills a run 40 times")),
+        ("messages", 60, 6),
+        pytest.param("chat", 60, 6, marks=SLOW),
+        pytest.param("responses", 60, 6, marks=SLOW),
+        *(pytest.param(api, ROWS, 40, marks=SLOW) for api in ("messages", "chat", "responses")),
     ],
 )
 def test_nothing_is_submitted_twice_and_nothing_lost_however_often_a_run_is_killed(
