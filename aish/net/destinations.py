@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 MOST_DESTINATIONS: Final = 64
 NAME_SERVER: Final = "127.53.53.53"
 """Its address in the sandbox, which hardly is the one of a destination."""
+_NAME_SERVER_PORT: Final = 53
 NAME_SERVER_SOCKETS: Final[tuple["WantedSocket", ...]] = (
-    ("udp", NAME_SERVER, 53),
-    ("tcp", NAME_SERVER, 53),
+    ("udp", NAME_SERVER, _NAME_SERVER_PORT),
+    ("tcp", NAME_SERVER, _NAME_SERVER_PORT),
 )
 RESOLV_CONF: Final = f"nameserver {NAME_SERVER}\nsearch .\n"
 """No domain is added to a name: without `search`, the machine's would be."""
@@ -113,6 +114,8 @@ def parse_destination(text: str) -> ListedDestination:
         raise ValueError("it is not a valid host name or address")
     if not 0 < port <= _LAST_PORT:
         raise ValueError(f"its port must be between 1 and {_LAST_PORT}")
+    if (host, port) == (NAME_SERVER, _NAME_SERVER_PORT):
+        raise ValueError("the name server of the sandbox has this address")
     if is_address(host) and not _is_usable(host):
         raise ValueError("nothing can be connected to at this address")
     return ListedDestination(Destination(host, port), found["port"] is None)

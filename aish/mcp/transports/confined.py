@@ -20,6 +20,7 @@ import anyio
 from aish.config.model import ServerEntry, ServerSandbox
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
+from aish.core.text import for_line
 from aish.mcp.transports.program_paths import (
     find_program,
     launcher_of,
@@ -127,8 +128,12 @@ def describe_sandbox(sandbox: ServerSandbox, kind: str | None = None) -> str:
 
 
 def _folders(verb: str, folders: Iterable[Path]) -> str:
-    words = [os.path.relpath(folder) for folder in folders]
-    return f"{verb} {' '.join(words) or 'nothing'}"
+    return f"{verb} {' '.join(map(_path_text, folders)) or 'nothing'}"
+
+
+def _path_text(path: Path) -> str:
+    """A path on one line: as it is below the working folder, and as a whole elsewhere."""
+    return for_line(str(path.relative_to(cwd) if path.is_relative_to(cwd := Path.cwd()) else path))
 
 
 def choose_kind(sandbox: ServerSandbox, environ: Mapping[str, str], root: Path | None) -> Kind:
@@ -194,15 +199,16 @@ class _Start:
             )
             if not protected.complete and not sandbox.best_effort:
                 raise NoSandboxError(
-                    f"its sandbox cannot be kept: `{folder}` has more than {_MOST_ENTRIES:,}"
-                    f" entries, or {MOST_MOUNTS:,} files that no server may see or change"
+                    f"its sandbox cannot be kept: `{_path_text(folder)}` has more than"
+                    f" {_MOST_ENTRIES:,} entries, or {MOST_MOUNTS:,} files that no server may"
+                    " see or change"
                 )
             hidden += protected.hidden
             if folder in write:
                 kept += protected.kept
                 above += protected.above
         if self.kind == "landlock":
-            taken = [os.path.relpath(path) for path in (*hidden, *kept)]
+            taken = [_path_text(path) for path in (*hidden, *kept)]
             if taken and not sandbox.best_effort:
                 raise NoSandboxError(
                     "its sandbox cannot be kept: Landlock takes nothing out of a folder, and"
@@ -432,7 +438,7 @@ def _resolve_given(path: Path, given: Mapping[Path, Path]) -> Path:
     Raises:
         NoSandboxError: it may not have it, or it does not exist.
     """
-    shown = os.path.relpath(path)
+    shown = _path_text(path)
     try:
         resolved = given.get(path) or path.resolve(strict=True)
     except (OSError, RuntimeError):

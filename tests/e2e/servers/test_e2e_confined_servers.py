@@ -168,10 +168,11 @@ def test_a_server_reaches_no_network_or_that_of_the_machine(
     ("sandbox", "words"),
     [
         ({"read": ["missing"]}, "`missing` in its sandbox does not exist"),
-        ({"read": ["/proc"]}, " in its sandbox has processes, devices or sockets"),
-        ({"read": ["/proc/1"]}, " in its sandbox has processes, devices or sockets"),
-        ({"write": ["/dev"]}, " in its sandbox has processes, devices or sockets"),
-        ({"write": ["/run"]}, " in its sandbox has processes, devices or sockets"),
+        ({"read": ["two\nlines"]}, "`two⏎lines` in its sandbox does not exist"),
+        ({"read": ["/proc"]}, "`/proc` in its sandbox has processes, devices or sockets"),
+        ({"read": ["/proc/1"]}, "`/proc/1` in its sandbox has processes, devices or sockets"),
+        ({"write": ["/dev"]}, "`/dev` in its sandbox has processes, devices or sockets"),
+        ({"write": ["/run"]}, "`/run` in its sandbox has processes, devices or sockets"),
         ({"read": ["/"]}, "`/` in its sandbox is everything, or has the home folder in it"),
         ({"write": ["/"]}, "name the folders that it needs"),
         ({"read": [".aish"]}, "is, or is in, what no server may see"),
@@ -181,13 +182,12 @@ def test_what_a_sandbox_may_not_hold_is_an_error_before_the_server_starts(
     project: Project, sandbox: Any, words: str
 ) -> None:
     project.write(".aish/x", "")
-    sandbox = {key: [p if p != "/" else "//" for p in v] for key, v in sandbox.items()}
     add_probe(project, sandbox)
 
     done = project.run()
 
     assert done.code == 5
-    assert words.replace("`/`", "") in done.stderr.replace("`../../../../../../..`", "")
+    assert words in done.stderr
 
 
 @pytest.mark.requirement("T2")

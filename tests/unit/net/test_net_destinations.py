@@ -38,6 +38,7 @@ def test_a_destination_is_a_host_and_a_port(
         *("", "https://api.example", "api.example/path", "*.example", "api.example:", "a b"),
         *("api.example:0", "api.example:65536", "api.example:http", "user@api.example"),
         *("0.0.0.0:80", "[::]:80", "224.0.0.1:80", "fe80::1%lo", "[fe80::1%lo]:80", "1::2::3"),
+        "127.53.53.53:53",
         *("bücher.example", "api.example\n", "-", "[api.example]:80", "api..example\0"),
     ],
 )
