@@ -27,7 +27,7 @@ UNCHECKED = "unchecked"
 """Keyword of a problem that says what could not be checked here."""
 
 _OLD_DIALECT = "json-schema.org/draft-07/schema"
-_DIALECTS = (_OLD_DIALECT, "json-schema.org/draft/2020-12/schema")
+DIALECTS = (_OLD_DIALECT, "json-schema.org/draft/2020-12/schema")
 
 # Keywords that jsonschema of some draft evaluates and `_Walk` does not. Keywords of no draft are
 # ignored by both.
@@ -388,7 +388,7 @@ class _Walk:
                 raise _BeyondError
         elif "$schema" in schema:
             dialect = schema["$schema"].rstrip("#").partition("://")[2]
-            if dialect not in _DIALECTS:
+            if dialect not in DIALECTS:
                 raise _BeyondError
             self._is_old = dialect == _OLD_DIALECT
         # In the older draft a reference overrides its siblings.
