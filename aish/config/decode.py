@@ -1367,7 +1367,8 @@ class StepsReader:
         if output is None:
             return None
         schema = self.documents.schema(output, "schema")
-        return Output(schema, output.whole("attempts", Output(schema).attempts))
+        attempts = output.whole("attempts", Output(schema).attempts)
+        return Output(schema, attempts, output.texts("release"))
 
     def _prompt(self, table: Table) -> tuple[Prompt | ServerPrompt, str | None]:
         parts = table.part("prompt")

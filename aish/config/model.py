@@ -650,11 +650,13 @@ class Retrieval:
 class Output:
     """`output` of a prompt step: `schema` already read and known to be a schema.
 
-    `attempts` is the maximum number of requests for an answer, the first one included.
+    `attempts` is the maximum number of requests for an answer, the first one included. The output
+    does not have the labels of `release`.
     """
 
     schema: JsonObject
     attempts: int = 3
+    release: tuple[str, ...] = ()
 
 
 @frozen

@@ -790,6 +790,7 @@ class RunFinished:
 
     `denials` counts the denied calls of each tool, `waiting` the questions that are open, and can
     be answered for `--resume`. `calls` is missing where nobody counts them, as in a server.
+    `released_bits` are those of all outputs that lost labels.
     """
 
     status: StepStatus | Literal["interrupted"]
@@ -803,6 +804,7 @@ class RunFinished:
     cassette: CassetteUse | None = None
     waiting: int = 0
     calls: CallCounts | None = None
+    released_bits: int = 0
     place: Place = NOWHERE
 
 

@@ -6,11 +6,21 @@ from json import JSONDecodeError
 
 from aish.agent.runtime import CheckArguments, Mask
 from aish.config.documents import MAX_DEPTH, parse_json
+from aish.config.model import PromptStep, Step
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json_at
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import first_lines, shorten
 from aish.core.text import for_line
+from aish.system.schema.capacity import Capacity
+
+
+def released_bits(step: Step) -> int:
+    """The bits of a step's output, or of that of an item, that lose labels."""
+    if not isinstance(step, PromptStep) or step.output is None or not step.output.release:
+        return 0
+    return Capacity(step.output.schema).bits
+
 
 _ONE_VALUE = "one JSON value and nothing else: no explanation, no code fence."
 _MOST_NAMED = 3

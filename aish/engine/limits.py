@@ -28,8 +28,10 @@ from aish.core.events import (
     REFUSED,
     CallCounts,
     Event,
+    ItemFinished,
     PipelineSpent,
     Place,
+    StepFinished,
     ToolDecided,
     ToolFinished,
     TurnFinished,
@@ -636,6 +638,7 @@ class Spending:
     """The ledger of a run: what its items in flight, its steps and the whole have used.
 
     Its `calls` and `denials` are those of the whole run; `earlier` is the usage of earlier parts.
+    `bits` are those that an output of a step loses labels with, or one of its items.
     """
 
     steps: dict[str | None, Spent] = field(default_factory=dict)
@@ -644,6 +647,8 @@ class Spending:
     earlier: Spent = _NOTHING
     calls: CallCounts = CallCounts()
     denials: dict[str, int] = field(default_factory=dict)
+    bits: Mapping[tuple[type[Event], str], int] = field(default_factory=dict)
+    released_bits: int = 0
 
     def take(self, event: Event) -> None:
         """Count a call, a denial or a turn; one without an answer is a turn too."""
@@ -657,6 +662,8 @@ class Spending:
             case TurnFinished(place=place, usage=usage, cost_usd=cost):
                 used = Spent(usage=usage, cost_usd=cost, known_usd=cost or 0.0)
                 self.add(used, place.step, place.item)
+            case StepFinished() | ItemFinished() if self.bits and event.output is not None:
+                self.released_bits += self.bits.get((type(event), event.place.step or ""), 0)
             case PipelineSpent():
                 self.whole = self.whole.plus(Spent(event.turns, event.usage, event.cost_usd))
             case _:
@@ -674,6 +681,9 @@ class Spending:
         """Count the usage and the calls of earlier parts of the run."""
         self.earlier, self.calls = earlier.spent, earlier.calls
         self.denials |= earlier.denials
+        for (kind, step), bits in self.bits.items():
+            items = earlier.items.get(step) if kind is ItemFinished else None
+            self.released_bits += bits * (items.ok if items else step in earlier.steps)
 
     @property
     def total(self) -> Spent:

@@ -45,6 +45,7 @@ from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonValue
 from aish.core.phrases import counted, dollars, shorten, shorten_counted
 from aish.core.text import for_line
+from aish.engine.answer_schema import released_bits
 from aish.engine.execution.run import bounds_of
 from aish.engine.plan.credentials import key_lines, model_name, origin
 from aish.engine.plan.estimate import most_cost, price_of, requests
@@ -380,6 +381,9 @@ class PlanText:
             yield f"{mark:{width}}  {self._line(str(tool.tool.name))}"
         if step.output is not None and step.output.schema:
             yield f"answers in a JSON schema, requested {_times(step.output.attempts)}"
+            if bits := released_bits(step):
+                labels = " or ".join(step.output.release)
+                yield f"release: {counted(bits, 'bit')}, which are not {labels} any more"
 
     def _context_lines(self, context: Context) -> Iterator[str]:
         if context.max_tokens is not None:

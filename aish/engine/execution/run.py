@@ -20,18 +20,21 @@ from aish.core.events import (
     CassetteUse,
     Event,
     Exit,
+    ItemFinished,
     ModelInfo,
     Notice,
     Place,
     RunFinished,
     RunStarted,
     ServerInfo,
+    StepFinished,
 )
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
 from aish.core.protocols import Emit
 from aish.engine.activity import Activity
+from aish.engine.answer_schema import released_bits
 from aish.engine.cancellation import (
     INTERRUPTED,
     Cancellation,
@@ -144,6 +147,16 @@ def _loops(plan: Plan, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
             yield from _loops(plan.inner[step.id], f"{prefix}{step.id}/")
 
 
+def _released(plan: Plan, prefix: str = "") -> Iterator[tuple[tuple[type[Event], str], int]]:
+    """The bits that each output of a step loses labels with, or one of its items."""
+    for step in plan.steps:
+        if bits := released_bits(step):
+            kind = StepFinished if step.flow.foreach is None else ItemFinished
+            yield (kind, prefix + step.id), bits
+        if step.id in plan.inner:
+            yield from _released(plan.inner[step.id], f"{prefix}{step.id}/")
+
+
 def bounds_of(limits: Limits) -> Mapping[str, JsonValue]:
     values = ((field.name, getattr(limits, field.name)) for field in fields(limits))
     return {name: value for name, value in values if value is not None}
@@ -177,6 +190,7 @@ def finish_run(
             cassette=cassette,
             waiting=waiting,
             calls=spending.calls,
+            released_bits=spending.released_bits,
         )
     )
     return end
@@ -243,6 +257,7 @@ async def execute(
         carriers,
         HeldEvents(environment.emit),
         environment.clock.monotonic(),
+        spending=Spending(bits=dict(_released(plan))),
     )
     return await run.to_its_end()
 

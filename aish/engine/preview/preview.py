@@ -27,6 +27,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.options import option_words
 from aish.core.tools import Tool, ToolName
+from aish.engine.answer_schema import released_bits
 from aish.engine.execution.run import bounds_of, limits_of
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.credentials import ResolvedServer, key_rows, model_name, origin
@@ -218,8 +219,16 @@ def _prompt(planned: PlannedStep, step: PromptStep) -> Row:
         ],
         "schema": step.output.schema if step.output else None,
         "attempts": step.output.attempts if step.output else 1,
+        **_release(step),
         **_context_json(step.context),
     }
+
+
+def _release(step: PromptStep) -> Row:
+    """The labels that the step's output loses, and how much it can say."""
+    if step.output is None or not step.output.release:
+        return {}
+    return {"release": {"labels": list(step.output.release), "bits": released_bits(step)}}
 
 
 def _prompt_json(planned: PlannedStep, prompt: Prompt | ServerPrompt) -> JsonValue:

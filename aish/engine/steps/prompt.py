@@ -26,6 +26,7 @@ from aish.engine.resources.toolbox import AllTools
 from aish.engine.steps.context import EXIT_OF_STATUS, StepContext
 from aish.engine.steps.structured_output import Answered, answer
 from aish.policy.rules import matches_tool
+from aish.system.schema.capacity import normal_value
 from aish.templates.render import render
 
 if TYPE_CHECKING:
@@ -259,14 +260,17 @@ def wire_choice(choice: str, tools: AllTools) -> str:
 
 
 def _record(step: PromptStep, answered: Answered) -> StepRecord:
-    outcome = answered.outcome
+    outcome, output = answered.outcome, answered.output
+    if step.output is not None and step.output.release:
+        # The order of keys could say more than was counted.
+        output = normal_value(output)
     status = "failed" if answered.failure else outcome.status
     return StepRecord(
         id=step.id,
         kind="prompt",
         status=status,
         text=outcome.text,
-        output=answered.output,
+        output=output,
         calls=outcome.calls,
         usage=outcome.usage,
         failure=answered.failure or outcome.failure,

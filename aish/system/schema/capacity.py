@@ -46,7 +46,7 @@ class Capacity:
                 name = max(properties, key=lambda key: self._count(properties[key], ""))
                 schema, place = self._resolved(properties[name]), _below(place, name)
             else:
-                return place or "the answer"
+                return place
 
     def _resolved(self, schema: Any) -> Any:
         while isinstance(schema, Mapping) and "$ref" in schema:

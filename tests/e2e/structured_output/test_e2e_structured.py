@@ -337,6 +337,55 @@ def test_the_plan_counts_every_attempt(project: Project, head: str, most: int) -
     assert "answers in a JSON schema, requested up to 3 times" in said
 
 
+RATE = """
+output:
+  release: [untrusted]
+  schema:
+    type: object
+    properties: {stars: {type: integer, minimum: 1, maximum: 5}, spam: {type: boolean}}
+    required: [stars, spam]
+    additionalProperties: false
+"""
+
+
+def test_released_outputs_have_one_form_and_are_counted(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    stars = ['{"stars": 2.0, "spam": false}', '{"spam": true, "stars": 5}']
+    project.uses(model_endpoint([text_reply(text) for text in stars]))
+    project.pipeline(f"prompt: Rate this\nforeach: '[1, 2]'\nconcurrency: 1\n{RATE}")
+    planned = project.aish("plan", "p.yaml", "--offline").stdout
+    view = json.loads(project.aish("plan", "p.yaml", "--offline", "--format", "json").stdout)
+
+    found = project.result()
+
+    items = [json.dumps(item["output"]) for item in found["steps"]["main"]["items"]]
+    assert items == ['{"spam": false, "stars": 2}', '{"spam": true, "stars": 5}']
+    assert of_type(project.journal, "run.finished")[0]["released_bits"] == 8
+    assert "release: 4 bits, which are not untrusted any more" in planned
+    assert view["steps"][0]["release"] == {"labels": ["untrusted"], "bits": 4}
+
+
+@pytest.mark.parametrize(
+    ("leaf", "why"),
+    [
+        ("{type: string}", "`release` needs a closed schema: `stars` is a string without `const`"),
+        (
+            "{type: integer, minimum: 0, maximum: 4294967295}",
+            "`release` is for 32 bits at most, and the answer has 33: most are in `stars`",
+        ),
+    ],
+)
+def test_an_output_that_can_say_too_much_is_not_released(
+    project: Project, leaf: str, why: str
+) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    project.pipeline("prompt: x\n" + RATE.replace("{type: integer, minimum: 1, maximum: 5}", leaf))
+    done = project.aish("validate", "p.yaml")
+    assert done.code == 2
+    assert f": output.schema: {why}" in done.stderr
+
+
 @pytest.mark.embedded
 @pytest.mark.slow(reason="the model writes for 5 s, as it does in the unit test of the same")
 def test_the_embedded_model_uses_a_tool_and_answers_in_a_schema(project: Project) -> None:

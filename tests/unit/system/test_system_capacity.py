@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from samples import each_case
 
 from aish.core.json import JsonValue, canonical
 from aish.system.schema.capacity import MOST_BITS, Capacity, OpenSchemaError, normal_value
 from aish.system.schema.check import check
-from tests.support.samples import each_case
 
 
 def closed(*required: str, **properties: Any) -> dict[str, Any]:

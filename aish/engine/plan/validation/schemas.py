@@ -29,6 +29,7 @@ from aish.engine.plan.validation.issue import (
     within,
 )
 from aish.policy.rules import compile_policy
+from aish.system.schema.capacity import MOST_BITS, Capacity, OpenSchemaError
 from aish.system.schema.check import TYPES, spell_path
 from aish.templates.values import is_template
 
@@ -46,10 +47,37 @@ def schema_issues(pipeline: Pipeline) -> Iterator[Issue]:
     for path, step in steps_with_paths(pipeline):
         if isinstance(step, PromptStep) and step.output is not None:
             place = within(path, "output.schema")
-            yield from bad_schema_issues(step.output.schema, place, "the answer's schema")
+            broken = list(bad_schema_issues(step.output.schema, place, "the answer's schema"))
+            yield from broken
+            if step.output.release and not broken:
+                yield from _release_issues(step.output.schema, place)
     for rule in pipeline.rules.all:
         if rule.schema is not None:
             yield from bad_schema_issues(rule.schema, f"{rule.path}.schema", "the rule's schema")
+
+
+MOST_RELEASED = 32
+"""Bits of an output that may lose labels."""
+
+
+def _release_issues(schema: JsonObject, path: str) -> Iterator[Issue]:
+    """The part of a schema by which an output holds too much to lose labels."""
+    hint = (
+        "leaves are boolean, null, `const`, `enum`, or integer with `minimum` and `maximum`; "
+        "objects have `additionalProperties: false`, and arrays `maxItems`"
+    )
+    try:
+        found = Capacity(schema)
+    except OpenSchemaError as error:
+        yield Issue(path, f"`release` needs a closed schema: {error}", hint)
+        return
+    if found.bits > MOST_RELEASED:
+        many = f"more than {MOST_BITS - 1}" if found.bits == MOST_BITS else str(found.bits)
+        yield Issue(
+            path,
+            f"`release` is for {MOST_RELEASED} bits at most, and the answer has {many}: most are "
+            f"in `{found.largest_leaf()}`",
+        )
 
 
 def bad_schema_issues(schema: JsonObject, path: str, what: str) -> Iterator[Issue]:
