@@ -99,7 +99,16 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
 from aish.core.protocols import Asking, OnAsk
-from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.rules import (
+    Exfiltration,
+    FlowRule,
+    FlowSettings,
+    HeldThen,
+    PolicyTest,
+    RuleEntry,
+    RuleLists,
+)
+from aish.core.sources import Label
 from aish.core.wires import CHAT, WIRES, Wire
 from aish.net.oauth.settings import AssertionAudience, OAuthSettings, SecretPlace
 
@@ -901,6 +910,35 @@ def _rule(node: Node, path: str, mcp: Table) -> RuleEntry | None:
     return RuleEntry(tool=str(node.value), path=path)
 
 
+def decode_flows(mcp: Table) -> FlowSettings:
+    """The keys of `mcp` about flows."""
+    given = mcp.child("exfiltration")
+    word = mcp.text("exfiltration") if given is None else given.text("then")
+    excepted = () if given is None else _rules(given, "except")
+    return FlowSettings(
+        exfiltration=Exfiltration(cast("HeldThen", word), excepted) if word else None,
+        flow=tuple(
+            _flow_rule(Table(node, path, mcp.problems))
+            for path, node in mcp.items("flow")
+            if isinstance(node, MappingNode)
+        ),
+        labels={
+            source: cast("frozenset[Label]", frozenset(labels.texts(source)))
+            for labels in (mcp.part("labels"),)
+            for source in labels.names()
+        },
+    )
+
+
+def _flow_rule(table: Table) -> FlowRule:
+    return FlowRule(
+        sources=table.texts("from"),
+        sinks=table.texts("to"),
+        then=cast("HeldThen", table.text("then") or "deny"),
+        path=table.path,
+    )
+
+
 def decode_policy_tests(top: Table) -> tuple[PolicyTest, ...]:
     return tuple(
         _policy_test(Table(node, path, top.problems))
@@ -1564,6 +1602,7 @@ def decode(
         model=top.text("model"),
         servers=decode_servers(mcp),
         rules=decode_rules(mcp),
+        flows=decode_flows(mcp),
         prompts=prompts,
         steps=steps,
         outputs=top.mapping("outputs") if top.has("outputs") else None,

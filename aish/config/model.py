@@ -14,7 +14,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.options import ModelConsent, PackOptions, marked_options
 from aish.core.protocols import Asking
-from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.rules import FlowSettings, PolicyTest, RuleEntry, RuleLists
 from aish.core.wires import CHAT
 from aish.net.oauth.settings import OAuthSettings
 
@@ -780,6 +780,7 @@ class Pipeline:
     model: str | None = None
     servers: Mapping[str, ServerEntry] = field(default_factory=dict)
     rules: RuleLists = field(default_factory=RuleLists)
+    flows: FlowSettings = FlowSettings()
     prompts: Mapping[str, Prompt | ServerPrompt] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     outputs: Mapping[str, JsonValue] | None = None

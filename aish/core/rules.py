@@ -6,6 +6,7 @@ from typing import Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.sources import Label
 
 
 @frozen
@@ -40,6 +41,45 @@ class RuleLists:
     def all(self) -> tuple[RuleEntry, ...]:
         deciding = self.deny + self.stage + self.ask + self.auto_approve
         return deciding + self.parallel + self.idempotent
+
+
+HeldThen = Literal["warn", "ask", "stage", "deny"]
+"""What becomes of a call that follows certain text, the mildest first."""
+
+
+@frozen
+class Exfiltration:
+    """`mcp.exfiltration`: `then` for calls that send data; `excepted` rules leave calls out."""
+
+    then: HeldThen
+    excepted: tuple[RuleEntry, ...] = ()
+
+
+@frozen
+class FlowRule:
+    """An entry of `mcp.flow`: a call of one of `sinks` (`to`) is held after text of `sources`.
+
+    Sources are labels, names and globs over them; sinks `sends`, `changes` and globs over tools.
+    """
+
+    sources: tuple[str, ...]
+    sinks: tuple[str, ...]
+    then: HeldThen
+    path: str = ""
+
+
+@frozen
+class FlowSettings:
+    """The keys of a file about flows; `labels` are those of sources or globs over them."""
+
+    exfiltration: Exfiltration | None = None
+    flow: tuple[FlowRule, ...] = ()
+    labels: Mapping[str, frozenset[Label]] = field(default_factory=dict)
+
+    @property
+    def is_used(self) -> bool:
+        """True if sources are to be followed; labels alone ask for nothing."""
+        return self.exfiltration is not None or bool(self.flow)
 
 
 @frozen

@@ -42,7 +42,7 @@ from aish.config.model import (
     StepRetry,
     ToolMatch,
 )
-from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.rules import FlowSettings, PolicyTest, RuleEntry, RuleLists
 from aish.system.schema.check import check
 
 SCHEMA: Any = json.loads(json.dumps(pipeline_schema()))
@@ -73,7 +73,7 @@ AT_TOP = STEP - {"needs", "pipeline", "continues"}
 MADE = {
     *("broken", "lock_ignore", "sources"),
     *("file", "files", "positions", "digest", "data", "overrides", "servers", "rules"),
-    *("loop", "asking"),
+    *("loop", "asking", "flows"),
 }
 
 
@@ -99,7 +99,11 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
             | made_by("auth"),
         ),
         (DEFS["server"]["properties"]["timeout"], fields(ServerTimeout)),
-        (DEFS["mcp"], fields(RuleLists) | LOOP | {"servers", "sandbox"}),
+        (
+            DEFS["mcp"],
+            fields(RuleLists, FlowSettings) | LOOP | {"servers", "sandbox"},
+        ),
+        (DEFS["flowRule"], {"from", "to", "then"}),
         (DEFS["sandbox"]["anyOf"][1], fields(ServerSandbox) - {"best_effort"}),
         (DEFS["prompt"], fields(Prompt, ServerPrompt) | {"with"}),
         (

@@ -87,7 +87,7 @@ def tool_issues(pipeline: Pipeline) -> Iterator[Issue]:
         yield from _root_issues(alias, entry)
         yield from _pack_options(alias, entry, pipeline)
     for rule in pipeline.rules.all:
-        yield from _rule(rule, pipeline)
+        yield from rule_issues(rule, pipeline)
     for test in pipeline.policy_tests:
         yield from _check_tool_name(test.tool, f"{test.path}.tool", pipeline, local=True)
     for path, step in steps_with_paths(pipeline):
@@ -190,7 +190,7 @@ def _root_issues(alias: str, entry: ServerEntry) -> Iterator[Issue]:
         yield Issue(path, message, hint, by=(f"{path}**",))
 
 
-def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
+def rule_issues(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
     yield from glob_issues(rule.tool, rule.path, pipeline, local=True)
     for name, value in rule.when.items():
         if isinstance(value, str) and (odd := _CHOICE_OF_WORDS.search(value)):

@@ -47,6 +47,7 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
         *opening_issues(pipeline),
         *_context_files(pipeline),
         *_token_file_issues(pipeline),
+        *_flow_names(pipeline),
         *schema_issues(pipeline),
         *template_issues(pipeline),
         *_expectations(pipeline),
@@ -73,6 +74,15 @@ def _token_file_issues(pipeline: Pipeline) -> Iterable[Issue]:
     from aish.engine.plan.validation.exposed_files import exposed_file_issues
 
     return exposed_file_issues(pipeline)
+
+
+def _flow_names(pipeline: Pipeline) -> Iterable[Issue]:
+    """Skip the import for most files, which say nothing about flows."""
+    if not (pipeline.flows.is_used or pipeline.flows.labels):
+        return ()
+    from aish.engine.plan.validation.flow_names import flow_name_issues
+
+    return flow_name_issues(pipeline)
 
 
 def _expectations(pipeline: Pipeline) -> Iterable[Issue]:

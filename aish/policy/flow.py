@@ -1,0 +1,347 @@
+"""The table of sources and sinks, and the judgement on calls by it; pure.
+
+Run and static analysis read the same: the labels of a source, whether a tool `sends` or `changes`,
+and where text that it is given can be read again. What is not known counts as both labels, and as
+sending and changing. Nothing of this is loaded unless a file asks for it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
+from typing import Final
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.rules import FlowRule, FlowSettings, HeldThen
+from aish.core.sources import (
+    ATTACH,
+    CLIENT,
+    CONTEXT_FILES,
+    ITEM,
+    OWN_COMMANDS,
+    READFILE,
+    STDIN,
+    UNKNOWN,
+    Label,
+    Sources,
+)
+from aish.core.tools import Tool, ToolName
+from aish.policy.decide import simple_fit
+from aish.policy.rules import (
+    LOCAL_COMMAND,
+    SEPARATOR,
+    Fit,
+    Rule,
+    is_command_tool,
+    is_exact,
+    judge,
+    matches_tool,
+)
+from aish.system.globs import matches_word
+from aish.system.pack_index import pack_manifest
+
+Labels = frozenset[Label]
+_NONE: Labels = frozenset()
+_PRIVATE: Labels = frozenset({"private"})
+_UNTRUSTED: Labels = frozenset({"untrusted"})
+_BOTH: Labels = _PRIVATE | _UNTRUSTED
+
+_LABELS: Final[Mapping[str, Labels]] = {
+    ATTACH: _PRIVATE,
+    CONTEXT_FILES: _PRIVATE,
+    READFILE: _PRIVATE,
+    STDIN: _UNTRUSTED,
+    ITEM: _UNTRUSTED,
+    CLIENT: _UNTRUSTED,
+    OWN_COMMANDS: _BOTH,
+    UNKNOWN: _BOTH,
+}
+_OF_PACKS: Final[Mapping[str, Labels]] = {
+    "rag": _BOTH,
+    "issues": _BOTH,
+    "web": _UNTRUSTED,
+    "browser": _UNTRUSTED,
+}
+"""Labels of all results of a pack; those of others have what their tools are marked with."""
+_COMMAND_PACKS = frozenset({"shell", "proc"})
+_FILE_PACKS = frozenset({"fs", "edit", "py", "c"})
+"""What one of their tools writes is answered with the lines around it."""
+_OWN_WORDS = ("inputs.", "steps.")
+_DESCRIPTIONS = ".tools"
+SENDS, CHANGES = "sends", "changes"
+
+LOCAL = "local"
+"""The place of files, commands, the browser, and all servers that may write files."""
+
+_STRICTNESS: Sequence[HeldThen] = ("warn", "ask", "stage", "deny")
+EXFILTRATION = "mcp.exfiltration"
+_SHOWN = 6
+
+
+@frozen
+class ServerFacts:
+    """Facts about a server by its file; the defaults are for one that nothing is known of.
+
+    `packs` are those of a server whose packs are all built in, and `online` says whether their
+    commands have a network. A server is `pinned` by a lock, `offline` in a sandbox without network.
+    What it is given can be read again at its `place`.
+    """
+
+    packs: tuple[str, ...] = ()
+    online: bool = True
+    trusted: bool = False
+    pinned: bool = False
+    has_credential: bool = True
+    reads_files: bool = True
+    offline: bool = False
+    place: str = LOCAL
+
+
+_STRANGER = ServerFacts()
+
+
+@frozen
+class FlowFile:
+    """A pipeline file with its servers; `excepted` are its compiled rules."""
+
+    name: str
+    settings: FlowSettings
+    servers: Mapping[str, ServerFacts]
+    excepted: tuple[Rule, ...] = ()
+
+    def labels(self, source: str) -> Labels | None:
+        """The labels of a source by this file; `None` if it does not know the source."""
+        given = self.settings.labels
+        if source in given:
+            return given[source]
+        globs = [labels for glob, labels in given.items() if matches_source(glob, source)]
+        if globs:
+            return _NONE.union(*globs)
+        plain = _NONE if source.startswith(_OWN_WORDS) else _LABELS.get(source)
+        facts = self.servers.get(alias_of(source))
+        of_server = None if facts is None else _labels_of_server(source, facts)
+        if plain is None or of_server is None:
+            return of_server if plain is None else plain
+        return plain | of_server
+
+    def facts(self, tool: ToolName) -> ServerFacts:
+        return self.servers.get(tool.server, _STRANGER)
+
+    def sends(self, tool: Tool) -> bool:
+        """Return true if a call may carry text to somebody else."""
+        facts = self.facts(tool.name)
+        if tool.name == LOCAL_COMMAND and not facts.packs:
+            return True
+        if not facts.packs:
+            return not facts.offline and not _only_reads(tool, facts)
+        marks = _marks(tool.name.name)
+        is_open = bool(marks.get("open_world")) and not marks.get("read_only")
+        if marks.get("pack") in _COMMAND_PACKS:
+            return is_open and facts.online
+        return is_open or bool(marks.get("sends")) or marks.get("pack") == "web"
+
+    def changes(self, tool: Tool) -> bool:
+        """Return true if a call may change something."""
+        facts = self.facts(tool.name)
+        if facts.packs:
+            return not _marks(tool.name.name).get("read_only")
+        return tool.name == LOCAL_COMMAND or not _only_reads(tool, facts)
+
+    def place(self, tool: Tool) -> str | None:
+        """The place where text given to a call can be read again; `None` for nowhere."""
+        facts = self.facts(tool.name)
+        if facts.packs and not (self.sends(tool) or self.changes(tool)):
+            return None
+        return facts.place
+
+    def read_places(self, tool: Tool) -> tuple[str, ...]:
+        """The places whose text may be in the result of a call."""
+        facts = self.facts(tool.name)
+        return (facts.place, LOCAL) if facts.reads_files else (facts.place,)
+
+
+def _marks(name: str) -> Mapping[str, object]:
+    marks: Mapping[str, object] = pack_manifest()["tools"].get(name, {})
+    return marks
+
+
+def _only_reads(tool: Tool, facts: ServerFacts) -> bool:
+    """Return true if a server is believed that a tool only reads."""
+    return facts.trusted and facts.pinned and tool.annotations.read_only is True
+
+
+def _labels_of_server(source: str, facts: ServerFacts) -> Labels:
+    if source.endswith(_DESCRIPTIONS):
+        return _NONE if facts.packs or facts.trusted or facts.pinned else _UNTRUSTED
+    if not facts.packs:
+        private = _PRIVATE if facts.has_credential or facts.reads_files else _NONE
+        return private if facts.trusted else private | _UNTRUSTED
+    marks = _marks(source.partition(SEPARATOR)[2])
+    pack = str(marks.get("pack", ""))
+    if pack in _COMMAND_PACKS or not marks:
+        return _BOTH if facts.online else _PRIVATE
+    shows_files = marks.get("reads_files") or (pack in _FILE_PACKS and marks.get("destructive"))
+    private = _PRIVATE if shows_files else _NONE
+    return _OF_PACKS.get(pack, private | _UNTRUSTED if marks.get("reads_untrusted") else private)
+
+
+def alias_of(source: str) -> str:
+    """The alias of the server that a source is of, if it is of one."""
+    return source.partition(SEPARATOR)[0].removesuffix(_DESCRIPTIONS)
+
+
+def matches_source(glob: str, source: str) -> bool:
+    """Match a name or a glob against a source: `*` does not cross the `__`."""
+    if glob == source:
+        return True
+    server, separator, tool = glob.partition(SEPARATOR)
+    alias, also, name = source.partition(SEPARATOR)
+    if separator != also:
+        return False
+    return matches_word(server, alias) and (not separator or matches_word(tool, name))
+
+
+@frozen
+class Held:
+    """A call that is not simply made: the rule, what becomes of it, and the sources that did it.
+
+    `by_itself`: the private text is what the called tool reads.
+    """
+
+    rule: str
+    then: HeldThen
+    causes: tuple[tuple[str, Labels], ...]
+    by_itself: bool = False
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return tuple(source for source, _ in self.causes)
+
+    @property
+    def why(self) -> str:
+        """The causes in words, as the model, a person and the journal are told."""
+        shown = list(starmap(_with_labels, self.causes[:_SHOWN]))
+        more = len(self.causes) - len(shown)
+        text = ", ".join(shown) + (f" and {more:,} more" if more else "")
+        itself = "; the tool reads private text itself" if self.by_itself else ""
+        return f"read {text}{itself}"
+
+
+def _with_labels(source: str, labels: Labels) -> str:
+    return f"{source} ({', '.join(sorted(labels))})" if labels else source
+
+
+class FlowPolicy:
+    """The judge of the calls of one file.
+
+    `above` are the files that run it as a sub-pipeline, whose `exfiltration` holds here too.
+    `family` are all files of the run: a source may have come from any of them.
+    """
+
+    def __init__(
+        self, own: FlowFile, above: tuple[FlowFile, ...] = (), family: Iterable[FlowFile] = ()
+    ) -> None:
+        self.own = own
+        self.above = above
+        self.family = tuple(family) or (own, *above)
+        self._labels: dict[str, Labels] = {}
+        self._sorted: dict[Sources, tuple[_Cause, ...]] = {}
+
+    def labels(self, source: str) -> Labels:
+        """The labels of a source: of each file that knows it; both if none does."""
+        known = self._labels.get(source)
+        if known is None:
+            said = [file.labels(source) for file in self.family]
+            sets = [labels for labels in said if labels is not None]
+            known = self._labels[source] = _NONE.union(*sets) if sets else _BOTH
+        return known
+
+    def judge(
+        self, tool: Tool, arguments: JsonObject, sources: Sources, *, exact: bool = False
+    ) -> Held | None:
+        """The strictest rule that holds a call made from text of these sources.
+
+        `exact`: the rule that approves it leaves no argument open.
+        """
+        held = self._rules_that_hold(tool, arguments, sources, exact=exact) if sources else ()
+        return max(held, key=lambda one: _STRICTNESS.index(one.then), default=None)
+
+    def _rules_that_hold(
+        self, tool: Tool, arguments: JsonObject, sources: Sources, *, exact: bool
+    ) -> Iterator[Held]:
+        if not (exact and not is_command_tool(tool.name)) and self.own.sends(tool):
+            for file in (self.own, *self.above):
+                yield from self._exfiltration(file, tool, arguments, sources)
+        for rule in self.own.settings.flow:
+            if self._is_sink(rule, tool):
+                causes = tuple(
+                    (source, labels)
+                    for source, labels in self._causes(sources)
+                    if _is_from(rule, source, labels)
+                )
+                if causes:
+                    yield Held(rule.path, rule.then, causes)
+
+    def _exfiltration(
+        self, file: FlowFile, tool: Tool, arguments: JsonObject, sources: Sources
+    ) -> Iterator[Held]:
+        asked = file.settings.exfiltration
+        if asked is None:
+            return
+        causes = self._causes(sources)
+        untrusted = tuple(cause for cause in causes if "untrusted" in cause[1])
+        private = tuple(cause for cause in causes if "private" in cause[1])
+        by_itself = not private and "private" in self.labels(str(tool.name))
+        if not untrusted or not (private or by_itself) or _is_excepted(file, tool, arguments):
+            return
+        name = EXFILTRATION if file is self.own else f"{EXFILTRATION} of {file.name}"
+        both = dict.fromkeys((*private[:_SHOWN], *untrusted[:_SHOWN], *private, *untrusted))
+        yield Held(name, asked.then, tuple(both), by_itself)
+
+    def _causes(self, sources: Sources) -> tuple["_Cause", ...]:
+        """The sources with their labels, sorted; a set is looked at once."""
+        known = self._sorted.get(sources)
+        if known is None:
+            if len(self._sorted) >= _MOST_SETS:
+                self._sorted.clear()
+            known = tuple((source, self.labels(source)) for source in sorted(sources))
+            self._sorted[sources] = known
+        return known
+
+    def _is_sink(self, rule: FlowRule, tool: Tool) -> bool:
+        return any(
+            self.own.sends(tool)
+            if sink == SENDS
+            else self.own.changes(tool)
+            if sink == CHANGES
+            else matches_tool(sink, tool.name)
+            for sink in rule.sinks
+        )
+
+
+_Cause = tuple[str, Labels]
+_MOST_SETS = 256
+
+
+def _is_from(rule: FlowRule, source: str, labels: Labels) -> bool:
+    return any(given in labels or matches_source(given, source) for given in rule.sources)
+
+
+def _is_excepted(file: FlowFile, tool: Tool, arguments: JsonObject) -> bool:
+    """Return true if a rule leaves a call out: it has to fit for certain, as one that approves."""
+    return any(judge(rule, tool, arguments, simple_fit).fit is Fit.YES for rule in file.excepted)
+
+
+def gives_exact_values(rule: Rule, arguments: JsonObject) -> bool:
+    """Return true if a rule that approves a call leaves no argument of it open."""
+    entry = rule.entry
+    schema = entry.schema or {}
+    properties = schema.get("properties")
+    constants = {
+        name
+        for name, value in (properties.items() if isinstance(properties, Mapping) else ())
+        if isinstance(value, Mapping) and "const" in value
+    }
+    exact = {
+        name for name, value in entry.when.items() if not isinstance(value, str) or is_exact(value)
+    }
+    return rule.exact and exact | constants >= arguments.keys()
