@@ -29,7 +29,7 @@ from patience import signal_until_end
 PATIENCE = 60.0
 DRIVERS = {
     str(Path(__file__).with_name(f"{name}_driver.py"))
-    for name in ("clock", "failpoint", "folder", "moved_clock", "shell_editor")
+    for name in ("clock", "failpoint", "folder", "moved_clock", "shell_editor", "short_pauses")
 }
 """Programs that run `aish`, or a part of it, with something changed around it."""
 

@@ -120,6 +120,11 @@ class Project:
         target = str(self.folder / file)
         self.aish.python = (sys.executable, str(driver), f"{seconds:g}", target)
 
+    def shorten_pauses(self) -> None:
+        """Let `aish` pause for a fraction of its time, as between two questions for a batch."""
+        driver = REPO / "tests" / "support" / "short_pauses_driver.py"
+        self.aish.python = (sys.executable, str(driver))
+
     def result(self, *arguments: str | Path, **options: Any) -> Any:
         """The object of `aish run p.yaml --format json`, whatever the exit code."""
         done = self.run("--format", "json", *arguments, **options)

@@ -98,6 +98,7 @@ def test_whatever_an_interface_does_each_request_is_paid_once(project: Project) 
                 servers[name] = stack.enter_context(server)
                 models += model(name, api, server)
                 steps += step(name, ROWS)
+        project.shorten_pauses()
         project.pipeline(f"""
         models:{models}
         steps:{steps}
@@ -158,6 +159,7 @@ def test_requests_that_were_not_answered_are_submitted_again_and_no_others(
             servers[api] = stack.enter_context(server)
             models += model(api, api, server)
             steps += step(api, rows[api], ", on_error: continue")
+        project.shorten_pauses()
         project.pipeline(f"""
         models:{models}
         steps:{steps}

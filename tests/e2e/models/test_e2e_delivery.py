@@ -28,6 +28,7 @@ READS = "mcp: {servers: {repo: {pack: [fs], root: .}}, auto_approve: [repo__file
 
 
 def pipeline(project: Project, rows: int, more: str = "", model: str = MODEL) -> None:
+    project.shorten_pauses()
     project.write("notes.txt", "from the file")
     project.pipeline(
         f"""

@@ -242,6 +242,7 @@ class Campaign:
 
     def pipeline(self) -> None:
         bound = "max_tokens: 100" if self.api == "messages" else ""
+        self.project.shorten_pauses()
         self.project.pipeline(
             f"""
             inputs: {{rows: {{type: integer}}}}
@@ -342,7 +343,8 @@ SLOW = pytest.mark.slow(reason="kills a run, and looks half a minute for what wa
 @pytest.mark.parametrize(
     ("api", "rows", "kills"),
     [
-        ("messages", 60, 6),
+        ("messages", 24, 6),
+        pytest.param("messages", 60, 6, marks=SLOW),
         pytest.param("chat", 60, 6, marks=SLOW),
         pytest.param("responses", 60, 6, marks=SLOW),
         *(pytest.param(api, ROWS, 40, marks=SLOW) for api in ("messages", "chat", "responses")),

@@ -16,6 +16,7 @@ PAGE = Reply(parts=(b"<html>hello</html>",), headers={"content-type": "text/html
 def pipeline(project: Project, api: Api, delivery: str = "batch") -> None:
     fallback = "n" if api == "chat" else ""
     bound = "max_tokens: 100" if api == "messages" else ""
+    project.shorten_pauses()
     project.pipeline(
         f"""
         models:

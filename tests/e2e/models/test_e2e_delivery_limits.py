@@ -14,6 +14,7 @@ ROWS = 12
 
 
 def pipeline(project: Project, cost: float) -> None:
+    project.shorten_pauses()
     project.pipeline(
         f"""
         models:
