@@ -198,6 +198,13 @@ class BatchCalls:
                 await self._wait_or_raise(error, attempt, may_appear=query is None)
         raise AssertionError("it counts without end")
 
+    async def state_of(self, id: str) -> BatchState:
+        return await self.get(self.interface.state_leaf(id), self.interface.decode_state)
+
+    def gap_since(self, began: float) -> float:
+        """The pause before the next question, if a batch has been waited for since then."""
+        return min(LONGEST_GAP, FIRST_GAP + (self.pace.clock.monotonic() - began) / SHARE)
+
     async def until_ended(
         self, id: str, on_held: Callable[[], None], *, is_held: bool = False
     ) -> BatchState:
@@ -205,9 +212,8 @@ class BatchCalls:
         began = self.pace.clock.monotonic()
         while True:
             if is_held:
-                passed = self.pace.clock.monotonic() - began
-                await self.pace.sleep(min(LONGEST_GAP, FIRST_GAP + passed / SHARE))
-            state = await self.get(self.interface.state_leaf(id), self.interface.decode_state)
+                await self.pace.sleep(self.gap_since(began))
+            state = await self.state_of(id)
             if state.is_ended:
                 return state
             is_held = True

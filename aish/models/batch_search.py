@@ -1,5 +1,6 @@
 """The search for a batch whose id was lost, among those that its provider has."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 
@@ -14,7 +15,7 @@ from aish.models.batch_calls import (
     CallError,
     DoubtError,
 )
-from aish.wire.batches.types import BatchMark, BatchState, ResultsReader
+from aish.wire.batches.types import BatchMark, BatchState, Likeness, ResultsReader
 
 SETTLE_PAUSES = (1.0, 2.0, 3.0, 4.0, 5.0, 15.0)
 """Pauses between the looks for a batch: one may appear in the list of its provider late.
@@ -44,53 +45,74 @@ async def look_for(lost: LostBatch, calls: BatchCalls) -> BatchState | None:
         CallError, BatchError: nobody can tell, and the batch stays in doubt.
     """
     try:
-        for pause in (0.0, *SETTLE_PAUSES):
-            await calls.pace.sleep(pause)
-            if (found := await _find(lost, calls)) is not None:
-                return found
+        return await _look_for(lost, calls)
     except CallError as error:
         if error.status in NOT_OFFERED:
             raise _doubt(f"no batch can be looked up: {error.failure.message}") from None
         error.doubtful = True  # it is about the question
         raise
-    return None
 
 
-async def _find(lost: LostBatch, calls: BatchCalls) -> BatchState | None:
-    """The batch in the list of the provider; one in doubt is waited for."""
+async def _look_for(lost: LostBatch, calls: BatchCalls) -> BatchState | None:
+    names = [lost.mark.custom_id(number) for number in range(lost.size)]
+    others, looks = {*lost.known}, Counter[str]()
+    pauses, began = iter(SETTLE_PAUSES), calls.pace.clock.monotonic()
+    while True:
+        gaps = []
+        for listed, likeness in await _list_candidates(lost, others, calls):
+            if likeness == "yes":
+                return listed
+            # Whose it is shows once it has ended. That of another run may end later than this one.
+            state = await calls.state_of(listed.id)
+            if not state.is_ended:
+                lost.on_held()
+                gaps.append(calls.gap_since(began))
+                continue
+            is_it = await _is_it(state, names, calls)
+            if is_it:
+                return state
+            if is_it is False:
+                others.add(listed.id)
+                continue
+            looks[listed.id] += 1
+            if looks[listed.id] == LOOKS:
+                raise _doubt(f"`{listed.id}` may be the one, but has no results")
+            gaps.append(FIRST_GAP * 2 ** (looks[listed.id] - 1))
+        gap = max(gaps) if gaps else next(pauses, None)
+        if gap is None:
+            return None
+        await calls.pace.sleep(gap)
+
+
+async def _list_candidates(
+    lost: LostBatch, others: Collection[str | None], calls: BatchCalls
+) -> list[tuple[BatchState, Likeness]]:
+    """The batches in the list of the provider that may be this one."""
     interface, cursor = calls.interface, None
     seen: set[str | None] = set()
+    found: list[tuple[BatchState, Likeness]] = []
     while cursor not in seen:
         seen.add(cursor)
         query = interface.list_query(cursor)
         states, cursor = await calls.get(interface.leaf, interface.decode_list, query)
         for state in states:
-            if state.id in lost.known:
-                continue
             likeness = interface.match(state, lost.mark, lost.size, lost.began)
-            if likeness == "yes" or (likeness == "maybe" and await _is_it(lost, state.id, calls)):
-                return state
+            if state.id not in others and likeness != "no":
+                found.append((state, likeness))
         if cursor is None:
             break
-    return None
+    return found
 
 
-async def _is_it(lost: LostBatch, id: str, calls: BatchCalls) -> bool:
-    """Tell by the names in its results whether a batch is this one, once it has ended."""
-    names = [lost.mark.custom_id(number) for number in range(lost.size)]
-    for look in range(LOOKS):
-        if look:
-            await calls.pace.sleep(FIRST_GAP * 2 ** (look - 1))
-        state = await calls.until_ended(id, lost.on_held)
-        has_others = False
-        for place in state.results:
-            has_some = await _has_some(place, id, names, calls)
-            if has_some:
-                return True
-            has_others = has_others or has_some is False
-        if has_others or state.status in INCOMPLETE:
-            return False  # else nothing of it was answered
-    raise _doubt(f"`{id}` may be the one, but has no results")
+async def _is_it(state: BatchState, names: Sequence[str], calls: BatchCalls) -> bool | None:
+    """Tell by the names in its results whether a batch is the one; none if there are none yet."""
+    has_others = state.status in INCOMPLETE
+    for place in state.results:
+        has_some = await _has_some(place, state.id, names, calls)
+        if has_some:
+            return True
+        has_others = has_others or has_some is False
+    return False if has_others else None
 
 
 async def _has_some(place: str, id: str, names: Sequence[str], calls: BatchCalls) -> bool | None:

@@ -82,7 +82,7 @@ def _batch_lines(groups: Sequence[RunQuestions], width: int | None) -> Iterator[
     rows = (
         (
             group.id,
-            _name(batch.id or "(being looked for)"),
+            _name(batch.id or "(unknown)"),
             _name(batch.model),
             f"{len(batch.requests):,}",
             _time(rfc3339(batch.began)),

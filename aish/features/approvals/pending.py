@@ -126,7 +126,10 @@ def batches_of(store: RunStore, id: str) -> Sequence[RecordedBatch]:
     if HUB_ID.match(id):
         return ()
     with ExitStack() as stack:
-        for stamped in events(open_past(store, id, stack).reading, BATCH_EVENTS):
+        kinds = {*BATCH_EVENTS, RunFinished}
+        for stamped in events(open_past(store, id, stack).reading, kinds):
+            if isinstance(stamped.event, RunFinished) and stamped.event.exit.code == 0:
+                fold = BatchFold()  # a process that was killed has not written what it collected
             fold.take(stamped)
     return [one for one in fold.all if one.requests]
 
