@@ -68,7 +68,7 @@ from aish.wire.batches.types import (
     BatchResult,
     BatchState,
     ResultsReader,
-    plain_text,
+    plain_body,
 )
 
 IDLE_SECONDS = 2.0
@@ -274,9 +274,8 @@ class BatchDelivery:
 
     def _parse_request(self, content: bytes) -> _Waiting:
         """Parse the content of a request, which waits for its answer from now on."""
-        text = plain_text(json.loads(content))
-        digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
-        body = text.encode("utf-8", "replace")
+        body = plain_body(content)
+        digest = sha256(body).hexdigest()[:_DIGITS]
         return _Waiting(self, self._spool.put(body), len(body), digest)
 
     def _add(self, waiting: _Waiting) -> None:

@@ -226,7 +226,8 @@ class ChatModel:
         request, remark = self._fit(request)
         if remark is not None:
             yield [remark]
-        body = self._encoder.body(request)
+        # What was sent before is encoded again only if it has to be sent again.
+        body = b"" if request.pending is not None else self._encoder.body(request)
         turn = Turn(request, body, self._entry, self._throttle.answers, self._key)
         while True:
             hold = await self._reserve(turn)
@@ -253,6 +254,7 @@ class ChatModel:
                     # A cancelled turn may receive a truncated answer just before the cancellation.
                     await checkpoint_if_cancelled()
                     failure = self._on_error(error, turn, slot)
+                    turn.body = turn.body or self._encoder.body(turn.request)
                 except PendingError as error:
                     turn.suspend(error.pending, hold)
                     hold = None
@@ -467,7 +469,7 @@ class ChatModel:
             from aish.models.cache_watch import CacheWatch  # only where something is marked
 
             self._cache_watch = CacheWatch()
-        if self._cache_watch is not None:
+        if self._cache_watch is not None and turn.body:
             history = turn.request.history
             notice = self._cache_watch.note(history, turn.body, finish.usage)
             if notice is not None:

@@ -21,7 +21,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from model_endpoint import CUT, RESET, ModelEndpoint, Part, Recorded, Reply, cut_up, json_reply
 
-from aish.wire.batches.types import BatchInterface, BatchRequest, plain_text
+from aish.wire.batches.types import BatchInterface, BatchRequest, plain_body
+from aish.wire.json_text import dump
 
 Api = Literal["messages", "chat", "responses"]
 CREATED = 1_700_000_000
@@ -548,7 +549,7 @@ def _line(answer: Answer, row: dict[str, Any]) -> bytes:
 
 def request_in_batch(custom_id: str, body: dict[str, Any]) -> BatchRequest:
     """A request as it is submitted, by the body that the endpoint would get alone."""
-    return BatchRequest(custom_id, plain_text(body).encode("utf-8", "replace"))
+    return BatchRequest(custom_id, plain_body(dump(body).encode("utf-8", "replace")))
 
 
 def submission(interface: BatchInterface, requests: Iterable[BatchRequest]) -> bytes:

@@ -4,7 +4,9 @@ Pure: the transport sends, waits and remembers. What a document says is read wit
 unknown status is "in progress" until an end is stated, and what is no result is never a success.
 """
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2s
@@ -40,6 +42,9 @@ _KEPT: Final = 16
 _LONGEST_ID: Final = 512
 # Each is an error in a batch, where no answer is streamed.
 _STREAMING: Final = frozenset({"stream", "stream_options"})
+_STREAMING_HEAD: Final = re.compile(
+    rb'(\{"model":"(?:[^"\\]|\\.)*"),"stream":true(?:,"stream_options":\{"include_usage":true\})?'
+)
 _LONGEST_TIME: Final = 1e11
 
 
@@ -75,14 +80,19 @@ class BatchMark:
         return name == self.name and number.isascii() and number.isdigit()
 
 
-def plain_text(body: JsonObject) -> str:
-    """The body that an endpoint would get alone on one line, without what only streams have."""
-    return dump({name: value for name, value in body.items() if name not in _STREAMING})
+def plain_body(body: bytes) -> bytes:
+    """The body that an endpoint would get alone, on one line and without what only streams have."""
+    head = _STREAMING_HEAD.match(body)
+    rest = b"" if head is None else body[head.end() :]
+    if head is not None and b'"stream_options":' not in rest:
+        return head[1] + rest  # as encoders of ours begin: nothing has to be parsed
+    fields = {name: value for name, value in json.loads(body).items() if name not in _STREAMING}
+    return dump(fields).encode("utf-8", "replace")
 
 
 @frozen
 class BatchRequest:
-    """A request: its name in the batch, and its `plain_text` as UTF-8."""
+    """A request: its name in the batch, and its `plain_body`."""
 
     custom_id: str
     body: bytes

@@ -32,8 +32,10 @@ from aish.wire.batches.types import (
     BatchResult,
     BatchState,
     ResultsReader,
+    plain_body,
 )
 from aish.wire.dialect import load_batches
+from aish.wire.json_text import dump
 
 APIS: tuple[Api, ...] = ("messages", "chat", "responses")
 MARK = BatchMark("20261130T030000Z-names-ab12", 3)
@@ -139,6 +141,32 @@ def test_a_submission_has_each_request_under_its_name_and_never_streams() -> Non
     assert [(row["custom_id"], row["params"]) for row in sent["requests"]] == expected
     assert [(row["custom_id"], row["body"]) for row in rows] == expected
     assert {(row["method"], row["url"]) for row in rows} == {("POST", "/v1/chat/completions")}
+
+
+USAGE = {"include_usage": True}
+
+
+@each_case(
+    "body",
+    [
+        {"model": "m", "stream": True, "messages": []},
+        {"model": "m", "stream": True, "stream_options": USAGE, "messages": [{"content": "ä"}]},
+        {"model": 'a "b" \\', "stream": True, "stream_options": USAGE, "n": 1.0},
+        {"model": "m", "stream": True, "n": 1, "stream_options": {"include_usage": False}},
+        {"model": "m", "stream": True, "stream_options": {"more": 1}, "n": None},
+        {"stream": True, "model": "m"},
+        {"model": None, "n": {"stream": True, "stream_options": USAGE}},
+        {"model": "m", "n": 'is "stream":true,"stream_options":{"include_usage":true} sent'},
+        {"model": '","stream":true', "stream": True, "n": "\ud800"},
+    ],
+)
+def test_a_body_in_a_batch_is_that_of_a_single_request_without_what_streams(
+    body: dict[str, Any],
+) -> None:
+    plain = plain_body(dump(body).encode("utf-8", "replace"))
+
+    without = {name: value for name, value in body.items() if not name.startswith("stream")}
+    assert plain == dump(without).encode("utf-8", "replace")
 
 
 @each_case("name", ["", "a b", "ä", "x" * 65, "a\n", "../x"])
