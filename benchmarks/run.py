@@ -23,6 +23,7 @@ import commands
 import context
 import control
 import files
+import flows
 import journal
 import metrics
 import pages
@@ -85,6 +86,7 @@ MEASURES = (
     python_names.python_names,
     files.file_tools,
     files.git_difference,
+    flows.flow_decision,
     c_code.c_skeleton,
     prompts.prompt_ready,
     prompts.key_echo,

@@ -244,7 +244,7 @@ class FlowPolicy:
         self.above = above
         self.family = tuple(family) or (own, *above)
         self._labels: dict[str, Labels] = {}
-        self._sorted: dict[Sources, tuple[_Cause, ...]] = {}
+        self._known: dict[Sources, _Causes] = {}
 
     def labels(self, source: str) -> Labels:
         """The labels of a source: of each file that knows it; both if none does."""
@@ -268,43 +268,42 @@ class FlowPolicy:
     def _rules_that_hold(
         self, tool: Tool, arguments: JsonObject, sources: Sources, *, exact: bool
     ) -> Iterator[Held]:
+        found = self._causes_in(sources)
         if not (exact and not is_command_tool(tool.name)) and self.own.sends(tool):
             for file in (self.own, *self.above):
-                yield from self._exfiltration(file, tool, arguments, sources)
-        for rule in self.own.settings.flow:
-            if self._is_sink(rule, tool):
-                causes = tuple(
-                    (source, labels)
-                    for source, labels in self._causes(sources)
-                    if _is_from(rule, source, labels)
-                )
-                if causes:
-                    yield Held(rule.path, rule.then, causes)
+                yield from self._exfiltration(file, tool, arguments, found)
+        for rule, causes in zip(self.own.settings.flow, found.of_rules, strict=True):
+            if causes and self._is_sink(rule, tool):
+                yield Held(rule.path, rule.then, causes)
 
     def _exfiltration(
-        self, file: FlowFile, tool: Tool, arguments: JsonObject, sources: Sources
+        self, file: FlowFile, tool: Tool, arguments: JsonObject, causes: "_Causes"
     ) -> Iterator[Held]:
-        asked = file.settings.exfiltration
-        if asked is None:
+        asked, untrusted, private = file.settings.exfiltration, causes.untrusted, causes.private
+        if asked is None or not untrusted:
             return
-        causes = self._causes(sources)
-        untrusted = tuple(cause for cause in causes if "untrusted" in cause[1])
-        private = tuple(cause for cause in causes if "private" in cause[1])
         by_itself = not private and "private" in self.labels(str(tool.name))
-        if not untrusted or not (private or by_itself) or _is_excepted(file, tool, arguments):
+        if not (private or by_itself) or _is_excepted(file, tool, arguments):
             return
         name = EXFILTRATION if file is self.own else f"{EXFILTRATION} of {file.name}"
         both = dict.fromkeys((*private[:_SHOWN], *untrusted[:_SHOWN], *private, *untrusted))
         yield Held(name, asked.then, tuple(both), by_itself)
 
-    def _causes(self, sources: Sources) -> tuple["_Cause", ...]:
-        """The sources with their labels, sorted; a set is looked at once."""
-        known = self._sorted.get(sources)
+    def _causes_in(self, sources: Sources) -> "_Causes":
+        """The causes in a set of sources, which is looked at once, however large it is."""
+        known = self._known.get(sources)
         if known is None:
-            if len(self._sorted) >= _MOST_SETS:
-                self._sorted.clear()
-            known = tuple((source, self.labels(source)) for source in sorted(sources))
-            self._sorted[sources] = known
+            if len(self._known) >= _MOST_SETS:
+                self._known.clear()
+            causes = [(source, self.labels(source)) for source in sorted(sources)]
+            known = self._known[sources] = _Causes(
+                tuple(cause for cause in causes if "untrusted" in cause[1]),
+                tuple(cause for cause in causes if "private" in cause[1]),
+                tuple(
+                    tuple(cause for cause in causes if _is_from(rule, *cause))
+                    for rule in self.own.settings.flow
+                ),
+            )
         return known
 
     def _is_sink(self, rule: FlowRule, tool: Tool) -> bool:
@@ -319,6 +318,17 @@ class FlowPolicy:
 
 
 _Cause = tuple[str, Labels]
+
+
+@frozen
+class _Causes:
+    """The causes in a set of sources: by label, and for each entry of `mcp.flow`."""
+
+    untrusted: tuple[_Cause, ...]
+    private: tuple[_Cause, ...]
+    of_rules: tuple[tuple[_Cause, ...], ...]
+
+
 _MOST_SETS = 256
 
 
