@@ -1,21 +1,24 @@
-"""The body of a `/chat/completions` request: turns and tools in, bytes out.
+"""The body of a `/chat/completions` request: turns and tools in, bytes out."""
 
-The messages of one history are kept encoded, so that only new turns are encoded.
-"""
-
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, assert_never
-from weakref import WeakKeyDictionary
 
 from aish.core.json import JsonValue
-from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.protocols import ModelRequest
 from aish.core.tools import NO_MEDIA, PDF, Media, MediaKinds, Tool, ToolCall, media_kind
-from aish.wire.calls import legal_arguments, short_id, unique_id
+from aish.wire.calls import legal_arguments
 from aish.wire.chat.answer_text import REASONING_FIELDS
 from aish.wire.dialect import Dialect
-from aish.wire.json_text import dump
+from aish.wire.transcript import (
+    MOST_MARKED_TURNS,
+    WireEncoder,
+    WireTranscript,
+    encode_base64,
+    encode_element,
+    encode_json,
+)
 
 
 def fits_strict(schema: JsonValue) -> bool:
@@ -39,7 +42,6 @@ def _is_closed(schema: Mapping[str, JsonValue]) -> bool:
 
 Message = dict[str, Any]
 
-_MOST_MARKED_TURNS: Final = 2
 _OWN_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
 
 
@@ -93,72 +95,41 @@ def _media_part(media: Media, kinds: MediaKinds) -> Message:
     kind = media_kind(media)
     if kind not in kinds:
         return {"type": "text", "text": f"[{media.mime_type} not sent]"}
-    import base64  # few turns have media
-
-    data = base64.b64encode(media.data).decode()
+    data = encode_base64(media)
     if kind == "pdf":
         file = {"filename": "document.pdf", "file_data": f"data:{PDF};base64,{data}"}
         return {"type": "file", "file": file}
     return {"type": "image_url", "image_url": {"url": f"data:{media.mime_type};base64,{data}"}}
 
 
-class Transcript:
-    """Encodes turns as they are added, in the dialect of an endpoint."""
-
-    __slots__ = (
-        "_dialect", "_encoded", "_first", "_has_called", "_ids", "_last", "_parts", "_said",
-        "_shown", "_system", "_taken", "_told", "_turns",
-    )  # fmt: skip
+class Transcript(WireTranscript):
+    __slots__ = ("_has_called", "_said", "_shown", "_system", "_told")
 
     def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._parts: list[bytes] = []
-        self._encoded = 0
-        self._turns: Sequence[Turn] = ()
-        self._first: Turn | None = None
-        self._last: Turn | None = None
-        self._taken: set[str] = set()
-        self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
+        super().__init__(dialect)
         # Whether the model has called a tool since somebody spoke to it.
         self._has_called = False
         self._told: list[str] = []
         self._shown: list[Media] = []
         # What is to be marked for a cache, by its place: the results of a round are one turn.
-        self._said: deque[tuple[int, Message]] = deque(maxlen=_MOST_MARKED_TURNS)
+        self._said: deque[tuple[int, Message]] = deque(maxlen=MOST_MARKED_TURNS)
         self._system: tuple[int, Message] | None = None
-
-    def fits(self, turns: Sequence[Turn]) -> bool:
-        """Return true if `turns` begin with those already encoded.
-
-        They do not if they are in another list: a conversation that was shortened.
-        """
-        count = self._encoded
-        return count == 0 or (
-            turns is self._turns
-            and len(turns) >= count
-            and turns[0] is self._first
-            and turns[count - 1] is self._last
-        )
 
     def messages(self, turns: Sequence[Turn]) -> list[bytes]:
         """The messages of all turns; all but the first begin with a comma."""
-        for turn in turns[self._encoded :]:
-            self._add(turn)
-        if turns:
-            self._turns = turns
-            self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
+        self._add_new(turns)
         parts, said = self._parts, list(self._said)
         if self._told:
             last = self._in_parts(self._results_message())
-            parts = [*parts, self._encode_message(last)]
-            said = self._with_said(len(self._parts), last)[-_MOST_MARKED_TURNS:]
+            parts = [*parts, encode_element(last, first=False)]
+            said = self._with_said(len(self._parts), last)[-MOST_MARKED_TURNS:]
         if self._dialect.cache == "off":
             return parts
         marked = [*([] if self._system is None else [self._system]), *said]
         parts = list(parts)
         for place, message in marked:
             marked_message = _with_mark(message, self._dialect.cache)
-            parts[place] = self._encode_message(marked_message, first=place == 0)
+            parts[place] = encode_element(marked_message, first=place == 0)
         return parts
 
     def _add(self, turn: Turn) -> None:
@@ -174,8 +145,7 @@ class Transcript:
                 self._add_assistant(turn)
             case ToolTurn():
                 if self._dialect.tool_role:
-                    ids = self._ids.get(turn.call_id)
-                    self._put(tool_message(ids.popleft() if ids else turn.call_id, turn.content))
+                    self._put(tool_message(self._result_id(turn), turn.content))
                 else:
                     # The reply to a call as text of a user turn, for templates without a tool role
                     self._told.append(f"[tool: {turn.tool}]\n{turn.content}")
@@ -187,26 +157,14 @@ class Transcript:
                 assert_never(turn)
 
     def _add_assistant(self, turn: AssistantTurn) -> None:
-        ids = self._wire_ids(turn) if self._dialect.tool_role else ()
-        same_origin = bool(turn.origin) and turn.origin == self._dialect.origin
-        message = assistant_message(turn, ids, same_origin=same_origin)
+        dialect = self._dialect
+        ids = self._wire_ids(turn, lambda _: not dialect.short_ids) if dialect.tool_role else ()
+        message = assistant_message(turn, ids, same_origin=self._is_own(turn))
         self._has_called = self._has_called or bool(ids)
         if not self._has_called:
             # Endpoints want what was thought around calls, in all later requests, and no other.
             message = {key: said for key, said in message.items() if key not in REASONING_FIELDS}
         self._put(message)
-
-    def _wire_ids(self, turn: AssistantTurn) -> tuple[str, ...]:
-        """An id for each call that no other call of the history has."""
-        self._ids.clear()
-        ids = []
-        for call in turn.calls:
-            make = short_id if self._dialect.short_ids else unique_id
-            id = make(call.id, self._taken)
-            self._taken.add(id)
-            self._ids[call.id].append(id)
-            ids.append(id)
-        return tuple(ids)
 
     def _results_message(self, turn: UserTurn | None = None) -> Message:
         """Merge tool results as text with the next user turn: never two user messages in a row."""
@@ -230,8 +188,8 @@ class Transcript:
             if message["role"] == "system" and not self._said:
                 self._system = (place, message)
             elif message["role"] in {"user", "tool"}:
-                self._said = deque(self._with_said(place, message), _MOST_MARKED_TURNS)
-        self._parts.append(self._encode_message(message, first=not self._parts))
+                self._said = deque(self._with_said(place, message), MOST_MARKED_TURNS)
+        self._parts.append(encode_element(message, first=not self._parts))
 
     def _in_parts(self, message: Message) -> Message:
         """The message with content that can be marked, and is spelled the same without a mark."""
@@ -248,11 +206,6 @@ class Transcript:
             said.pop()
         return [*said, (place, message)]
 
-    @staticmethod
-    def _encode_message(message: Message, *, first: bool = False) -> bytes:
-        text = dump(message).encode("utf-8", "replace")
-        return text if first else b"," + text
-
 
 def _with_mark(message: Message, cache: str) -> Message:
     """The message, up to which a gateway is to have its endpoint cache."""
@@ -266,28 +219,17 @@ def _with_mark(message: Message, cache: str) -> Message:
 _RESERVED: Final = frozenset({"messages", "stream", "tools"})
 # Endpoints refuse these where there are no tools.
 _NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
-_MOST_TOOL_LISTS: Final = 32
 
 
-class Encoder:
-    """Encodes the requests of one model entry; what was encoded of a history is kept weakly."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self._transcripts: WeakKeyDictionary[History, Transcript] = WeakKeyDictionary()
-        self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
+class Encoder(WireEncoder[Transcript]):
+    make_transcript = Transcript
 
     def body(self, request: ModelRequest) -> bytes:
-        head = dump(self._head(request)).encode("utf-8", "replace")[:-1]
-        tools = self._tools_text(request.tools) if request.tools else b""
-        transcript = self._transcripts.get(request.history)
-        if transcript is None or not transcript.fits(request.history.turns):
-            transcript = self._transcripts[request.history] = Transcript(self.dialect)
-        messages = transcript.messages(request.history.turns)
-        return b"".join([head, tools, b',"messages":[', *messages, b"]}"])
-
-    def max_tokens(self, request: ModelRequest) -> int | None:
-        return self.dialect.wire.answer_limit({**self.dialect.params, **request.params})
+        head = encode_json(self._head(request))[:-1]
+        tools = request.tools
+        text = self._tools_text(tools, lambda: [*map(_tool, tools)]) if tools else b""
+        messages = self._transcript(request.history).messages(request.history.turns)
+        return b"".join([head, text, b',"messages":[', *messages, b"]}"])
 
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         """Everything but tools and messages."""
@@ -310,16 +252,6 @@ class Encoder:
             }
             head["response_format"] = {"type": "json_schema", "json_schema": described}
         return head
-
-    def _tools_text(self, tools: tuple[Tool, ...]) -> bytes:
-        """The `tools` field, encoded once for each tuple."""
-        kept = self._tools.get(id(tools))
-        if kept is None:
-            if len(self._tools) >= _MOST_TOOL_LISTS:
-                self._tools.clear()
-            text = b',"tools":' + dump([_tool(tool) for tool in tools]).encode("utf-8", "replace")
-            kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
-        return kept[1]
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

@@ -1,81 +1,57 @@
 """The body of a `/responses` request: turns and tools in, bytes out.
 
 Nothing is stored at the endpoint: each request has the whole conversation as typed items. What an
-answer of the same endpoint consisted of goes back as it came, in its order; see `decode`. The items
-of one history are kept encoded, so that only new turns are encoded.
+answer of the same endpoint consisted of goes back as it came, in its order; see `decode`.
 """
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, assert_never
-from weakref import WeakKeyDictionary
 
 from aish.core.json import JsonValue
-from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import AnswerSchema, ModelRequest
 from aish.core.tools import NO_MEDIA, PDF, Media, MediaKinds, Tool, ToolCall, media_kind
-from aish.wire.calls import legal_arguments, short_id, unique_id
+from aish.wire.calls import legal_arguments
 from aish.wire.dialect import Dialect
 from aish.wire.json_text import dump
 from aish.wire.responses.decode import OUTPUT
 from aish.wire.responses.strict_schema import to_strict, to_tool_schema
+from aish.wire.transcript import (
+    MOST_MARKED_TURNS,
+    WireEncoder,
+    WireTranscript,
+    encode_base64,
+    encode_element,
+    encode_json,
+)
 
 Item = dict[str, Any]
 
 _LONGEST_ID: Final = 64
 # Lifetimes in a cache for which marks are set; otherwise the endpoint chooses.
 _MARKED_FOR: Final = frozenset({"30m", "12h"})
-_MOST_MARKED_TURNS: Final = 2
 
 
-class Transcript:
-    """Encodes turns as they are added, in the dialect of an endpoint."""
-
-    __slots__ = (
-        "_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_said", "_taken", "_turns",
-        "instructions",
-    )  # fmt: skip
+class Transcript(WireTranscript):
+    __slots__ = ("_said", "instructions")
 
     def __init__(self, dialect: Dialect) -> None:
+        super().__init__(dialect)
         self.instructions: list[str] = []
         """What the system says before anybody else does."""
-        self._dialect = dialect
-        self._parts: list[bytes] = []
-        self._encoded = 0
-        self._turns: Sequence[Turn] = ()
-        self._first: Turn | None = None
-        self._last: Turn | None = None
-        self._taken: set[str] = set()
-        self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
         # The last user turns by their places, to be marked; the results of a round are one.
-        self._said: deque[tuple[int, Item]] = deque(maxlen=_MOST_MARKED_TURNS)
-
-    def fits(self, turns: Sequence[Turn]) -> bool:
-        """Return true if `turns` begin with those already encoded.
-
-        They do not if they are in another list: a conversation that was shortened.
-        """
-        count = self._encoded
-        return count == 0 or (
-            turns is self._turns
-            and len(turns) >= count
-            and turns[0] is self._first
-            and turns[count - 1] is self._last
-        )
+        self._said: deque[tuple[int, Item]] = deque(maxlen=MOST_MARKED_TURNS)
 
     def items(self, turns: Sequence[Turn]) -> list[bytes]:
         """The items of all turns; all but the first begin with a comma."""
-        for turn in turns[self._encoded :]:
-            self._add(turn)
-        if turns:
-            self._turns = turns
-            self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
+        self._add_new(turns)
         if not self._said:
             return self._parts
         parts = list(self._parts)
         for place, item in self._said:
-            parts[place] = _encode(_with_mark(item), first=place == 0)
+            parts[place] = encode_element(_with_mark(item), first=place == 0)
         return parts
 
     def _add(self, turn: Turn) -> None:
@@ -95,9 +71,10 @@ class Transcript:
                 assert_never(turn)
 
     def _add_assistant(self, turn: AssistantTurn) -> None:
-        calls = deque(zip(turn.calls, self._wire_ids(turn), strict=True))
-        is_own = bool(turn.origin) and turn.origin == self._dialect.origin
-        output = turn.extras.get(OUTPUT) if is_own else None
+        calls = deque(
+            zip(turn.calls, self._wire_ids(turn, lambda id: len(id) <= _LONGEST_ID), strict=True)
+        )
+        output = turn.extras.get(OUTPUT) if self._is_own(turn) else None
         if not isinstance(output, list | tuple):
             output = ()
             if turn.text or not calls:
@@ -112,22 +89,9 @@ class Transcript:
         for call, id in calls:
             self._put(_call(call, id))
 
-    def _wire_ids(self, turn: AssistantTurn) -> list[str]:
-        """An id for each call that no other call of the history has."""
-        self._ids.clear()
-        ids = []
-        for call in turn.calls:
-            make = unique_id if len(call.id) <= _LONGEST_ID else short_id
-            id = make(call.id, self._taken)
-            self._taken.add(id)
-            self._ids[call.id].append(id)
-            ids.append(id)
-        return ids
-
     def _add_result(self, turn: ToolTurn) -> None:
         kinds = self._dialect.media_kinds
-        ids = self._ids.get(turn.call_id)
-        id = ids.popleft() if ids else turn.call_id
+        id = self._result_id(turn)
         # An error has no field of its own.
         content = dump({"error": turn.content}) if turn.is_error else turn.content
         is_text = not (turn.media and kinds)
@@ -149,7 +113,7 @@ class Transcript:
     def _put(self, item: Item) -> None:
         if self._dialect.cache in _MARKED_FOR:
             item = self._note_said(item)
-        self._parts.append(_encode(item, first=not self._parts))
+        self._parts.append(encode_element(item, first=not self._parts))
 
     def _note_said(self, item: Item) -> Item:
         """The item with content that can be marked, and is spelled the same without a mark."""
@@ -170,11 +134,6 @@ def _with_mark(item: Item) -> Item:
     return {**item, key: [*others, {**last, "prompt_cache_breakpoint": {"mode": "explicit"}}]}
 
 
-def _encode(item: Item, *, first: bool) -> bytes:
-    text = dump(item).encode("utf-8", "replace")
-    return text if first else b"," + text
-
-
 def _message(
     role: str, text: str, media: Sequence[Media] = (), kinds: MediaKinds = NO_MEDIA
 ) -> Item:
@@ -192,9 +151,7 @@ def _part(media: Media, kinds: MediaKinds) -> Item:
     kind = media_kind(media)
     if kind not in kinds:
         return {"type": "input_text", "text": f"[{media.mime_type} not sent]"}
-    import base64  # few turns have media
-
-    data = base64.b64encode(media.data).decode()
+    data = encode_base64(media)
     if kind == "pdf":
         url = f"data:{PDF};base64,{data}"
         return {"type": "input_file", "filename": "document.pdf", "file_data": url}
@@ -211,7 +168,6 @@ def _call(call: ToolCall, id: str) -> Item:
 _RESERVED: Final = frozenset({"input", "instructions", "stream", "store", "tools"})
 # Endpoints refuse these where there are no tools.
 _NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
-_MOST_TOOL_LISTS: Final = 32
 _ENCRYPTED: Final = "reasoning.encrypted_content"
 # Other models refuse to be asked for what they do not have.
 _REASONS: Final = lazy_pattern(r"(?i)(?:^|[/:.])(?:o[0-9]|gpt-(?:[5-9]|1[0-9]|oss)|codex)")
@@ -219,27 +175,18 @@ _CHATS: Final = lazy_pattern(r"(?i)-chat\b")
 _IN_WORDS: Final = "Answer with JSON alone, as this JSON Schema describes it:\n"
 
 
-class Encoder:
-    """Encodes the requests of one model entry; what was encoded of a history is kept weakly."""
-
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self._transcripts: WeakKeyDictionary[History, Transcript] = WeakKeyDictionary()
-        self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
+class Encoder(WireEncoder[Transcript]):
+    make_transcript = Transcript
 
     def body(self, request: ModelRequest) -> bytes:
-        turns = request.history.turns
-        transcript = self._transcripts.get(request.history)
-        if transcript is None or not transcript.fits(turns):
-            transcript = self._transcripts[request.history] = Transcript(self.dialect)
-        items = transcript.items(turns)
-        head = self._head(request, transcript.instructions)
-        text = dump(head).encode("utf-8", "replace")[:-1]
-        tools = self._tools_text(request.tools)
-        return b"".join([text, tools, b',"input":[', *items, b"]}"])
-
-    def max_tokens(self, request: ModelRequest) -> int | None:
-        return self.dialect.wire.answer_limit({**self.dialect.params, **request.params})
+        transcript = self._transcript(request.history)
+        items = transcript.items(request.history.turns)
+        head = encode_json(self._head(request, transcript.instructions))[:-1]
+        own = self.dialect.params
+        tools = self._tools_text(
+            request.tools, lambda: [*map(_tool, request.tools), *_vendor_tools(own)]
+        )
+        return b"".join([head, tools, b',"input":[', *items, b"]}"])
 
     def _head(self, request: ModelRequest, instructions: Sequence[str]) -> Item:
         """Everything but tools and input."""
@@ -280,17 +227,6 @@ class Encoder:
             return reasoning.get("effort") != "none"
         name = self.dialect.model
         return _REASONS.search(name) is not None and _CHATS.search(name) is None
-
-    def _tools_text(self, tools: tuple[Tool, ...]) -> bytes:
-        """The `tools` field, encoded once for each tuple."""
-        kept = self._tools.get(id(tools))
-        if kept is None:
-            if len(self._tools) >= _MOST_TOOL_LISTS:
-                self._tools.clear()
-            listed = [*map(_tool, tools), *_vendor_tools(self.dialect.params)]
-            text = b',"tools":' + dump(listed).encode("utf-8", "replace") if listed else b""
-            kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
-        return kept[1]
 
 
 def _vendor_tools(params: Mapping[str, JsonValue]) -> Iterator[JsonValue]:
