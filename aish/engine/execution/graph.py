@@ -94,7 +94,8 @@ class _Graph:
                 if resumed is not None:
                     context.records[step.id] = resumed
                 elif left_out is not None:
-                    _skip(step, context, left_out)
+                    record = context.records[step.id] = _skip_record(step, left_out)
+                    context.emit(end_event(record, context.place(step)))
                 else:
                     tasks.start_soon(self._run, step, tasks, context.activity.begin())
                     continue
@@ -125,11 +126,6 @@ def _skip_reason(step: Step, needs: tuple[str, ...], context: StepContext) -> Fa
         return None
     hint = "give the step a `when` of its own to decide"
     return Failure("need_skipped", f"it needs `{skipped}`, which was skipped", hint)
-
-
-def _skip(step: Step, context: StepContext, why: Failure) -> None:
-    record = context.records[step.id] = _skip_record(step, why)
-    context.emit(end_event(record, context.place(step)))
 
 
 def _skip_record(step: Step, why: Failure) -> StepRecord:

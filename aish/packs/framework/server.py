@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -189,7 +189,7 @@ class OpenPacks:
         kind = self._packs[name].options
         options = self._options.get(name) or (None if kind is None else kind())
         try:
-            with life.scope, self._output_of(name):
+            with life.scope, foreign_output() if name in self._outside else nullcontext():
                 async with self._enter(name, lifespan, options) as state:
                     self._states[name] = state
                     life.ready.set()
@@ -215,9 +215,6 @@ class OpenPacks:
         from aish.packs.framework.outside import call_lifespan
 
         return call_lifespan(name, lifespan, self._services, self._workspace, options)
-
-    def _output_of(self, name: str) -> AbstractContextManager[None]:
-        return foreign_output() if name in self._outside else nullcontext()
 
     def _open_error(self, name: str, error: BaseException) -> BaseException:
         if name not in self._outside:

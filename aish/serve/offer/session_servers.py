@@ -11,7 +11,6 @@ import anyio
 from aish.core.errors import AishError
 from aish.core.frozen import slotted
 from aish.core.tools import ToolResult
-from aish.engine.plan.credentials import ResolvedServer
 from aish.engine.resources.servers import LiveServers
 from aish.mcp.client.connection import Server
 from aish.mcp.client.dynamic_registry import ServerTask
@@ -40,7 +39,9 @@ class SessionServers:
 
     async def server(self, session: str, alias: str) -> Server | ToolResult | None:
         """The session's own server, `None` if it is shared, or why there is none."""
-        resolved = self._find_server(alias)
+        servers = self._live().plan.servers
+        found = (one for one in servers if one.entry.alias == alias and not one.entry.share)
+        resolved = next(found, None)
         if resolved is None:
             return None
         if session in self._ended:
@@ -82,8 +83,3 @@ class SessionServers:
                 connection = of_session.pop(alias, None)
                 if connection is not None and connection.stay is not None:
                     self._live().dynamic_registry.retire(connection.stay)
-
-    def _find_server(self, alias: str) -> ResolvedServer | None:
-        servers = self._live().plan.servers
-        found = (one for one in servers if one.entry.alias == alias and not one.entry.share)
-        return next(found, None)
