@@ -193,10 +193,7 @@ class _Exchange:
         self._runtime = runtime
         self._conversation = Conversation(ask.history, ask.heard)
         self._visible = {tool.wire: tool for tool in ask.tools}
-        heard = request_recorder(runtime, ask.place, "sampling")
-        self._sampler = Sampling(
-            ask.model, runtime.emit, runtime.clock, ask.place, heard, runtime.models
-        )
+        self._sampler: Sampling | None = None
         self._first_turn = (ask.place.turn or 0) + 1
         self._turns = 0
         self._rounds = ask.rounds
@@ -323,12 +320,11 @@ class _Exchange:
 
         Those that have `ended` are not made again.
         """
-        self._sampler.place = place
         current = Round(
             calls,
             place,
             self._runtime,
-            self._sampler,
+            self._sampler_at(place),
             media_kinds=self._ask.model.media_kinds,
             ended=ended,
         )
@@ -355,6 +351,17 @@ class _Exchange:
         if current.over is not None:
             return self._outcome("budget", self._text, _limit(current.over))
         return None
+
+    def _sampler_at(self, place: Place) -> Sampling:
+        """What answers servers that ask the model during a round; few conversations have rounds."""
+        if self._sampler is None:
+            ask, runtime = self._ask, self._runtime
+            heard = request_recorder(runtime, ask.place, "sampling")
+            self._sampler = Sampling(
+                ask.model, runtime.emit, runtime.clock, ask.place, heard, runtime.models
+            )
+        self._sampler.place = place
+        return self._sampler
 
     def _add_replies(self, current: Round, block: str) -> None:
         """Add a reply to each call: the history never ends with unanswered ones."""
@@ -415,7 +422,8 @@ class _Exchange:
 
     def _outcome(self, status: StepStatus, text: str, failure: Failure | None) -> Outcome:
         usage, bound = self._usage, self._ask.bound
-        for more in (self._sampler.usage, bound.take_usage() if bound is not None else None):
+        sampled = None if self._sampler is None else self._sampler.usage
+        for more in (sampled, None if bound is None else bound.take_usage()):
             usage = usage if more is None else add_usage(usage, more)
         return Outcome(
             status=status,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from aish.output.formats.plain import Plain
     from aish.output.presenter import Presenter
 
+_SAID_QUIETLY = frozenset({Notice, ApprovalAsked, ApprovalAnswered, RunFinished})
 _NO_ITEMS = "no more items are started, because the journal cannot be written"
 
 
@@ -151,7 +152,7 @@ class RunOutput:
             raise JournalLostError(_NO_ITEMS)
         self._ended_well = isinstance(event, RunFinished) and event.exit.code == 0
         self._run.log.emit(event)
-        if self._output.quiet:
+        if self._output.quiet and event.__class__ in _SAID_QUIETLY:
             self._say_quietly(event)
 
     def _approver(self) -> Approver:

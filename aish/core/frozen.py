@@ -80,7 +80,7 @@ else:
         As `dataclasses.replace` does, without its cases that these classes have not.
         """
         kind = type(one)
-        return kind(**{**dict(zip(kind.__match_args__, values_of(one), strict=True)), **changes})
+        return kind(**(dict(zip(kind.__match_args__, values_of(one), strict=True)) | changes))
 
 
 def _field(name: str, note: Any, given: Any) -> "Field[Any]":

@@ -58,8 +58,12 @@ class Wire:
     def answer_limit(self, params: Mapping[str, JsonValue]) -> int | None:
         """The most tokens of an answer that these parameters of a request allow."""
         # If several are set, the endpoint decides which one applies.
-        said = [value for name in self.bounds if type(value := params.get(name)) is int]
-        return max((value for value in said if value > 0), default=None)
+        limit = 0
+        for name in self.bounds:
+            value = params.get(name)
+            if type(value) is int and value > limit:
+                limit = value
+        return limit or None
 
 
 CHAT: Final = "chat"

@@ -4,10 +4,11 @@ A tree: the run, its steps, their items, the steps of sub-pipelines. Each is a t
 waits for its parts, or waits for an answer.
 """
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.agent.runtime import PausedError
 from aish.core.protocols import OnAsk, Signal
@@ -50,23 +51,32 @@ class Activity:
             self._above.tell()
             self.root.look()
 
-    @asynccontextmanager
-    async def hold(self, slots: anyio.CapacityLimiter) -> AsyncGenerator[None]:
-        """Hold a slot in the block, except while it waits for an answer."""
-        await self._take(slots)
+    async def take_slot(self, slots: anyio.CapacityLimiter) -> None:
+        """Take a slot, which it gives up while it waits for an answer; it may do so at once."""
+        await checkpoint_if_cancelled()
         try:
-            yield
-        finally:
-            self._give_back()
+            slots.acquire_on_behalf_of_nowait(self)
+        except anyio.WouldBlock:
+            await slots.acquire_on_behalf_of(self)
+        self._slots = slots
+
+    def give_back_slot(self) -> None:
+        if self._slots is not None:
+            self._slots.release_on_behalf_of(self)
+            self._slots = None
 
     @contextmanager
-    def within(self, scope: anyio.CancelScope) -> Generator[None]:
-        """In the block the time limit of `scope` does not run while it waits."""
-        self._scopes.append(scope)
-        try:
-            yield
-        finally:
-            self._scopes.remove(scope)
+    def within(self, seconds: float | None) -> Generator[anyio.CancelScope]:
+        """The block may take so many seconds, without those in which it waits."""
+        if seconds is None:
+            yield anyio.CancelScope()
+            return
+        with anyio.move_on_after(seconds) as scope:
+            self._scopes.append(scope)
+            try:
+                yield scope
+            finally:
+                self._scopes.remove(scope)
 
     def allow(self, scope: anyio.CancelScope, seconds: float) -> None:
         """Give `scope`, in whose block it is, so many seconds from now."""
@@ -87,7 +97,7 @@ class Activity:
             PausedError: nothing of the run can go on before it, and `on_ask` is to pause then.
         """
         slots = self._slots
-        self._give_back()
+        self.give_back_slot()
         self._own = on_ask
         self.tell()
         try:
@@ -99,7 +109,7 @@ class Activity:
             self._own = None
             self.tell()
         if slots is not None:
-            await self._take(slots)
+            await self.take_slot(slots)
 
     async def wait_for_request(self, event: Signal) -> None:
         """Wait for an answer of a model, which sets `event`; it keeps its slot, and its time runs.
@@ -160,12 +170,3 @@ class Activity:
         self.on_wait(waits)
         if self._above is not None:
             self._above.tell()
-
-    async def _take(self, slots: anyio.CapacityLimiter) -> None:
-        await slots.acquire_on_behalf_of(self)
-        self._slots = slots
-
-    def _give_back(self) -> None:
-        if self._slots is not None:
-            self._slots.release_on_behalf_of(self)
-            self._slots = None

@@ -33,8 +33,8 @@ class Cancellation:
     """Shared by all units of work of a run: the plain steps and the items.
 
     `why` is empty while the run continues; then it is the reason for the end, for units that were
-    not begun. `apart` is set for an item's sub-pipeline: units in flight continue, and so does the
-    item.
+    not begun. `items` counts the items in flight, which after a Ctrl-C have some seconds left.
+    `apart` is set for an item's sub-pipeline: units in flight continue, and so does the item.
     """
 
     why: str = ""
@@ -80,16 +80,6 @@ class Cancellation:
                 root.plain.discard(scope)
         if scope.cancelled_caught:
             raise CutOffError
-
-    @contextmanager
-    def item_unit(self) -> Generator[None]:
-        """An item in flight: after a Ctrl-C it has some seconds left."""
-        root = self.root()
-        root.items += 1
-        try:
-            yield
-        finally:
-            root.items -= 1
 
     def root(self) -> "Cancellation":
         """The cancellation of the whole run."""

@@ -14,7 +14,6 @@ the ledger of what was used, by step and item, from the events of turns.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -125,8 +124,8 @@ class _LimitAccount:
 
     step: str | None
     limits: Mapping[Kind, int]
-    spent: Counter[Kind]
-    held: Counter[Kind] = field(default_factory=Counter)
+    spent: dict[Kind, int]
+    held: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(_KINDS, 0))
 
     def refusal(self, need: _Units) -> Over | None:
         """The first limit that is exceeded even without other reservations."""
@@ -139,22 +138,34 @@ class _LimitAccount:
 
     def is_crowded(self, need: _Units) -> bool:
         """True if it does not fit beside the reserved amount."""
-        return any(
-            (demand := need[kind]) and self.spent[kind] + self.held[kind] + demand > limit
-            for kind, limit in self.limits.items()
-        )
+        for kind, limit in self.limits.items():
+            demand = need[kind]
+            if demand and self.spent[kind] + self.held[kind] + demand > limit:
+                return True
+        return False
 
     def holds_for(self, step: str | None) -> bool:
         """True if the limits apply to `step`."""
         return self.step is None or (step is not None and self.step in scopes(step))
 
-    def share(self, parts: int, need: _Units) -> Counter[Kind]:
+    def hold(self, need: _Units) -> None:
+        for kind, units in need.items():
+            self.held[kind] += units or 0
+
+    def spend(self, used: _Units, held: _Units) -> None:
+        """Count as used what was held; of what is known, so much of it as was `used`."""
+        for kind, units in held.items():
+            self.held[kind] -= units or 0
+        for kind, units in used.items():
+            self.spent[kind] += (held.get(kind) or 0) if units is None else units
+
+    def share(self, parts: int, need: _Units) -> dict[Kind, int]:
         """A share of the rest, divided by `parts`, but at least `need`."""
         left = {
             kind: max(0, limit - self.spent[kind] - self.held[kind])
             for kind, limit in self.limits.items()
         }
-        return Counter({kind: max(rest // parts, need[kind] or 0) for kind, rest in left.items()})
+        return {kind: max(rest // parts, need[kind] or 0) for kind, rest in left.items()}
 
 
 class Budget:
@@ -196,33 +207,29 @@ class Budget:
 
     def weighs(self, step: str | None) -> bool:
         """True if tokens or money are limited there, so that a worst case must be known."""
-        return any(
-            kind in account.limits
-            for account in self._accounts(step)
-            for kind in ("tokens", "cost_usd")
-        )
+        for account in self._accounts(step):
+            if "tokens" in account.limits or "cost_usd" in account.limits:
+                return True
+        return False
 
     def reserve(self, step: str | None, need: Amount) -> Reserved | Wait | Over:
         """Reserve `need` under every limit that applies to `step`."""
-        accounts, units = tuple(self._accounts(step)), _units_of(need)
+        accounts, units = self._accounts(step), _units_of(need)
         for account in accounts:
             if over := account.refusal(units):
                 return over
-        if any(account.is_crowded(units) for account in accounts):
-            return Wait()
         for account in accounts:
-            account.held.update(_zero_unknown(units))
+            if account.is_crowded(units):
+                return Wait()
+        for account in accounts:
+            account.hold(units)
         return Reserved(step, need)
 
     def settle(self, reserved: Reserved, used: Amount) -> None:
         """Replace the reservation by `used`; unknown amounts count as fully used."""
-        held = _zero_unknown(_units_of(reserved.need))
-        spent = {
-            kind: held[kind] if units is None else units for kind, units in _units_of(used).items()
-        }
+        held, units = _units_of(reserved.need), _units_of(used)
         for account in self._accounts(reserved.step):
-            account.held.subtract(held)
-            account.spent.update(spent)
+            account.spend(units, held)
 
     def release(self, reserved: Reserved) -> None:
         self.settle(reserved, Amount())
@@ -241,7 +248,7 @@ class Budget:
         limits: dict[str | None, Limits] = {}
         for account, need in needs:
             share = account.share(parts, need)
-            account.held.update(share)
+            account.hold(share)
             # Tokens and calls are whole, as they were.
             plain: Any = {kind: _plain(kind, units) for kind, units in share.items()}
             limits[account.step] = Limits(**plain)
@@ -250,8 +257,8 @@ class Budget:
     def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
         """End a lease of which `spent` was used."""
         for account in self._of_lease(lease.step):
-            account.held.subtract(_limits_of(lease.limits[account.step]))
-            account.spent.update(_zero_unknown(_units_of(spent.get(account.step, Amount()))))
+            used = _zero_unknown(_units_of(spent.get(account.step, Amount())))
+            account.spend(used, _limits_of(lease.limits[account.step]))
 
     def _of_lease(self, step: str) -> Iterator[_LimitAccount]:
         """The run, the steps that `step` is in, and those within it."""
@@ -266,12 +273,10 @@ class Budget:
     def spent(self) -> Amount:
         return _amount_of(self._run)
 
-    def _accounts(self, step: str | None) -> Iterator[_LimitAccount]:
-        yield self._run
-        if step is not None and self._steps:
-            for id in scopes(step):
-                if (account := self._steps.get(id)) is not None:
-                    yield account
+    def _accounts(self, step: str | None) -> Sequence[_LimitAccount]:
+        if step is None or not self._steps:
+            return (self._run,)
+        return (self._run, *(self._steps[id] for id in scopes(step) if id in self._steps))
 
 
 def tightest(one: Limits, other: Limits) -> Limits:
@@ -282,14 +287,14 @@ def tightest(one: Limits, other: Limits) -> Limits:
 
 def scopes(step: str) -> Sequence[str]:
     """The steps that `outer/inner` belongs to: `outer`, then itself."""
+    if "/" not in step:
+        return (step,)
     parts = step.split("/")
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def _account(step: str | None, limits: Limits, spent: Amount | None) -> _LimitAccount:
-    return _LimitAccount(
-        step, _limits_of(limits), Counter(_zero_unknown(_units_of(spent or Amount())))
-    )
+    return _LimitAccount(step, _limits_of(limits), _zero_unknown(_units_of(spent or Amount())))
 
 
 def _limits_of(limits: Limits) -> Mapping[Kind, int]:
@@ -298,8 +303,9 @@ def _limits_of(limits: Limits) -> Mapping[Kind, int]:
 
 
 def _units_of(amount: Amount) -> _Units:
-    cost = _units("cost_usd", amount.cost_usd, up=True)
-    return dict(zip(_KINDS, (amount.turns, amount.tokens, cost, amount.tool_calls), strict=True))
+    cost = 0 if amount.cost_usd == 0 else _units("cost_usd", amount.cost_usd, up=True)
+    turns, tokens, calls = amount.turns, amount.tokens, amount.tool_calls
+    return {"turns": turns, "tokens": tokens, "cost_usd": cost, "tool_calls": calls}
 
 
 def _zero_unknown(units: _Units) -> dict[Kind, int]:
@@ -630,6 +636,7 @@ def _amount_text(kind: Kind, amount: float) -> str:
 
 
 _NOTHING = Spent()
+_COUNTED = frozenset({PipelineSpent, ToolDecided, ToolFinished, TurnFinished, TurnStarted})
 _Unit = tuple[str | None, str]
 
 
@@ -652,6 +659,8 @@ class Spending:
 
     def take(self, event: Event) -> None:
         """Count a call, a denial or a turn; one without an answer is a turn too."""
+        if event.__class__ not in _COUNTED:
+            return
         match event:
             case ToolFinished():
                 self.calls = self.calls.plus(event.kind, event.exit_code)

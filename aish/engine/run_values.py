@@ -120,7 +120,7 @@ class TimeLimit:
     @contextmanager
     def enforce(self) -> Generator[anyio.CancelScope]:
         """The limit holds in the block, which is cancelled when it is over."""
-        with anyio.move_on_after(max(0.0, self.left)) as scope, self._activity.within(scope):
+        with self._activity.within(max(0.0, self.left)) as scope:
             self._begun, self._scope = anyio.current_time(), scope
             try:
                 yield scope

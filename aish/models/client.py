@@ -233,12 +233,12 @@ class ChatModel:
             hold = await self._reserve(turn)
             slot, has_begun = None, False
             try:
-                slot = await turn.await_untimed(self._throttle.slot())
+                slot = await self._take_slot(turn)
                 while (wait := self._cooldown(turn)) > 0:
                     if wait > _NOTICED_SECONDS:
                         yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
                     await self._pace.sleep(wait)
-                headers = await turn.await_untimed(turn.key.headers())
+                headers = await turn.await_untimed(turn.key.headers()) if self._key else None
                 slot.mark_sent()
                 turn.tries += 1
                 decoder = self._decoder(turn.request)
@@ -278,6 +278,10 @@ class ChatModel:
             retrying = self._again(failure, turn, recorded)
             yield [*self._news(), retrying]
             await self._pace.sleep(retrying.delay)
+
+    async def _take_slot(self, turn: Turn) -> Slot:
+        slot = self._throttle.take()
+        return await turn.await_untimed(self._throttle.slot()) if slot is None else slot
 
     def _fit(self, request: ModelRequest) -> tuple[ModelRequest, StreamNotice | None]:
         """The request adapted to the endpoint and the model; omitted tools are reported once."""

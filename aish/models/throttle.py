@@ -102,12 +102,18 @@ class Throttle:
     def hold(self, until: float) -> None:
         self.until = max(self.until, until)
 
-    async def slot(self) -> Slot:
-        """Wait for a slot, in the order of requests; without a limit there is no wait."""
+    def take(self) -> Slot | None:
+        """A slot, if there is one at once: without a limit there always is."""
         self._peak = max(self._peak, self._in_flight + len(self._waiting) + 1)
-        if not self._waiting and self._in_flight < self._limit:
-            self._take()
-            return Slot(self)
+        if self._waiting or self._in_flight >= self._limit:
+            return None
+        self._take()
+        return Slot(self)
+
+    async def slot(self) -> Slot:
+        """Wait for a slot, in the order of requests."""
+        if (slot := self.take()) is not None:
+            return slot
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:

@@ -98,7 +98,7 @@ class BodyBuffer:
         self._ended = False
         self._failure: Exception | None = None
         self._arrived = asyncio.Event()
-        self._room = asyncio.Event()
+        self._room: asyncio.Event | None = None
 
     @property
     def empty(self) -> bool:
@@ -124,7 +124,7 @@ class BodyBuffer:
 
     async def room(self) -> None:
         while self._chunks:
-            self._room.clear()
+            self._room = asyncio.Event()
             await self._room.wait()
 
     def end(self, failure: Exception | None) -> None:
@@ -157,13 +157,14 @@ class BodyBuffer:
                 await asyncio.sleep(0)
             data = self._chunks.popleft()
             self._held -= len(data)
-            if not self._chunks:
+            if not self._chunks and self._room is not None:
                 self._room.set()
             return data
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._held = 0
-        self._room.set()
+        if self._room is not None:
+            self._room.set()
         return data
 
 
@@ -499,7 +500,7 @@ class Transport:
         )
         request.read()
         exchange = Exchange(self._clients, self._entry, turn_ends)
-        self._tasks.start_soon(exchange.run, request, self._check)
+        self._tasks.start_soon(exchange.run, request, self._check, name="exchange")
         return exchange
 
     def _fields(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:

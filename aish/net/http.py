@@ -93,8 +93,12 @@ def _head_of(request: httpx.Request, size: int) -> bytes:
 
 
 def _words(headers: Pairs, name: bytes) -> list[bytes]:
-    values = (value for key, value in headers if key.lower() == name)
-    return [word.strip().lower() for value in values for word in value.split(b",")]
+    words: list[bytes] = []
+    size = len(name)
+    for key, value in headers:
+        if len(key) == size and key.lower() == name:
+            words += [word.strip().lower() for word in value.split(b",")]
+    return words
 
 
 _HEAD_END: Final = lazy_pattern(rb"\n\r?\n")

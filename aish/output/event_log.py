@@ -30,6 +30,7 @@ from aish.system.secrets.secrets import Secrets, StreamMask
 Piece = TextDelta | ReasoningDelta | ToolOutput
 Record = TypeVar("Record")
 
+_PIECES = frozenset({TextDelta, ReasoningDelta, ToolOutput})
 # Our own words from closed lists: never secret, and readers rely on them.
 _CLOSED = frozenset(
     {
@@ -194,9 +195,11 @@ class EventLog:
         Raises:
             JournalLostError: it counts only in the journal, and cannot be written there.
         """
-        if isinstance(event, (TextDelta, ReasoningDelta, ToolOutput)):
+        if event.__class__ in _PIECES:
             if self._live or self._readers:
-                public = self._pieces.feed(event) if self._secrets else event
+                public: Event | None = event
+                if self._secrets and isinstance(event, Piece):
+                    public = self._pieces.feed(event)
                 if public is not None:
                     self._send(public, self._live)
             return

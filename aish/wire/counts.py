@@ -1,7 +1,6 @@
 """Token counts, and names of the model, as an answer states them."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,9 +22,11 @@ def read_count(value: Any) -> int | None:
 
 def first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
     """The first count at one of these places. Unknown is not zero."""
+    if not isinstance(value, dict):
+        return None
     for path in paths:
-        found = value
-        for key in path:
+        found = value.get(path[0])
+        for key in path[1:]:
             found = found.get(key) if isinstance(found, dict) else None
         if found is not None and (count := read_count(found)) is not None:
             return count
@@ -54,8 +55,8 @@ def read_cost(value: Any) -> float | None:
 
     A number, or an object with the total in it.
     """
-    cost = value.get("cost") if isinstance(value, Mapping) else None
-    if isinstance(cost, Mapping):
+    cost = value.get("cost") if isinstance(value, dict) else None
+    if isinstance(cost, dict):
         cost = cost.get("total_cost")
     if isinstance(cost, int | float) and not isinstance(cost, bool):
         return float(cost) if 0 <= cost < COUNT_BELOW and math.isfinite(cost) else None

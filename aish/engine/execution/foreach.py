@@ -4,7 +4,6 @@ Items run in this process or on workers.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field
 from enum import IntEnum
 from functools import partial
@@ -93,9 +92,14 @@ async def run_item(
     if context.suspended is None:
         skipped = await skip_record(step, context)
         begin()
-    with context.course.item_unit(), suppress(CutOffError):
+    root = context.course.root()
+    root.items += 1
+    try:
         return skipped or await run_unit(step, context)
-    return None
+    except CutOffError:
+        return None
+    finally:
+        root.items -= 1
 
 
 async def skip_record(step: Step, context: StepContext) -> StepRecord | None:
@@ -132,6 +136,7 @@ their tool calls. All answers of a batch come together."""
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # Number of completed items to skip before yielding to other tasks.
 _AT_ONCE = 500
+_BEGUN_AT_ONCE = 16
 
 
 async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepRecord:
@@ -485,39 +490,50 @@ class _ForeachRun:
                     self.left.set()
 
     async def _run_items(self, activity: Activity) -> None:
+        carrier, slots = self.context.run.carrier, self.context.run.concurrency.slots
+        # The steps of a local sub-pipeline take their own.
+        takes_slot = carrier is not None or not isinstance(self.step, PipelineStep)
+        begun = 0
         while True:
+            task, suspended = None, None
             if self.suspended is not None and self.suspended.is_ready:
-                item, suspended = self.suspended.take()
+                task, suspended = self.suspended.take()
                 self._note_suspended(-1)
-                async with self._slot(activity):
-                    await self._run(item, activity, suspended)
-                continue
-            if not self._goes_on() or not self._has_room(0):
+            elif not self._goes_on() or not self._has_room(0):
                 return
-            async with self._slot(activity):
-                carrier = self.context.run.carrier
-                size = 1 if carrier is None else carrier.size(self.step, self.context)
-                tasks: list[ItemTask] = []
-                try:
-                    while len(tasks) < size and (task := await self._next()) is not None:
-                        tasks.append(task)
-                except AishError as error:
-                    self._end(fail(self.step, self.context, failure_of(error), error.exit_code))
-                    return
-                if not tasks:
-                    return
-                if self.stage is _Stage.READING and self._has_room(1):
-                    # Most items that there may be at once are never there.
-                    self._begin_worker()
-                if carrier is None:
-                    await self._run(tasks[0], activity)
+            if takes_slot:
+                await activity.take_slot(slots)
+            try:
+                if task is None:
+                    tasks = await self._next_tasks(carrier)
+                    if not tasks:
+                        return
+                    task = tasks[0]
+                if carrier is None or suspended is not None:
+                    await self._run(task, activity, suspended)
                 else:
                     await self._hand_over(tasks, carrier, activity)
+            finally:
+                activity.give_back_slot()
+            begun += 1
+            if begun % _BEGUN_AT_ONCE == 0:
+                # An item that is skipped has not waited for anything.
+                await checkpoint()
 
-    def _slot(self, activity: Activity) -> AbstractAsyncContextManager[object]:
-        """A slot for one unit of work; the steps of a local sub-pipeline take their own."""
-        parts = self.context.run.carrier is None and isinstance(self.step, PipelineStep)
-        return nullcontext() if parts else activity.hold(self.context.run.concurrency.slots)
+    async def _next_tasks(self, carrier: Carrier | None) -> list[ItemTask]:
+        """The next item to run, or as many as are handed over together; empty at the end."""
+        size = 1 if carrier is None else carrier.size(self.step, self.context)
+        tasks: list[ItemTask] = []
+        try:
+            while len(tasks) < size and (task := await self._next()) is not None:
+                tasks.append(task)
+        except AishError as error:
+            self._end(fail(self.step, self.context, failure_of(error), error.exit_code))
+            return []
+        if tasks and self.stage is _Stage.READING and self._has_room(1):
+            # Most items that there may be at once are never there.
+            self._begin_worker()
+        return tasks
 
     async def _next(self) -> ItemTask | None:
         """The next item to run, if there is one and more are allowed.

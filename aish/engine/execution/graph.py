@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.model import Step
@@ -188,16 +187,19 @@ async def _outcome(step: Step, context: StepContext) -> StepRecord:
         # Its own steps take the slots; one for the step itself could cause a deadlock.
         emit(began)
         return await _within_time(step, context, run_unit(step, context))
-    async with context.activity.hold(context.run.concurrency.slots):
+    await context.activity.take_slot(context.run.concurrency.slots)
+    try:
         emit(began)
         with context.course.plain_unit():
             return await _within_time(step, context, run_unit(step, context))
+    finally:
+        context.activity.give_back_slot()
 
 
 async def _within_time(step: Step, context: StepContext, work: Awaitable[StepRecord]) -> StepRecord:
     """The end of a step with all its items and attempts, within its `limits.time`."""
     limit = step.flow.limits.time
-    with anyio.move_on_after(limit) as scope, context.activity.within(scope):
+    with context.activity.within(limit) as scope:
         try:
             record = await work
         except ComputationStoppedError:

@@ -140,7 +140,7 @@ async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCa
     outer = CALLS.get()
     token = CALLS.set(calls)
     try:
-        with anyio.move_on_after(limit) as scope, context.activity.within(scope):
+        with context.activity.within(limit) as scope:
             record = await _run_attempt(step, context, began)
     except SuspendedError as error:
         error.began = began

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import anyio
-
 from aish.config.inputs import fits
 from aish.config.model import PipelineStep
 from aish.core.errors import BudgetError, ExitCode, StepFailedError
@@ -35,7 +33,7 @@ async def run_inner(step: PipelineStep, context: StepContext) -> StepRecord:
     """
     inner = _context(step, context)
     limit = inner.plan.pipeline.limits.time
-    with anyio.move_on_after(limit) as scope, context.activity.within(scope):
+    with context.activity.within(limit) as scope:
         await run_graph(inner)
     if scope.cancelled_caught:
         raise BudgetError(

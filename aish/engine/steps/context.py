@@ -133,9 +133,10 @@ class StepContext:
         return self.prefix + step.id
 
     def place(self, step: Step) -> Place:
-        own = None if self.item is None else self.item.key
-        keys = [key for key in (self.within, own) if key is not None]
-        return Place(self.prefix + step.id, "/".join(keys) or None)
+        key = self.within
+        if self.item is not None:
+            key = self.item.key if key is None else f"{key}/{self.item.key}"
+        return Place(self.prefix + step.id, key or None)
 
     def tells_first(self, code: str) -> bool:
         """Return true for the first call with this notice in the run."""

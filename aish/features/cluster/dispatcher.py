@@ -146,15 +146,19 @@ class Dispatcher:
     ) -> None:
         """Run items on a worker; those of a lost one on another one, if allowed."""
         remote, lost = self._of(step, items[0].context), 0
+        root = self.context.course.root()
         self._carrying += 1
         try:
             while items:
                 async with self._place() as worker:
                     if not wanted():
                         return
-                    with self.context.course.item_unit():
+                    root.items += 1
+                    try:
                         self._begin(step, items, remote, lost)
                         came_back = await self._ran(worker, remote, step, items)
+                    finally:
+                        root.items -= 1
                 items = [item for item in items if not item.ended]
                 if not items or (came_back and not wanted()):
                     return

@@ -61,13 +61,13 @@ def test_what_waits_holds_no_slot_and_has_no_time_limit(on_ask: OnAsk) -> None:
         scopes: list[anyio.CancelScope] = []
 
         async def work() -> None:
-            with anyio.move_on_after(1000) as scope:
+            await one.take_slot(slots)
+            with one.within(1000) as scope:
                 scopes.append(scope)
-                async with one.hold(slots):
-                    with one.within(scope):
-                        await one.wait(answer, on_ask)
-                        assert slots.borrowed_tokens == 1
-                        assert scope.deadline < inf
+                await one.wait(answer, on_ask)
+                assert slots.borrowed_tokens == 1
+                assert scope.deadline < inf
+            one.give_back_slot()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(work)
@@ -90,7 +90,7 @@ def test_what_is_made_of_parts_waits_while_all_of_them_do(on_ask: OnAsk) -> None
         answers = [anyio.Event(), anyio.Event()]
         told: list[bool] = []
         item.on_wait = told.append
-        with anyio.move_on_after(1000) as scope, item.within(scope):
+        with item.within(1000) as scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(parts[0].wait, answers[0], on_ask)
                 await anyio.wait_all_tasks_blocked()
