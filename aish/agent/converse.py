@@ -353,7 +353,7 @@ class _Exchange:
         return None
 
     def _sampler_at(self, place: Place) -> Sampling:
-        """What answers servers that ask the model during a round; few conversations have rounds."""
+        """Answer servers that ask the model in a round; made at the first one, as few have any."""
         if self._sampler is None:
             ask, runtime = self._ask, self._runtime
             heard = request_recorder(runtime, ask.place, "sampling")

@@ -58,7 +58,8 @@ from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, background, open_client
 from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
-from aish.wire.dialect import AnswerDecoder, load_decoder, load_encoder, sets_marks, without_marks
+from aish.wire.answer_stream import AnswerStream
+from aish.wire.dialect import load_decoder, load_encoder, sets_marks, without_marks
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -436,7 +437,7 @@ class ChatModel:
         place, size = request.place, len(turn.body)
         return await turn.await_untimed(self._meter.reserve(place, self.alias, size, most))
 
-    def _decoder(self, request: ModelRequest) -> AnswerDecoder:
+    def _decoder(self, request: ModelRequest) -> AnswerStream:
         return self._make_decoder(
             place=request.place,
             known_tools=frozenset(tool.wire for tool in request.tools),

@@ -35,7 +35,7 @@ from aish.models.retry import (
 from aish.net.http import INFLATES, DirectTransport, inflate, tls_context
 
 if TYPE_CHECKING:
-    from aish.wire.dialect import AnswerDecoder
+    from aish.wire.answer_stream import AnswerStream
 
 
 class Closed(Protocol):
@@ -388,7 +388,7 @@ class Exchange:
                 failure = too_late(self._watch.expired, self._entry)
             self._intake.end(failure)
 
-    async def deltas(self, reader: "AnswerDecoder") -> list[Delta]:
+    async def deltas(self, reader: "AnswerStream") -> list[Delta]:
         """The decoded deltas of the data received, at least one; empty at the end.
 
         Raises:
@@ -437,7 +437,7 @@ class Exchange:
         finally:
             await response.aclose()
 
-    async def _take(self, reader: "AnswerDecoder") -> bytes:
+    async def _take(self, reader: "AnswerStream") -> bytes:
         try:
             return await self._intake.take()
         except AttemptError:

@@ -1,20 +1,32 @@
-"""The interface of a wire: settings of a model entry in, an encoder and a decoder out."""
+"""The interface of a wire: settings of a model entry in, an encoder and a decoder out.
 
-from collections.abc import Callable, Mapping
+What was encoded of a conversation is kept, so that only new turns are encoded. A wire derives its
+own classes; the spelling of turns and tools is in its folder.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import Delta
+from aish.core.messages import AssistantTurn, History, ToolTurn, Turn
 from aish.core.protocols import ModelRequest
-from aish.core.tools import MediaKinds
+from aish.core.tools import Media, MediaKinds, Tool
 from aish.core.wires import CHAT, WIRES, Wire
+from aish.wire.calls import short_id, unique_id
+from aish.wire.json_text import dump
 
 if TYPE_CHECKING:
+    from aish.wire.answer_stream import AnswerStream
     from aish.wire.batches.types import BatchInterface
+
+MOST_MARKED_TURNS: Final = 2
+_MOST_TOOL_LISTS: Final = 32
 
 
 @frozen
@@ -74,48 +86,117 @@ def without_marks(dialect: Dialect) -> Dialect:
     return replace(dialect, cache="auto" if dialect.api == "responses" else "off")
 
 
-class AnswerEncoder(Protocol):
-    """Encodes the requests of one model entry."""
+def encode_json(value: Any) -> bytes:
+    return dump(value).encode("utf-8", "replace")
 
-    @property
-    def dialect(self) -> Dialect: ...
 
-    def body(self, request: ModelRequest) -> bytes: ...
+def encode_element(value: Any, *, first: bool) -> bytes:
+    """The element of a list; all but the first begin with a comma."""
+    return encode_json(value) if first else b"," + encode_json(value)
+
+
+def encode_base64(media: Media) -> str:
+    import base64  # few turns have media
+
+    return base64.b64encode(media.data).decode()
+
+
+class WireTranscript:
+    """Encodes turns as they are added, in the dialect of an endpoint."""
+
+    __slots__ = ("_dialect", "_encoded", "_first", "_ids", "_last", "_parts", "_taken", "_turns")
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._parts: list[bytes] = []
+        self._encoded = 0
+        self._turns: Sequence[Turn] = ()
+        self._first: Turn | None = None
+        self._last: Turn | None = None
+        self._taken: set[str] = set()
+        self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
+
+    def fits(self, turns: Sequence[Turn]) -> bool:
+        """Return true if `turns` begin with those already encoded.
+
+        They do not if they are in another list: a conversation that was shortened.
+        """
+        count = self._encoded
+        return count == 0 or (
+            turns is self._turns
+            and len(turns) >= count
+            and turns[0] is self._first
+            and turns[count - 1] is self._last
+        )
+
+    def _add_new(self, turns: Sequence[Turn]) -> None:
+        for turn in turns[self._encoded :]:
+            self._add(turn)
+        if turns:
+            self._turns = turns
+            self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
+
+    def _add(self, turn: Turn) -> None:
+        raise NotImplementedError
+
+    def _wire_ids(self, turn: AssistantTurn, is_legal: Callable[[str], object]) -> tuple[str, ...]:
+        """An id for each call that is legal and that no other call of the history has."""
+        self._ids.clear()
+        ids = []
+        for call in turn.calls:
+            make = unique_id if is_legal(call.id) else short_id
+            id = make(call.id, self._taken)
+            self._taken.add(id)
+            self._ids[call.id].append(id)
+            ids.append(id)
+        return tuple(ids)
+
+    def _result_id(self, turn: ToolTurn) -> str:
+        """The id of the call that a result is of."""
+        ids = self._ids.get(turn.call_id)
+        return ids.popleft() if ids else turn.call_id
+
+    def _is_own(self, turn: AssistantTurn) -> bool:
+        """Return true if the extras of a turn may go to this endpoint."""
+        return bool(turn.origin) and turn.origin == self._dialect.origin
+
+
+T = TypeVar("T", bound=WireTranscript)
+
+
+class WireEncoder(Generic[T]):
+    """Encodes the requests of one model entry; what was encoded of a history is kept weakly."""
+
+    make_transcript: type[T]
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._transcripts: WeakKeyDictionary[History, T] = WeakKeyDictionary()
+        self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
+
+    def body(self, request: ModelRequest) -> bytes:
+        raise NotImplementedError
 
     def max_tokens(self, request: ModelRequest) -> int | None:
         """The most tokens of the answer."""
+        return self.dialect.wire.answer_limit({**self.dialect.params, **request.params})
 
+    def _transcript(self, history: History) -> T:
+        transcript = self._transcripts.get(history)
+        if transcript is None or not transcript.fits(history.turns):
+            transcript = self._transcripts[history] = self.make_transcript(self.dialect)
+        return transcript
 
-class AnswerDecoder(Protocol):
-    """Decodes one response with status 200; one for each try. See `answer_stream`."""
-
-    limit: int | None
-
-    @property
-    def progress(self) -> int: ...
-
-    @property
-    def done(self) -> bool: ...
-
-    @property
-    def complete(self) -> bool: ...
-
-    @property
-    def counted(self) -> bool: ...
-
-    def feed(self, chunk: bytes) -> list[Delta]:
-        """The deltas in a piece of the body.
-
-        Raises:
-            StreamError: the endpoint reports an error, or sends something other than an answer.
-        """
-
-    def close(self) -> list[Delta]:
-        """The end of the body: the rest of the answer, `Finish` last.
-
-        Raises:
-            StreamError: the answer is incomplete.
-        """
+    def _tools_text(self, tools: tuple[Tool, ...], listed: Callable[[], list[Any]]) -> bytes:
+        """The `tools` field with what `listed` returns, encoded once for each tuple."""
+        kept = self._tools.get(id(tools))
+        if kept is None:
+            if len(self._tools) >= _MOST_TOOL_LISTS:
+                self._tools.clear()
+            spelled = listed()
+            text = b',"tools":' + encode_json(spelled) if spelled else b""
+            kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
+        return kept[1]
 
 
 class MakeDecoder(Protocol):
@@ -133,11 +214,11 @@ class MakeDecoder(Protocol):
         required: Mapping[str, bool] | None = ...,
         mask: Callable[[str], str] = ...,
         finish_optional: bool = ...,
-    ) -> AnswerDecoder: ...
+    ) -> "AnswerStream": ...
 
 
-def load_encoder(wire: Wire) -> Callable[[Dialect], AnswerEncoder]:
-    made: Callable[[Dialect], AnswerEncoder] = _load(wire.encoder)
+def load_encoder(wire: Wire) -> Callable[[Dialect], WireEncoder[Any]]:
+    made: Callable[[Dialect], WireEncoder[Any]] = _load(wire.encoder)
     return made
 
 

@@ -10,9 +10,9 @@ from aish.core.protocols import ModelRequest
 from aish.core.tools import NO_MEDIA, PDF, Media, MediaKinds, Tool, ToolCall, media_kind
 from aish.wire.calls import legal_arguments
 from aish.wire.chat.answer_text import REASONING_FIELDS
-from aish.wire.dialect import Dialect
-from aish.wire.transcript import (
+from aish.wire.dialect import (
     MOST_MARKED_TURNS,
+    Dialect,
     WireEncoder,
     WireTranscript,
     encode_base64,

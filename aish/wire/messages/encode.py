@@ -11,16 +11,16 @@ from aish.core.patterns import lazy_pattern
 from aish.core.protocols import ModelRequest
 from aish.core.tools import PDF, Media, MediaKinds, Tool, ToolCall, media_kind
 from aish.wire.calls import legal_arguments
-from aish.wire.dialect import Dialect
-from aish.wire.json_text import dump, parse_object
-from aish.wire.messages.answer_schema import answer_format, tool_schema
-from aish.wire.transcript import (
+from aish.wire.dialect import (
     MOST_MARKED_TURNS,
+    Dialect,
     WireEncoder,
     WireTranscript,
     encode_base64,
     encode_json,
 )
+from aish.wire.json_text import dump, parse_object
+from aish.wire.messages.answer_schema import answer_format, tool_schema
 
 Message = dict[str, Any]
 

@@ -14,18 +14,18 @@ from aish.core.patterns import lazy_pattern
 from aish.core.protocols import AnswerSchema, ModelRequest
 from aish.core.tools import NO_MEDIA, PDF, Media, MediaKinds, Tool, ToolCall, media_kind
 from aish.wire.calls import legal_arguments
-from aish.wire.dialect import Dialect
-from aish.wire.json_text import dump
-from aish.wire.responses.decode import OUTPUT
-from aish.wire.responses.strict_schema import to_strict, to_tool_schema
-from aish.wire.transcript import (
+from aish.wire.dialect import (
     MOST_MARKED_TURNS,
+    Dialect,
     WireEncoder,
     WireTranscript,
     encode_base64,
     encode_element,
     encode_json,
 )
+from aish.wire.json_text import dump
+from aish.wire.responses.decode import OUTPUT
+from aish.wire.responses.strict_schema import to_strict, to_tool_schema
 
 Item = dict[str, Any]
 

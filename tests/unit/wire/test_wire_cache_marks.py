@@ -16,13 +16,13 @@ from aish.core.messages import AssistantTurn, Finish, History, SystemTurn, Turn,
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall
 from aish.core.wires import WIRES
-from aish.wire.dialect import AnswerEncoder, Dialect, load_decoder, load_encoder
+from aish.wire.dialect import Dialect, WireEncoder, load_decoder, load_encoder
 
 HI = UserTurn("Hello")
 BRIEF = SystemTurn("Be brief.")
 
 
-def encoder_of(api: Api, cache: str, **more: Any) -> AnswerEncoder:
+def encoder_of(api: Api, cache: str, **more: Any) -> WireEncoder[Any]:
     plain: dict[str, Any] = {
         "model": "m", "params": {}, "usage": True, "json_schema": True, "tool_role": True,
         "origin": "o", "vision": False, "pdf": False,
