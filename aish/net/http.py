@@ -7,6 +7,7 @@ each read of the socket is one piece, and a request is one write.
 """
 
 import asyncio
+import os
 import select
 import socket
 import ssl
@@ -748,6 +749,21 @@ def tls_context(*, verify: bool) -> ssl.SSLContext:
     context = httpx.create_ssl_context(verify=verify, trust_env=False)
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def own_tls_context() -> ssl.SSLContext:
+    """A context that trusts the authorities of `SSL_CERT_FILE` or `SSL_CERT_DIR`, if one is set.
+
+    Raises:
+        httpx.ConnectError: they cannot be read.
+    """
+    try:
+        return httpx.create_ssl_context(trust_env=True)
+    except OSError as error:
+        place = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+        why = error.strerror or str(error)
+        message = f"the authorities in `{place}` (`SSL_CERT_FILE`) cannot be read: {why}"
+        raise httpx.ConnectError(message) from error
 
 
 def _why(error: Exception) -> str:

@@ -13,7 +13,7 @@ import anyio
 import httpx
 
 from aish.core.frozen import frozen
-from aish.net.http import DirectTransport, unknown_host
+from aish.net.http import DirectTransport, own_tls_context, unknown_host
 
 _MOST_OF_A_POST: Final = 64 * 1024
 
@@ -34,10 +34,12 @@ async def post_json(url: str, body: bytes, seconds: float) -> int:
         PostError: there was none at all.
     """
     is_https = urlsplit(url).scheme == "https"
-    verify = httpx.create_ssl_context(trust_env=True) if is_https else False
-    transport = DirectTransport(verify=verify, most=1, kept_seconds=0, most_bytes=_MOST_OF_A_POST)
     headers = {"Content-Type": "application/json"}
     try:
+        verify = own_tls_context() if is_https else False
+        transport = DirectTransport(
+            verify=verify, most=1, kept_seconds=0, most_bytes=_MOST_OF_A_POST
+        )
         with anyio.fail_after(seconds):
             async with (
                 httpx.AsyncClient(transport=transport, trust_env=False, timeout=seconds) as client,

@@ -96,17 +96,20 @@ class IssuerKeys:
                 await asyncio.wait_for(self._wanted.wait(), seconds)
             self._wanted.clear()
             done = self._done
-            await self._try()
-            if done is not None:
-                self._done = None
-                done.set()
+            try:
+                await self._try()
+            finally:
+                if done is not None:
+                    self._done = None
+                    done.set()
 
     async def _try(self) -> None:
         try:
             await self.fetch()
-        except LoginError as error:
+        except Exception as error:  # ruff: ignore[blind-except] - anybody can cause a fetch, and it ends no server
+            said = str(error) if isinstance(error, LoginError) else f"{error!r}, a bug in aish"
             if not self.is_failing:
-                self._report(str(error))
+                self._report(said)
             self.is_failing = True
         else:
             if self.is_failing:

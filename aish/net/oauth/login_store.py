@@ -11,9 +11,11 @@ import stat
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
+from dataclasses import fields as fields_of
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, TypeVar
 
 import anyio.to_thread
 
@@ -83,6 +85,21 @@ class KeptLogin:
         return replace(self, secrets=rest, expires=None, granted=None, is_open=False)
 
 
+_Kept = TypeVar("_Kept", KeptLogin, LoginSecrets)
+_TYPES: Final[Mapping[str, type | UnionType]] = {
+    "token_auth": str | None,
+    "registered": bool,
+    "client_expires": float | int,
+    "asked": tuple,
+    "granted": tuple | None,
+    "expires": float | int | None,
+    "is_open": bool,
+    "in_keyring": bool,
+    "secrets": LoginSecrets,
+}
+"""The types of what is no text."""
+
+
 class LoginStore:
     """The one login at a server, for the client and the issuer that a pipeline file names."""
 
@@ -111,8 +128,8 @@ class LoginStore:
         if text is None:
             return login.without_tokens()
         try:
-            return replace(login, secrets=LoginSecrets(**json.loads(text)))
-        except (ValueError, TypeError) as error:
+            return replace(login, secrets=_checked(LoginSecrets(**json.loads(text))))
+        except (ValueError, TypeError, RecursionError) as error:
             message = f"the keyring has something else than a login for `{self.server}`"
             raise LoginError(message) from error
 
@@ -220,7 +237,14 @@ def read_login(
         return _parse(content)
     except FileNotFoundError:
         return None
-    except (OSError, AishError, ValueError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        AishError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         why = f"the login in `{path}` cannot be read: {for_line(str(error))}"
         raise LoginError(f"{why}: `{command}` replaces it") from error
 
@@ -228,8 +252,22 @@ def read_login(
 def _parse(content: bytes) -> KeptLogin:
     fields: Mapping[str, Any] = json.loads(content)
     lists = {name: _tuple(fields.get(name)) for name in ("asked", "granted")}
-    secrets = LoginSecrets(**fields.get("secrets", {}))
-    return KeptLogin(**{**fields, **lists, "asked": lists["asked"] or (), "secrets": secrets})
+    secrets = _checked(LoginSecrets(**fields.get("secrets", {})))
+    return _checked(
+        KeptLogin(**{**fields, **lists, "asked": lists["asked"] or (), "secrets": secrets})
+    )
+
+
+def _checked(kept: _Kept) -> _Kept:
+    """What a file or a keyring had, each field of its type.
+
+    Raises:
+        TypeError: one is of another.
+    """
+    for one in fields_of(kept):
+        if not isinstance(getattr(kept, one.name), _TYPES.get(one.name, str)):
+            raise TypeError(f"`{one.name}` has a value of another type")
+    return kept
 
 
 def _check_private(path: Path, status: os.stat_result, command: str) -> None:

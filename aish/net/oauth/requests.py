@@ -20,7 +20,7 @@ from aish import __version__
 from aish.core.frozen import frozen
 from aish.core.text import for_line
 from aish.net.address_guard import BlockedAddressError, Resolve, is_public, system_addresses
-from aish.net.http import DirectTransport, TooManyBytesError, unknown_host
+from aish.net.http import DirectTransport, TooManyBytesError, own_tls_context, unknown_host
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.metadata import is_secure, origin_of
 from aish.net.oauth.settings import OAuthSettings
@@ -119,8 +119,12 @@ class OAuthClient:
         own = {"user-agent": f"aish/{__version__}", "accept-encoding": "identity"}
         is_checked = self._verify_server or origin_of(url) != self._server
         is_own = self._own_authorities and origin_of(url)[0] == "https"
+        try:
+            verify = own_tls_context() if is_own else is_checked
+        except httpx.ConnectError as error:
+            raise _failure(error, url) from error
         transport = DirectTransport(
-            verify=httpx.create_ssl_context(trust_env=True) if is_own else is_checked,
+            verify=verify,
             most=_MOST_CONNECTIONS,
             kept_seconds=0,
             addresses=self._addresses if origin_of(url)[0] == "https" else self._own_addresses,

@@ -414,11 +414,18 @@ def test_an_issuer_may_have_a_certificate_of_an_authority_of_the_company(
         project.aish.env["SSL_CERT_FILE"] = str(files.authority)
         with HttpHub(project, "p.yaml") as hub:
             works = ask(hub, issuer.token("tools:read"))
+            files.authority.unlink()
+            unknown = ask(hub, sign(issuer.claims("tools:read"), new_key("new")))
+            known = ask(hub, issuer.token("tools:read"))
+            told = hub.stderr_with("cannot be read")
+        gone = project.aish("serve", "p.yaml", "--http", "127.0.0.1:0")
 
     assert issuer.origin.startswith("https://")
-    assert refused.code == 5
+    assert refused.code == gone.code == 5
     assert "its certificate is not valid" in refused.stderr
-    assert works.status_code == 200
+    assert [works.status_code, unknown.status_code, known.status_code] == [200, 503, 200]
+    for text in (told, gone.stderr):
+        assert f"the authorities in `{files.authority}` (`SSL_CERT_FILE`) cannot be read" in text
 
 
 def test_keys_that_the_file_names_need_no_metadata(project: Project, issuer: TokenIssuer) -> None:

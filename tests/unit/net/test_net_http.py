@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from work import work_of
 
 from aish.net.http import ChunkedBody, DirectTransport, Head
+from aish.net.post_request import PostError, post_json
 
 pytestmark = pytest.mark.anyio
 
@@ -473,3 +474,10 @@ def test_a_header_of_nothing_but_blanks_is_read_in_one_go() -> None:
     assert Head(data + b"\r\n\r\n").headers == [(b"x", b"")]
     with pytest.raises(httpx.RemoteProtocolError, match="illegal header line"):
         Head(data + b"\0\r\n\r\n")
+
+
+async def test_authorities_that_cannot_be_read_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+
+    with pytest.raises(PostError, match=r"in `/nowhere/ca\.pem` .* cannot be read: No such file"):
+        await post_json("https://127.0.0.1:1", b"{}", 60)

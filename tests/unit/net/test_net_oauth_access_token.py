@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("joserfc")
 
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
-from model_endpoint import json_reply
+from model_endpoint import PATIENCE, json_reply
 from samples import each_case
 from token_issuer import TokenIssuer, new_key, sign
 
@@ -204,6 +204,31 @@ def test_many_unknown_keys_are_one_fetch_in_a_while_and_an_ordinary_one_counts_n
 
     assert counts == [(MOST_WAITING, 2), (0, 2), (MOST_WAITING, 3), (MOST_WAITING, 4)]
     assert told == [f"`{issuer.origin}/jwks` has no key that can verify a signature", None]
+
+
+def test_a_fault_in_a_fetch_lets_nobody_wait_and_is_told_once() -> None:
+    told: list[str | None] = []
+
+    async def resolve(host: str, port: int) -> list[str]:  # ruff: ignore[unused-async] - `Resolve`
+        raise RuntimeError(f"no {host}:{port}")
+
+    async def scene() -> None:
+        clock, client = HandClock(), OAuthClient("https://id.example", resolve=resolve)
+        keys = IssuerKeys(client, "https://id.example/jwks", clock, told.append)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(keys.stay_current)
+            for _ in range(2):
+                wait = keys.look_again()
+                assert wait is not None
+                with anyio.fail_after(PATIENCE):
+                    await wait()
+                assert keys.is_failing
+                clock.time += COOL_DOWN
+            tasks.cancel_scope.cancel()
+
+    anyio.run(scene)
+
+    assert told == ["RuntimeError('no id.example:443'), a bug in aish"]
 
 
 def test_keys_at_a_private_address_are_not_fetched_for_an_issuer_of_the_internet() -> None:

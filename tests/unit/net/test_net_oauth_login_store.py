@@ -210,6 +210,10 @@ def test_a_login_that_a_keyring_has_lost_is_none(store: LoginStore) -> None:
 
     assert lost is not None
     assert lost.secrets == LoginSecrets()
+    for text in ("[]", "[" * 100_000, '{"access_token": 5}'):
+        ring.passwords["aish", f"{URL} {store.path.stem}"] = text
+        with pytest.raises(LoginError, match="something else than a login"):
+            store.read()
 
 
 def test_a_file_that_is_damaged_or_of_another_server_is_no_login(store: LoginStore) -> None:
@@ -218,7 +222,12 @@ def test_a_file_that_is_damaged_or_of_another_server_is_no_login(store: LoginSto
     fields = json.loads(store.path.read_text("utf-8"))
     store.path.write_text(json.dumps({**fields, "server": "https://other.example"}), "utf-8")
     assert store.read() is None
-    for text in ("{", "[]", "{}", json.dumps({**fields, "unknown": 1})):
+    odd = {"token_url": [], "expires": "soon", "registered": 1, "asked": 5, "secrets": {"x": ""}}
+    tokens = ({"access_token": 5}, {"refresh_token": []}, {"client_secret": None})
+    changes = [*({name: value} for name, value in odd.items()), {"unknown": 1}]
+    changes += [{"secrets": {**fields["secrets"], **one}} for one in tokens]
+    texts = ["{", "[]", "{}", "[" * 100_000, *(json.dumps({**fields, **one}) for one in changes)]
+    for text in texts:
         store.path.write_text(text, "utf-8")
         assert store.look() is None
         with pytest.raises(LoginError, match="cannot be read"):
