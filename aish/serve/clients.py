@@ -4,7 +4,6 @@ A token is one of ours, which the file names, or one of an issuer, whose scopes 
 the file.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -27,8 +26,6 @@ _TOKEN_FILE = "token"  # ruff: ignore[hardcoded-password-string] - the name of a
 OF_ISSUER = "oauth:"
 """The beginning of names of clients with a token of an issuer; no name of a file has a colon."""
 _AND = "+"
-_MOST_KNOWN = 10_000
-"""Clients with tokens of an issuer whose entries are remembered, for calls that wait."""
 
 
 @frozen
@@ -68,7 +65,6 @@ class Clients:
         self.scoped: tuple[ServeClient, ...] = ()
         """The entries for tokens of an issuer, in the order of the file."""
         self._steps_up = False
-        self._admitted: OrderedDict[str, str] = OrderedDict()
 
     def prepare(self, plan: Plan) -> Mapping[Client, Token]:
         """The clients of a plan with their tokens, for `configure`.
@@ -102,13 +98,7 @@ class Clients:
     def admit(self, name: str, scopes: frozenset[str]) -> Proof | None:
         """The client with a token of an issuer; `None` if its scopes fit no entry."""
         fitting = [entry.name for entry in self.scoped if scopes.issuperset(entry.scopes or ())]
-        if not fitting:
-            return None
-        self._admitted[name] = _AND.join(fitting)
-        self._admitted.move_to_end(name)
-        while len(self._admitted) > _MOST_KNOWN:
-            self._admitted.popitem(last=False)
-        return self.proof(name, self._admitted[name])
+        return self.proof(name, _AND.join(fitting)) if fitting else None
 
     def proof(self, name: str, key: str) -> Proof | None:
         """The proof of a client whose token was good a moment ago; `None` if it is not any more."""
@@ -135,11 +125,15 @@ class Clients:
         keys = {token.name: token.key for token in self.tokens.configured}
         return not key or key == keys.get(name)
 
-    def current(self, name: str) -> Client | None:
-        """A client as it is now; `None` if it had a token, and has none any more."""
+    def current(self, proof: Proof) -> Client | None:
+        """A client as it is now; `None` if it had a token, and has none any more.
+
+        With a token of an issuer it is what that token is good for, whatever another one is.
+        """
+        name = proof.client.name
         if name.startswith(OF_ISSUER):
-            proof = self.proof(name, self._admitted.get(name, ""))
-            return None if proof is None else proof.client
+            now = self.proof(name, proof.key)
+            return None if now is None else now.client
         return None if name in self._known and name not in self._tools else self.by_name(name)
 
     def by_name(self, name: str) -> Client:

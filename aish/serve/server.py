@@ -43,7 +43,12 @@ from aish.serve.hub_services import HubServices, open_hub_services
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
 from aish.serve.listeners.line_connection import ClientGoneError, LineRefusedError
 from aish.serve.listeners.line_sockets import serve_line_socket
-from aish.serve.listeners.listening import OpenEndpoint, listener_json, open_endpoints
+from aish.serve.listeners.listening import (
+    OpenEndpoint,
+    listener_json,
+    open_endpoints,
+    tell_listening,
+)
 from aish.serve.listeners.stdio import Streams, serve_stdio
 from aish.serve.offer.active import Active, ActiveConfig, LoadedFile, check_aliases
 from aish.serve.offer.served_tools import open_served_tools
@@ -170,7 +175,12 @@ async def run_server(request: ServeRequest) -> int:
             with (
                 _signals(audit) as signals,
                 open_endpoints(
-                    request.endpoints, request.exposure, state, services.emit, token
+                    request.endpoints,
+                    request.exposure,
+                    state,
+                    # With an issuer it is told once its keys are there: it may be down.
+                    services.emit if plan.pipeline.serve.auth is None else None,
+                    token,
                 ) as opened,
             ):
                 for listener in opened:
@@ -398,6 +408,7 @@ class _Server:
                 paths=[one.endpoint.path for one in opened],
                 behind_proxy=self.request.exposure.behind_proxy,
             )
+            tell_listening(opened, self.services.emit)
         await serve_http(hub, opened, self.state.path, self.environment.clock, authority)
 
     async def _open_parts(self, stack: AsyncExitStack) -> tuple[Hub, Supervisor, Reloader]:

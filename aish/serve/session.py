@@ -81,6 +81,7 @@ from aish.serve.calls.pending_calls import (
     takes_tasks,
 )
 from aish.serve.calls.waiting_calls import BusyError, Owner
+from aish.serve.clients import Proof
 from aish.serve.hub import Hub
 from aish.serve.offer.offers import ListName
 from aish.serve.passthrough import error_for
@@ -163,9 +164,9 @@ class StatelessClient:
 class _ToolNow:
     """Finds the tool of a call; at first it is `known`, because it was just found."""
 
-    def __init__(self, hub: Hub, client: str, name: str, known: Tool) -> None:
+    def __init__(self, hub: Hub, proof: Proof, name: str, known: Tool) -> None:
         self._hub = hub
-        self._client = client
+        self._proof = proof
         self._name = name
         self.known: Tool | None = known
 
@@ -174,7 +175,7 @@ class _ToolNow:
         if found is not None:
             return found
         # A task may come to its call when its client sees other tools, or is none any more.
-        client = self._hub.clients.current(self._client)
+        client = self._hub.clients.current(self._proof)
         if client is None:
             return None
         return self._hub.tool(self._hub.offer(client.tools), self._name)
@@ -190,22 +191,23 @@ class Session:
     def __init__(
         self,
         hub: Hub,
-        client: str,
+        proof: Proof,
         peer: JsonObject,
         tell: Callable[[bytes], None],
-        tools: tuple[str, ...] = (),
         stateless: StatelessClient | None = None,
-        *,
-        listed: tuple[str, ...] | None = None,
     ) -> None:
-        common = stateless or StatelessClient(token_hex(8), hub.calls.places())
-        self.caller = Caller(client, common.id, peer)
+        common, client = (
+            stateless or StatelessClient(token_hex(8), hub.calls.places()),
+            proof.client,
+        )
+        self.caller = Caller(client.name, common.id, peer)
         self.version: str | None = None
         """The revision that was agreed on in the handshake."""
         self._hub = hub
         self._tell = tell
-        self._offer = hub.offer(tools)
-        self._shown = self._offer if listed is None else hub.offer(listed)
+        self._proof = proof
+        self._offer = hub.offer(client.tools)
+        self._shown = self._offer if client.listed is None else hub.offer(client.listed)
         """The tools in its list; it may be able to call fewer."""
         self._is_ready = False
         self._places = common.places
@@ -372,14 +374,13 @@ class Session:
         self._capabilities = json_object(agreement.get("capabilities"))
         return True
 
-    def follow(
-        self, peer: JsonObject, tools: tuple[str, ...], listed: tuple[str, ...] | None
-    ) -> None:
+    def follow(self, proof: Proof, peer: JsonObject) -> None:
         """The client may do something else from now on: it has another token."""
+        client, self._proof = proof.client, proof
         self.caller = replace(self.caller, peer=peer)
         self._shown.watchers.discard(self._list_changed)
-        before, self._offer = self._shown, self._hub.offer(tools)
-        self._shown = self._offer if listed is None else self._hub.offer(listed)
+        before, self._offer = self._shown, self._hub.offer(client.tools)
+        self._shown = self._offer if client.listed is None else self._hub.offer(client.listed)
         self._shown.watchers.add(self._list_changed)
         if self._shown is not before:
             for capability in LIST_CHANGES.keys() & self._server_capabilities():
@@ -644,7 +645,7 @@ class Session:
                 return dump(complete(pack_failure(PackError("bad_arguments", str(error)))))
         scope = self._running[type(request.id), request.id]
 
-        find = _ToolNow(self._hub, self.caller.client, name, tool)
+        find = _ToolNow(self._hub, self._proof, name, tool)
         call = partial(
             self._hub.calls.call,
             self.caller,

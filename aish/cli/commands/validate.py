@@ -123,6 +123,7 @@ def checked_file(
     problems += wildcard_check(pipeline)
     paths = {problem.path for problem in (*problems, *unset)}
     problems += tuple(problem for problem in argument_check(pipeline) if problem.path not in paths)
+    problems += tuple(_listen_check(pipeline))
     # Each of these is checked only if the parts it depends on have no errors.
     if not is_wrong(pipeline, ("inputs", "tests"), problems):
         problems += tuple(row_check(pipeline))
@@ -135,6 +136,15 @@ def checked_file(
     problems += tuple(replace(one, warning=not env) for one in unset)
     # What is installed here is no fault of the file.
     return pipeline, in_file_order((*problems, *shadow_check(pipeline)), str(path))
+
+
+def _listen_check(pipeline: Pipeline) -> Iterator[Problem]:
+    """Warn of a server that does not start by its file alone."""
+    path = "serve.auth"
+    if pipeline.serve.auth is not None and not pipeline.serve.listen:
+        message = "tokens of an issuer come over HTTP, and `serve.listen` names no address"
+        hint = "add `listen: http://HOST:PORT/mcp`, or start it with `--http HOST:PORT`"
+        yield Problem(lookup_position(pipeline, path), path, message, hint, warning=True)
 
 
 def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:

@@ -65,7 +65,7 @@ from aish.net.listen.routes import (
     json_response,
 )
 from aish.net.listen.server import serve
-from aish.serve.clients import SCOPE, Client, Proof
+from aish.serve.clients import SCOPE, Proof
 from aish.serve.hub import Hub
 from aish.serve.listeners.http_sessions import (
     HttpSession,
@@ -294,22 +294,18 @@ class _McpEndpoint:
     def _alone(self, request: Request, headers: "_Headers", peer: Peer) -> HttpResponse:
         if request.method == "subscriptions/listen" and not headers.takes_stream:
             raise _no_stream()
-        client = self._client(peer)
-        common = self._stateless.get(client.name)
+        clients, proof = self._hub.clients, self._proof(peer)
+        common = self._stateless.get(proof.client.name)
         if common is None:
             common = StatelessClient(token_hex(8), self._hub.calls.places())
-            self._stateless[client.name] = common
-        about = _peer_object(peer)
-        session = Session(
-            self._hub, client.name, about, _ignore, client.tools, common, listed=client.listed
-        )
+            self._stateless[proof.client.name] = common
+        session = Session(self._hub, proof, _peer_object(peer), _ignore, common)
         try:
             scope = _admit(request, session)
         except _RefusedError:
             session.close()
             raise
         work = partial(session.respond, request, scope)
-        clients, proof = self._hub.clients, self._proof(peer)
         ends = request.method == "subscriptions/listen"
         timer = _at_end_of_token(peer, scope.cancel) if ends else None
 
@@ -354,7 +350,7 @@ class _McpEndpoint:
             return
         await self._hub.wait_until_settled()
         name = request.params.get("name")
-        offer = self._hub.offer(self._client(peer).tools)
+        offer = self._hub.offer(self._proof(peer).client.tools)
         tool = self._hub.tool(offer, name) if isinstance(name, str) else None
         if tool is not None and (parameters := self._header_parameters_of(tool)):
             arguments = json_object(request.params.get("arguments"))
@@ -498,9 +494,6 @@ class _McpEndpoint:
         if connection.local not in self._paths[request.scope["path"]]:
             raise HttpError(404, "not_found", "there is nothing at this path")
         return _Headers(request.scope["headers"])
-
-    def _client(self, peer: Peer) -> Client:
-        return self._proof(peer).client
 
     def _proof(self, peer: Peer, request: HttpRequest | None = None) -> Proof:
         """The client of a request, with the proof of it.

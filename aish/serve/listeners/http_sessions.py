@@ -113,16 +113,13 @@ class HttpSession:
         touch: Callable[["HttpSession"], bool],
         id: str | None = None,
     ) -> None:
-        client = proof.client
         self.id = id or secrets.token_hex(16)
-        self.client = client.name
+        self.client = proof.client.name
         self.proof = proof
         self.used = anyio.current_time()
         """When its last request or stream ended, by the clock of the event loop."""
         self.readers = 0
-        self.session = Session(
-            hub, client.name, peer, self._tell, client.tools, listed=client.listed
-        )
+        self.session = Session(hub, proof, peer, self._tell)
         self.stream = SessionStream(self, 0)
         """What belongs to no request."""
         self._touch = touch
@@ -145,7 +142,7 @@ class HttpSession:
     def follow(self, proof: Proof, peer: JsonObject) -> None:
         """Its client has another token, of other scopes: that counts from now on."""
         self.proof = proof
-        self.session.follow(peer, proof.client.tools, proof.client.listed)
+        self.session.follow(proof, peer)
 
     def open_stream(self) -> SessionStream:
         self._numbers += 1

@@ -273,7 +273,7 @@ class _LineListener:
             return
         connection.trusted = True
         hub, writer = self._hub, connection.writer
-        session = Session(hub, client.name, connection.peer, writer.send, client.tools)
+        session = Session(hub, Proof(client, ""), connection.peer, writer.send)
         await converse(hub, session, _all_lines(first, connection.lines), writer)
 
     def _socket_user(self, connection: _Connection) -> Client:

@@ -48,12 +48,13 @@ def open_endpoints(
     endpoints: Sequence[Endpoint],
     exposure: Exposure,
     state: ServeState,
-    emit: Emit,
+    emit: Emit | None,
     token: Path | None = None,
 ) -> Generator[Sequence[OpenEndpoint]]:
     """Open the sockets, tell where they are, and write it down until the end of the block.
 
-    `token` is the file with the token that was made, if the pipeline names no clients.
+    `token` is the file with the token that was made, if the pipeline names no clients. Without
+    `emit` it is not told yet.
 
     Raises:
         UsageError: one of them cannot be opened, or must not be; none is left open.
@@ -75,12 +76,18 @@ def open_endpoints(
         with ExitStack() as stack:
             if entries:
                 stack.enter_context(_write_entry(state.path / LISTENERS_FILE, entries))
-            for listener in entries:
-                text = f"listening on {listener.shown}"
-                if token is not None and listener.endpoint.needs_token:
-                    text += f", token in `{token}`"
-                emit(Notice(NOWHERE, "info", "listening", text))
+            if emit is not None:
+                tell_listening(entries, emit, token)
             yield entries
+
+
+def tell_listening(opened: Sequence[OpenEndpoint], emit: Emit, token: Path | None = None) -> None:
+    """Tell where clients can connect."""
+    for listener in opened:
+        text = f"listening on {listener.shown}"
+        if token is not None and listener.endpoint.needs_token:
+            text += f", token in `{token}`"
+        emit(Notice(NOWHERE, "info", "listening", text))
 
 
 def listener_json(opened: OpenEndpoint) -> JsonObject:

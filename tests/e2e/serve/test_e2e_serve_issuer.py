@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import httpx
 import pytest
 from e2e_project import Project, stdio
 from mcp_emulators import Legacy, McpEndpoint
-from model_endpoint import Reply, json_reply
-from served_http import BOTH, JSON, HttpHub, initialize
-from served_hub import PATIENCE, Message, ServedHub, text_of
+from model_endpoint import Gate, Reply, json_reply
+from patience import rounds
+from served_http import BOTH, JSON, HttpHub, initialize, last_message
+from served_hub import META, PATIENCE, Message, ServedHub, text_of
 
 pytest.importorskip("joserfc")
 
@@ -391,6 +393,7 @@ def test_a_server_whose_issuer_cannot_be_used_does_not_start(
             assert done.code == 5, done.stderr
             assert said.strip() in done.stderr
             assert "serve.auth" in done.stderr
+            assert "listening on" not in done.stderr
         assert other.fetches == 0
     issuer.jwks, issuer.metadata["issuer"] = None, "https://evil.example"
     write(project, issuer.origin)
@@ -402,6 +405,31 @@ def test_a_server_whose_issuer_cannot_be_used_does_not_start(
     assert gone.code == 5
     assert f"the authorization server `{other.origin}` has no metadata" in gone.stderr
     assert "`jwks` names its keys" in gone.stderr
+
+
+def test_it_says_where_it_listens_once_it_has_the_keys_and_ends_before_if_it_is_told_to(
+    project: Project, issuer: TokenIssuer
+) -> None:
+    write(project, issuer.origin)
+    for is_ended in (True, False):
+        gate = Gate()
+        issuer.jwks = json_reply(200, {"keys": [issuer.keys[0].as_dict(private=False)]}).but(
+            before_head=gate
+        )
+        with ServedHub(project, "p.yaml", "--http", "127.0.0.1:0") as hub:
+            gate.wait_arrived()
+            assert "listening on" not in hub.stderr
+            if is_ended:
+                hub.signal(signal.SIGTERM)
+                assert hub.finish() == 0
+                assert "listening on" not in hub.stderr
+            gate.open()
+            if not is_ended:
+                (url,) = hub.addresses()
+                bearer = {"Authorization": f"Bearer {issuer.token('tools:read')}"}
+                headers = {**BOTH, **bearer}
+                done = httpx.post(url, json=initialize(), headers=headers, timeout=PATIENCE)
+                assert done.status_code == 200
 
 
 def test_an_issuer_may_have_a_certificate_of_an_authority_of_the_company(
@@ -485,6 +513,110 @@ def test_a_socket_file_is_no_proof_where_an_issuer_has_tokens(
     place = "http://tools.local/.well-known/oauth-protected-resource/mcp"
     assert f'resource_metadata="{place}"' in bare.headers["www-authenticate"]
     assert [known.status_code, robot.status_code] == [200, 200]
+
+
+def test_a_session_is_of_one_person_and_one_program(project: Project, issuer: TokenIssuer) -> None:
+    write(project, issuer.origin)
+    call = {"name": "s__echo", "arguments": {"text": "mine"}}
+    messages: list[Message] = [
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+    ]
+    with HttpHub(project, "p.yaml") as hub:
+        hub.until_ready(200)
+        owner = hub.client(issuer.token("tools:read"))
+        owner.begin()
+        events = {**owner.session, "Accept": "text/event-stream"}
+        answers = []
+        for claims in ({"sub": "eve"}, {"client_id": "other"}, {"client_id": None}):
+            other = hub.client(issuer.token("tools:read tools:write", **claims))
+            answers += [other.post(message, owner.session) for message in messages]
+            for more in ({}, {"Last-Event-ID": "1-1"}):
+                answers.append(other.http.get(hub.url, headers={**events, **more}))
+            answers.append(other.http.delete(hub.url, headers=owner.session))
+        still = owner.call("s__echo", {"text": "still"})
+
+    assert {answer.status_code for answer in answers} == {404}
+    assert text_of(still) == "still"
+
+
+def test_what_waits_for_a_person_outlives_its_token_and_stays_with_its_client(
+    project: Project, issuer: TokenIssuer
+) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}}}
+        serve:
+          hold: 100ms
+          auth: {{issuer: "{issuer.origin}", audience: "{AUDIENCE}"}}
+          clients: {json.dumps({name: CLIENTS[name] for name in ("readers", "writers")})}
+        """
+    )
+    meta: Message = {f"{META}clientCapabilities": {"extensions": {f"{META}tasks": {}}}}
+    with HttpHub(project, "p.yaml", "--control") as hub:
+        hub.until_ready(200)
+        params = {"name": "s__add", "arguments": {"a": 1, "b": 2}, "_meta": meta}
+        for _ in rounds("no token is good for long enough"):
+            claims = issuer.claims("tools:read tools:write")
+            claims["exp"] = claims["iat"] - 27  # and 30 seconds of leeway
+            brief = sign(claims, issuer.keys[0])
+            made = hub.client(brief).modern("tools/call", params)
+            if made.status_code == 200:
+                break
+        task: Message = {"taskId": last_message(made)["result"]["taskId"], "_meta": meta}
+        for _ in rounds("the token does not expire"):
+            if ask(hub, brief).status_code == 401:
+                break
+        eve = hub.client(issuer.token("tools:read tools:write", sub="eve"))
+        answers: Message = {**task, "inputResponses": {}}
+        stolen = [eve.modern(f"tasks/{name}", answers) for name in ("get", "cancel", "update")]
+        # A token of less scopes is good enough to ask, and takes nothing from the call.
+        less = hub.client(issuer.token("tools:read"))
+        waiting = less.modern("tasks/get", task).json()["result"]["status"]
+        listed = json.loads(project.aish("runs", "pending", "--format", "json").stdout)["pending"]
+        words = ("approve", listed[0]["run"], listed[0]["id"], "--yes")
+        approved = project.aish(*words, "--digest", listed[0]["digest"])
+        for _ in rounds("the task does not end"):
+            ended = less.modern("tasks/get", task).json()["result"]
+            if ended["status"] not in {"working", "input_required"}:
+                break
+
+    assert approved.code == 0, approved.stderr
+    assert {one.json()["error"]["message"] for one in stolen} == {
+        "unknown task, or one that has expired"
+    }
+    assert waiting == "working"
+    assert ended["status"] == "completed"
+    assert text_of(ended["result"]) == "3"
+
+
+@pytest.mark.slow(reason="a thousand signatures, and as many connections")
+def test_a_storm_of_tokens_fetches_keys_once_and_leaves_room_for_clients(
+    project: Project, issuer: TokenIssuer
+) -> None:
+    write(project, issuer.origin)
+    with HttpHub(project, "p.yaml") as hub, ExitStack() as stack:
+        hub.until_ready(200)
+        client = hub.client(issuer.token("tools:read"))
+        client.begin()
+        fetched = issuer.fetches
+        for number in range(1000):
+            token = sign(issuer.claims("tools:read"), new_key(str(number)))
+            head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{hub.port}\r\n".encode()
+            connection = stack.enter_context(hub.connect())
+            connection.sendall(
+                head
+                + f"Content-Type: application/json\r\nAuthorization: Bearer {token}\r\n"
+                "Content-Length: 2\r\n\r\n".encode()
+            )
+        called = client.call("s__echo", {"text": "hello"})
+        new = ask(hub, issuer.token("tools:read", sub="eve"))
+
+    assert text_of(called) == "hello"
+    assert new.status_code == 200
+    # One for each cool-down, and the machine may be slow.
+    assert issuer.fetches - fetched < 10
 
 
 def test_a_reload_changes_what_scopes_are_good_for(project: Project, issuer: TokenIssuer) -> None:
@@ -575,6 +707,14 @@ def test_what_does_not_go_together_is_a_problem_of_the_file(project: Project) ->
         done = project.aish("validate", "p.yaml")
         assert done.code == 2, done.stderr
         assert said in done.stderr
+    project.write("p.yaml", f"aish: 1\nserve:\n  {auth}\n  {anybody}\n")
+    alone = project.aish("validate", "p.yaml")
+    assert alone.code == 0
+    assert "warning: p.yaml:3:9: serve.auth: tokens of an issuer come over HTTP" in alone.stderr
+    project.write(
+        "p.yaml", f"aish: 1\nserve:\n  {auth}\n  {anybody}\n  listen: http://127.0.0.1:0\n"
+    )
+    assert not project.aish("validate", "p.yaml").stderr
 
 
 def test_a_replay_asks_no_issuer(project: Project, issuer: TokenIssuer) -> None:

@@ -222,10 +222,16 @@ def test_a_file_that_is_damaged_or_of_another_server_is_no_login(store: LoginSto
     fields = json.loads(store.path.read_text("utf-8"))
     store.path.write_text(json.dumps({**fields, "server": "https://other.example"}), "utf-8")
     assert store.read() is None
-    odd = {"token_url": [], "expires": "soon", "registered": 1, "asked": 5, "secrets": {"x": ""}}
-    tokens = ({"access_token": 5}, {"refresh_token": []}, {"client_secret": None})
-    changes = [*({name: value} for name, value in odd.items()), {"unknown": 1}]
-    changes += [{"secrets": {**fields["secrets"], **one}} for one in tokens]
+    changes: list[dict[str, Any]] = [
+        {"token_url": []},
+        {"expires": "soon"},
+        {"registered": 1},
+        {"asked": 5},
+        {"unknown": 1},
+        {"secrets": {"access_token": 5}},
+        {"secrets": {"refresh_token": []}},
+        {"secrets": {"client_secret": None}},
+    ]
     texts = ["{", "[]", "{}", "[" * 100_000, *(json.dumps({**fields, **one}) for one in changes)]
     for text in texts:
         store.path.write_text(text, "utf-8")

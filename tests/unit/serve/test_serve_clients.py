@@ -131,9 +131,8 @@ def test_the_scopes_of_a_token_choose_entries_and_it_sees_the_tools_of_all_of_th
     assert more.client.tools == ("s__r", "s__w")
     assert [one.name for one in clients.entries_of(more)] == ["r", "w"]
     assert clients.admit("oauth:ada", frozenset({"write"})) is None
-    # What a waiting call may do is what the client was let in for last.
-    assert clients.current("oauth:ada") == more.client
-    assert clients.current("oauth:eve") is None
+    # What a waiting call may do is what its own token is good for.
+    assert [clients.current(one) for one in (few, more)] == [few.client, more.client]
     everything = clients.admit("oauth:root", frozenset({"admin", "read"}))
     assert everything is not None
     assert everything.client.tools == ()
@@ -141,3 +140,4 @@ def test_the_scopes_of_a_token_choose_entries_and_it_sees_the_tools_of_all_of_th
     clients.scoped = clients.scoped[1:]
     assert not clients.holds(few)
     assert clients.proof("oauth:ada", few.key) is None
+    assert clients.current(few) is None
