@@ -3,7 +3,7 @@
 import fcntl
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -32,10 +32,15 @@ class BeingWrittenError(UsageError):
         super().__init__(f"`{path}` is being written by {self.writer}")
 
 
-def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
+def take(
+    descriptor: int,
+    path: Path,
+    seconds: float = _MOMENT,
+    pause: Callable[[float], object] | None = None,
+) -> None:
     """Become the only writer of an open file until its descriptor is closed or the process ends.
 
-    Another writer is waited for `seconds`, and readers 10 s.
+    Another writer is waited for `seconds`, and readers 10 s, in pauses that `pause` makes.
 
     Raises:
         BeingWrittenError: another process writes it, and which one.
@@ -48,7 +53,7 @@ def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
         except BlockingIOError as error:
             if number >= tries and (number >= most or is_written(descriptor)):
                 raise BeingWrittenError(path, writer_pid(descriptor)) from error
-            time.sleep(_PAUSE)
+            (pause or time.sleep)(_PAUSE)
         except OSError as error:
             message = f"`{path}` cannot be locked: {error.strerror}"
             raise UsageError(message, hint="use a folder on another file system") from error
@@ -57,7 +62,9 @@ def take(descriptor: int, path: Path, seconds: float = _MOMENT) -> None:
 
 
 @contextmanager
-def hold_lock(path: Path, seconds: float = _MOMENT) -> Generator[None]:
+def hold_lock(
+    path: Path, seconds: float = _MOMENT, pause: Callable[[float], object] | None = None
+) -> Generator[None]:
     """Be the only process in such a block; `path` is its lock file, made if it is missing.
 
     Raises:
@@ -66,7 +73,7 @@ def hold_lock(path: Path, seconds: float = _MOMENT) -> Generator[None]:
     """
     descriptor = open_append(path)
     try:
-        take(descriptor, path, seconds)
+        take(descriptor, path, seconds, pause)
         yield
     finally:
         os.close(descriptor)

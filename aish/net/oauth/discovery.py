@@ -6,6 +6,8 @@ authorization server names the issuer that it was asked for as.
 
 from typing import Final
 
+import anyio
+
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
 from aish.net.oauth.challenges import Refusal
@@ -29,6 +31,8 @@ from aish.net.oauth.requests import OAuthClient, Page
 
 _OK: Final = 200
 _MOST_PLACES: Final = 3
+_MOST_HANGING: Final = 2
+"""Places without an answer in their time that end the search."""
 
 
 @frozen
@@ -117,8 +121,18 @@ async def discover(site: LoginSite, metadata_url: str | None) -> Directory:
     """Who issues tokens for a server; what the file names is not looked for elsewhere.
 
     Raises:
-        LoginError: nobody is found, or somebody else than the file names.
+        LoginError: nobody is found, or somebody else than the file names, or it takes too long.
     """
+    seconds = site.client.seconds * _MOST_HANGING
+    try:
+        with anyio.fail_after(seconds):
+            return await _discover(site, metadata_url)
+    except TimeoutError as error:
+        message = f"who issues tokens for `{quote(site.url)}` was not found within {seconds:g} s"
+        raise LoginError(f"{message}: `issuer` and `token_url` name it") from error
+
+
+async def _discover(site: LoginSite, metadata_url: str | None) -> Directory:
     url, settings = site.url, site.settings
     found = await find_resource(site.client, url, metadata_url)
     resource = found or ResourceMetadata(canonical_resource(url))

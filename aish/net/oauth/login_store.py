@@ -8,6 +8,7 @@ that the pipeline file names, so that no other login is ever found for them.
 import json
 import os
 import stat
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Final, TypeVar
 
+import anyio.from_thread
 import anyio.to_thread
 
 from aish.core.errors import AishError
@@ -194,7 +196,7 @@ class LoginStore:
         self.make_folder()
         with ExitStack() as stack:
             try:
-                lock = hold_lock(self.path.with_suffix(".lock"), _LOCK_SECONDS)
+                lock = hold_lock(self.path.with_suffix(".lock"), _LOCK_SECONDS, _pause)
                 await anyio.to_thread.run_sync(stack.enter_context, lock)
             except (OSError, AishError) as error:
                 raise LoginError(
@@ -314,6 +316,12 @@ def remove_login(path: Path) -> bool:
 def place_of(login: KeptLogin, path: Path) -> str:
     """The place of the secrets of a login, for a message."""
     return "the keyring" if login.in_keyring else f"`{path}`, which only you can read"
+
+
+def _pause(seconds: float) -> None:
+    """Wait in a thread, whose task can be cancelled meanwhile."""
+    anyio.from_thread.check_cancelled()
+    time.sleep(seconds)
 
 
 def _tuple(value: Any) -> tuple[str, ...] | None:

@@ -38,6 +38,8 @@ _EARLY_SECONDS: Final = 60.0
 PERSON_SECONDS: Final = 300.0
 _OFFLINE: Final = frozenset({OFFLINE})
 _BYTES: Final = 32
+_MOST_TOLD: Final = 5
+"""Answers of others that a person is told of: any page may send some."""
 _DEAD: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 _CODE: Final = "authorization_code"
 _REFRESH: Final = "refresh_token"
@@ -118,9 +120,7 @@ class PersonLogin:
         if self._is_fresh:
             self._is_fresh = False
             return await self.log_in(scopes, refusal)
-        # A refresh token that was used and whose successor is lost is a login that is lost.
-        with anyio.CancelScope(shield=True):
-            found = await self._kept_token(scopes)
+        found = await self._kept_token(scopes)
         if isinstance(found, IssuedToken):
             return found
         if self._person is None:
@@ -215,7 +215,9 @@ class PersonLogin:
             if (usable := self._usable(kept)) is not None:
                 return usable
             if kept.secrets.refresh_token:
-                return await self._refresh(kept)
+                # One that was used and whose successor is lost is a login that is lost.
+                with anyio.CancelScope(shield=True):
+                    return await self._refresh(kept)
         return f"the login at `{quote(kept.issuer)}` has expired, or is not taken any more"
 
     @staticmethod
@@ -389,7 +391,7 @@ class PersonLogin:
             if not isinstance(found, RejectedAnswer):
                 codes.append(found)
                 return True
-            if found.said not in seen:
+            if found.said not in seen and len(seen) < _MOST_TOLD:
                 seen.add(found.said)
                 text = f"an answer to the login was not accepted: {found.said}"
                 self.site.notice("oauth_answer_rejected", text)

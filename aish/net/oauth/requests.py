@@ -65,7 +65,8 @@ class OAuthClient:
         self._named = {origin_of(one)[1:] for one in (url, *named)}
         self._verify_server = verify_server
         self._own_authorities = own_authorities
-        self._seconds = min(seconds, _LONGEST_SECONDS)
+        self.seconds = min(seconds, _LONGEST_SECONDS)
+        """How long one answer may take."""
         self._resolve = resolve
         self._farthest = _NEAREST
 
@@ -93,10 +94,10 @@ class OAuthClient:
 
     async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Page:
         try:
-            with anyio.fail_after(self._seconds):
+            with anyio.fail_after(self.seconds):
                 return await self._follow(method, url, headers, body)
         except TimeoutError as error:
-            said = f"no answer from `{_place_text(url)}` within {self._seconds:g} s"
+            said = f"no answer from `{_place_text(url)}` within {self.seconds:g} s"
             raise LoginError(said) from error
 
     async def _follow(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Page:

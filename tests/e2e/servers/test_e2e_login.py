@@ -9,11 +9,12 @@ import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from cli_process import Done
+from cli_process import Done, Running
 from e2e_project import ModelEndpoints, Project, wait_file
 from mcp_emulators import McpEndpoint
 from model_endpoint import Gate, Recorded, Reply
@@ -26,6 +27,8 @@ from served_hub import ServedHub
 from shell_sessions import COLUMNS, at_terminal, obedient, sit
 from terminal_window import Window
 
+from aish.system.file_lock import hold_lock
+
 
 @dataclass
 class Behind(LoginProject):
@@ -33,6 +36,10 @@ class Behind(LoginProject):
 
     server: McpEndpoint
     issuer: LoginServer
+
+    @property
+    def lock(self) -> Path:
+        return self.files[0].with_suffix(".lock")
 
 
 @contextmanager
@@ -210,22 +217,45 @@ def test_a_login_is_answered_while_the_browser_that_it_opened_still_runs(project
         assert project.run().code == 0
 
 
+def waiting_run(place: Behind, stack: ExitStack) -> Running:
+    """A run that waits until it may renew the login: somebody else has the lock."""
+    run = stack.enter_context(place.project.aish.start("run", "p.yaml"))
+    for _ in rounds("the process does not come to the lock"):
+        if place.lock in opened_by(run.pid):
+            break
+    return run
+
+
 def test_two_processes_use_a_refresh_token_once(project: Project) -> None:
-    gate = Gate()
     with behind(project) as place, ExitStack() as stack:
         assert place.log_in().code == 0
         place.change(expires=1.0)
+        with hold_lock(place.lock):
+            runs = [waiting_run(place, stack) for _ in range(2)]
+            assert place.issuer.grants == ["authorization_code"]
+        assert [one.finish().code for one in runs] == [0, 0]
+        assert place.issuer.grants == ["authorization_code", "refresh_token"]
+
+
+def test_ctrl_c_waits_for_no_other_process_and_loses_no_login(project: Project) -> None:
+    with behind(project) as place, ExitStack() as stack:
+        assert place.log_in().code == 0
+        place.change(expires=1.0)
+        with hold_lock(place.lock):
+            run = waiting_run(place, stack)
+            run.interrupt()
+            assert run.finish(timeout=25).code == 130  # after 30 s it would give up by itself
+        assert place.issuer.grants == ["authorization_code"]
+
+        gate = Gate()
         renew = place.issuer.renew_once
         place.issuer.renew = lambda form: renew(form).but(before_head=gate)
-        first = stack.enter_context(project.aish.start("run", "p.yaml"))
-        gate.wait_arrived()
-        second = stack.enter_context(project.aish.start("run", "p.yaml"))
-        lock = place.files[0].with_suffix(".lock")
-        for _ in rounds("the second process does not wait for the first"):
-            if lock in opened_by(second.pid):
-                break
-        gate.open()
-        assert [first.finish().code, second.finish().code] == [0, 0]
+        with project.aish.start("run", "p.yaml") as running:
+            gate.wait_arrived()
+            running.interrupt()
+            gate.open()
+            assert running.finish().code == 130
+        assert project.run().code == 0
         assert place.issuer.grants == ["authorization_code", "refresh_token"]
 
 
@@ -242,11 +272,14 @@ def test_an_answer_of_somebody_else_is_refused_and_waited_past(project: Project)
         assert visit(f"{redirect}?code=injected&state={state}&code=twice") == 400
         assert visit(f"{redirect}/other?code=injected&state={state}") == 404
         assert visit(redirect) == 404
+        for number in range(9):
+            assert visit(f"{redirect}?error=of-a-page-{number}") == 400
         assert [place.issuer.grants, place.files] == [[], []]
 
         assert visit(address) == 200
         done = running.finish()
         assert done.code == 0, done.stderr
+        assert done.stderr.count("was not accepted") == 5
         assert place.issuer.codes == {}
         assert project.run().code == 0
 

@@ -7,9 +7,12 @@ from typing import cast
 
 import anyio
 import pytest
+from mcp_emulators import McpEndpoint
+from model_endpoint import Gate, json_reply
 
 from aish.net.oauth.challenges import Refusal
 from aish.net.oauth.client_credentials import ClientCredentials
+from aish.net.oauth.discovery import discover
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.login import Login
 from aish.net.oauth.login_site import SecretMask, open_site
@@ -107,3 +110,23 @@ def test_scopes_that_the_issuer_refuses_do_not_spoil_later_tokens() -> None:
         return (await login.log_in(first, Refusal())).value
 
     assert anyio.run(scene) == "token-2"
+
+
+def test_a_server_that_lets_each_place_hang_ends_the_search() -> None:
+    gate = Gate()
+    with McpEndpoint(lambda _: json_reply(200, {}).but(before_head=gate)) as server:
+        site = open_site(
+            server.url,
+            Credentials(OAuthSettings(issuer=f"{server.origin}/a/path")),
+            name="notes",
+            verify_server=True,
+            seconds=0.1,
+            secret_mask=SecretMask(lambda _name, _value: None, str),
+            notice=lambda _code, _text: None,
+        )
+        with pytest.raises(LoginError, match=r"not found within 0\.2 s"):
+            anyio.run(discover, site, f"{server.origin}/metadata")
+        gate.open()
+
+    # Three places of the server, and five of the issuer.
+    assert len(server.requests) <= 3
