@@ -130,7 +130,7 @@ class LoginStore:
         if text is None:
             return login.without_tokens()
         try:
-            return replace(login, secrets=_checked(LoginSecrets(**json.loads(text))))
+            return replace(login, secrets=_check_types(LoginSecrets(**json.loads(text))))
         except (ValueError, TypeError, RecursionError) as error:
             message = f"the keyring has something else than a login for `{self.server}`"
             raise LoginError(message) from error
@@ -254,14 +254,14 @@ def read_login(
 def _parse(content: bytes) -> KeptLogin:
     fields: Mapping[str, Any] = json.loads(content)
     lists = {name: _tuple(fields.get(name)) for name in ("asked", "granted")}
-    secrets = _checked(LoginSecrets(**fields.get("secrets", {})))
-    return _checked(
+    secrets = _check_types(LoginSecrets(**fields.get("secrets", {})))
+    return _check_types(
         KeptLogin(**{**fields, **lists, "asked": lists["asked"] or (), "secrets": secrets})
     )
 
 
-def _checked(kept: _Kept) -> _Kept:
-    """What a file or a keyring had, each field of its type.
+def _check_types(kept: _Kept) -> _Kept:
+    """Return what a file or a keyring had, if each field is of its type.
 
     Raises:
         TypeError: one is of another.
