@@ -81,6 +81,12 @@ class FlowSettings:
         """True if sources are to be followed; labels alone ask for nothing."""
         return self.exfiltration is not None or bool(self.flow)
 
+    @property
+    def holds(self) -> bool:
+        """True if calls may be held, and not only reported."""
+        asked = self.exfiltration
+        return bool(self.flow) or (asked is not None and asked.then != "warn")
+
 
 @frozen
 class PolicyTest:

@@ -11,6 +11,7 @@ from typing import Final
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
+from aish.core.phrases import and_more
 from aish.core.rules import FlowRule, FlowSettings, HeldThen
 from aish.core.sources import (
     ATTACH,
@@ -74,7 +75,7 @@ LOCAL = "local"
 
 _STRICTNESS: Sequence[HeldThen] = ("warn", "ask", "stage", "deny")
 EXFILTRATION = "mcp.exfiltration"
-_SHOWN = 6
+SHOWN = 6
 
 
 @frozen
@@ -219,11 +220,14 @@ class Held:
     @property
     def why(self) -> str:
         """The causes in words, as the model, a person and the journal are told."""
-        shown = list(starmap(_with_labels, self.causes[:_SHOWN]))
-        more = len(self.causes) - len(shown)
-        text = ", ".join(shown) + (f" and {more:,} more" if more else "")
-        itself = "; the tool reads private text itself" if self.by_itself else ""
-        return f"read {text}{itself}"
+        return read_words(self.causes, len(self.causes), by_itself=self.by_itself)
+
+
+def read_words(causes: Sequence["_Cause"], count: int, *, by_itself: bool = False) -> str:
+    """The first of `count` sources that were read, in words."""
+    shown = list(starmap(_with_labels, causes[:SHOWN]))
+    itself = "; the tool reads private text itself" if by_itself else ""
+    return f"read {', '.join(shown)}{and_more(count - len(shown))}{itself}"
 
 
 def _with_labels(source: str, labels: Labels) -> str:
@@ -286,7 +290,7 @@ class FlowPolicy:
         if not (private or by_itself) or _is_excepted(file, tool, arguments):
             return
         name = EXFILTRATION if file is self.own else f"{EXFILTRATION} of {file.name}"
-        both = dict.fromkeys((*private[:_SHOWN], *untrusted[:_SHOWN], *private, *untrusted))
+        both = dict.fromkeys((*private[:SHOWN], *untrusted[:SHOWN], *private, *untrusted))
         yield Held(name, asked.then, tuple(both), by_itself)
 
     def _causes_in(self, sources: Sources) -> "_Causes":

@@ -134,7 +134,8 @@ def _root(context: Context) -> Path | None:
     return context.root if isinstance(context, ProjectNames) else None
 
 
-@lru_cache(maxsize=512)
+# All templates of a large file are read by several checks, one after the other.
+@lru_cache(maxsize=4096)
 def references(source: str) -> frozenset[str]:
     """The paths that `source` reads; a path ends where the rest is known only at run time.
 

@@ -43,7 +43,7 @@ from aish.config.model import (
 )
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonValue
-from aish.core.phrases import counted, dollars, shorten, shorten_counted
+from aish.core.phrases import counted, dollars, first_of, shorten, shorten_counted
 from aish.core.text import for_line
 from aish.engine.answer_schema import released_bits
 from aish.engine.execution.run import bounds_of
@@ -350,6 +350,9 @@ class PlanText:
             yield f"{ruling.verdict}: {self._line(ruling.reason)}"
             if ruling.hint is not None:
                 yield f"  hint: {self._line(ruling.hint)}"
+        for held in planned.held:
+            tools = first_of(held.tools, 3)
+            yield self._line(f"may be held by {held.rule} ({held.then}): {tools}: {held.why}")
 
     def _prompt(self, planned: PlannedStep, step: PromptStep) -> Iterator[str]:
         if system := planned.system(step):

@@ -31,6 +31,7 @@ from aish.engine.plan.validation.validate import (
     argument_check,
     check_file,
     exfiltration_check,
+    held_check,
     is_wrong,
     lock_check,
     row_check,
@@ -124,6 +125,7 @@ def checked_file(
     paths = {problem.path for problem in (*problems, *unset)}
     problems += tuple(problem for problem in argument_check(pipeline) if problem.path not in paths)
     problems += tuple(_listen_check(pipeline))
+    held: tuple[Problem, ...] = ()
     # Each of these is checked only if the parts it depends on have no errors.
     if not is_wrong(pipeline, ("inputs", "tests"), problems):
         problems += tuple(row_check(pipeline))
@@ -132,7 +134,10 @@ def checked_file(
     if not any(not problem.warning for problem in problems):
         problems += lock_check(pipeline, stale=True)
         problems += _exfiltration(pipeline, set()) + run_check(pipeline)
+        held = tuple(_held_calls(pipeline))
     problems = tuple(replace(one, warning=one.warning and not strict) for one in problems)
+    # That a call may be held is what the file asks for, and no fault of it.
+    problems += held
     problems += tuple(replace(one, warning=not env) for one in unset)
     # What is installed here is no fault of the file.
     return pipeline, in_file_order((*problems, *shadow_check(pipeline)), str(path))
@@ -168,6 +173,15 @@ def _exfiltration(pipeline: Pipeline, files: set[Path]) -> tuple[Problem, ...]:
             if inner is not None:
                 problems += _exfiltration(inner, files)
     return problems
+
+
+def _held_calls(pipeline: Pipeline) -> Iterator[Problem]:
+    """Calls that may be held in a run of the file, or of those that it serves."""
+    yield from held_check(pipeline)
+    for entry in pipeline.serve.pipelines:
+        served, _ = check_file(entry.file)
+        if served is not None:
+            yield from held_check(served)
 
 
 def _unset(pipeline: Pipeline, environ: Mapping[str, str], files: set[Path]) -> Iterator[Problem]:

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import models_of_packs, needs_of, systems_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
+from aish.engine.plan.validation.validate import find_held_calls
 from aish.engine.preview.tool_listing import ToolListing, ToolView, view
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
@@ -49,6 +51,7 @@ from aish.templates.render import references, render
 from aish.templates.values import is_template
 
 if TYPE_CHECKING:
+    from aish.engine.plan.validation.held_calls import HeldCalls
     from aish.net.oauth.login_store import KeptLogin
 
 Context = Mapping[str, JsonValue]
@@ -60,7 +63,7 @@ class PlannedStep:
     """A step with what is known of it before the run.
 
     `needs` are the ids of the steps that it waits for, `keys` those of its items if they were
-    surveyed, `inner` the steps of its pipeline.
+    surveyed, `inner` the steps of its pipeline, `held` the calls that may be held.
     """
 
     step: Step
@@ -70,6 +73,7 @@ class PlannedStep:
     needs: tuple[str, ...]
     keys: KeySurvey | None
     inner: tuple["PlannedStep", ...] = ()
+    held: tuple["HeldCalls", ...] = ()
 
     @property
     def kind(self) -> str:
@@ -136,18 +140,23 @@ def planned_steps(
     context: Context,
     tools: tuple[Tool, ...],
     surveys: Mapping[str, KeySurvey],
+    held: Sequence["HeldCalls"],
     within: str = "",
 ) -> Iterator[PlannedStep]:
     """The steps of a plan; `within` precedes the ids of a sub-pipeline's steps in `surveys`."""
     known = [step.id for step in plan.steps]
+    held_here: defaultdict[str, list[HeldCalls]] = defaultdict(list)
+    for one in held:
+        if one.pipeline.file == plan.pipeline.file:
+            held_here[one.step].append(one)
     for step in plan.steps:
         inner: tuple[PlannedStep, ...] = ()
         if isinstance(step, PipelineStep):
             # Its servers are asked at run time.
             inside, below = inner_context(step, plan, context), f"{within}{step.id}/"
-            inner = tuple(planned_steps(plan.inner[step.id], inside, (), surveys, below))
-        keys = surveys.get(f"{within}{step.id}")
-        yield PlannedStep(step, plan, context, tools, needs_of(step, known), keys, inner)
+            inner = tuple(planned_steps(plan.inner[step.id], inside, (), surveys, held, below))
+        keys, own = surveys.get(f"{within}{step.id}"), tuple(held_here[step.id])
+        yield PlannedStep(step, plan, context, tools, needs_of(step, known), keys, inner, own)
 
 
 def _step_json(planned: PlannedStep) -> JsonValue:
@@ -172,7 +181,7 @@ def _step_json(planned: PlannedStep) -> JsonValue:
 
 
 def _flow(planned: PlannedStep) -> Row:
-    """Return when and how often the step runs, as far as the file specifies it."""
+    """Return when and how often the step runs as far as the file says it, and what is held."""
     flow, foreach, keys = planned.step.flow, planned.step.flow.foreach, planned.keys
     row: Row = {}
     if flow.when is not None:
@@ -197,6 +206,17 @@ def _flow(planned: PlannedStep) -> Row:
         row["on_error"] = flow.on_error
     if bounds := bounds_of(flow.limits):
         row["limits"] = bounds
+    if planned.held:
+        row["held"] = [
+            {
+                "tools": list(held.tools),
+                "rule": held.rule,
+                "then": held.then,
+                "sources": list(held.sources),
+                "why": held.why,
+            }
+            for held in planned.held
+        ]
     return row
 
 
@@ -325,7 +345,8 @@ def preview_of(plan: Plan, options: RunOptions, found: ToolListing | None) -> Pr
     """The preview of a plan; `found` is `None` offline, and without servers if a lock was read."""
     context = template_context(plan.pipeline, options, {})
     tools = () if found is None else tuple(row.tool for row in found.tools)
-    steps = tuple(planned_steps(plan, context, tools, options.surveys))
+    held = find_held_calls(plan.pipeline, plan.policy, locked=plan.lock is not None)
+    steps = tuple(planned_steps(plan, context, tools, options.surveys, held))
     return Preview(plan, options, context, tuple(_servers(plan, found)), steps)
 
 

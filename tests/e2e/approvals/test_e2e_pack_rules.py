@@ -326,6 +326,34 @@ def test_a_sub_pipeline_is_looked_at_too(project: Project) -> None:
         assert "inner.yaml:" in done.stderr
 
 
+def test_calls_that_a_file_holds_are_said_by_step_and_are_no_fault(project: Project) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    asks = "  exfiltration: ask\n  auto_approve: [repo__file_read, 'far__*']\n"
+    project.pipeline(f"{SERVERS}{asks}\nprompt: Go\ntools: [repo__file_read, far__get]\n")
+    why = "read repo__file_read (private), far__get (untrusted), far.tools (untrusted)"
+
+    checked = project.aish("validate", "p.yaml", "--strict")
+    planned = project.aish("plan", "p.yaml", "--offline", "--strict")
+    view = json.loads(project.aish("plan", "p.yaml", "--offline", "--format", "json").stdout)
+
+    assert (checked.code, planned.code) == (0, 0)
+    said = (
+        f"warning: p.yaml:17:9: prompt: `far__get` may be held by `mcp.exfiltration` (ask): {why}"
+    )
+    assert said in checked.stderr
+    assert "exfiltration: without approval" not in checked.stderr
+    assert f"     may be held by mcp.exfiltration (ask): far__get: {why}\n" in planned.stdout
+    assert view["steps"][0]["held"] == [
+        {
+            "tools": ["far__get"],
+            "rule": "mcp.exfiltration",
+            "then": "ask",
+            "sources": ["repo__file_read", "far__get", "far.tools"],
+            "why": why,
+        }
+    ]
+
+
 # --- A root ---------------------------------------------------------------------------------
 
 

@@ -6,11 +6,13 @@ Each of the other modules yields the problems of one part; here they get positio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aish.config.loader import lookup_position, read_pipeline
-from aish.config.model import Limits, Pipeline, PipelineStep, PromptStep, Step
+from aish.config.model import CallStep, Limits, Pipeline, PipelineStep, PromptStep, Step
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Problem, UsageError
+from aish.core.phrases import first_of
 from aish.engine.plan.lock import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, steps_with_paths, within
 from aish.engine.plan.validation.names import name_issues
@@ -37,6 +39,9 @@ from aish.engine.plan.validation.tools import (
     wildcard_issues,
 )
 from aish.policy.rules import Policy, compile_policy
+
+if TYPE_CHECKING:
+    from aish.engine.plan.validation.held_calls import HeldCalls
 
 
 def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
@@ -229,13 +234,51 @@ def argument_check(pipeline: Pipeline) -> tuple[Problem, ...]:
 
 
 def exfiltration_check(pipeline: Pipeline, policy: Policy | None = None) -> tuple[Problem, ...]:
-    """Warnings where a model may read files and untrusted text, and send data out."""
-    if not pipeline.servers:
+    """Warnings where a model may read files and untrusted text, and send data out.
+
+    There are none if the file says what becomes of such calls.
+    """
+    if not pipeline.servers or pipeline.flows.holds:
         return ()
     from aish.engine.plan.validation.exfiltration import exfiltration_issues
 
     rules = compile_policy(pipeline.rules) if policy is None else policy
     return _problems_of(pipeline, exfiltration_issues(pipeline, rules))
+
+
+def find_held_calls(
+    pipeline: Pipeline, policy: Policy | None = None, *, locked: bool = True
+) -> "tuple[HeldCalls, ...]":
+    """The calls that may be held in a run of the file; `locked`: its lock is enforced."""
+    is_alone = not any(isinstance(step, PipelineStep) for step in pipeline.steps)
+    if is_alone and not pipeline.flows.holds:
+        return ()
+    from aish.engine.plan.validation.held_calls import held_calls
+
+    rules = compile_policy(pipeline.rules) if policy is None else policy
+    return held_calls(pipeline, rules, _inner_pipeline, lock_of if locked else lambda _: None)
+
+
+def held_check(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """A warning for the calls of a step that may be held."""
+    problems: list[Problem] = []
+    paths: dict[tuple[Path, str], str] = {}
+    for held in find_held_calls(pipeline):
+        file = held.pipeline.file
+        if (file, held.step) not in paths:
+            for path, step in steps_with_paths(held.pipeline):
+                key = {PromptStep: "prompt", CallStep: "call"}.get(type(step), "run")
+                paths[file, step.id] = within(path, key)
+        tools = first_of([f"`{tool}`" for tool in held.tools], 3)
+        issue = Issue(
+            paths[file, held.step],
+            f"{tools} may be held by `{held.rule}` ({held.then}): {held.why}",
+            "give the step fewer `tools`, or put a step with `output.release` before it; a person "
+            "may approve the call",
+            warning=True,
+        )
+        problems += _problems_of(held.pipeline, (issue,))
+    return tuple(problems)
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:

@@ -1,0 +1,578 @@
+"""Find the calls that `mcp.exfiltration` and `mcp.flow` may hold, over all files of a run.
+
+More is found than ever happens: each tool that no rule denies is called by each step that has it,
+conditions are true, and what was written anywhere is in all that is read there. What is not found
+is never held. Tools whose server would have to be asked for their names stand as `alias__*`.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+from aish.config.model import (
+    RETRIEVAL_TOOL,
+    CallStep,
+    Pipeline,
+    PipelineStep,
+    PromptStep,
+    Retrieval,
+    RunStep,
+    ServerEntry,
+    ServerPrompt,
+    Step,
+)
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
+from aish.core.rules import FlowRule, FlowSettings, HeldThen
+from aish.core.sources import ATTACH, CONTEXT_FILES, ITEM, READFILE, STDIN, descriptions_of
+from aish.core.tools import Tool, ToolName
+from aish.engine.plan.builtin_tools import presumed_tool
+from aish.engine.plan.flow_files import flow_file
+from aish.engine.plan.lock import is_wanted, locked_tools
+from aish.engine.plan.order import expressions, in_order, sources, texts
+from aish.packs.catalogue import is_builtin, tools_of
+from aish.policy.flow import (
+    CHANGES,
+    EXFILTRATION,
+    LOCAL,
+    SENDS,
+    SHOWN,
+    FlowFile,
+    FlowPolicy,
+    Labels,
+    matches_source,
+    read_words,
+)
+from aish.policy.lock import Lock
+from aish.policy.rules import (
+    LOCAL_COMMAND,
+    SEPARATOR,
+    Fit,
+    Policy,
+    is_command_tool,
+    is_exact,
+    judge,
+    split_glob,
+)
+from aish.system.globs import matches_word
+from aish.templates.render import references, references_of_expression
+
+_STRICTNESS = get_args(HeldThen)
+_NO_TEXT = frozenset({"status", "usage"})
+_READS_FILE = lazy_pattern(r"\|\s*readfile\b")
+_ANYWHERE = Path()
+
+_Node = tuple[str, Path, str]
+"""A set of sources: its kind, its file, and the id of its step or the name of what it is of."""
+_ToolStep = PromptStep | CallStep | RunStep
+
+
+Inner = Callable[[PipelineStep], tuple[Pipeline, Policy] | None]
+"""The file that a step runs, and its rules."""
+
+
+@frozen
+class _FileOfRun:
+    """A pipeline file with what decides on its calls; `above` are the files that run it."""
+
+    pipeline: Pipeline
+    policy: Policy
+    lock: Lock | None
+    above: frozenset[Path]
+
+
+@frozen
+class HeldCalls:
+    """Calls of a step that may be held by a rule, and why; `tools` may have wildcards.
+
+    `sources` are the first of those that do it.
+    """
+
+    pipeline: Pipeline
+    step: str
+    tools: tuple[str, ...]
+    rule: str
+    then: HeldThen
+    sources: tuple[str, ...]
+    why: str
+
+
+@frozen
+class _Toolset:
+    """Tools that a step may call, and the places that their calls read and write."""
+
+    tools: tuple[Tool, ...]
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+
+@frozen
+class _Sink:
+    """Rules that may hold calls of some tools; `reads_private`: one call reads it and sends it."""
+
+    exfiltration: tuple[str, HeldThen] | None
+    reads_private: bool
+    rules: tuple[int, ...]
+
+
+def held_calls(
+    pipeline: Pipeline, policy: Policy, inner: Inner, find_lock: Callable[[Pipeline], Lock | None]
+) -> tuple[HeldCalls, ...]:
+    """The calls of a run of a file that may be held, in the order of its files and their steps."""
+    files = _files_of_run(pipeline, policy, inner, find_lock)
+    if not any(one.pipeline.flows.holds for one in files.values()):
+        return ()
+    flows = _Flows(files)
+    return tuple(held for path in files for held in flows.held(path))
+
+
+def _files_of_run(
+    pipeline: Pipeline, policy: Policy, inner: Inner, find_lock: Callable[[Pipeline], Lock | None]
+) -> Mapping[Path, _FileOfRun]:
+    found = {pipeline.file.resolve(): (pipeline, policy)}
+    callers: defaultdict[Path, set[Path]] = defaultdict(set)
+    ahead = deque(found)
+    while ahead:
+        path = ahead.popleft()
+        for step in found[path][0].steps:
+            if not isinstance(step, PipelineStep):
+                continue
+            file = step.file.resolve()
+            callers[file].add(path)
+            if file not in found and (read := inner(step)) is not None:
+                found[file] = read
+                ahead.append(file)
+    return {
+        path: _FileOfRun(*one, find_lock(one[0]), frozenset(_above(path, callers)))
+        for path, one in found.items()
+    }
+
+
+def _above(path: Path, callers: Mapping[Path, set[Path]]) -> set[Path]:
+    above: set[Path] = set()
+    ahead = [path]
+    while ahead:
+        more = callers.get(ahead.pop(), set()) - above
+        above |= more
+        ahead += more
+    return above
+
+
+class _Flows:
+    """Sets of sources as the bits of numbers, and how they flow from one to another."""
+
+    def __init__(self, files: Mapping[Path, _FileOfRun]) -> None:
+        self._files = files
+        self._facts = {path: flow_file(one.pipeline, one.lock) for path, one in files.items()}
+        family = tuple(self._facts.values())
+        self._policies = {
+            path: FlowPolicy(
+                facts, tuple(self._facts[above] for above in files[path].above), family
+            )
+            for path, facts in self._facts.items()
+        }
+        self._steps = {
+            path: {step.id: step for step in one.pipeline.steps} for path, one in files.items()
+        }
+        self._tools = {path: dict(_known_tools(one)) for path, one in files.items()}
+        self._toolsets: dict[object, _Toolset] = {}
+        self._bits: dict[str, int] = {}
+        self._sets: defaultdict[_Node, int] = defaultdict(int)
+        self._targets: defaultdict[_Node, list[tuple[_Node, tuple[str, ...]]]] = defaultdict(list)
+        for path, one in files.items():
+            self._add_file(path, one.pipeline)
+        self._all_names = tuple(self._bits)
+        self._labels = {name: self._labels_of(name, family) for name in self._bits}
+        self._untrusted, self._private = map(self._with_label, ("untrusted", "private"))
+        self._spread()
+
+    # --- How sources flow -------------------------------------------------------------------
+
+    def _add(self, node: _Node, *names: str) -> None:
+        for name in names:
+            self._sets[node] |= self._bits.setdefault(name, 1 << len(self._bits))
+
+    def _flow(self, source: _Node, target: _Node, release: tuple[str, ...] = ()) -> None:
+        self._targets[source].append((target, release))
+
+    def _read_place(self, place: str, node: _Node) -> None:
+        self._flow(("place", _ANYWHERE, place), node)
+
+    def _read(self, path: Path, names: Iterable[str], node: _Node, own: Step | None) -> None:
+        """Let values with these names flow to a set; `own` is the step that reads them."""
+        foreach = None if own is None else own.flow.foreach
+        for name in names:
+            first, id, field = (*name.split("."), "", "")[:3]
+            if own is not None and foreach is not None and first == foreach.name:
+                self._flow(("control", path, own.id), node)
+            elif first == "stdin":
+                self._add(node, STDIN)
+            elif first == "inputs":
+                self._flow(("inputs", path, id), node)
+            elif first == "steps" and not id:
+                self._flow(("steps", path, ""), node)
+            elif first == "steps" and id in self._steps[path] and field not in _NO_TEXT:
+                step = self._steps[path][id]
+                self._flow(_output(path, step) if field == "output" else ("step", path, id), node)
+
+    def _spread(self) -> None:
+        """Let each set have what flows to it, until none grows."""
+        ahead, waiting = deque(self._sets), set(self._sets)
+        while ahead:
+            node = ahead.popleft()
+            waiting.discard(node)
+            for target, release in self._targets[node]:
+                before = self._sets[target]
+                self._sets[target] |= self._sets[node] & self._kept(release)
+                if self._sets[target] != before and target not in waiting:
+                    waiting.add(target)
+                    ahead.append(target)
+
+    def _kept(self, release: tuple[str, ...]) -> int:
+        """The sources of an output that loses labels: those with another one."""
+        if not release:
+            return -1
+        return (self._untrusted if "untrusted" not in release else 0) | (
+            self._private if "private" not in release else 0
+        )
+
+    def _with_label(self, label: str) -> int:
+        return sum(bit for name, bit in self._bits.items() if label in self._labels[name])
+
+    def _labels_of(self, name: str, family: Iterable[FlowFile]) -> Labels:
+        """The labels of a source; all that one may have for which a pattern stands."""
+        if is_exact(name):
+            return next(iter(self._policies.values())).labels(name)
+        labels: Labels = frozenset()
+        for file in family:
+            given = file.settings.labels
+            if not any(_covers(glob, name) for glob in given):
+                labels |= replace(file, settings=FlowSettings()).labels(name) or frozenset()
+            labels = labels.union(*(given[glob] for glob in given if _may_meet(glob, name)))
+        return labels
+
+    # --- What the steps of a file do ---------------------------------------------------------
+
+    def _add_file(self, path: Path, pipeline: Pipeline) -> None:
+        for name in pipeline.inputs:
+            self._add(("inputs", path, name), f"inputs.{name}")
+            self._flow(("inputs", path, name), ("inputs", path, ""))
+        for step in pipeline.steps:
+            node, control = ("step", path, step.id), ("control", path, step.id)
+            self._flow(("begin", path, ""), control)
+            self._flow(control, _request(path, step))
+            self._flow(node, ("steps", path, ""))
+            self._read(path, _names(expressions(step), references_of_expression), control, None)
+            self._read(path, _names(sources(step)), _request(path, step), step)
+            foreach = step.flow.foreach
+            names = [] if foreach is None or foreach.expression is not None else [ITEM]
+            if any(_READS_FILE.search(text) for text in (*sources(step), *expressions(step))):
+                names.append(READFILE)
+            if names:
+                self._add(control, *names)
+                self._read_place(LOCAL, control)
+            if isinstance(step, PipelineStep):
+                self._add_inner(path, step)
+            else:
+                self._add_calls(path, step)
+            if isinstance(step, PromptStep):
+                self._add_prompt(path, step)
+
+    def _add_calls(self, path: Path, step: _ToolStep) -> None:
+        node, request = ("step", path, step.id), _request(path, step)
+        toolset = self._toolset(path, step)
+        if request != node:
+            self._flow(request, node)
+        if any(is_command_tool(tool.name) for tool in toolset.tools):
+            self._read_place(LOCAL, request)
+        if isinstance(step, RunStep):
+            self._add(node, f"steps.{step.id}")
+        else:
+            self._add(node, *(str(tool.name) for tool in toolset.tools))
+        for place in toolset.reads:
+            self._read_place(place, node)
+        for place in toolset.writes:
+            self._flow(request, ("place", _ANYWHERE, place))
+
+    def _add_prompt(self, path: Path, step: PromptStep) -> None:
+        node, servers = ("step", path, step.id), self._files[path].pipeline.servers
+        if step.output is not None:
+            self._flow(node, ("output", path, step.id), step.output.release)
+        if step.continues is not None:
+            self._flow(("step", path, step.continues), node)
+        if step.context.files:
+            self._add(node, CONTEXT_FILES)
+        if step.attach or step.context.files:
+            self._read_place(LOCAL, node)
+        aliases = dict.fromkeys(tool.name.server for tool in self._toolset(path, step).tools)
+        self._add(node, *map(descriptions_of, aliases))
+        told = [alias for alias in aliases if servers[alias].instructions]
+        asked = [step.prompt.server] if isinstance(step.prompt, ServerPrompt) else []
+        for source in step.attach:
+            if isinstance(source, Retrieval):
+                self._add(node, f"{source.server}{SEPARATOR}{RETRIEVAL_TOOL}")
+            elif source.server is None:
+                self._add(node, ATTACH)
+            else:
+                asked.append(source.server)
+        self._add(node, *told, *asked)
+        for alias in filter(servers.__contains__, asked):
+            place = self._facts[path].servers[alias].place
+            self._read_place(place, node)
+            self._flow(node, ("place", _ANYWHERE, place))
+
+    def _add_inner(self, path: Path, step: PipelineStep) -> None:
+        """Let sources flow into a sub-pipeline by its inputs, and back by its outputs."""
+        file, control = step.file.resolve(), ("control", path, step.id)
+        if file not in self._files:
+            return
+        pipeline, output = self._files[file].pipeline, ("output", path, step.id)
+        self._flow(control, ("begin", file, ""))
+        self._flow(control, output)
+        self._flow(("steps", file, ""), ("step", path, step.id))
+        for name, value in step.inputs.items():
+            self._read(path, _names(texts(value)), ("inputs", file, name), step)
+        if pipeline.outputs is not None:
+            self._read(file, _names(texts(pipeline.outputs)), output, None)
+        elif pipeline.steps:
+            self._flow(_output(file, in_order(pipeline)[-1]), output)
+
+    def _toolset(self, path: Path, step: _ToolStep) -> _Toolset:
+        key = path, _tools_key(step)
+        if key not in self._toolsets:
+            facts, one = self._facts[path], self._files[path]
+            tools = tuple(
+                tool
+                for tool in _tools_of(step, self._tools[path], one.pipeline)
+                if not _is_denied(one.policy, tool.name)
+            )
+            self._toolsets[key] = _Toolset(
+                tools,
+                frozenset(place for tool in tools for place in facts.read_places(tool)),
+                frozenset(filter(None, map(facts.place, tools))),
+            )
+        return self._toolsets[key]
+
+    # --- Which calls are held ----------------------------------------------------------------
+
+    def held(self, path: Path) -> Iterator[HeldCalls]:
+        pipeline = self._files[path].pipeline
+        rules = [
+            (rule, sum(bit for name, bit in self._bits.items() if self._is_from(rule, name)))
+            for rule in pipeline.flows.flow
+        ]
+        sinks: dict[object, Mapping[_Sink, tuple[str, ...]]] = {}
+        for step in pipeline.steps:
+            if isinstance(step, PipelineStep):
+                continue
+            key = _tools_key(step)
+            if key not in sinks:
+                sinks[key] = self._sinks(path, step)
+            known = self._sets[_request(path, step)]
+            found: defaultdict[tuple[str, HeldThen, int], list[str]] = defaultdict(list)
+            for sink, tools in sinks[key].items():
+                for held in self._strictest(sink, known, rules):
+                    found[held] += tools
+            for (rule, then, causes), names_held in found.items():
+                names = self._first_names(causes)
+                by_itself = rule.startswith(EXFILTRATION) and not causes & self._private
+                labelled = [(name, self._labels[name]) for name in names]
+                why = read_words(labelled, causes.bit_count(), by_itself=by_itself)
+                yield HeldCalls(pipeline, step.id, tuple(names_held), rule, then, names, why)
+
+    def _strictest(
+        self, sink: _Sink, known: int, rules: Sequence[tuple[FlowRule, int]]
+    ) -> Iterator[tuple[str, HeldThen, int]]:
+        """The strictest rule that holds calls after text of these sources, and which it is."""
+        private, untrusted = known & self._private, known & self._untrusted
+        found: list[tuple[str, HeldThen, int]] = []
+        if sink.exfiltration is not None and (private or sink.reads_private) and untrusted:
+            found.append((*sink.exfiltration, private | untrusted))
+        found += [(rules[at][0].path, rules[at][0].then, known & rules[at][1]) for at in sink.rules]
+        holding = [one for one in found if one[2]]
+        if holding:
+            yield max(holding, key=lambda one: _STRICTNESS.index(one[1]))
+
+    def _sinks(self, path: Path, step: _ToolStep) -> Mapping[_Sink, tuple[str, ...]]:
+        """The tools of a step by the rules that may hold their calls."""
+        policy, sinks = self._policies[path], defaultdict[_Sink, list[str]](list)
+        for tool in self._toolset(path, step).tools:
+            name = str(tool.name)
+            rules = tuple(
+                at
+                for at, rule in enumerate(policy.own.settings.flow)
+                if any(
+                    policy.own.sends(tool)
+                    if sink == SENDS
+                    else policy.own.changes(tool)
+                    if sink == CHANGES
+                    else _may_meet(sink, name)
+                    for sink in rule.sinks
+                )
+            )
+            exfiltration = _exfiltration(policy, tool)
+            reads_private = "private" in self._labels.get(name, policy.labels(name))
+            if rules or exfiltration is not None:
+                sinks[_Sink(exfiltration, reads_private, rules)].append(name)
+        return {sink: tuple(names) for sink, names in sinks.items()}
+
+    def _is_from(self, rule: FlowRule, name: str) -> bool:
+        return any(given in self._labels[name] or _may_meet(given, name) for given in rule.sources)
+
+    def _first_names(self, known: int) -> tuple[str, ...]:
+        """The first few sources, private and untrusted ones in turn."""
+        found: dict[str, None] = {}
+        for label in (self._private, self._untrusted, -1) * SHOWN:
+            if left := known & label:
+                found[self._all_names[(left & -left).bit_length() - 1]] = None
+                known &= ~(left & -left)
+        return tuple(found)[:SHOWN]
+
+
+def _request(path: Path, step: Step) -> _Node:
+    """The sources of what a step's calls are made from: not those of the results of its own."""
+    return "call" if isinstance(step, CallStep | RunStep) else "step", path, step.id
+
+
+def _output(path: Path, step: Step) -> _Node:
+    """The sources of `steps.ID.output`: those of a step, or fewer."""
+    has_own = isinstance(step, PipelineStep) or (
+        isinstance(step, PromptStep) and step.output is not None
+    )
+    return "output" if has_own else "step", path, step.id
+
+
+def _names(
+    given: Iterable[str], read: Callable[[str], Iterable[str]] = references
+) -> Iterator[str]:
+    for text in given:
+        # An invalid one is reported as an error of the template itself.
+        with suppress(UsageError):
+            yield from read(text)
+
+
+def _exfiltration(policy: FlowPolicy, tool: Tool) -> tuple[str, HeldThen] | None:
+    """The strictest `exfiltration` that may hold calls of a tool, with its name."""
+    if not policy.own.sends(tool):
+        return None
+    found = [
+        (EXFILTRATION if file is policy.own else f"{EXFILTRATION} of {file.name}", asked.then)
+        for file in (policy.own, *policy.above)
+        if (asked := file.settings.exfiltration) is not None
+        and asked.then != "warn"
+        and not _is_excepted(file, tool)
+    ]
+    return max(found, key=lambda one: _STRICTNESS.index(one[1]), default=None)
+
+
+def _is_excepted(file: FlowFile, tool: Tool) -> bool:
+    """Return true if all calls of a tool are left out, whatever their arguments are."""
+    is_known = tool.trusted or tool.annotations.destructive is not None
+    return (not tool.builtin or tool.only_reads) and any(
+        rule.unconditional
+        and (rule.exact or is_known)
+        and judge(rule, tool, {}, lambda *_: None).fit is Fit.YES
+        for rule in file.excepted
+    )
+
+
+# --- Tools that a step may call ---------------------------------------------------------------
+
+
+_Known = Mapping[str, tuple[Tool, ...]]
+"""The tools of each server; of one that would have to be asked, patterns of names."""
+
+
+def _known_tools(one: _FileOfRun) -> Iterator[tuple[str, tuple[Tool, ...]]]:
+    pipeline, lock = one.pipeline, one.lock
+    locked = {} if lock is None else locked_tools(pipeline, lock)
+    for alias, entry in pipeline.servers.items():
+        tools = [tool for name, tool in locked.items() if name.server == alias]
+        if is_builtin(entry.pack):
+            names = (ToolName(alias, name) for name, _ in tools_of(entry.pack))
+            wanted = (name for name in names if is_wanted(entry, name.name))
+            tools = [tool for name in wanted if (tool := presumed_tool(name, pipeline)) is not None]
+        elif not tools:
+            names = (ToolName(alias, name) for name in entry.tools or ("*",))
+            tools = [_unseen(name, trusted=entry.trust) for name in names]
+        yield alias, tuple(tools)
+
+
+def _unseen(name: ToolName, *, trusted: bool = False) -> Tool:
+    """A tool, or a pattern of names, about which only its server could say more."""
+    return Tool(name, str(name), description="", input_schema={}, trusted=trusted)
+
+
+def _tools_key(step: _ToolStep) -> object:
+    if isinstance(step, PromptStep):
+        return "prompt", step.tools
+    return step.call if isinstance(step, CallStep) else "run"
+
+
+def _tools_of(step: _ToolStep, known: _Known, pipeline: Pipeline) -> Iterator[Tool]:
+    """The tools that a step may call, in a file with these."""
+    if isinstance(step, PromptStep):
+        if step.tools is None:
+            yield from (tool for tools in known.values() for tool in tools)
+            return
+        shown = (tool for glob in step.tools for tool in _shown(glob, known, pipeline.servers))
+        yield from {tool.name: tool for tool in shown}.values()
+        return
+    called = LOCAL_COMMAND
+    if isinstance(step, CallStep):
+        server, _, name = step.call.partition(SEPARATOR)
+        called = ToolName(server, name)
+    found = [tool for tool in known.get(called.server, ()) if tool.name == called]
+    yield from found or [presumed_tool(called, pipeline) or _unseen(called)]
+
+
+def _shown(glob: str, known: _Known, servers: Mapping[str, ServerEntry]) -> Iterator[Tool]:
+    """The tools that a glob matches; of a pattern of names, the part that it matches."""
+    server, wanted = split_glob(glob)
+    for alias in (server,) if is_exact(server) else known:
+        if not matches_word(server, alias):
+            continue
+        for tool in known.get(alias, ()):
+            part = _meet(wanted, tool.name.name)
+            if part == tool.name.name:
+                yield tool
+            elif part is not None and (not is_exact(part) or is_wanted(servers[alias], part)):
+                yield _unseen(ToolName(alias, part), trusted=tool.trusted)
+
+
+def _meet(one: str, other: str) -> str | None:
+    """A pattern for the words that fit both, or more; `None` if there is none."""
+    if is_exact(other):
+        return other if matches_word(one, other) else None
+    if is_exact(one):
+        return one if matches_word(other, one) else None
+    return other if one == "*" else one
+
+
+def _may_meet(one: str, other: str) -> bool:
+    """Return true if a glob over sources or tools matches a name that fits another."""
+    if is_exact(other):
+        return matches_source(one, other)
+    if SEPARATOR not in one:
+        return False
+    (server, tool), (alias, name) = split_glob(one), split_glob(other)
+    return matches_word(server, alias) and _meet(tool, name) is not None
+
+
+def _covers(glob: str, pattern: str) -> bool:
+    """Return true if a glob matches all names that fit a pattern, as far as can be seen here."""
+    server, _, tool = glob.partition(SEPARATOR)
+    alias, _, name = pattern.partition(SEPARATOR)
+    return matches_word(server, alias) and tool in {"*", name}
+
+
+def _is_denied(policy: Policy, name: ToolName) -> bool:
+    return any(
+        rule.unconditional
+        and (rule.covers(name) if is_exact(name.name) else _covers(rule.entry.tool, str(name)))
+        for rule in policy.deny
+    )
