@@ -337,10 +337,8 @@ def test_calls_that_a_file_holds_are_said_by_step_and_are_no_fault(project: Proj
     view = json.loads(project.aish("plan", "p.yaml", "--offline", "--format", "json").stdout)
 
     assert (checked.code, planned.code) == (0, 0)
-    said = (
-        f"warning: p.yaml:17:9: prompt: `far__get` may be held by `mcp.exfiltration` (ask): {why}"
-    )
-    assert said in checked.stderr
+    said = f"prompt: `far__get` may be held by `mcp.exfiltration` (ask): {why}"
+    assert f"warning: p.yaml:17:9: {said}" in checked.stderr
     assert "exfiltration: without approval" not in checked.stderr
     assert f"     may be held by mcp.exfiltration (ask): far__get: {why}\n" in planned.stdout
     assert view["steps"][0]["held"] == [
