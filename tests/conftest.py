@@ -13,6 +13,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+import quick_syncs
 from cli_process import Aish, clean_environment
 from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
@@ -32,6 +33,8 @@ _UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("few", _UNTIMED, max_examples=15)
 settings.register_profile("many", _UNTIMED, max_examples=100)
 settings.load_profile("many" if _ALL else "few")
+if not _ALL:
+    quick_syncs.install()
 
 # What would change a run, or let a test reach somebody's account.
 _SWITCHES = re.compile(
@@ -148,7 +151,7 @@ def _loopback_only() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def fork_server(empty_home: Any) -> Iterator[ForkServer]:
     """What has imported `aish` already; it starts with the first test that needs it."""
-    with ForkServer(clean_environment(empty_home)) as server:
+    with ForkServer(clean_environment(empty_home), syncs=_ALL) as server:
         yield server
 
 

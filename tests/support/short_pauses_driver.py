@@ -19,7 +19,7 @@ import anyio
 _Ts = TypeVarTuple("_Ts")
 _LONG = 0.5
 # By it alone a pause differs from a time-out.
-_WAKE: Any = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]
+_WAKE: Any = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # no stub has what is private
 
 
 class _Loop(asyncio.SelectorEventLoop):
