@@ -54,6 +54,7 @@ class Flapping:
 
 
 def batch(project: Project, more: str = "") -> None:
+    project.shorten_pauses()
     project.write("rows.jsonl", "".join(f'{{"id": "r{n}"}}\n' for n in range(ITEMS)))
     project.pipeline(
         f"""

@@ -49,6 +49,7 @@ def sleep(hub: ServedHub | SocketClient, ms: int) -> int:
 def test_a_server_that_is_killed_in_mid_call_fails_that_call_and_comes_back(
     project: Project, tmp_path: Path
 ) -> None:
+    project.shorten_pauses()
     note, again = tmp_path / "pid", tmp_path / "again"
     serving(project, "--note-pid", str(note), "--again", str(again))
     with ServedHub(project, "p.yaml") as hub:

@@ -194,7 +194,7 @@ while True:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         try:
-            seen = anyio.run(start_often, tmp_path.resolve(), kind, 10_000 if ALL else 100)
+            seen = anyio.run(start_often, tmp_path.resolve(), kind, 10_000 if ALL else 30)
         finally:
             process.kill()
 

@@ -34,6 +34,7 @@ def on(window: Window, line: str = ":norris on") -> None:
 def test_what_is_destructive_or_untrusted_is_asked_about_all_the_same(
     project: Project, model_endpoint: ModelEndpoints, tool: str, *, trust: bool
 ) -> None:
+    project.shorten_pauses()
     endpoint = model_endpoint([tool_reply([echo("c1", tool)]), text_reply("well then")])
     project.uses(endpoint)
     project.pipeline(file(trust=trust))

@@ -353,6 +353,7 @@ def test_a_server_of_the_file_comes_back_by_its_alias(scene: Project, model: Mod
 def test_what_was_approved_of_a_lost_server_is_not_approved_of_another_that_takes_its_alias(
     scene: Project, model: ModelEndpoint
 ) -> None:
+    scene.shorten_pauses()
     call = 'CALL web__echo {"text": "heard"}'
     dying = " ".join(json.loads(stdio("--die-after", "0")))
     with http_server() as new:

@@ -57,6 +57,7 @@ def require_tame(window: Window) -> None:
 def test_a_server_that_dies_is_started_again_and_missed_where_that_fails(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
+    project.shorten_pauses()
     echo = called("echo", '{"text": "x"}')
     rounds = [called("crash"), text_reply("one died"), echo, text_reply("two lives")]
     # The third question's tools are those it was asked with, whatever becomes of them.
@@ -100,6 +101,7 @@ def test_a_server_that_dies_is_started_again_and_missed_where_that_fails(
 def test_a_session_whose_server_was_lost_can_be_exported(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
+    project.shorten_pauses()
     echo = called("echo", '{"text": "x"}')
     rounds = [called("crash"), echo, called("crash"), echo, echo, echo, text_reply("died")]
     project.uses(model_endpoint([*rounds, text_reply("none"), echo, text_reply("well")]))
