@@ -79,23 +79,27 @@ INITIALIZE = {
 }
 
 
+async def tools_at(mcp: str, client: httpx.AsyncClient) -> Call:
+    numbers = iter(range(1, 10**9))
+    headers = {"accept": "application/json, text/event-stream"}
+
+    async def rpc(method: str, params: Any) -> Any:
+        body = request(next(numbers), method, params)
+        return (await client.post(mcp, json=body, headers=headers)).json()["result"]
+
+    async def call(name: str, arguments: Any) -> str:
+        name = name.partition("__")[2]
+        result = await rpc("tools/call", {"name": name, "arguments": arguments})
+        return str(result["content"][0]["text"])
+
+    await rpc("initialize", INITIALIZE)
+    await rpc("tools/list", {})
+    return call
+
+
 async def over_http(url: str, mcp: str, turns: int) -> None:
     async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
-        numbers = iter(range(1, 10**9))
-        headers = {"accept": "application/json, text/event-stream"}
-
-        async def rpc(method: str, params: Any) -> Any:
-            body = request(next(numbers), method, params)
-            return (await client.post(mcp, json=body, headers=headers)).json()["result"]
-
-        async def call(name: str, arguments: Any) -> str:
-            name = name.partition("__")[2]
-            result = await rpc("tools/call", {"name": name, "arguments": arguments})
-            return str(result["content"][0]["text"])
-
-        await rpc("initialize", INITIALIZE)
-        await rpc("tools/list", {})
-        await loop(client, url, turns, call)
+        await loop(client, url, turns, await tools_at(mcp, client))
 
 
 async def over_stdio(url: str, turns: int, command: list[str]) -> None:

@@ -9,13 +9,11 @@ Streams are read as events, which costs less than the helpers that also put the 
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from floor import INITIALIZE, PROMPT, TOOLS, request
+from floor import PROMPT, TOOLS, tools_at
 
-Call = Callable[[str, Any], Awaitable[str]]
 Turn = Callable[[list[Any]], Awaitable[tuple[str, list[Any]]]]
 """Asks with a history, adds the answer to it; the text, and calls as id, name and arguments."""
 
@@ -109,31 +107,12 @@ def add_result(api: str, history: list[Any], id: str, content: str) -> None:
         history.append({"type": "function_call_output", "call_id": id, "output": content})
 
 
-@asynccontextmanager
-async def tools_at(mcp: str) -> AsyncGenerator[Call]:
+async def converse(api: str, url: str, mcp: str) -> None:
     import httpx
 
-    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
-        numbers = iter(range(1, 10**9))
-        headers = {"accept": "application/json, text/event-stream"}
-
-        async def rpc(method: str, params: Any) -> Any:
-            body = request(next(numbers), method, params)
-            return (await client.post(mcp, json=body, headers=headers)).json()["result"]
-
-        async def call(name: str, arguments: Any) -> str:
-            name = name.partition("__")[2]
-            result = await rpc("tools/call", {"name": name, "arguments": arguments})
-            return str(result["content"][0]["text"])
-
-        await rpc("initialize", INITIALIZE)
-        await rpc("tools/list", {})
-        yield call
-
-
-async def converse(api: str, url: str, mcp: str) -> None:
     turn, history = APIS[api](url), [PROMPT]
-    async with tools_at(mcp) as call:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        call = await tools_at(mcp, client)
         while True:
             text, calls = await turn(history)
             if not calls:

@@ -14,10 +14,10 @@ from aish.core.phrases import backticked
 from aish.core.phrases import duration as duration_text
 from aish.core.text import for_line
 from aish.engine.plan.credentials import ResolvedServer
+from aish.mcp.transports.factory import login_site
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.fresh_login import log_in_person
-from aish.net.oauth.login_site import SecretMask, open_site
-from aish.net.oauth.login_store import KeptLogin, LoginStore, place_of
+from aish.net.oauth.login_store import KeptLogin, place_of
 from aish.net.oauth.person_login import PERSON_SECONDS, Person, PersonLogin
 from aish.system.secrets.secrets import Secrets
 
@@ -45,9 +45,7 @@ async def log_in_at(server: ResolvedServer, secrets: Secrets, dialog: LoginDialo
     Raises:
         UnavailableError: there is no login; nothing was kept.
     """
-    entry, credentials = server.entry, server.login
-    assert entry.url is not None, "a login is for a url"
-    assert credentials is not None, "the server wants a login"
+    entry = server.entry
 
     def show(address: str, back: str) -> None:
         opened = dialog.opens_browser and _open_browser(address)
@@ -56,18 +54,14 @@ async def log_in_at(server: ResolvedServer, secrets: Secrets, dialog: LoginDialo
         waits = f"waiting {duration_text(dialog.seconds)} for it to return to {back}"
         dialog.say(f"{waits}; Ctrl-C gives up")
 
+    def warn(_code: str, text: str) -> None:
+        dialog.say(secrets.mask(f"warning: {text}"))
+
     try:
-        site = open_site(
-            entry.url,
-            credentials,
-            name=entry.alias,
-            verify_server=entry.verify_tls,
-            seconds=entry.timeout.connect,
-            secret_mask=SecretMask(secrets.add, secrets.mask),
-            notice=lambda _code, text: dialog.say(secrets.mask(f"warning: {text}")),
-        )
+        site = login_site(entry, server.login, secrets, warn)
+        flow = PersonLogin(site, Person(show, dialog.seconds, fresh=True))
         login = await log_in_person(
-            PersonLogin(site, Person(show, dialog.seconds, fresh=True)),
+            flow,
             headers=entry.headers,
             verify_server=entry.verify_tls,
             seconds=entry.timeout.connect,
@@ -75,7 +69,7 @@ async def log_in_at(server: ResolvedServer, secrets: Secrets, dialog: LoginDialo
     except LoginError as error:
         raise UnavailableError(secrets.mask(f"mcp server `{entry.alias}`: {error}")) from error
     dialog.show(f"{for_line(entry.alias)}: {_describe(login)}")
-    dialog.say(_describe_place(login, LoginStore(entry.url, credentials.settings).path))
+    dialog.say(_describe_place(login, flow.store.path))
 
 
 def _describe(login: KeptLogin) -> str:

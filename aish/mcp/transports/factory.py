@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
+from aish.config.model import ServerEntry
 from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from aish.mcp.transports.http import HttpOrigin
     from aish.mcp.transports.stdio import Stdio
     from aish.net.oauth.login import Login
+    from aish.net.oauth.login_site import LoginSite
+    from aish.net.oauth.login_site import Notice as SiteNotice
+    from aish.net.oauth.settings import Credentials
     from aish.net.sandbox_relay import Refusal
     from aish.packs.framework.server import OpenPacks
     from aish.system.process.child import Child
@@ -71,6 +75,25 @@ async def close_supervisors(supervisors: "list[Supervisor]") -> None:
         for supervisor in supervisors:
             await anyio.to_thread.run_sync(supervisor.close)
     supervisors.clear()
+
+
+def login_site(
+    entry: ServerEntry, credentials: "Credentials | None", secrets: Secrets, notice: "SiteNotice"
+) -> "LoginSite":
+    """The site of a login at the server of an entry; nothing is asked yet."""
+    from aish.net.oauth.login_site import SecretMask, open_site
+
+    assert entry.url is not None, "a login is for a url"
+    assert credentials is not None, "the server wants a login"
+    return open_site(
+        entry.url,
+        credentials,
+        name=entry.alias,
+        verify_server=entry.verify_tls,
+        seconds=entry.timeout.connect,
+        secret_mask=SecretMask(secrets.add, secrets.mask),
+        notice=notice,
+    )
 
 
 class TransportFactory:
@@ -188,23 +211,11 @@ class TransportFactory:
 
     def _open_login(self) -> "Login":
         """The login at the server: one for all connections, made when the first of them is."""
-        entry, credentials = self._connection.entry, self._connection.login
-        assert entry.url is not None, "a login is for a url"
-        assert credentials is not None, "this is called for a login"
         from aish.net.oauth.login import open_login
-        from aish.net.oauth.login_site import SecretMask, open_site
 
         if self._login is None:
-            secrets = self.environment.secrets or Secrets()
-            site = open_site(
-                entry.url,
-                credentials,
-                name=entry.alias,
-                verify_server=entry.verify_tls,
-                seconds=entry.timeout.connect,
-                secret_mask=SecretMask(secrets.add, secrets.mask),
-                notice=self.notice,
-            )
+            secrets, connection = self.environment.secrets or Secrets(), self._connection
+            site = login_site(connection.entry, connection.login, secrets, self.notice)
             self._login = open_login(site)
         return self._login
 
