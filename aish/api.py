@@ -134,6 +134,7 @@ class Options(TypedDict, total=False):
     deny: Sequence[str]
     allow_broad_root: bool
     lock: LockMode
+    no_fetch: bool
     timeout: float | str | None
     max_cost_usd: float | None
     max_turns: int | None
@@ -219,6 +220,7 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> Launc
         max_turns=given.get("max_turns"),
         allow_broad_root=given.get("allow_broad_root", False),
         lock=given.get("lock", "enforce"),
+        may_fetch=not given.get("no_fetch", False),
         concurrency=given.get("concurrency"),
         environ=dict(os.environ if environ is None else environ),
     )

@@ -33,6 +33,7 @@ _SUMMARIES = {
     "serve": "Serve tools to MCP clients, under the file's rules.",
     "approve": "Answer a tool call that waits for approval.",
     "apply": "Execute staged calls after review, each once.",
+    "fetch": "Fetch the servers that `npx` and `uvx` would fetch.",
     "lock": "Pin tools, servers, models and prompts in a lock file.",
     "policy explain": "Say which rule decides a tool call, and why the others do not.",
     "policy suggest": "Print the narrowest rules for the calls that were made.",

@@ -140,6 +140,9 @@ KeepFailedOption = Annotated[
 LockOption = Annotated[
     LockUse, Option("--lock", "Differences from the lock file: exit 7, a warning, or no lock file.")
 ]
+NoFetchOption = Annotated[
+    bool, Option("--no-fetch", "Fetch no server from a registry: exit 5 if one is missing.")
+]
 GitHubOption = Annotated[
     bool, Option("--github", "Write the step summary and annotations of GitHub Actions.")
 ]
@@ -203,6 +206,7 @@ class RuleOptions:
     deny: DenyOption = None
     broad_root: BroadRootOption = False
     lock: LockOption = LockUse.ENFORCE
+    no_fetch: NoFetchOption = False
 
 
 @frozen
@@ -211,6 +215,7 @@ class PolicyOptions:
     deny: DenyOption = None
     broad_root: BroadRootOption = False
     lock: LockOption = LockUse.ENFORCE
+    no_fetch: NoFetchOption = False
     ask: AskOption = False
     timeout: TimeoutOption = None
     max_cost_usd: MaxCostOption = None
@@ -378,6 +383,7 @@ class LiveOptions:
     deny: DenyOption = None
     broad_root: BroadRootOption = False
     lock: LockOption = LockUse.ENFORCE
+    no_fetch: NoFetchOption = False
     ask: AskOption = False
     html: Annotated[
         Path | None, Option("--html FILE", "Live: write the table as an HTML page.")
@@ -398,6 +404,7 @@ class LiveOptions:
             "--deny": self.deny,
             "--allow-broad-root": self.broad_root,
             "--lock": self.lock is not LockUse.ENFORCE,
+            "--no-fetch": self.no_fetch,
             "--ask": self.ask,
             "--html": self.html,
             "--baseline": self.baseline,

@@ -138,5 +138,6 @@ def look_options(rules: RuleOptions | PolicyOptions | LiveOptions) -> RunOptions
         deny=tuple(rules.deny or ()),
         allow_broad_root=rules.broad_root,
         lock=rules.lock.value,
+        may_fetch=not rules.no_fetch,
         environ=dict(os.environ),
     )

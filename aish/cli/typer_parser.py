@@ -35,7 +35,7 @@ Example: aish run pipelines/quickstart.yaml
 OPTION_GROUPS = {
     "Most used": "input model output format quiet allow ask max-cost-usd replay resume",
     "Input and model": "input-text inputs set",
-    "Approvals": "deny allow-broad-root lock staged",
+    "Approvals": "deny allow-broad-root lock no-fetch staged",
     "Limits": "timeout max-turns",
     "Output and reports": "stream run-dir ephemeral step csv-raw junit html sarif github otel "
     "otel-endpoint otel-content",

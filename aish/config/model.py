@@ -735,7 +735,7 @@ Step = PromptStep | CallStep | RunStep | PipelineStep
 
 
 StdinUse = Literal["required", "optional"]
-LockIgnored = Literal["prompts", "models"]
+LockIgnored = Literal["prompts", "models", "packages"]
 """What a lock pins and a run may have otherwise, with a warning."""
 
 

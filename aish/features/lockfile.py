@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from aish.core.errors import UsageError, did_you_mean
+from aish.core.errors import LockDiffersError, UsageError, did_you_mean
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.lock import pins_of_file, with_tools
 from aish.engine.plan.plan import Plan
+from aish.engine.resources.packages import PackageResult, fetch_packages
 from aish.engine.resources.resources import open_toolbox, require_servers
-from aish.policy.lock import Difference, Lock, ServerPin, compare
+from aish.policy.lock import Difference, Lock, ServerPin, compare, package_difference
 
 
 @frozen
@@ -18,32 +19,57 @@ class Taken:
     """The lock as it would be written now.
 
     `unasked` are optional servers that did not start: their pins are copied from the older lock, if
-    present, and are not part of `differences`.
+    present, and are not part of `differences`. `unpinned` are packages that could not be fetched.
     """
 
     lock: Lock
     unasked: tuple[ServerInfo, ...]
     differences: tuple[Difference, ...]
+    unpinned: tuple[PackageResult, ...] = ()
 
 
 async def take_lock(
-    plan: Plan, older: Lock | None, environment: RunEnvironment, accept: Sequence[str] = ()
+    plan: Plan,
+    older: Lock | None,
+    environment: RunEnvironment,
+    accept: Sequence[str] = (),
+    *,
+    renew: bool = False,
 ) -> Taken:
-    """Connect to the servers, list their tools, disconnect.
+    """Fetch packages, connect to the servers, list their tools, disconnect.
+
+    With `renew` what a file names without an exact version is resolved anew, though it is pinned.
 
     Raises:
+        LockDiffersError: a package is not what is pinned, or was changed in the store.
         UnavailableError: a required server is missing.
         UsageError: no server has a tool that is accepted.
     """
+    before = older or Lock({}, {}, {})
+    results = await fetch_packages(plan.pipeline, before.packages, environment.environ, renew=renew)
+    for result in results:
+        if result.differs:
+            raise LockDiffersError(
+                result.problem, where=f"mcp server `{result.alias}`", hint=result.hint
+            )
+    packages = {one.alias: one.entry.pin for one in results if one.entry is not None}
+    plan = replace(plan, pinned=packages)
     async with open_toolbox(plan, environment) as box:
         require_servers(plan, box.servers)
         unasked = tuple(server for server in box.servers if server.state == "failed")
         tools = box.tools.listed()
         instructions = box.tools.instructions(tools)
     now = with_tools(pins_of_file(plan.pipeline, plan.secrets), tools, plan.secrets, instructions)
-    before = older or Lock({}, {}, {})
-    now = replace(now, servers=_pins(now.servers, before, {server.alias for server in unasked}))
-    return Taken(_with_accepted(now, before, accept), unasked, compare(before, now))
+    missing = {server.alias for server in unasked}
+    for alias, pin in before.packages.items():
+        known = packages.get(alias)
+        if known is None and alias in missing:
+            packages[alias] = pin
+        elif known is not None and package_difference(alias, pin, known) is None:
+            packages[alias] = pin  # of another platform
+    now = replace(now, servers=_pins(now.servers, before, missing), packages=packages)
+    unpinned = tuple(result for result in results if result.entry is None)
+    return Taken(_with_accepted(now, before, accept), unasked, compare(before, now), unpinned)
 
 
 def _with_accepted(lock: Lock, older: Lock, names: Sequence[str]) -> Lock:

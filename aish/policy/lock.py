@@ -53,16 +53,66 @@ class ServerPin:
 
 
 @frozen
+class Package:
+    """A package that was installed: `path` is where, if that is not its name alone."""
+
+    name: str
+    version: str
+    integrity: str
+    path: str = ""
+
+    @property
+    def row(self) -> JsonObject:
+        row = {"name": self.name, "version": self.version, "integrity": self.integrity}
+        return {**row, "path": self.path} if self.path else row
+
+
+@frozen
+class PackagePin:
+    """The packages that a server was installed of, and how the file names it.
+
+    `files` is the platform, and the digest of the installed files, which differ between platforms.
+    """
+
+    spec: str
+    resolved: tuple[Package, ...]
+    files: str
+
+    @property
+    def digest(self) -> str:
+        rows = canonical([package.row for package in self.resolved])
+        return hashlib.sha256(rows.encode("ascii")).hexdigest()
+
+    @property
+    def row(self) -> JsonObject:
+        resolved = [package.row for package in self.resolved]
+        return {"spec": self.spec, "resolved": resolved, "files": self.files}
+
+    def has_other_files(self, other: "PackagePin") -> bool:
+        """Return true if both are of one platform, and the files differ."""
+        of_one = self.files.rpartition(" ")[0] == other.files.rpartition(" ")[0]
+        return of_one and self.files != other.files
+
+
+def package_pin(row: JsonObject) -> PackagePin:
+    """The pin that a `row` describes."""
+    rows = cast("list[Mapping[str, str]]", row["resolved"])
+    return PackagePin(str(row["spec"]), tuple(Package(**one) for one in rows), str(row["files"]))
+
+
+@frozen
 class Lock:
     """Everything pinned: servers by alias, model ids by alias, hashes of prompts by step.
 
     `keys` are the commands that make keys, by their path in the file; `${VAR}` unresolved.
+    `packages` are those of fetched servers.
     """
 
     servers: Mapping[str, ServerPin]
     models: Mapping[str, str]
     prompts: Mapping[str, str]
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    packages: Mapping[str, PackagePin] = field(default_factory=dict)
 
 
 @frozen
@@ -74,7 +124,7 @@ class FieldChange:
     after: JsonValue
 
 
-DifferenceKind = Literal["tool", "server", "model", "prompt", "key"]
+DifferenceKind = Literal["tool", "server", "model", "prompt", "key", "package"]
 
 
 @frozen
@@ -132,7 +182,46 @@ def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
         for alias, server in now.servers.items()
         if (found := instructions_difference(alias, pinned.servers.get(alias), server.instructions))
     )
-    return (*address_differences(pinned, now), *told, *tools, *stale_differences(pinned, now))
+    packages = (
+        difference
+        for alias in dict.fromkeys((*now.packages, *pinned.packages))
+        if (
+            difference := package_difference(
+                alias, pinned.packages.get(alias), now.packages.get(alias)
+            )
+        )
+    )
+    addresses = address_differences(pinned, now)
+    return (*addresses, *told, *tools, *packages, *stale_differences(pinned, now))
+
+
+def package_difference(
+    alias: str, before: PackagePin | None, now: PackagePin | None
+) -> Difference | None:
+    """Return how the packages of a server differ from the pinned ones, if they do."""
+    if before is None or now is None:
+        change: Literal["added", "removed"] = "added" if before is None else "removed"
+        specs = (None if pin is None else pin.spec for pin in (before, now))
+        return Difference("package", alias, change, (FieldChange("spec", *specs),))
+    fields = [FieldChange("spec", before.spec, now.spec)] if before.spec != now.spec else []
+    old, new = (
+        {package.path or package.name: package for package in pin.resolved} for pin in (before, now)
+    )
+    for name in sorted(old.keys() | new.keys()):
+        one, other = old.get(name), new.get(name)
+        if one != other:
+            fields.append(FieldChange(name, _describe(one, other), _describe(other, one)))
+    if not fields and before.has_other_files(now):
+        fields.append(FieldChange("files", before.files, now.files))
+    return Difference("package", alias, "changed", tuple(fields)) if fields else None
+
+
+def _describe(package: Package | None, other: Package | None) -> str | None:
+    """The version of a package, and its checksums if they alone differ."""
+    if package is None:
+        return None
+    same = other is not None and package.version == other.version
+    return f"{package.version} {package.integrity}" if same else package.version
 
 
 def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
@@ -287,11 +376,13 @@ class BadLockError(ValueError):
 
 def lock_text(lock: Lock) -> str:
     """The file's text: sorted, one per line, odd characters escaped; ends with a line end."""
+    packages = {alias: pin.row for alias, pin in lock.packages.items()}
     data = {
         _VERSION_KEY: VERSION,
         "models": lock.models,
         "prompts": lock.prompts,
         **({"keys": lock.keys} if lock.keys else {}),
+        **({"packages": packages} if packages else {}),
         "servers": {alias: _server(pin) for alias, pin in lock.servers.items()},
     }
     text = json.dumps(data, ensure_ascii=False, indent=2, sort_keys=True, default=dict)
@@ -319,11 +410,13 @@ def lock_of_data(data: JsonValue) -> Lock:
     _check_shape(data)
     servers = cast("Mapping[str, JsonObject]", data["servers"])
     keys = cast("Mapping[str, list[str]]", data.get("keys", {}))
+    packages = cast("Mapping[str, JsonObject]", data.get("packages", {}))
     return Lock(
         servers={alias: _server_pin(alias, server) for alias, server in servers.items()},
         models=cast("Mapping[str, str]", data["models"]),
         prompts=cast("Mapping[str, str]", data["prompts"]),
         keys={place: tuple(words) for place, words in keys.items()},
+        packages={alias: package_pin(row) for alias, row in packages.items()},
     )
 
 

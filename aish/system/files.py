@@ -344,6 +344,13 @@ def state_folder() -> Path:
     return user_state_path("aish", appauthor=False)
 
 
+def cache_folder() -> Path:
+    """The folder for what can be fetched or made again; it may not exist."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("aish", appauthor=False)
+
+
 _HIDDEN = ".aish"
 """No tool of a pack shows a folder of this name, wherever its root is and the folder is moved."""
 
@@ -351,6 +358,11 @@ _HIDDEN = ".aish"
 def logins_folder() -> Path:
     """The folder of the logins of persons; it may not exist."""
     return state_folder() / _HIDDEN / "logins"
+
+
+def packages_folder() -> Path:
+    """The folder of fetched servers, which no tool and no sandbox may change; it may not exist."""
+    return cache_folder() / _HIDDEN / "packages"
 
 
 def hidden_folder(folder: Path) -> Path:

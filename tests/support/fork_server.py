@@ -13,7 +13,6 @@ What differs: modules are there before they are asked for, all children of a ser
 alike, `/proc/PID/cmdline` and `environ` are the server's, and what an interpreter is told at its
 start (`PYTHON*`, locale, options) cannot be told any more: `same_interpreter` says whether an
 environment is fit. Tests of those things start the real program (`@pytest.mark.real_process`).
-Without `syncs` no child waits for the disk (`quick_syncs.py`).
 """
 
 import atexit
@@ -43,7 +42,6 @@ from pathlib import Path
 from typing import IO, Any, Self, TextIO
 
 import kill_points
-import quick_syncs
 from patience import is_ready
 
 PATIENCE = 60.0
@@ -83,9 +81,8 @@ steps:
 class ForkServer:
     """Started by the first `start`; ended by `close`, or with the process that has it."""
 
-    def __init__(self, env: Mapping[str, str], *, syncs: bool = False) -> None:
+    def __init__(self, env: Mapping[str, str]) -> None:
         self.env = dict(env)
-        self._options = ["--syncs"] if syncs else []
         self._lock = threading.Lock()
         self._stack = ExitStack()
         self._channel: socket.socket | None = None
@@ -160,7 +157,7 @@ class ForkServer:
         self._errors = self._stack.enter_context(errors)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), *self._options],
+                [sys.executable, __file__, str(theirs.fileno())],
                 cwd="/",
                 env=self.env,
                 pass_fds=[theirs.fileno()],
@@ -439,8 +436,6 @@ def main() -> None:
     codes: list[int] = []
     atexit.register(leave, codes)
     del sys.path[0]  # where this file is
-    if "--syncs" not in sys.argv:
-        quick_syncs.install()
     serve(socket.socket(fileno=int(sys.argv[1])))
     kill_points.arm(os.environ)
     try:

@@ -2,6 +2,7 @@
 
 import os
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -86,7 +87,9 @@ def command(
     accepted = accept or []
     if accepted and way in {_Way.CHECK, _Way.DIFF}:
         raise UsageError(f"`--accept` and `{way.value}` exclude each other")
-    taken = anyio.run(take_lock, plan, older, quiet_environment(plan), accepted)
+    renew = way in {_Way.UPDATE, _Way.DIFF}
+    take = partial(take_lock, plan, older, quiet_environment(plan), accepted, renew=renew)
+    taken = anyio.run(take)
     differs = bool(_differences_to_keep(taken, pipeline))
     writes = way is _Way.UPDATE or (way is _Way.WRITE and older is None)
     writes = writes or (bool(accepted) and not differs)
@@ -99,6 +102,9 @@ def command(
     for server in taken.unasked:
         reason = plan.secrets.mask(server.error or "")
         say(f"warning: mcp server `{server.alias}` is missing and was not compared: {reason}")
+    for result in taken.unpinned:
+        reason = plan.secrets.mask(result.problem)
+        say(f"warning: the packages of mcp server `{result.alias}` are not pinned: {reason}")
     if not differs or writes:
         return int(ExitCode.OK)
     return _end(path, file, _differences_to_keep(taken, pipeline), way)

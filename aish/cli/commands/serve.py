@@ -248,6 +248,8 @@ def _arguments(
         yield "--allow-broad-root"
     if policy.lock is not LockUse.ENFORCE:
         yield from ("--lock", policy.lock.value)
+    if policy.no_fetch:
+        yield "--no-fetch"
     if listen.plain:
         yield "--plain"
 

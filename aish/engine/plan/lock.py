@@ -290,6 +290,7 @@ _KINDS = {
     "prompt": "prompt of step ",
     "tool": "",
     "key": "command for ",
+    "package": "packages of ",
 }
 
 

@@ -23,7 +23,8 @@ class RunOptions:
     `concurrency` limits the units of work in flight. `servers_required` is the default for servers
     without `required`. `force` resumes a run although its fingerprint has changed. `key_check`
     checks the keys of all items of a step before the first one is run; `surveys` are of the steps,
-    by id, whose keys were already checked.
+    by id, whose keys were already checked. With `may_fetch` a server that its launcher would fetch
+    is fetched before it is confined.
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -43,4 +44,5 @@ class RunOptions:
     force: bool = False
     key_check: bool = True
     surveys: Mapping[str, KeySurvey] = field(default_factory=dict)
+    may_fetch: bool = True
     environ: Mapping[str, str] = field(default_factory=dict)

@@ -52,7 +52,7 @@ from aish.engine.plan.order import (
 )
 from aish.engine.plan.validation.older_names import policy_of
 from aish.engine.plan.validation.validate import check_file, limit_check
-from aish.policy.lock import Lock
+from aish.policy.lock import Lock, PackagePin
 from aish.policy.rules import Policy
 from aish.system.secrets.secrets import Secrets
 
@@ -111,6 +111,7 @@ class Plan:
     `inner` are the plans of its sub-pipelines, by the id of the step that runs them. `missing` are
     variables that are not set, in a plan that is only inspected. `of_packs` are the models that
     only packs may ask. One of them that cannot be used is in `unusable` with the reason: no error.
+    `pinned` are packages of servers, for a plan without a lock.
     """
 
     pipeline: Pipeline
@@ -130,6 +131,8 @@ class Plan:
     missing: tuple[Missing, ...] = ()
     of_packs: frozenset[str] = frozenset()
     unusable: Mapping[str, str] = field(default_factory=dict)
+    pinned: Mapping[str, PackagePin] = field(default_factory=dict)
+    may_fetch: bool = True
 
     def model_of(self, step: PromptStep) -> str:
         alias = step.model or self.default_model
@@ -287,6 +290,7 @@ def make_plan(
         allow_broad_root=options.allow_broad_root,
         lock=None if options.lock == "none" else lock_of(pipeline),
         lock_mode=options.lock,
+        may_fetch=options.may_fetch,
         variables=variables,
         inner=inner,
         missing=missing,

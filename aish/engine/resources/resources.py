@@ -246,7 +246,7 @@ def _start_hint(server: ServerInfo, entries: Mapping[str, ServerEntry]) -> str:
     if len(command) == 1 and " " in command[0] and why.startswith("cannot start"):
         words = ", ".join(command[0].split())
         return f"write a list: `command: [{words}]`"
-    if command and _CERTIFICATE.search(why):
+    if command and " is not fetched: " not in why and _CERTIFICATE.search(why):
         return (
             "servers see only `HOME`, `PATH` and the like of the environment: `env:"
             " [SSL_CERT_FILE, HTTPS_PROXY]` passes variables on"

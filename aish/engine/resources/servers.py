@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from anyio import CancelScope
 
-from aish.config.model import ServerSandbox
+from aish.config.model import ServerEntry, ServerSandbox
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Level, Notice
 from aish.core.frozen import frozen
@@ -25,9 +25,14 @@ from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
     from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled
+    from aish.mcp.transports.package_store import PackageUse
     from aish.packs.framework.pack import FileModel, PackServices
 
-_LEVELS: Mapping[str, Level] = {"sandbox_missing": "security", "sandbox_refused": "info"}
+_LEVELS: Mapping[str, Level] = {
+    "sandbox_missing": "security",
+    "sandbox_refused": "info",
+    "fetched": "info",
+}
 """Notices that are no warnings: less is kept from a server than a file asks for, or just that."""
 
 
@@ -228,6 +233,8 @@ def _connection(
         # A pack of a server that is only replayed would access the disk.
         return connection
     connection = replace(connection, child_env=server.child_env)
+    if server.entry.command[:1] in {("npx",), ("uvx",)}:
+        connection = replace(connection, package=_package(server.entry, plan, environment))
     if server.entry.sandbox is not None:
         own = own_files(plan) | environment.own_files | _recorded_files(environment)
         connection = replace(
@@ -252,6 +259,25 @@ def _connection(
         error.where = error.where or f"mcp server `{server.entry.alias}`"
         raise
     return replace(connection, pack=pack, let_go=pack.shutdown)
+
+
+def _package(entry: ServerEntry, plan: Plan, environment: RunEnvironment) -> "PackageUse | None":
+    """The package that the launcher of a server would fetch, unless a variable names it."""
+    from aish.mcp.transports.package_store import PackageUse, package_spec
+
+    cwd = entry.cwd or Path.cwd()
+    written = plan.pipeline.servers.get(entry.alias, entry)
+    spec = package_spec(entry.command, cwd)
+    if spec is None or package_spec(written.command, cwd) is None:
+        return None
+    return PackageUse(
+        spec,
+        (plan.lock.packages if plan.lock is not None else plan.pinned).get(entry.alias),
+        environment.environ,
+        plan.pipeline.file,
+        may_fetch=plan.may_fetch,
+        enforced=plan.lock_mode != "warn",
+    )
 
 
 def _resolve_folders(sandbox: ServerSandbox) -> Mapping[Path, Path]:

@@ -187,7 +187,7 @@ class _Start:
             tuple(_resolve_given(path, self.connection.given) for path in paths)
             for paths in (sandbox.read, sandbox.write)
         )
-        mounts = Mounts(program_paths(self.entry.command, environ, self.cwd), read, write)
+        mounts = Mounts(program_paths(self.connection.command, environ, self.cwd), read, write)
         kept: list[Path] = []
         above: list[Path] = []
         hidden = [*_own_folders((*read, *write))]
@@ -216,7 +216,7 @@ class _Start:
                 )
             return mounts
         if not self.reaches(_NPM):
-            hidden += unwanted_programs(self.entry.command, environ, self.cwd)
+            hidden += unwanted_programs(self.connection.command, environ, self.cwd)
         return replace(mounts, read_only=kept, in_place=above, hidden=hidden)
 
     def environment(self, home: str) -> dict[str, str]:
@@ -241,7 +241,7 @@ class _Start:
 
     def command(self, mounts: Mounts, home: str) -> Command:
         """Compose what the supervisor starts."""
-        argv, environ = self.entry.command, self.environment(home)
+        argv, environ = self.connection.command, self.environment(home)
         given = {str(path): _identity(path) for path in (*mounts.read, *mounts.write)}
         if self.kind == "landlock":
             network = self.sandbox.network == "full"
@@ -397,12 +397,13 @@ def _check_command(start: _Start) -> None:
         NoSandboxError: it fetches its program, and has no network.
         OSError: there is no such program.
     """
-    word = start.entry.command[0]
-    launcher = launcher_of(start.entry.command)
+    word = start.connection.command[0]
+    launcher = launcher_of(start.connection.command)
     if launcher is not None and start.sandbox.network == "none":
         raise NoSandboxError(
             f"`{launcher}` fetches the server before it starts it, and its sandbox has no network:"
-            " install the server, and name its program in `command`"
+            " write `npx -y PACKAGE@VERSION` or `uvx PACKAGE==VERSION`, which aish fetches before,"
+            " or install the server and name its program in `command`"
         )
     if find_program(word, start.connection.child_env, start.cwd) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))

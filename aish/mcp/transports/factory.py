@@ -1,7 +1,7 @@
 """Creates the transport for a server's entry; imported when a server needs it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.model import ServerEntry
+from aish.core.errors import LockDiffersError
 from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from aish.mcp.transports.adapter import CassetteAdapter
     from aish.mcp.transports.confined import Confinement
     from aish.mcp.transports.http import HttpOrigin
+    from aish.mcp.transports.package_store import PackageUse
     from aish.mcp.transports.stdio import Stdio
     from aish.net.oauth.login import Login
     from aish.net.oauth.login_site import LoginSite
@@ -141,15 +143,58 @@ class TransportFactory:
         return f"mcp+{scheme}://{self._connection.entry.alias}"
 
     async def prepare(self) -> None:
-        """Make what the server is sent as a key: the time of a command is not the server's.
+        """Make what the server is sent as a key, and fetch it: that time is not the server's.
 
         Raises:
-            CredentialsError: it cannot be made.
+            CredentialsError: a key cannot be made.
+            TransportError: the server cannot be fetched.
+            LockDiffersError: what would be fetched is not what is locked.
         """
+        adapter, package = self.environment.adapter, self._connection.package
+        if package is not None and (adapter is None or not adapter.replays):
+            await self._prepare_package(package)
         if self._connection.made:
             from aish.mcp.transports.http import tokens_of
 
             await tokens_of(self._connection.made)
+
+    async def _prepare_package(self, package: "PackageUse") -> None:
+        """Have a server start from the store; a confined or locked one is fetched if it has to be.
+
+        Raises:
+            TransportError: it cannot be fetched.
+            LockDiffersError: what would be fetched is not what is locked.
+        """
+        from aish.mcp.transports.package_store import find_entry
+
+        sandbox = self._connection.entry.sandbox
+        entry = await anyio.to_thread.run_sync(find_entry, package.spec, package.pin)
+        if entry is None and (sandbox is not None or package.pin is not None):
+            from aish.mcp.transports.package_fetch import (
+                FetchError,
+                PackageDiffersError,
+                fetch_for_run,
+            )
+
+            began = anyio.current_time()
+            try:
+                entry = await fetch_for_run(package, self.environment.reaper)
+            except FetchError as error:
+                hint = "" if error.hint is None else f"\n{error.hint}"
+                text = f"`{package.spec.requirement}` is not fetched: {error.message}{hint}"
+                if isinstance(error, PackageDiffersError) and package.enforced:
+                    where = f"mcp server `{self._connection.entry.alias}`"
+                    raise LockDiffersError(text, where=where) from error
+                if package.pin is not None or sandbox is None or not sandbox.best_effort:
+                    raise TransportError(text) from error
+                self.notice("fetched", f"{text}\n`{package.spec.launcher}` starts it")
+                return
+            seconds = anyio.current_time() - began
+            self.notice("fetched", f"fetched `{package.spec.requirement}` in {seconds:.1f} s")
+        if entry is not None:
+            await anyio.to_thread.run_sync(entry.note_use)
+            command = entry.command(package.spec)
+            self._connection = replace(self._connection, fetched=command)
 
     def first(self) -> Transport:
         """The transport to try first.

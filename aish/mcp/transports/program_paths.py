@@ -76,6 +76,8 @@ def _is_of_system(path: Path) -> bool:
 
 
 def _is_python(program: Path, environ: Mapping[str, str]) -> bool:
+    if (program.parent.parent / "pyvenv.cfg").is_file():
+        return True
     interpreter = _interpreter_of(program, environ)
     return any(
         path is not None and _PYTHON.match(path.name) is not None for path in (program, interpreter)

@@ -20,6 +20,7 @@ from aish.net.oauth.settings import Credentials
 
 if TYPE_CHECKING:
     from aish.mcp.transports.http import MadeHeaders
+    from aish.mcp.transports.package_store import PackageUse
     from aish.packs.framework.server import OpenPacks
 
 
@@ -32,6 +33,7 @@ class ServerConnection:
     `pack` the opened pack where the entry names one. A registry calls `let_go` once the server is
     closed. `own_files` are what the run is made of, and `runs` is the folder of runs: a confined
     server changes neither. `given` are the paths of its sandbox, resolved before any server runs.
+    `package` is what the launcher of a child would fetch.
     """
 
     entry: ServerEntry
@@ -44,6 +46,13 @@ class ServerConnection:
     own_files: frozenset[Path] = frozenset()
     runs: Path | None = None
     given: Mapping[Path, Path] = field(default_factory=dict)
+    package: "PackageUse | None" = None
+    fetched: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words that start a child: those of the entry, or of what was fetched for it."""
+        return self.fetched or self.entry.command
 
     @property
     def transport(self) -> str:

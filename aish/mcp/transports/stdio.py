@@ -85,12 +85,12 @@ class Stdio:
 
     async def open(self, inbox: Inbox) -> None:
         await self.close()
-        entry = self._connection.entry
         try:
             child = await self._start()
         except OSError as error:
             why = error.strerror or str(error)
-            raise TransportError(f"cannot start `{entry.command[0]}`: {why}") from error
+            word = self._connection.command[0]
+            raise TransportError(f"cannot start `{word}`: {why}") from error
         self._child = child
         ended = anyio.Event()
         self._tasks.start_soon(self._read, child, inbox, ended)
@@ -108,7 +108,7 @@ class Stdio:
             self.sandbox = UNCONFINED
         entry = self._connection.entry
         return await start_child(
-            entry.command,
+            self._connection.command,
             cwd=entry.cwd or Path(),
             env={**self._connection.child_env, MARK: os.urandom(16).hex()},
             reaper=self._reaper,

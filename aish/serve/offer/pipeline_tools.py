@@ -101,7 +101,10 @@ def load_pipelines(
         # Each run has a socket of its own while it waits for an answer, whatever the file says.
         own = replace(own, control=replace(own.control, listen=ControlSettings().listen))
         asked = RunOptions(
-            lock=options.lock, allow_broad_root=options.allow_broad_root, environ=options.environ
+            lock=options.lock,
+            allow_broad_root=options.allow_broad_root,
+            may_fetch=options.may_fetch,
+            environ=options.environ,
         )
         plan = _wait_instead_of_pausing(make_plan(own, asked, secrets=secrets, session=session))
         row = _row(entry, own)

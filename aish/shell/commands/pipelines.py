@@ -53,6 +53,7 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
     options = RunOptions(
         inputs=_inputs(pipeline, inputs),
         allow_broad_root=opened.options.allow_broad_root,
+        may_fetch=opened.options.may_fetch,
         environ=opened.options.environ,
     )
     plan = make_plan(pipeline, options, secrets=opened.plan.secrets)

@@ -249,7 +249,7 @@ def server_words(
     # A folder before those in it: a later mount covers what an earlier one has shown there.
     for path_given in sorted(given):
         words += [given[path_given], str(path_given), str(path_given)]
-    words += _exceptions(mounts.in_place, mounts.read_only, mounts.hidden)
+    words += _exceptions(mounts.in_place, mounts.read_only, mounts.hidden, mounts.programs)
     words += ["--remount-ro", "/"]
     if not network:
         words.append("--unshare-net")
@@ -261,9 +261,12 @@ FOLDERS_OF_HOME = (".local/share", ".cache", ".config")
 
 
 def _exceptions(
-    in_place: Sequence[Path], read_only: Sequence[Path], hidden: Sequence[Path]
+    in_place: Sequence[Path],
+    read_only: Sequence[Path],
+    hidden: Sequence[Path],
+    programs: Sequence[Path] = (),
 ) -> list[str]:
-    """The words that take paths out of folders that were mounted before."""
+    """The words that take paths out of folders that were mounted before, but for `programs`."""
     words: list[str] = []
     for above in map(str, in_place):
         words += ["--bind-try", above, above]
@@ -271,7 +274,11 @@ def _exceptions(
         words += ["--ro-bind-try", kept, kept]
     for path in hidden:
         if path.is_dir():
-            words += ["--tmpfs", str(path), "--remount-ro", str(path)]
+            words += ["--tmpfs", str(path)]
+            for program in programs:
+                if program.is_relative_to(path):
+                    words += ["--ro-bind", str(program), str(program)]
+            words += ["--remount-ro", str(path)]
         else:
             words += ["--ro-bind", str(_EMPTY_FILE), str(path)]
     return words
@@ -288,6 +295,11 @@ def landlock_rules(root: Path, temporary: Path, environ: Mapping[str, str]) -> L
     """
     readable = (*_SYSTEM_FOLDERS, sys.prefix, sys.base_prefix, *_programs(environ))
     return Landlock(write=(str(root), str(temporary), *_DEVICES), read=readable)
+
+
+def fetch_rules(folder: Path) -> Landlock:
+    """List what a program may use that only writes in one folder."""
+    return Landlock(write=(str(folder), *_DEVICES), read=("/",))
 
 
 def server_rules(mounts: Mounts, home: Path, *, network: bool) -> Landlock:

@@ -219,7 +219,7 @@ def test_a_launcher_without_a_network_is_refused_before_it_waits(project: Projec
     add_probe(project, None)
     project.pipeline(
         """
-        mcp: {servers: {time: {command: [uvx, mcp-server-time], sandbox: required}}}
+        mcp: {servers: {time: {command: [uvx, --offline, mcp-server-time], sandbox: required}}}
         steps: [{id: now, call: time__now}]
         """
     )

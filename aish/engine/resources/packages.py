@@ -1,0 +1,92 @@
+"""Fetches the servers of a file that launchers would fetch: to pin them, or before a run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from aish.config.model import Pipeline
+from aish.core.frozen import frozen
+from aish.mcp.transports.package_fetch import (
+    FetchError,
+    PackageDiffersError,
+    check_entry,
+    fetch,
+)
+from aish.mcp.transports.package_store import Entry, PackageSpec, find_entry, package_spec
+from aish.policy.lock import PackagePin
+from aish.system.process.reaper import Reaper
+
+
+@frozen
+class PackageResult:
+    """A server that was fetched in so many `seconds`, was in the store, or could not be fetched.
+
+    With `differs` it is not what is locked, or was changed since it was fetched.
+    """
+
+    alias: str
+    spec: PackageSpec
+    entry: Entry | None = None
+    seconds: float | None = None
+    problem: str = ""
+    hint: str | None = None
+    differs: bool = False
+
+
+def package_specs(pipeline: Pipeline) -> Mapping[str, PackageSpec]:
+    """The servers of a file that launchers would fetch, and that can be fetched before."""
+    specs = {
+        alias: package_spec(entry.command, entry.cwd or Path.cwd())
+        for alias, entry in pipeline.servers.items()
+    }
+    return {alias: spec for alias, spec in specs.items() if spec is not None}
+
+
+async def fetch_packages(
+    pipeline: Pipeline,
+    pins: Mapping[str, PackagePin],
+    environ: Mapping[str, str],
+    *,
+    renew: bool = False,
+) -> Sequence[PackageResult]:
+    """Fetch what is not in the store, exactly what is pinned, and check what is.
+
+    What a file names without an exact version is resolved anew if it is not pinned; with `renew`
+    also if it is. An entry that was changed is removed.
+    """
+    results: dict[str, PackageResult] = {}
+    specs, reaper = package_specs(pipeline), Reaper()
+
+    async def fetch_one(alias: str, spec: PackageSpec) -> None:
+        pin = pins.get(alias)
+        if pin is not None and (pin.spec != spec.text or (renew and not spec.exact)):
+            pin = None
+        results[alias] = await _fetch(alias, spec, pin, environ, reaper)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for alias, spec in specs.items():
+                tasks.start_soon(fetch_one, alias, spec)
+    finally:
+        reaper.close()
+    return [results[alias] for alias in specs]
+
+
+async def _fetch(
+    alias: str,
+    spec: PackageSpec,
+    pin: PackagePin | None,
+    environ: Mapping[str, str],
+    reaper: Reaper,
+) -> PackageResult:
+    began = anyio.current_time()
+    known = find_entry(spec, pin) if pin is not None or spec.exact else None
+    try:
+        entry = known or await fetch(spec, pin, environ, reaper, renew=not spec.exact)
+        await anyio.to_thread.run_sync(check_entry, entry, spec, pin)
+    except FetchError as error:
+        differs = isinstance(error, PackageDiffersError)
+        return PackageResult(alias, spec, problem=error.message, hint=error.hint, differs=differs)
+    seconds = None if known is not None else anyio.current_time() - began
+    return PackageResult(alias, spec, entry, seconds)

@@ -1,0 +1,398 @@
+"""Fetches a server of a package registry into the store, by `npm` or `uv`, without running it.
+
+No code of a package runs: no scripts of npm, and of Python wheels only. What is installed is
+written in a folder aside, and nowhere else where a sandbox works; an entry appears whole. The
+registries are those of the user's own settings, never of a project.
+"""
+
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import backticked
+from aish.mcp.transports.package_store import (
+    ASIDE,
+    ENTRY_FILE,
+    LOCK_FILE,
+    Entry,
+    PackageSpec,
+    PackageUse,
+    entry_text,
+    find_entry,
+    remove_entry,
+)
+from aish.policy.lock import Package, PackagePin
+from aish.system.file_lock import BeingWrittenError, hold_lock
+from aish.system.files import private_folder
+from aish.system.process.child import CommandResult, follow, run_command
+from aish.system.process.reaper import Reaper
+from aish.system.process.sandbox import bubblewrap_words, fetch_rules, sandbox_problem
+from aish.system.process.supervisor import Command, Supervisor
+
+FETCH_SECONDS = 300.0
+_PAUSE = 0.2
+_MOST_OUTPUT = 200_000
+_LINES = 5
+_SHOWN = 5
+_NPM_WORDS: Final = (
+    *("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"),
+    *("--global=false", "--package-lock=true", "--lockfile-version=3", "--bin-links=true"),
+    *("--install-strategy=hoisted", "--include=prod", "--include=optional", "--omit=dev"),
+    *("--dry-run=false", "--workspaces=false", "--progress=false", "--cache", "cache"),
+)
+_MODULES = "node_modules/"
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)==([\w.+!]+)((?: --hash=sha256:[0-9a-f]{64})+)")
+_OF_VENV: Final = ("activate*", "*.bat", "*.ps1")
+"""Programs of a virtual environment that a server does without, and that name its folder."""
+_DIFFERS = re.compile(r"EINTEGRITY|[Hh]ash mismatch")
+_MISSING = re.compile(r"\bE404\b|ETARGET|EUSAGE|No solution found|not found in the")
+_NEEDS_BUILD = re.compile(r"no usable wheels|no wheels with|[Bb]uild(?:ing)?[^\n]* disabled")
+_INSTALL = "install the server yourself, and name its program in `command`"
+
+
+class FetchError(Exception):
+    """A server that cannot be fetched; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class PackageDiffersError(FetchError):
+    """Checksums do not fit what a registry or the store has."""
+
+
+@frozen
+class _Place:
+    """The folder of one fetch, with that of its entry, and how programs are run in it."""
+
+    folder: Path
+    environ: Mapping[str, str]
+    reaper: Reaper
+
+    @property
+    def entry(self) -> Path:
+        return self.folder / "entry"
+
+    def write(self, name: str, value: JsonValue) -> None:
+        (self.folder / name).write_text(json.dumps(value), "utf-8")
+
+    async def run(self, *words: str) -> CommandResult:
+        """Run a program, which may write in the folder only."""
+        if shutil.which(words[0], path=self.environ.get("PATH", os.defpath)) is None:
+            package = "Node.js" if words[0] == "npm" else "uv (`pip install uv`)"
+            raise FetchError(f"there is no `{words[0]}` in PATH", f"install {package}")
+        environ = {**self.environ, "TMPDIR": str(self.folder), "NO_COLOR": "1"}
+        environ |= {"UV_CACHE_DIR": str(self.folder / "cache"), "UV_PYTHON_DOWNLOADS": "never"}
+        if not await anyio.to_thread.run_sync(sandbox_problem, "landlock", environ, None):
+            return await self._run_in_landlock(words, environ)
+        problem = await anyio.to_thread.run_sync(
+            sandbox_problem, "bubblewrap", environ, self.folder
+        )
+        if not problem:
+            confined = bubblewrap_words(environ, self.folder, (), str(self.folder), network=True)
+            words = (*confined, *words)
+        return await run_command(
+            words,
+            cwd=self.folder,
+            env=environ,
+            timeout=None,
+            limit_bytes=_MOST_OUTPUT,
+            reaper=self.reaper,
+        )
+
+    async def _run_in_landlock(
+        self, words: Sequence[str], environ: Mapping[str, str]
+    ) -> CommandResult:
+        supervisor = Supervisor(self.reaper)
+        command = Command((*words,), environ, landlock=fetch_rules(self.folder))
+        descriptor = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return await follow(
+                lambda streams: supervisor.start(command, folder=descriptor, streams=streams),
+                timeout=None,
+                limit_bytes=_MOST_OUTPUT,
+            )
+        finally:
+            os.close(descriptor)
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(supervisor.close)
+
+    async def install(self, *words: str, pinned: bool) -> None:
+        """Run a program that installs.
+
+        Raises:
+            PackageDiffersError: a checksum is not right, or what was pinned is not there any more.
+            FetchError: it failed in any other way.
+        """
+        result = await self.run(*words)
+        if result.exit_code == 0:
+            return
+        said = result.stderr.decode("utf-8", "replace")
+        lines = "\n".join([line.strip() for line in said.splitlines() if line.strip()][:_LINES])
+        if _DIFFERS.search(said):
+            message = "what the registry sent does not have its checksum"
+            raise PackageDiffersError(f"{message}: {lines}")
+        if pinned and _MISSING.search(said):
+            raise PackageDiffersError(f"the registry does not have what is locked: {lines}")
+        hint = None
+        if _NEEDS_BUILD.search(said):
+            hint = f"a package that has to be built is not fetched: {_INSTALL}"
+        raise FetchError(f"`{' '.join(words[:2])}` failed: {lines}", hint)
+
+
+async def fetch_for_run(package: PackageUse, reaper: Reaper) -> Entry:
+    """Fetch a server that is to be started.
+
+    Raises:
+        FetchError: it cannot be fetched, or must not be.
+    """
+    if not package.may_fetch:
+        hint = f"`aish fetch {package.file}` fetches it"
+        raise FetchError("it is not in the store, and `--no-fetch` was given", hint)
+    return await fetch(package.spec, package.pin, package.environ, reaper)
+
+
+async def fetch(
+    spec: PackageSpec,
+    pin: PackagePin | None,
+    environ: Mapping[str, str],
+    reaper: Reaper,
+    *,
+    renew: bool = False,
+) -> Entry:
+    """Install a server, exactly what is pinned if it is, unless it is in the store.
+
+    With `renew` it is resolved anew if nothing is pinned.
+
+    Raises:
+        PackageDiffersError: a checksum is not right, or what was pinned is not there any more.
+        FetchError: it cannot be fetched, or needs code of its own for that.
+    """
+    try:
+        with anyio.fail_after(FETCH_SECONDS), ExitStack() as stack:
+            private_folder(spec.folder)
+            await _wait_for_lock(spec.folder / LOCK_FILE, stack)
+            entry = None if renew and pin is None else find_entry(spec, pin)
+            return entry or await _install(spec, pin, environ, reaper)
+    except TimeoutError:
+        raise FetchError(f"it was not fetched within {FETCH_SECONDS:g} s") from None
+    except OSError as error:
+        raise FetchError(f"it cannot be kept in the store: {error}") from error
+
+
+async def _wait_for_lock(path: Path, stack: ExitStack) -> None:
+    while True:
+        try:
+            stack.enter_context(hold_lock(path, 0))
+        except BeingWrittenError:
+            await anyio.sleep(_PAUSE)
+        else:
+            return
+
+
+async def _install(
+    spec: PackageSpec, pin: PackagePin | None, environ: Mapping[str, str], reaper: Reaper
+) -> Entry:
+    aside = spec.folder / ASIDE
+    await anyio.to_thread.run_sync(_remove, aside)
+    private_folder(aside)
+    place = _Place(aside, environ, reaper)
+    try:
+        install = _install_npm if spec.launcher == "npx" else _install_uv
+        program, resolved, system = await install(spec, pin, place)
+        digest = await anyio.to_thread.run_sync(tree_digest, place.entry)
+        now = PackagePin(spec.text, resolved, f"{system} {digest}")
+        if pin is not None and pin.has_other_files(now):
+            raise PackageDiffersError("the files that were installed are not those of the lock")
+        return await anyio.to_thread.run_sync(_move_in, place.entry, spec, program, now)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_remove, aside)
+
+
+def _move_in(installed: Path, spec: PackageSpec, program: str, pin: PackagePin) -> Entry:
+    """Make an installation an entry, unless there is one; it is the newest then."""
+    entry = find_entry(spec, pin)
+    if entry is not None:
+        os.utime(entry.path / ENTRY_FILE)
+        return entry
+    path = spec.folder / pin.digest
+    _remove(path)  # what could not be started
+    (installed / ENTRY_FILE).write_text(entry_text(program, pin), "utf-8")
+    installed.chmod(0o700)
+    installed.rename(path)
+    return Entry(path, program, pin)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+_Installed = tuple[str, tuple[Package, ...], str]
+"""The program of an installation, its packages, and the platform that its files are for."""
+
+
+async def _install_npm(spec: PackageSpec, pin: PackagePin | None, place: _Place) -> _Installed:
+    place.entry.mkdir()
+    version = spec.version
+    if pin is not None:
+        of_pin = (one.version for one in pin.resolved if one.name == spec.name and not one.path)
+        version = next(of_pin, version)
+        place.write("package-lock.json", _old_lock(pin.resolved))
+    place.write("package.json", {"private": True, "dependencies": {spec.name: version}})
+    await place.install("npm", "install" if pin is None else "ci", *_NPM_WORDS, pinned=bool(pin))
+    whole = json.loads((place.folder / "package-lock.json").read_text("utf-8"))
+    (place.folder / "node_modules").rename(place.entry / "node_modules")
+    listed = place.entry / "node_modules" / ".package-lock.json"
+    rows: Mapping[str, JsonObject] = json.loads(listed.read_text("utf-8"))["packages"]
+    listed.unlink()
+    scripts = [path.rpartition(_MODULES)[2] for path in rows if rows[path].get("hasInstallScript")]
+    if scripts:
+        raise FetchError(f"{backticked(scripts, _SHOWN)} runs scripts to be installed", _INSTALL)
+    resolved = tuple(_npm_packages(whole["packages"])) if pin is None else pin.resolved
+    places = {(one.path, one.name, one.version) for one in resolved}
+    here = ((one.path, one.name, one.version) for one in _npm_packages(rows))
+    if unknown := [
+        f"{name}@{version}" for path, name, version in here if (path, name, version) not in places
+    ]:
+        raise PackageDiffersError(
+            f"npm installed what is not locked: {backticked(unknown, _SHOWN)}"
+        )
+    program = _npm_program(spec, rows.get(_MODULES + spec.name, {}))
+    return program, resolved, f"{sys.platform}-{platform.machine()}"
+
+
+def _npm_packages(rows: Mapping[str, JsonObject]) -> Iterator[Package]:
+    """The packages of a lock of npm, in the order of their places."""
+    for place, row in sorted(rows.items()):
+        if not place or row.get("inBundle"):
+            continue
+        path = place.removeprefix(_MODULES)
+        name = str(row.get("name") or path.rpartition(_MODULES)[2])
+        if not row.get("integrity"):
+            raise FetchError(f"`{path}` comes from no registry, and has no checksum", _INSTALL)
+        elsewhere = "" if path == name else path
+        yield Package(name, str(row["version"]), str(row["integrity"]), elsewhere)
+
+
+def _old_lock(resolved: Sequence[Package]) -> JsonObject:
+    """A lock of npm in its first version, which needs no more than places and checksums."""
+    root: dict[str, Any] = {}
+    for package in sorted(resolved, key=lambda one: len((one.path or one.name).split(_MODULES))):
+        *above, own = (part.rstrip("/") for part in (package.path or package.name).split(_MODULES))
+        rows: dict[str, Any] = root
+        for part in above:
+            rows = rows[part].setdefault("dependencies", {})
+        if ".." in package.path.split("/"):
+            raise FetchError(f"`{package.path}` in the lock leads out of its folder")
+        alias = own != package.name
+        version = f"npm:{package.name}@{package.version}" if alias else package.version
+        rows[own] = {"version": version, "integrity": package.integrity}
+    return {"lockfileVersion": 1, "requires": True, "dependencies": root}
+
+
+def _npm_program(spec: PackageSpec, row: JsonObject) -> str:
+    """The program that `npx` starts: the only one, or that of the name of the package."""
+    programs = row.get("bin")
+    programs = programs if isinstance(programs, Mapping) else {}
+    own = spec.name.rpartition("/")[2]
+    if programs and (len({*programs.values()}) == 1 or own in programs):
+        name = own if own in programs else next(iter(programs))
+        return f"node_modules/.bin/{name}"
+    raise FetchError(f"`{spec.name}` has no program of its name", _INSTALL)
+
+
+async def _install_uv(spec: PackageSpec, pin: PackagePin | None, place: _Place) -> _Installed:
+    # What uv finds here it looks for in no folder above, which may be that of a project.
+    (place.folder / "uv.toml").touch()
+    await place.install("uv", "venv", "--quiet", "--relocatable", "entry", pinned=False)
+    words = ("--quiet", "--python", "entry/bin/python", "--only-binary", ":all:")
+    file = place.folder / "requirements.txt"
+    if pin is None:
+        (place.folder / "wanted.txt").write_text(f"{spec.requirement}\n", "utf-8")
+        form = ("--generate-hashes", "--no-header", "--no-annotate", "--strip-extras")
+        to = ("wanted.txt", "--output-file", file.name)
+        await place.install("uv", "pip", "compile", *words, *form, *to, pinned=False)
+        resolved = tuple(_requirements(file.read_text("utf-8")))
+    else:
+        resolved = pin.resolved
+        file.write_text("".join(map(_requirement, resolved)), "utf-8")
+    exactly = ("--require-hashes", "--no-deps", "--requirement", file.name)
+    await place.install("uv", "pip", "install", *words, *exactly, pinned=bool(pin))
+    programs = place.entry / "bin"
+    for pattern in _OF_VENV:
+        for path in programs.glob(pattern):
+            path.unlink()
+    if not (programs / spec.program).is_file():
+        raise FetchError(f"`{spec.requirement}` has no program `{spec.program}`")
+    # In a sandbox nothing can be compiled later. `-S`: no `.pth` file of a package runs.
+    compiled = ("compileall", "-q", "--invalidation-mode", "unchecked-hash", "entry/lib")
+    await place.run(str(place.entry / "bin" / "python"), "-I", "-S", "-m", *compiled)
+    lines = (place.entry / "pyvenv.cfg").read_text("utf-8").splitlines()
+    config = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    python = f"python-{config.get('version_info')}-uv-{config.get('uv')}"
+    return f"bin/{spec.program}", resolved, f"{sys.platform}-{platform.machine()}-{python}"
+
+
+def _requirements(text: str) -> Iterator[Package]:
+    """The packages of a file of requirements with hashes."""
+    for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
+        match = _REQUIREMENT.fullmatch(line.strip())
+        if match is None:
+            raise FetchError(f"`{line.split(' --hash')[0]}` comes from no index", _INSTALL)
+        yield Package(match[1], match[2], match[3].replace(" --hash=", " ").strip())
+
+
+def _requirement(package: Package) -> str:
+    hashes = " ".join(f"--hash={one}" for one in package.integrity.split())
+    return f"{package.name}=={package.version} {hashes}\n"
+
+
+def check_entry(entry: Entry, spec: PackageSpec, pin: PackagePin | None) -> None:
+    """Check that the files of an entry are those that were installed, and those that are pinned.
+
+    If they are not it is removed, so that nothing of it starts.
+
+    Raises:
+        PackageDiffersError: they were changed since.
+    """
+    is_same = tree_digest(entry.path) == entry.pin.files.rpartition(" ")[2]
+    if is_same and (pin is None or not pin.has_other_files(entry.pin)):
+        return
+    with hold_lock(spec.folder / LOCK_FILE, FETCH_SECONDS):
+        remove_entry(entry.path)
+    message = "its files in the store were changed since they were fetched, and are removed now"
+    raise PackageDiffersError(message, "fetch it again")
+
+
+def tree_digest(folder: Path) -> str:
+    """The digest of all files below a folder, but for what says where its Python is."""
+    lines = [line for above, _, _ in os.walk(folder) for line in _lines(folder, Path(above))]
+    text = "\n".join(sorted(lines))
+    return f"sha256:{sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def _lines(folder: Path, above: Path) -> Iterator[str]:
+    for path in above.iterdir():
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            if not re.fullmatch(r"bin/python[\d.]*", name):
+                yield f"{name!r} link {str(path.readlink())!r}"
+        elif path.is_file() and name not in {ENTRY_FILE, "pyvenv.cfg"}:
+            with path.open("rb") as stream:
+                content = file_digest(stream, "sha256").hexdigest()
+            yield f"{name!r} {bool(path.stat().st_mode & 0o100):d} {content}"
