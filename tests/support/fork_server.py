@@ -13,11 +13,13 @@ What differs: modules are there before they are asked for, all children of a ser
 alike, `/proc/PID/cmdline` and `environ` are the server's, and what an interpreter is told at its
 start (`PYTHON*`, locale, options) cannot be told any more: `same_interpreter` says whether an
 environment is fit. Tests of those things start the real program (`@pytest.mark.real_process`).
+Without `syncs` no child waits for the disk (`quick_syncs.py`).
 """
 
 import atexit
 import ctypes
 import fcntl
+import functools
 import gc
 import importlib
 import io
@@ -42,6 +44,7 @@ from pathlib import Path
 from typing import IO, Any, Self, TextIO
 
 import kill_points
+import quick_syncs
 from patience import is_ready
 
 PATIENCE = 60.0
@@ -81,8 +84,9 @@ steps:
 class ForkServer:
     """Started by the first `start`; ended by `close`, or with the process that has it."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
+    def __init__(self, env: Mapping[str, str], *, syncs: bool = False) -> None:
         self.env = dict(env)
+        self._options = ["--syncs"] if syncs else []
         self._lock = threading.Lock()
         self._stack = ExitStack()
         self._channel: socket.socket | None = None
@@ -157,7 +161,7 @@ class ForkServer:
         self._errors = self._stack.enter_context(errors)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, __file__, str(theirs.fileno()), *self._options],
                 cwd="/",
                 env=self.env,
                 pass_fds=[theirs.fileno()],
@@ -333,9 +337,10 @@ def warm_up() -> None:
             for method in ("fullmatch", "match", "search", "finditer", "sub"):
                 getattr(value, method)
         elif isinstance(value, type) and _is_lazy(value.__dict__.get("__init__")):
-            with suppress(TypeError):  # fields have to be given; the initializer is there now
-                value()
+            with suppress(TypeError):  # no class has as many fields; the initializer is there now
+                value(*range(999))
     tls_context(verify=False)
+    signal.valid_signals = functools.cache(signal.valid_signals)  # an enum of 64, at each handler
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pipeline.yaml"
         path.write_text(_PIPELINE, "utf-8")
@@ -345,7 +350,7 @@ def warm_up() -> None:
 
 def _is_lazy(initializer: Any) -> bool:
     """Whether it makes way for another one when it is first called (`aish/core/frozen.py`)."""
-    return getattr(initializer, "__name__", "") == "make_first"
+    return getattr(initializer, "__qualname__", "") == "_initializer.<locals>.fill"
 
 
 def _fork_sibling() -> int:
@@ -436,6 +441,8 @@ def main() -> None:
     codes: list[int] = []
     atexit.register(leave, codes)
     del sys.path[0]  # where this file is
+    if "--syncs" not in sys.argv:
+        quick_syncs.install()
     serve(socket.socket(fileno=int(sys.argv[1])))
     kill_points.arm(os.environ)
     try:
