@@ -379,7 +379,7 @@ def test_a_program_without_a_person_is_told_the_command_and_opens_no_browser(
     browser.chmod(0o755)
     project.aish.env |= {"CI": "true", "BROWSER": str(browser)}
     with behind(project) as place:
-        place.issuer.renew = lambda _form: refusal("invalid_grant", "revoked")
+        place.issuer.renew = lambda _form: refusal("invalid_grant", "revoked", status=401)
         assert place.log_in().code == 0
         secrets = {*place.issuer.tokens, *place.issuer.refreshing}
         recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "-v")
@@ -387,6 +387,7 @@ def test_a_program_without_a_person_is_told_the_command_and_opens_no_browser(
         place.change(expires=1.0)
         over = project.run("-v")
         assert (over.code, COMMAND in over.stderr) == (5, True), over.stderr
+        assert "the login is over" in over.stderr
         assert project.aish("logout", "p.yaml").code == 0
         asked = len(place.server.requests)
         replayed = project.run("--replay", "c.yaml", "-v")

@@ -297,6 +297,14 @@ def test_to_insist_on_a_tool_holds_for_the_first_request(choice: str, expected: 
     assert [request.tool_choice for request in model.requests] == expected
 
 
+def test_text_is_an_answer_even_if_a_tool_was_insisted_on() -> None:
+    """Servers that know no `tool_choice` ignore it."""
+    model = Talker([says("No need to.")])
+    found = outcome(kit_of(), replace(ask_of(model), tools=(LOOK,), tool_choice="required"))
+    assert found.text == "No need to."
+    assert len(model.requests) == 1
+
+
 def test_without_tools_there_is_nothing_to_insist_on() -> None:
     model = Talker([says("Hi")])
     outcome(kit_of(), replace(ask_of(model), tools=(), tool_choice="required"))

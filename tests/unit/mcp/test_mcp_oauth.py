@@ -170,6 +170,14 @@ def test_a_place_without_usable_metadata_does_not_end_the_search(odd: Reply) -> 
         assert outcome(server.url)[0] == "3"
 
 
+def test_without_metadata_no_endpoint_is_guessed() -> None:
+    with AuthorizationServer(places=[]) as issuer, McpEndpoint(Guard([issuer.issuer])) as server:
+        found, _ = outcome(server.url)
+    assert "has no metadata that can be used" in found
+    assert issuer.posts == []
+    assert issuer.asked_for == [OAUTH, OPENID]
+
+
 @pytest.mark.parametrize("slash", ["/", ""])
 def test_a_bare_issuer_may_be_spelled_with_and_without_a_slash(slash: str, tmp_path: Path) -> None:
     with AuthorizationServer() as issuer:

@@ -300,6 +300,27 @@ def test_completed_does_not_mean_whole() -> None:
         assert "cut_though_completed" in notices(deltas)
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "reason"),
+    [
+        ("incomplete", "completed", "length"),
+        ("completed", "incomplete", "length"),
+        ("failed", "completed", ""),
+        ("completed", "failed", ""),
+    ],
+)
+def test_of_two_ends_that_disagree_the_worse_one_counts(
+    name: str, status: str, reason: str
+) -> None:
+    last = event(f"response.{name}", response=response(message("Hello."), status=status))
+    deltas = decoded([NO_END + last])
+    if reason:
+        assert end(deltas).reason == reason
+        assert "ends_disagree" in notices(deltas)
+    else:
+        assert isinstance(deltas, InBandError)
+
+
 @pytest.mark.parametrize("counts", [None, {}, {"input_tokens": 0, "output_tokens": 0}, "odd", 7])
 def test_no_counts_and_zero_counts_are_unknown(counts: Any) -> None:
     assert end(decoded([answer(message("x"), usage=counts)])).usage == Usage()
