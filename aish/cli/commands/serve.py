@@ -284,6 +284,9 @@ def _print_config(
         token = token or ("AISH_TOKEN" if auth is None else "")
         url = None if auth is None else auth.resource
         entry = Entry(name, url=url or _url(http, pipeline, exposure), token=token)
+    elif pipeline.serve.auth is not None:
+        message = "tokens of an issuer come over HTTP, and no address for it is named"
+        raise UsageError(message, where="serve.auth", hint="add `--http HOST:PORT`")
     elif STDIO in endpoints:
         named = list(needed_variables(pipeline, with_models=False))
         for served in pipeline.serve.pipelines:

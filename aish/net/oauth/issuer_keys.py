@@ -96,12 +96,10 @@ class IssuerKeys:
                 await asyncio.wait_for(self._wanted.wait(), seconds)
             self._wanted.clear()
             done = self._done
-            try:
-                await self._try()
-            finally:
-                if done is not None:
-                    self._done = None
-                    done.set()
+            await self._try()
+            if done is not None:
+                self._done = None
+                done.set()
 
     async def _try(self) -> None:
         try:

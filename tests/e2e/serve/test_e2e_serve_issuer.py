@@ -13,7 +13,15 @@ from e2e_project import Project, stdio
 from mcp_emulators import Legacy, McpEndpoint
 from model_endpoint import Gate, Reply, json_reply
 from patience import rounds
-from served_http import BOTH, JSON, HttpHub, initialize, last_message
+from served_http import (
+    BOTH,
+    JSON,
+    HttpHub,
+    initialize,
+    last_message,
+    modern_headers,
+    modern_request,
+)
 from served_hub import META, PATIENCE, Message, ServedHub, text_of
 
 pytest.importorskip("joserfc")
@@ -144,12 +152,17 @@ def test_the_metadata_is_at_the_path_and_at_the_root_as_the_client_spells_the_se
         ]
         stale = {"Authorization": "Bearer an-old-token"}
         with_token = httpx.get(found[0].url, headers=stale)
+        # Nobody's page may read it, by whichever name it finds the server.
+        odd = [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}]
+        pages = [httpx.get(found[0].url, headers=headers) for headers in odd]
         told = hub.stderr_with("the issuer calls itself")
 
     assert [answer.json()["resource"] for answer in found] == [
         f"http://{host}:{hub.port}/mcp" for host in ("127.0.0.1", "localhost") for _ in range(2)
     ]
     assert with_token.json() == found[0].json()
+    assert [page.status_code for page in pages] == [421, 403, 403]
+    assert not any("access-control-allow-origin" in page.headers for page in (*pages, *found))
     document = found[0].json()
     assert document["authorization_servers"] == [issuer.origin]
     assert document["scopes_supported"] == ["tools:read", "tools:write"]
@@ -475,18 +488,24 @@ def test_a_stream_ends_with_the_token_that_opened_it(project: Project, issuer: T
     with HttpHub(project, "p.yaml") as hub:
         client = hub.client(issuer.token("tools:read"))
         client.begin()
-        while True:
-            claims = issuer.claims("tools:read")
-            claims["exp"] = claims["iat"] - 25  # and 30 seconds of leeway
-            bearer = {"Authorization": f"Bearer {sign(claims, issuer.keys[0])}"}
-            headers = {**client.session, "Accept": "text/event-stream", **bearer}
-            with client.http.stream("GET", hub.url, headers=headers) as response:
-                if response.status_code == 200:
-                    rest = response.read()
-                    break
+        listen = modern_request(7, "subscriptions/listen", {"notifications": {"tools": {}}})
+        rests = []
+        for message, about in ((None, client.session), (listen, modern_headers(listen))):
+            for _ in rounds("no token is good for long enough"):
+                claims = issuer.claims("tools:read")
+                claims["exp"] = claims["iat"] - 27  # and 30 seconds of leeway
+                bearer = {"Authorization": f"Bearer {sign(claims, issuer.keys[0])}"}
+                headers = {**about, "Accept": "text/event-stream", **bearer}
+                method = "GET" if message is None else "POST"
+                with client.http.stream(method, hub.url, json=message, headers=headers) as answer:
+                    if answer.status_code == 200:
+                        rests.append(answer.read())
+                        break
         again = client.tools()
 
-    assert b"data" not in rest
+    assert b"data" not in rests[0]
+    assert rests[1].count(b"data") == 1
+    assert b"notifications/subscriptions/acknowledged" in rests[1]
     assert [tool["name"] for tool in again] == ["s__echo"]
 
 
@@ -785,6 +804,7 @@ def test_an_entry_for_a_client_has_no_token_where_an_issuer_gives_it(project: Pr
         ).stdout
         for client in ("claude", "cursor", "vscode", "codex")
     }
+    nowhere = project.aish("serve", "p.yaml", "--print-config", "claude")
 
     assert json.loads(printed["claude"]) == {
         "mcpServers": {"p": {"type": "http", "url": "https://tools.example.com/mcp"}}
@@ -795,4 +815,6 @@ def test_an_entry_for_a_client_has_no_token_where_an_issuer_gives_it(project: Pr
     assert json.loads(printed["vscode"]) == {
         "servers": {"p": {"type": "http", "url": "https://tools.example.com/mcp"}}
     }
+    assert (nowhere.code, nowhere.stdout) == (2, "")
+    assert "tokens of an issuer come over HTTP, and no address for it is named" in nowhere.stderr
     assert printed["codex"] == '[mcp_servers.p]\nurl = "https://tools.example.com/mcp"\n'
