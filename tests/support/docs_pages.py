@@ -41,6 +41,7 @@ from model_endpoint import (
 )
 from oauth_person import server_with_logins
 from oauth_servers import protected_server
+from package_registry import PackageRegistry
 from ruamel.yaml import YAML
 
 from aish.cli.commands.validate import problems_of
@@ -226,6 +227,10 @@ class Reader:
                 self.stack.callback(self._end_server)
             elif value == "@port":
                 value = str(free_port())
+            elif value == "@npm":
+                registry = self.stack.enter_context(PackageRegistry())
+                registry.add("npx", "1.0.0")
+                value = registry.environment["npm_config_registry"]
             elif value == "@everything":
                 value = self.stack.enter_context(_everything())
             self.env[name] = value
