@@ -6,7 +6,6 @@ Read so that nothing is guessed, written of read-only values too.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from aish.core.frozen import values_of
@@ -89,8 +88,36 @@ _DECODER = json.JSONDecoder(
 )
 
 
-# `json.dumps` makes an encoder for each value where it is not told the usual.
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=writable).encode
+def make_encoder(
+    default: Callable[[Any], object],
+    *,
+    in_ascii: bool = False,
+    sort_keys: bool = False,
+    allow_nan: bool = True,
+    separators: tuple[str, str] = (",", ":"),
+) -> Callable[[Any], str]:
+    """An encoder of JSON on one line.
+
+    `json` makes one for each value, which takes as long as encoding a short one. A circular value
+    ends in a RecursionError.
+    """
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return json.JSONEncoder(
+            ensure_ascii=in_ascii,
+            check_circular=False,
+            allow_nan=allow_nan,
+            sort_keys=sort_keys,
+            separators=separators,
+            default=default,
+        ).encode
+    quote = json.encoder.encode_basestring_ascii if in_ascii else json.encoder.encode_basestring
+    comma, colon = separators
+    encode = make(None, default, quote, None, colon, comma, sort_keys, False, allow_nan)
+    return lambda value: "".join(encode(value, 0))
+
+
+_canonical = make_encoder(writable, in_ascii=True, sort_keys=True)
 
 
 def canonical(value: JsonValue) -> str:
@@ -106,7 +133,20 @@ _FENCE = "```"
 
 def json_text(value: JsonValue, *, indent: int | None = None, spaced: bool = False) -> str:
     """The value as JSON, on one line unless it is indented; `spaced` is for people."""
-    return safe_json(_dumps(value, indent, spaced=spaced))
+    encode = _SPACED if spaced else _COMPACT
+    if indent is not None:
+        encode = json.JSONEncoder(
+            ensure_ascii=False,
+            check_circular=False,
+            allow_nan=False,
+            indent=indent,
+            default=_object,
+        ).encode
+    try:
+        text = encode(value)
+    except (ValueError, RecursionError):
+        text = encode(_tame(value, 0))
+    return safe_json(text)
 
 
 def objects_in(value: JsonValue) -> list[JsonObject]:
@@ -153,39 +193,14 @@ def safe_json(text: str, wide: Callable[[str], str] | None = None) -> str:
     return "".join(_escape_character(character, wide or _pair) for character in text)
 
 
-def _dumps(value: JsonValue, indent: int | None, *, spaced: bool) -> str:
-    encode = _encoder(indent, spaced=spaced)
-    try:
-        return encode(value)
-    except (ValueError, RecursionError):
-        return encode(_tame(value, 0))
-
-
-@cache
-def _encoder(indent: int | None, *, spaced: bool) -> Callable[[JsonValue], str]:
-    separators = None if spaced or indent is not None else (",", ":")
-    make: Any = getattr(json.encoder, "c_make_encoder", None)
-    if make is not None and indent is None:
-        # `JSONEncoder` makes one for each value, which takes as long as encoding a short one.
-        comma, colon = separators or (", ", ": ")
-        quote = json.encoder.encode_basestring
-        encode = make(None, _object, quote, None, colon, comma, False, False, False)
-        return lambda value: "".join(encode(value, 0))
-    # A circular value ends in a RecursionError without the check.
-    return json.JSONEncoder(
-        ensure_ascii=False,
-        check_circular=False,
-        allow_nan=False,
-        separators=separators,
-        indent=indent,
-        default=_object,
-    ).encode
-
-
 def _object(value: Any) -> dict[str, Any]:
     """A mapping, or the fields of a frozen class."""
     names: tuple[str, ...] | None = getattr(value, "__match_args__", None)
     return dict(value) if names is None else dict(zip(names, values_of(value), strict=True))
+
+
+_COMPACT = make_encoder(_object, allow_nan=False)
+_SPACED = make_encoder(_object, allow_nan=False, separators=(", ", ": "))
 
 
 def _tame(value: JsonValue, depth: int) -> JsonValue:

@@ -28,6 +28,7 @@ from aish.wire.sse import MAX_EVENT, UNFRAMED, Frame, SseReader
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = (b"data", b"event", b"id", b"retry")
 _PINGS: Final = frozenset({b"ping", b"heartbeat", b"keepalive", b"keep-alive"})
+_MARKER: Final = DONE.encode()
 _PINGED: Final = ("ping_as_data", "pings come framed as data")
 
 
@@ -242,7 +243,9 @@ def _with_type(value: Any, event: bytes | None) -> Any:
 
 
 def parse_value(data: bytes) -> Any:
-    """The one JSON value that the data is, else `None`."""
+    """The one JSON value that the data is, or the marker of the end, else `None`."""
+    if data == _MARKER:
+        return DONE
     try:
         text = data.decode()
         value, end = raw_decode(text)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from aish.core.json import make_encoder
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import shorten
 from aish.core.text import for_line
@@ -86,11 +87,6 @@ def parse_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def dump(value: Any) -> str:
-    """Compact JSON that can always be encoded as UTF-8 with `replace`."""
-    return _dump(value)
-
-
 def merge_field(fields: dict[str, Any], name: str, value: Any) -> None:
     """Add a chunk's value of a field to the value of earlier chunks.
 
@@ -145,5 +141,5 @@ def _plain(value: Any) -> Any:
     return dict(value) if hasattr(value, "keys") else list(value)
 
 
-# `json.dumps` makes an encoder for each value unless all options are the default.
-_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
+dump: Final = make_encoder(_plain)
+"""Compact JSON that can always be encoded as UTF-8 with `replace`."""

@@ -336,7 +336,10 @@ class _Run:
         Servers may send messages before `run.started`, which has to come first.
         """
         self.spending.take(event)
-        self.held(event)
+        if self.held.started:
+            self.held.emit(event)
+        else:
+            self.held(event)
 
     def _tell_of_end(self, items: int) -> None:
         """Tell that a signal has come: `items` go on for a while."""

@@ -96,6 +96,8 @@ class ChatDecoder(AnswerStream):
                     return
             elif (text := plain_text(value)) is None:
                 self._take_value(value)
+                if self.done:
+                    return
             else:
                 self.progress += bool(text)
                 first.has_finish_key = True
