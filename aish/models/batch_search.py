@@ -1,5 +1,6 @@
 """The search for a batch whose id was lost, among those that its provider has."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
@@ -15,7 +16,13 @@ from aish.models.batch_calls import (
     CallError,
     DoubtError,
 )
-from aish.wire.batches.types import BatchMark, BatchState, Likeness, ResultsReader
+from aish.wire.batches.types import (
+    CLOCK_SKEW,
+    BatchMark,
+    BatchState,
+    Likeness,
+    ResultsReader,
+)
 
 SETTLE_PAUSES = (1.0, 2.0, 3.0, 4.0, 5.0, 15.0)
 """Pauses between the looks for a batch: one may appear in the list of its provider late.
@@ -87,8 +94,11 @@ async def _look_for(lost: LostBatch, calls: BatchCalls) -> BatchState | None:
 async def _list_candidates(
     lost: LostBatch, others: Collection[str | None], calls: BatchCalls
 ) -> list[tuple[BatchState, Likeness]]:
-    """The batches in the list of the provider that may be this one."""
-    interface, cursor = calls.interface, None
+    """The batches in the list of the provider that may be this one.
+
+    Pages are left out once they are too old, if they are in the order of vendors, newest first.
+    """
+    interface, cursor, oldest = calls.interface, None, lost.began - CLOCK_SKEW
     seen: set[str | None] = set()
     found: list[tuple[BatchState, Likeness]] = []
     while cursor not in seen:
@@ -99,7 +109,8 @@ async def _list_candidates(
             likeness = interface.match(state, lost.mark, lost.size, lost.began)
             if state.id not in others and likeness != "no":
                 found.append((state, likeness))
-        if cursor is None:
+        times = [state.created_at or math.inf for state in states]
+        if cursor is None or (times and oldest > max(times) and times[0] > times[-1]):
             break
     return found
 

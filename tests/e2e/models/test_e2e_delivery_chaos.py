@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from batch_servers import Api, Batch, BatchServer, answer_in_words
+from batch_servers import CREATED, Api, Batch, BatchServer, answer_in_words
 from cli_process import Running
 from e2e_project import Project, driven, of_type
 from model_endpoint import CUT, RESET, Recorded, Reply
@@ -184,6 +184,24 @@ def test_a_run_whose_batch_has_no_id_takes_no_batch_of_another_run_and_does_not_
     assert sorted(resumed.stdout.split("\n")[:-1]) == [f"answer {n}" for n in (1, 2, 3)]
     assert sorted(done.stdout.split("\n")[:-1]) == [f"answer {n}" for n in (4, 5, 6)]
     assert len(server.batches) == 2
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_a_search_reads_no_pages_that_are_too_old(project: Project, newest_first: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - a case
+    """A list that begins with the oldest batches is read to its end."""
+    with BatchServer("messages") as server:
+        server.quirks.lost, server.quirks.page = 1, 5
+        server.batches += [Batch(f"old_{n}", [], CREATED + n, ended=True) for n in range(60)]
+        pipeline(project, {"messages": server})
+        if not newest_first:
+            server.batches.reverse()
+        done = project.run(env=KEY)
+    pages = [one for one in server.requests if "batches?limit=" in one.path]
+
+    assert done.code == 0, done.stderr
+    assert done.stdout.splitlines() == ["hello"] * ROWS
+    assert counts({"messages": server}) == {"messages": (61, 1, 0)}
+    assert len(pages) == (2 if newest_first else 13)
 
 
 def test_a_second_interrupt_exits_at_once_and_the_batch_is_collected_later(
