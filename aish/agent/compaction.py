@@ -21,6 +21,7 @@ from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, Usage, UserTurn, add_usage
 from aish.core.phrases import counted, shorten
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
+from aish.core.sources import NO_SOURCES, Sources, union
 from aish.core.text import safe_utf8
 from aish.core.tools import Media, Tool, media_kind
 from aish.wire.json_text import dump
@@ -187,7 +188,8 @@ def with_note(head: Round, note: str, question: UserTurn | None) -> Round:
     assert isinstance(first, UserTurn), "an answer follows a question"
     texts = [first.text, note, question.text if question else ""]
     media = (*first.media, *(question.media if question else ()))
-    return (*before, UserTurn("\n\n".join(text for text in texts if text), media))
+    whole = union((first.sources, question.sources if question else NO_SOURCES))
+    return (*before, UserTurn("\n\n".join(text for text in texts if text), media, whole))
 
 
 _INSTRUCTION = """\
@@ -451,7 +453,17 @@ class Window:
         note = wording.rounds_left_out(self._gone, model, self._summary)
         if self._stale:
             note = f"{note}\n{file_updates.note_of_omitted_rounds(tuple(self._stale))}"
+        # A summary is of what is gone, and of the summary before.
+        first = replace(first, sources=self._sources_of_note(parted, count))
         return replace(rest_parts, head=with_note((*parted.head[:-1], first), note, question))
+
+    def _sources_of_note(self, parted: Parted, count: int) -> Sources:
+        """The sources of the first turn with a note on the first rounds."""
+        gone = (turn for turns in parted.rounds[:count] for turn in turns)
+        head = (self._first or parted.head[-1]).sources
+        if not self._summary:
+            return head
+        return union((head, parted.head[-1].sources, *(turn.sources for turn in gone)))
 
     def _rest(self, request: ModelRequest) -> int:
         """Cached for the tools and schema of the previous turn."""

@@ -5,9 +5,11 @@ length of the conversation.
 """
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import Media
 
 
@@ -56,6 +58,8 @@ class Conversation:
         problem = self._problem(turn)
         if problem:
             raise IllegalTurnError(problem)
+        if isinstance(turn, AssistantTurn) and (known := self.history.sources):
+            turn = replace(turn, sources=turn.sources | known)
         self.history.turns.append(turn)
         self._note(turn)
         if self._heard is not None:
@@ -123,8 +127,13 @@ class Conversation:
         return None
 
 
-def add_system(history: History, text: str, heard: TurnObserver | None = None) -> None:
-    Conversation(history, heard).add(SystemTurn(text))
+def add_system(
+    history: History,
+    text: str,
+    heard: TurnObserver | None = None,
+    sources: Sources = NO_SOURCES,
+) -> None:
+    Conversation(history, heard).add(SystemTurn(text, sources))
 
 
 def add_user(

@@ -17,11 +17,20 @@ from aish.agent.sampling import Sampling
 from aish.agent.tool_round import RequestedCall, Round, make_legal
 from aish.agent.turn_recorder import request_recorder
 from aish.core.errors import BudgetError
-from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnStarted
+from aish.core.events import (
+    Asked,
+    Failure,
+    Notice,
+    Place,
+    SourceNames,
+    StepStatus,
+    TurnStarted,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, strict_json
 from aish.core.messages import AssistantTurn, History, Turn, Usage, add_usage
 from aish.core.protocols import AnswerSchema, Model, ModelRequest, PendingAnswer, PendingError
+from aish.core.sources import CONTEXT_FILES, NO_SOURCES, Sources, names_of, union
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Tool, ToolCall
 
@@ -172,6 +181,7 @@ class Outcome:
     finish: str
     failure: Failure | None
     turns: int
+    sources: Sources = NO_SOURCES
 
 
 async def converse(ask: Ask, runtime: AgentRuntime) -> Outcome:
@@ -201,6 +211,10 @@ class _Exchange:
         self._finish = ""
         self._usage: Usage | None = None
         self._calls: list[UsedCall] = []
+        flow = runtime.flow
+        self._descriptions = NO_SOURCES if flow is None else flow.descriptions(ask.tools)
+        self._sources = NO_SOURCES
+        """Those of the last request, and so of its answer."""
         if ask.earlier is not None:
             self._turns = ask.earlier.turns
             self._rounds += ask.earlier.rounds
@@ -216,6 +230,7 @@ class _Exchange:
     async def _rounds_to_the_end(self) -> Outcome:
         ask = self._ask
         if ask.earlier is not None and ask.earlier.answer is not None:
+            self._note_sources()
             ended = await self._take_over(ask.earlier, ask.earlier.answer)
             if ended is not None:
                 return ended
@@ -270,9 +285,10 @@ class _Exchange:
     async def _answer_to(self, request: ModelRequest) -> Assembled:
         ask, runtime, place = self._ask, self._runtime, request.place
         begun = runtime.clock.monotonic()
+        new = self._note_sources()
         if request.pending is None or ask.earlier is None or ask.earlier.asked is None:
             count = len(ask.history.turns)
-            runtime.emit(TurnStarted(place, ask.model.alias, count, params=ask.params))
+            runtime.emit(TurnStarted(place, ask.model.alias, count, params=ask.params, sources=new))
         else:
             begun = ask.earlier.asked
         try:
@@ -289,6 +305,14 @@ class _Exchange:
         self._finish = answer.finish.reason
         self._usage = add_usage(self._usage, answer.usage)
         return answer
+
+    def _note_sources(self) -> SourceNames:
+        """Note the sources of the next request; return those that the last one had not."""
+        if self._runtime.flow is None:
+            return None
+        before, history = self._sources, self._ask.history
+        self._sources = union((history.sources, self._descriptions))
+        return names_of(self._sources - before)
 
     def _tool_choice(self) -> str:
         """The step's own choice; a required tool applies to the first request only."""
@@ -327,6 +351,7 @@ class _Exchange:
             self._sampler_at(place),
             media_kinds=self._ask.model.media_kinds,
             ended=ended,
+            sources=self._sources,
         )
         stop = self._stop(len(calls))
         block = ""
@@ -368,6 +393,9 @@ class _Exchange:
         ended = current.ended
         *before, last = current.replies()
         reply_with_block = replace(last, content=with_block(last.content, block))
+        if block and self._runtime.flow is not None:
+            shown = (last.sources, frozenset({CONTEXT_FILES}), self._runtime.flow.local)
+            reply_with_block = replace(reply_with_block, sources=union(shown))
         for reply in (*before, reply_with_block):
             # With an image or a block it contains more than the event of the call's end.
             more = reply.media or (block and reply is reply_with_block)
@@ -409,7 +437,7 @@ class _Exchange:
     def _add_assistant(self, answer: Assembled, text: str, calls: tuple[ToolCall, ...]) -> None:
         finish = answer.finish
         origin = finish.origin or finish.model or self._ask.model.alias
-        turn = AssistantTurn(safe_utf8(text), calls, answer.extras, origin)
+        turn = AssistantTurn(safe_utf8(text), calls, answer.extras, origin, self._sources)
         asked = [(call.name, call.arguments) for call in answer.calls]
         same = [(call.name, call.arguments) for call in calls] == asked and turn.text == answer.text
         extras = bool(answer.extras) or any(call.extras for call in calls)
@@ -433,6 +461,7 @@ class _Exchange:
             finish=self._finish,
             failure=failure,
             turns=self._turns,
+            sources=self._sources,
         )
 
 

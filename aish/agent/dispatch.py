@@ -22,10 +22,18 @@ from aish.agent.result_limit import Cut, cut, describe, what, with_data
 from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.agent.turn_json import Structured, structured_to_event
 from aish.core.errors import BudgetError
-from aish.core.events import Notice, Place, ToolFinished, ToolProgress, ToolStarted
+from aish.core.events import (
+    Notice,
+    Place,
+    SourceNames,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.protocols import Progress, Sampler
+from aish.core.sources import NO_SOURCES, Sources, names_of
 from aish.core.text import safe_utf8
 from aish.core.tools import (
     NO_MEDIA,
@@ -69,19 +77,24 @@ async def call_tool(
     runtime: AgentRuntime,
     place: Place,
     sampler: Sampler | None = None,
+    *,
+    sources: Sources = NO_SOURCES,
+    source: str = "",
 ) -> UsedCall:
     """Call `tool` if the gate allows it; every failure is a `UsedCall` too.
+
+    `sources` are those of its arguments, `source` names its result where that is not the tool.
 
     Raises:
         BudgetError: a limit would be exceeded by another call.
     """
     async with Proposals(runtime) as proposals:
-        approved = await proposals.get(proposals.begin(tool, arguments, place))
+        approved = await proposals.get(proposals.begin(tool, arguments, place, sources))
         approved = await proposals.ask_if_changed(approved)
         if isinstance(approved, UsedCall):
             return approved
         try:
-            return await dispatch(approved, runtime, sampler)
+            return await dispatch(approved, runtime, sampler, source=source)
         except BudgetError:
             no_more(approved, runtime)
             raise
@@ -90,10 +103,8 @@ async def call_tool(
 class Proposed:
     """A call that the gate is asked about; `asked` is set once somebody has to answer."""
 
-    def __init__(self, tool: Tool, arguments: JsonObject, place: Place) -> None:
-        self.tool = tool
-        self.arguments = arguments
-        self.place = place
+    def __init__(self, proposal: Proposal) -> None:
+        self.proposal = proposal
         self.asked = anyio.Event()
         self.decided = anyio.Event()
         self.result: Approved | UsedCall | None = None
@@ -132,11 +143,11 @@ class Proposals:
             self._tasks.cancel_scope.cancel()
         await self._stack.__aexit__(kind, error, trace)
         if error is None:
-            left = {proposal.place for proposal in self._all if proposal.result is None}
+            left = {one.proposal.place for one in self._all if one.result is None}
             self._runtime.gate.questions.withdraw(left.__contains__)
 
-    def begin(self, tool: Tool, arguments: JsonObject, place: Place) -> Proposed:
-        proposed = Proposed(tool, arguments, place)
+    def begin(self, tool: Tool, arguments: JsonObject, place: Place, sources: Sources) -> Proposed:
+        proposed = Proposed(Proposal(tool, arguments, place, sources))
         self._all.append(proposed)
         if self._tasks is not None:
             self._tasks.start_soon(self._ask, proposed)
@@ -166,18 +177,19 @@ class Proposals:
             PausedError: the run is paused before the new answer.
         """
         while isinstance(found, Approved) and found.decision.approval is not None:
-            tool, place = found.proposal.tool, found.proposal.place
+            proposal = found.proposal
+            tool, place = proposal.tool, proposal.place
             now = self._runtime.tools.by_name(tool.name)
             if now is None or now is tool or definition_of(now) == definition_of(tool):
                 break
             text = f"{tool.name} changed after its call was asked about: this is asked again"
             self._runtime.emit(Notice(place, "warning", "tool_changed", text))
-            found = await self.get(self.begin(now, found.proposal.arguments, place))
+            again = self.begin(now, proposal.arguments, place, proposal.sources)
+            found = await self.get(again)
         return found
 
     async def _ask(self, proposed: Proposed) -> None:
-        tool, arguments, place = proposed.tool, proposed.arguments, proposed.place
-        result = await propose(tool, arguments, self._runtime, place, proposed.asked.set)
+        result = await propose(proposed.proposal, self._runtime, proposed.asked.set)
         proposed.result = result
         proposed.asked.set()
         proposed.decided.set()
@@ -200,16 +212,13 @@ async def tool_problems(
 
 
 async def propose(
-    tool: Tool,
-    arguments: JsonObject,
-    runtime: AgentRuntime,
-    place: Place,
-    asked: Callable[[], None] = lambda: None,
+    proposal: Proposal, runtime: AgentRuntime, asked: Callable[[], None] = lambda: None
 ) -> Approved | UsedCall:
     """Ask the gate about a call; a `UsedCall` is the reason why it is not made.
 
     `asked` is called once somebody has to answer.
     """
+    tool, arguments, place = proposal.tool, proposal.arguments, proposal.place
     _note(place, None)
     problems = await tool_problems(tool, tool.input_schema, arguments, runtime, place)
     if problems:
@@ -217,11 +226,14 @@ async def propose(
         # Masked before truncation: a truncated secret would not be recognized.
         reply = wording.does_not_fit(runtime.mask(path), runtime.mask(why))
         return refuse(str(tool.name), arguments, "bad_arguments", reply, runtime, place)
-    proposal = Proposal(tool, arguments, place)
+    if runtime.flow is not None:
+        # Parallel calls may have written meanwhile.
+        proposal = replace(proposal, sources=runtime.flow.of_call(tool, proposal.sources))
     decision = await runtime.gate.decide(proposal, runtime.asking, asked)
     level = decision_level(runtime.gate.policy, tool, decision.verdict)
     runtime.emit(decision.event(proposal, level))
     if decision.allowed:
+        _warn(decision, proposal, runtime)
         return Approved(proposal, decision)
     if decision.verdict == "staged":
         # Staged by the sink of decisions; the model is told the actual result.
@@ -233,6 +245,13 @@ async def propose(
     used = refuse(str(tool.name), arguments, "denied", message, runtime, place, decision)
     arguments_text = runtime.mask(json_text(arguments, spaced=True))
     return replace(used, denial=wording.denial(runtime.mask(message), arguments_text))
+
+
+def _warn(decision: Decision, proposal: Proposal, runtime: AgentRuntime) -> None:
+    """Tell once a run of a call that is made although it follows certain text."""
+    flow = runtime.flow
+    if decision.warning and flow and flow.warns_first(decision.flow, proposal.tool):
+        runtime.emit(Notice(proposal.place, "security", "exfiltration", decision.warning))
 
 
 def refuse(
@@ -272,8 +291,9 @@ async def dispatch(
     sampler: Sampler | None = None,
     *,
     media_kinds: MediaKinds = NO_MEDIA,
+    source: str = "",
 ) -> UsedCall:
-    """Make an approved call and emit its end.
+    """Make an approved call and emit its end; `source` names its result, if not the tool.
 
     Raises:
         ApprovalError: the approval is not for this call, or was used already.
@@ -284,6 +304,8 @@ async def dispatch(
     if runtime.meter is not None:
         await runtime.meter.count_call(proposal.place)
     runtime.gate.redeem(decision, proposal)
+    if runtime.flow is not None:
+        runtime.flow.begin(proposal.tool, proposal.sources)
     runtime.emit(ToolStarted(proposal.place, name))
     repeatable = runtime.gate.policy.is_repeatable(proposal.tool)
     if not repeatable:
@@ -324,11 +346,14 @@ async def dispatch(
         whole=result.content,
         exit_code=_exit_code(proposal.tool, result),
         repeatable=repeatable or not result.began,
+        sources=NO_SOURCES
+        if runtime.flow is None
+        else runtime.flow.of_result(proposal.tool, proposal.sources, source),
     )
     if result.kind == "transport_error" and not used.repeatable:
         text = f"{name}: no answer came; whether the call took effect is not known"
         runtime.emit(Notice(proposal.place, "warning", CALL_LOST, text))
-    return _end(used, runtime, proposal.place, limited.whole)
+    return _end(used, runtime, proposal.place, limited.whole, proposal.sources)
 
 
 def _exit_code(tool: Tool, result: ToolResult) -> int | None:
@@ -356,8 +381,17 @@ def _unknown(approved: Approved) -> UsedCall:
     )
 
 
-def _end(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "") -> UsedCall:
-    """Emit the end of a call; `whole` is the content of the file named by `used.full`."""
+def _end(
+    used: UsedCall,
+    runtime: AgentRuntime,
+    place: Place,
+    whole: str = "",
+    known: Sources = NO_SOURCES,
+) -> UsedCall:
+    """Emit the end of a call; `whole` is the content of the file named by `used.full`.
+
+    The sources of a call in a turn are `known`: what is added to them is told.
+    """
     structured = _data_event(used, runtime, place, whole)
     runtime.emit(
         ToolFinished(
@@ -371,10 +405,21 @@ def _end(used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "") -
             structured_in=structured.place,
             structured_spans=structured.spans,
             exit_code=used.exit_code,
+            sources=_new_sources(used, runtime, place, known),
         )
     )
     _note(place, used)
     return used
+
+
+def _new_sources(
+    used: UsedCall, runtime: AgentRuntime, place: Place, known: Sources
+) -> SourceNames:
+    if runtime.flow is None:
+        return None
+    if place.turn is None:
+        return names_of(used.sources)
+    return names_of(used.sources - known) or None
 
 
 def _note(place: Place, used: UsedCall | None) -> None:

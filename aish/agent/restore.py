@@ -5,10 +5,11 @@ from typing import Any
 
 from aish.agent import wording
 from aish.agent.conversation import Conversation, IllegalTurnError
-from aish.agent.turn_json import SECRETS, ReadFile, turn_from_json
+from aish.agent.turn_json import SECRETS, SOURCES, ReadFile, turn_from_json
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import AssistantTurn, History, ToolTurn, Turn
+from aish.core.sources import NO_SOURCES, UNKNOWN, union
 
 TURN_ADDED = "turn.added"
 HISTORY_REPLACED = "history.replaced"
@@ -128,7 +129,8 @@ class RecordedTurns:
 class Restorer:
     """The state of a conversation after the records so far; `restore` puts secrets back.
 
-    `lost` are sentences about parts that could not be restored.
+    `lost` are sentences about parts that could not be restored. If it `follows` the sources of
+    turns, those of an older journal are unknown.
     """
 
     def __init__(
@@ -136,10 +138,15 @@ class Restorer:
         read_file: ReadFile,
         begin: Iterable[Turn] = (),
         restore: Callable[[JsonValue], JsonValue] = lambda value: value,
+        *,
+        follows: bool = False,
     ) -> None:
         self._read_file = read_file
         self._restore = restore
         self.lost: dict[str, None] = {}
+        self._sources = NO_SOURCES
+        self._unknown = NO_SOURCES
+        self._follows = follows
         self._conversation = Conversation(History(list(begin)))
 
     def take(self, record: Any) -> None:
@@ -149,6 +156,10 @@ class Restorer:
             UsageError: it is not a turn, or is not valid here.
         """
         kind = record.get("type")
+        is_answer = record.get("purpose", "answer") == "answer"
+        if kind == "turn.started" and is_answer and record.get(SOURCES) is None:
+            # Written where nobody followed them.
+            self._unknown = frozenset({UNKNOWN}) if self._follows else NO_SOURCES
         if kind not in {TURN_ADDED, HISTORY_REPLACED}:
             return
         if record.get("purpose", RESUMABLE) != RESUMABLE:
@@ -157,6 +168,7 @@ class Restorer:
             if kind == TURN_ADDED:
                 self._add(self._turn(record.get("added")))
             else:
+                self._sources = NO_SOURCES
                 self._replace([self._turn(turn) for turn in record.get("turns")])
         except (ValueError, TypeError, AttributeError, IllegalTurnError) as error:
             message = f"a record of type {kind!r} is not a valid event: {error}"
@@ -176,7 +188,9 @@ class Restorer:
             restored = self._restore(turn_data)
             assert isinstance(restored, Mapping), "an object stays one"
             turn_data = restored
-        return turn_from_json(turn_data, self._read_file, self.lost.setdefault)
+        more: Any = turn_data.get(SOURCES) or ()
+        self._sources = union((self._sources, frozenset(more), self._unknown))
+        return turn_from_json(turn_data, self._read_file, self.lost.setdefault, self._sources)
 
     def _replace(self, turns: list[Turn]) -> None:
         self._conversation = Conversation(History())

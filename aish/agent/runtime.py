@@ -5,6 +5,7 @@ Unknown tokens and costs stay unknown in sums.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import Spans, no_spans
 from aish.config.model import LoopLimits, OnDenied
@@ -22,10 +23,15 @@ from aish.core.protocols import (
     Signal,
     Tools,
 )
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import Media, ResultKind
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
 from aish.system.schema.check import SchemaProblem
+
+if TYPE_CHECKING:
+    # Few runs load it.
+    from aish.policy.flow import RunFlow
 
 Keep = Callable[[str, bytes], str | None]
 """A suggested file name and content -> the path shown in the reply; `None`: not kept."""
@@ -58,7 +64,8 @@ class AgentRuntime:
     approval are handled, and `park` lets a step wait for it; `park_request` lets it wait for an
     answer of a model that comes after hours, if the run is to end meanwhile. `resumes_rounds`: an
     interrupted round is left incomplete, because a resumed run continues it. `unchecked` are
-    notices about patterns that were given already.
+    notices about patterns that were given already. `flow` follows the sources of text, where a file
+    of the run asks for it.
     """
 
     tools: Tools
@@ -81,6 +88,7 @@ class AgentRuntime:
     park_request: Park | None = None
     resumes_rounds: bool = False
     unchecked: set[str] = field(default_factory=set)
+    flow: "RunFlow | None" = None
 
 
 @frozen
@@ -110,3 +118,4 @@ class UsedCall:
     hint: str | None = None
     exit_code: int | None = None
     repeatable: bool = True
+    sources: Sources = NO_SOURCES

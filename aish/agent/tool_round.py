@@ -23,6 +23,7 @@ from aish.core.json import JsonObject, JsonValue, strict_json
 from aish.core.messages import ToolTurn
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Sampler
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import NO_MEDIA, MediaKinds, ResultKind, Tool, ToolCall
 from aish.policy.gate import THE_LOCK
 from aish.system.task_group import task_group
@@ -296,12 +297,14 @@ class Round:
         *,
         media_kinds: MediaKinds = NO_MEDIA,
         ended: Mapping[str, UsedCall] = MappingProxyType({}),
+        sources: Sources = NO_SOURCES,
     ) -> None:
         self._wanted = wanted
         self._places = [Place(place.step, place.item, place.turn, call.call.id) for call in wanted]
         self._runtime = runtime
         self._sampler = sampler
         self._media_kinds = media_kinds
+        self._sources = sources
         self._begun: set[int] = set()
         self._used = [ended.get(call.call.id) for call in wanted]
         self._proposed: dict[int, Proposed] = {}
@@ -324,6 +327,7 @@ class Round:
                     used.content,
                     used.media,
                     is_error=used.kind != "ok",
+                    sources=used.sources,
                 )
                 continue
             begun = index in self._begun
@@ -361,7 +365,7 @@ class Round:
             return None
         if index not in self._proposed:
             place = self._places[index]
-            self._proposed[index] = proposals.begin(call.tool, call.arguments, place)
+            self._proposed[index] = proposals.begin(call.tool, call.arguments, place, self._sources)
         return self._proposed[index]
 
     def _group_key(self, index: int) -> int:

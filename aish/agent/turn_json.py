@@ -16,6 +16,7 @@ from aish.core.events import TextSpan
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.text import safe_utf8
 from aish.core.tools import PDF, Media, ToolCall
 
@@ -26,6 +27,8 @@ Lost = Callable[[str], None]
 """Is told in a sentence of what does not come back."""
 
 
+SOURCES = "sources"
+"""The key of a turn with the sources that no turn before it has."""
 SECRETS = "secrets"
 """The key of a turn whose secrets can be put back in the place of their tags."""
 
@@ -52,8 +55,13 @@ def turn_to_json(turn: Turn, keep: Keep) -> JsonObject:
             return {**reply, "is_error": True} if turn.is_error else reply
 
 
-def turn_from_json(told: JsonObject, read_file: ReadFile, lost: Lost = lambda _: None) -> Turn:
-    """The turn that was given to `turn_to_json`.
+def turn_from_json(
+    told: JsonObject,
+    read_file: ReadFile,
+    lost: Lost = lambda _: None,
+    sources: Sources = NO_SOURCES,
+) -> Turn:
+    """The turn that was given to `turn_to_json`, with the sources that it has.
 
     A missing or changed image is replaced by a line of text, and `lost` is notified.
 
@@ -62,19 +70,20 @@ def turn_from_json(told: JsonObject, read_file: ReadFile, lost: Lost = lambda _:
     """
     role = told.get("role")
     if role == "system":
-        return SystemTurn(_text(told, "text"))
+        return SystemTurn(_text(told, "text"), sources)
     if role == "user":
         media, lines = _media(told, read_file, lost)
-        return UserTurn(_with(_text(told, "text"), lines), media)
+        return UserTurn(_with(_text(told, "text"), lines), media, sources)
     if role == "assistant":
         calls = tuple([_call(call) for call in _objects(told, "calls")])
         origin = _text(told, "origin") if "origin" in told else ""
-        return AssistantTurn(_text(told, "text"), calls, _object(told, "extras"), origin)
+        return AssistantTurn(_text(told, "text"), calls, _object(told, "extras"), origin, sources)
     if role == "tool":
         media, lines = _media(told, read_file, lost)
         content = _with(_text(told, "content"), lines)
         call_id, tool = _text(told, "call_id"), _text(told, "tool")
-        return ToolTurn(call_id, tool, content, media, is_error=told.get("is_error") is True)
+        is_error = told.get("is_error") is True
+        return ToolTurn(call_id, tool, content, media, is_error=is_error, sources=sources)
     raise ValueError(f"`role` is {role!r}")
 
 

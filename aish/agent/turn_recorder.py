@@ -6,11 +6,12 @@ from hashlib import sha256
 from typing import Final
 
 from aish.agent.runtime import AgentRuntime, Keep, Mask
-from aish.agent.turn_json import SECRETS, turn_to_json
+from aish.agent.turn_json import SECRETS, SOURCES, turn_to_json
 from aish.core.events import HistoryReplaced, MessagePurpose, Place, TurnAdded
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Turn
 from aish.core.protocols import Emit
+from aish.core.sources import NO_SOURCES, names_of
 
 LONG: Final = 32 * 1024
 """A text of more characters is in a file of its own."""
@@ -42,19 +43,27 @@ class TurnRecorder:
         self._emit = emit
         self._keep = keep
         self._kept: dict[str, str | None] = {}
+        self._sources = NO_SOURCES
+        """Those of the turns so far: of each turn, what it adds to them is told."""
 
     def add_turn(self, turn: Turn, *, told: bool = False) -> None:
         """Add a turn at the end; all are needed to continue the conversation."""
         del told
-        self._emit(TurnAdded(self.place, self.to_json(turn)))
+        self._emit(TurnAdded(self.place, self._with_sources(turn)))
 
     def replace_turns(self, turns: Sequence[Turn], reason: str) -> None:
-        turns_data = tuple([self.to_json(turn) for turn in turns])
+        self._sources = NO_SOURCES
+        turns_data = tuple([self._with_sources(turn) for turn in turns])
         self._emit(HistoryReplaced(self.place, turns_data, reason))
 
     def to_json(self, turn: Turn) -> JsonObject:
         data = turn_to_json(turn, self._once)
         return {**data, SECRETS: True} if self._is_restorable(data) else data
+
+    def _with_sources(self, turn: Turn) -> JsonObject:
+        data, new = self.to_json(turn), turn.sources - self._sources
+        self._sources |= new
+        return {**data, SOURCES: names_of(new)} if new else data
 
     def _once(self, name: str, content: bytes) -> str | None:
         digest = sha256(content).hexdigest()

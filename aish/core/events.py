@@ -61,6 +61,17 @@ class Place:
 
 NOWHERE = Place()
 
+SourceNames = tuple[str, ...] | None
+"""Where text came from, in order; `None` where no file of the run asks for it."""
+
+
+@frozen
+class HeldFlow:
+    """A rule about flows that holds a call, or warns of it, and the sources of its text."""
+
+    rule: str
+    sources: tuple[str, ...]
+
 
 @frozen
 class Failure:
@@ -412,6 +423,8 @@ class StepFinished:
     seconds: float
     error: Failure | None = None
     exit_code: int | None = None
+    sources: SourceNames = None
+    output_sources: SourceNames = None
 
 
 @frozen
@@ -443,6 +456,8 @@ class ItemFinished:
     seconds: float
     error: Failure | None = None
     exit_code: int | None = None
+    sources: SourceNames = None
+    output_sources: SourceNames = None
 
 
 @frozen
@@ -458,7 +473,8 @@ class ItemMoved:
 class TurnStarted:
     """A request is about to be sent; `messages` counts the turns in it.
 
-    `params` are its own, which replace those of its model.
+    `params` are its own, which replace those of its model. `sources` are those that no earlier
+    request of this conversation had.
     """
 
     place: Place
@@ -466,6 +482,7 @@ class TurnStarted:
     messages: int
     purpose: TurnPurpose = "answer"
     params: JsonObject = field(default_factory=dict)
+    sources: SourceNames = None
 
 
 @frozen
@@ -525,7 +542,8 @@ class ToolDecided:
 
     `definition` is the hash of the server's definition of a tool whose call is staged.
     `level` is `security` for every call but an approved one that only reads. `approval` is
-    the question that was asked about it. `hint` says how a denied call would be approved.
+    the question that was asked about it. `hint` says how a denied call would be approved. `flow` is
+    what holds the call because of the text that it follows, or warns of it.
     """
 
     place: Place
@@ -540,6 +558,7 @@ class ToolDecided:
     level: DecisionLevel = "security"
     approval: str | None = None
     hint: str | None = None
+    flow: HeldFlow | None = None
 
 
 ApprovalAnswer = Literal["approve", "deny", "always", "expired", "withdrawn"]
@@ -713,6 +732,7 @@ class ToolFinished:
     structured_in: str | None = None
     structured_spans: tuple[TextSpan, ...] = ()
     exit_code: int | None = None
+    sources: SourceNames = None
 
 
 @frozen
@@ -790,7 +810,8 @@ class RunFinished:
 
     `denials` counts the denied calls of each tool, `waiting` the questions that are open, and can
     be answered for `--resume`. `calls` is missing where nobody counts them, as in a server.
-    `released_bits` are those of all outputs that lost labels.
+    `released_bits` are those of all outputs that lost labels, `output_sources` the sources of each
+    of the `outputs`.
     """
 
     status: StepStatus | Literal["interrupted"]
@@ -805,6 +826,7 @@ class RunFinished:
     waiting: int = 0
     calls: CallCounts | None = None
     released_bits: int = 0
+    output_sources: Mapping[str, tuple[str, ...]] | None = None
     place: Place = NOWHERE
 
 
@@ -995,7 +1017,12 @@ def to_object(stamped: Stamped) -> dict[str, JsonValue]:
 def _fields_of(event: Event, kind: type[Event]) -> dict[str, Any]:
     """The fields of an event but its place, by their keys in JSON."""
     keys, values_of = _FIELDS[kind]
-    return dict(zip(keys, values_of(event), strict=True))
+    values = dict(zip(keys, values_of(event), strict=True))
+    for name in _OPTIONAL.get(kind, ()):
+        value = getattr(event, name)
+        if value is not None and value != 0:
+            values[name] = value
+    return values
 
 
 def to_line(stamped: Stamped) -> bytes:
@@ -1060,8 +1087,12 @@ def keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:
     return tuple((name, keys.get(name, name)) for name in names)
 
 
+ONLY_WITH_FLOWS = frozenset({"sources", "flow", "output_sources", "released_bits"})
+"""Keys that an event has only with a value: runs without flows are recorded as ever."""
+
+
 def _keys_and_getter(kind: type[Event]) -> tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]:
-    pairs = keys_of(kind)
+    pairs = [pair for pair in keys_of(kind) if pair[0] not in ONLY_WITH_FLOWS]
     names, keys = [name for name, _ in pairs], tuple([key for _, key in pairs])
     if len(names) > 1:
         return keys, attrgetter(*names)
@@ -1069,6 +1100,11 @@ def _keys_and_getter(kind: type[Event]) -> tuple[tuple[str, ...], Callable[[Any]
 
 
 _FIELDS = {kind: _keys_and_getter(kind) for kind in EVENT_TYPES}
+_OPTIONAL = {
+    kind: names
+    for kind in EVENT_TYPES
+    if (names := [name for name, _ in keys_of(kind) if name in ONLY_WITH_FLOWS])
+}
 _NAMES: dict[type, tuple[str, ...]] = {}
 _SCALARS = frozenset({str, int, float, bool, NoneType})
 

@@ -1,17 +1,19 @@
 """A conversation: turns typed by role, and the deltas in which a model streams one."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.sources import NO_SOURCES, Sources, union
 from aish.core.tools import Media, ToolCall
 
 
 @frozen
 class SystemTurn:
     text: str
+    sources: Sources = NO_SOURCES
 
 
 @frozen
@@ -20,6 +22,7 @@ class UserTurn:
 
     text: str
     media: tuple[Media, ...] = ()
+    sources: Sources = NO_SOURCES
 
 
 @frozen
@@ -35,6 +38,7 @@ class AssistantTurn:
     calls: tuple[ToolCall, ...] = ()
     extras: Mapping[str, JsonValue] = field(default_factory=dict)
     origin: str = ""
+    sources: Sources = NO_SOURCES
 
 
 @frozen
@@ -50,6 +54,7 @@ class ToolTurn:
     content: str
     media: tuple[Media, ...] = ()
     is_error: bool = False
+    sources: Sources = NO_SOURCES
 
 
 Turn = SystemTurn | UserTurn | AssistantTurn | ToolTurn
@@ -65,6 +70,18 @@ class History:
 
     def __init__(self, turns: list[Turn] | None = None) -> None:
         self.turns = [] if turns is None else turns
+
+    @property
+    def sources(self) -> Sources:
+        """The sources of all turns: an answer has those of what it was asked with."""
+        return union(_sources_from_end(self.turns))
+
+
+def _sources_from_end(turns: Sequence[Turn]) -> Iterator[Sources]:
+    for turn in reversed(turns):
+        yield turn.sources
+        if isinstance(turn, AssistantTurn):
+            return
 
 
 FinishReason = Literal["stop", "tool_calls", "length", "refusal", "other"]

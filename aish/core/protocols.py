@@ -12,6 +12,7 @@ from aish.core.events import Event, Place, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Delta, Finish, History
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import MediaKinds, Tool, ToolName, ToolResult
 
 Emit = Callable[[Event], None]
@@ -231,7 +232,7 @@ class Question:
 
     `always` is the text of the rule that this answer would store for the session; empty if it is
     not offered. `is_open` says whether it still waits for an answer: somebody else may have given
-    one, or a rule; `answered` then says what, and by whom.
+    one, or a rule; `answered` then says what, and by whom. `sources` are those of the call.
     """
 
     tool: Tool
@@ -239,6 +240,7 @@ class Question:
     reason: str
     place: Place
     always: str | None = None
+    sources: Sources = NO_SOURCES
     is_open: Callable[[], Awaitable[bool]] = field(default=_always_open, compare=False)
     answered: Callable[[], str | None] = field(default=_no_answer, compare=False)
 

@@ -39,6 +39,11 @@ def union(sets: Iterable[Sources]) -> Sources:
     return result
 
 
+def names_of(sources: Sources) -> tuple[str, ...]:
+    """The sources in the order of events and messages."""
+    return tuple(sorted(sources))
+
+
 def descriptions_of(alias: str) -> str:
     """The name of what a server says of its tools."""
     return f"{alias}.tools"

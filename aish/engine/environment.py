@@ -20,6 +20,7 @@ from aish.policy.questions import AnswerRecording, Questions
 
 if TYPE_CHECKING:
     # Not every run imports these.
+    from aish.engine.flow_scope import FlowScope
     from aish.engine.plan.credentials import ResolvedModel
     from aish.engine.resume_state import ResumeState
     from aish.journal.batches import RecordedBatch
@@ -155,7 +156,8 @@ class RunEnvironment:
     events as its sinks get them. `opening` is told what is done before `run.started`, and nothing
     once that is over; there `prefix` precedes the names of a sub-pipeline's servers. `keys` are
     those of the whole run that are made, by what makes them, `batches` all that it has submitted.
-    `note_idle` is told how many more or fewer tasks wait for batches.
+    `note_idle` is told how many more or fewer tasks wait for batches. `flows` follows the
+    sources of text, where a file of the run asks for it.
     """
 
     emit: Emit
@@ -179,6 +181,7 @@ class RunEnvironment:
     keys: "dict[tuple[object, ...], RenewedSecret]" = field(default_factory=dict)
     batches: "list[RecordedBatch]" = field(default_factory=list)
     note_idle: Callable[[int], None] = lambda _: None
+    flows: "FlowScope | None" = None
 
     @property
     def context_tag(self) -> str:

@@ -5,10 +5,11 @@ from dataclasses import field, replace
 
 from aish.agent.runtime import UsedCall
 from aish.core.errors import ExitCode
-from aish.core.events import Failure, StepKind, StepStatus
+from aish.core.events import Failure, SourceNames, StepKind, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Turn, Usage, add_usage, sum_costs
+from aish.core.sources import NO_SOURCES, Sources, names_of
 
 
 @frozen
@@ -18,6 +19,7 @@ class StepRecord:
     `retryable` says whether a retry could help for this failure. `items` are those of a `foreach`
     step in order, if anything reads them, else empty. `history` is the whole conversation, if
     another step continues it, and `files` what that has of the files of `context.files`.
+    `sources` are those of text and calls, and of the output where that has no `output_sources`.
     """
 
     id: str
@@ -35,6 +37,8 @@ class StepRecord:
     retryable: bool = True
     history: tuple[Turn, ...] | None = None
     files: JsonObject | None = None
+    sources: Sources = NO_SOURCES
+    output_sources: Sources | None = None
 
 
 @frozen
@@ -42,6 +46,15 @@ class ItemRecord:
     key: str
     index: int
     record: StepRecord
+
+
+def source_fields(record: StepRecord) -> dict[str, SourceNames]:
+    """The fields of the event of an end that say where its text came from."""
+    output = record.output_sources
+    return {
+        "sources": names_of(record.sources),
+        "output_sources": None if output is None else names_of(output),
+    }
 
 
 STOPPED = frozenset({"items_stopped", "max_failures"})

@@ -15,6 +15,7 @@ from aish.core.events import CallCounts, Counts, Notice, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Spent, SpentSum, Turn, Usage
+from aish.core.sources import Sources
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 from aish.journal.batches import RecordedBatch
 from aish.policy.questions import PastQuestion
@@ -225,6 +226,7 @@ class ResumeState:
     made and may not be repeated without consent. `ended`: the run ended successfully, and nothing
     is left to do. `context_tag` is the tag of its blocks of changed files, if it has
     shown any. `repeated` are the calls that may be made again, as somebody allowed it.
+    `given` has the sources of what each tool was given, by its name.
     """
 
     run: str
@@ -247,3 +249,4 @@ class ResumeState:
     made: Mapping[tuple[str, str | None], UsedCall] = field(default_factory=dict)
     context_tag: str | None = None
     repeated: NamedCalls = NamedCalls()
+    given: Mapping[str, Sources] = field(default_factory=dict)

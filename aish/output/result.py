@@ -147,7 +147,15 @@ class ResultFold:
             "folder": folder,
             "cassette": None if end is None else plain(end.cassette),
             **self._questions_row(),
+            **self._flows_row(end),
         }
+
+    @staticmethod
+    def _flows_row(end: RunFinished | None) -> Row:
+        """The sources of the outputs, if the run follows them."""
+        if end is None or end.output_sources is None:
+            return {}
+        return {"output_sources": {name: plain(one) for name, one in end.output_sources.items()}}
 
     def _questions_row(self) -> Row:
         """The questions without an answer, of items too; nothing if there are none."""

@@ -7,7 +7,7 @@ that an "always" stores: the narrowest rule for calls like the one asked about.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from aish.core.events import DecisionLevel, Verdict
+from aish.core.events import DecisionLevel, HeldFlow, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import PolicyTest, RuleEntry
@@ -43,7 +43,8 @@ class Ruling:
     """The verdict, the text of the deciding rule (empty if none), and the reason.
 
     `unsure` is set where the rule may or may not apply to the call.
-    `hint` is the rule that would approve just this call, where none does.
+    `hint` is the rule that would approve just this call, where none does. `flow` is what is said
+    of the text that the call follows; with a `warning` the call is not held by it.
     """
 
     verdict: RulingVerdict
@@ -51,6 +52,13 @@ class Ruling:
     reason: str
     hint: str | None = None
     unsure: bool = False
+    flow: HeldFlow | None = None
+    warning: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        """True if the text that the call follows holds it: no rule lifts that."""
+        return self.flow is not None and not self.warning
 
 
 def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:

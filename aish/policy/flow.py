@@ -6,9 +6,11 @@ sending and changing. Nothing of this is loaded unless a file asks for it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import starmap
 from typing import Final
 
+from aish.core.events import HeldFlow
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.phrases import and_more
@@ -18,19 +20,23 @@ from aish.core.sources import (
     CLIENT,
     CONTEXT_FILES,
     ITEM,
+    NO_SOURCES,
     OWN_COMMANDS,
     READFILE,
     STDIN,
     UNKNOWN,
     Label,
     Sources,
+    descriptions_of,
+    union,
 )
 from aish.core.tools import Tool, ToolName
-from aish.policy.decide import simple_fit
+from aish.policy.decide import Ruling, RulingVerdict, simple_fit
 from aish.policy.rules import (
     LOCAL_COMMAND,
     SEPARATOR,
     Fit,
+    Policy,
     Rule,
     is_command_tool,
     is_exact,
@@ -74,7 +80,13 @@ LOCAL = "local"
 """The place of files, commands, the browser, and all servers that may write files."""
 
 _STRICTNESS: Sequence[HeldThen] = ("warn", "ask", "stage", "deny")
+_VERDICTS: Sequence[RulingVerdict] = ("auto", "ask", "staged", "deny")
+_VERDICT_OF: Mapping[HeldThen, RulingVerdict] = {"ask": "ask", "stage": "staged", "deny": "deny"}
 EXFILTRATION = "mcp.exfiltration"
+CURE = (
+    "give the step fewer tools, put a closed `output.schema` with `release` between two steps, or "
+    "let a person decide with `then: ask`"
+)
 SHOWN = 6
 
 
@@ -212,10 +224,12 @@ class Held:
     then: HeldThen
     causes: tuple[tuple[str, Labels], ...]
     by_itself: bool = False
+    cure: str = CURE
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        return tuple(source for source, _ in self.causes)
+    def flow(self) -> HeldFlow:
+        """The rule and the sources, as events have them."""
+        return HeldFlow(self.rule, tuple(source for source, _ in self.causes))
 
     @property
     def why(self) -> str:
@@ -269,6 +283,39 @@ class FlowPolicy:
         held = self._rules_that_hold(tool, arguments, sources, exact=exact) if sources else ()
         return max(held, key=lambda one: _STRICTNESS.index(one.then), default=None)
 
+    def without_labels(self, sources: Sources, released: Iterable[str]) -> Sources:
+        """The sources that have a label which is not released, or that had none."""
+        gone = frozenset(released)
+        return frozenset(
+            source for source in sources if not (labels := self.labels(source)) or labels - gone
+        )
+
+    def stricter(
+        self,
+        policy: Policy,
+        ruling: Ruling,
+        tool: Tool,
+        arguments: JsonObject,
+        sources: Sources,
+    ) -> Ruling:
+        """The stricter of the ruling by a policy and of what holds the call."""
+        exact = ruling.verdict == "auto" and any(
+            rule.name == ruling.rule and gives_exact_values(rule, arguments)
+            for rule in policy.auto_approve
+        )
+        held = self.judge(tool, arguments, sources, exact=exact)
+        if held is None:
+            return ruling
+        flow = held.flow
+        if held.then == "warn":
+            return replace(ruling, flow=flow, warning=f"{held.rule}: {tool.name} {held.why}")
+        order = _VERDICTS.index
+        if order(ruling.verdict) > order(_VERDICT_OF[held.then]) or ruling.verdict == "deny":
+            return ruling
+        return Ruling(
+            _VERDICT_OF[held.then], held.rule, f"{held.rule}: {held.why}", hint=CURE, flow=flow
+        )
+
     def _rules_that_hold(
         self, tool: Tool, arguments: JsonObject, sources: Sources, *, exact: bool
     ) -> Iterator[Held]:
@@ -290,7 +337,9 @@ class FlowPolicy:
         if not (private or by_itself) or _is_excepted(file, tool, arguments):
             return
         name = EXFILTRATION if file is self.own else f"{EXFILTRATION} of {file.name}"
-        both = dict.fromkeys((*private[:SHOWN], *untrusted[:SHOWN], *private, *untrusted))
+        # Some of both kinds are shown, however many there are.
+        half = SHOWN // 2
+        both = dict.fromkeys((*private[:half], *untrusted[:half], *private, *untrusted))
         yield Held(name, asked.then, tuple(both), by_itself)
 
     def _causes_in(self, sources: Sources) -> "_Causes":
@@ -319,6 +368,56 @@ class FlowPolicy:
             else matches_tool(sink, tool.name)
             for sink in rule.sinks
         )
+
+
+class RunFlow:
+    """The sources of the places of a run, and of what its calls are given and return.
+
+    `places` and `warned` belong to the run with its sub-pipelines; `policy` is that of one file.
+    """
+
+    def __init__(
+        self, policy: FlowPolicy, places: dict[str, Sources], warned: set[tuple[str, str]]
+    ) -> None:
+        self.policy = policy
+        self.places = places
+        self._warned = warned
+
+    @property
+    def local(self) -> Sources:
+        """The sources of what may stand in files by now."""
+        return self.places.get(LOCAL, NO_SOURCES)
+
+    def descriptions(self, tools: Iterable[Tool]) -> Sources:
+        """The sources of the descriptions of tools that a model is shown, where they matter."""
+        names = {descriptions_of(tool.name.server) for tool in tools}
+        return frozenset(name for name in names if self.policy.labels(name))
+
+    def of_call(self, tool: Tool, sources: Sources) -> Sources:
+        """The sources of a call: a command may execute what was written."""
+        return union((sources, self.local)) if is_command_tool(tool.name) else sources
+
+    def begin(self, tool: Tool, sources: Sources) -> None:
+        """Note what a call leaves at its place; before it is sent."""
+        place = self.policy.own.place(tool)
+        if place is not None and sources:
+            self.write(place, sources)
+
+    def write(self, place: str, sources: Sources) -> None:
+        self.places[place] = union((self.places.get(place, NO_SOURCES), sources))
+
+    def of_result(self, tool: Tool, sources: Sources, source: str = "") -> Sources:
+        """The sources of the result of a call that has ended; `source` is its own name."""
+        places = self.policy.own.read_places(tool)
+        found = (self.places.get(place, NO_SOURCES) for place in places)
+        return union((sources, frozenset({source or str(tool.name)}), *found))
+
+    def warns_first(self, flow: HeldFlow | None, tool: Tool) -> bool:
+        """Return true for the first warning of a rule about a tool in the run."""
+        if flow is None or (key := (flow.rule, str(tool.name))) in self._warned:
+            return False
+        self._warned.add(key)
+        return True
 
 
 _Cause = tuple[str, Labels]

@@ -7,18 +7,26 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from aish.core.errors import JournalLostError
-from aish.core.events import ApprovalAnswer, DecisionLevel, Place, ToolDecided, Verdict
+from aish.core.events import (
+    ApprovalAnswer,
+    DecisionLevel,
+    HeldFlow,
+    Place,
+    ToolDecided,
+    Verdict,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.phrases import duration
 from aish.core.protocols import Answer, Approver, Asking, Question
 from aish.core.rules import RuleEntry
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import Tool, ToolName, definition_of
 from aish.policy.decide import Ruling, decide, exact_entry, forbidden, simple_fit
 from aish.policy.questions import (
@@ -119,11 +127,12 @@ class ApprovalError(AssertionError):
 
 @frozen
 class Proposal:
-    """A call as it would be sent, and its place in the run."""
+    """A call as it would be sent, its place in the run, and where its text came from."""
 
     tool: Tool
     arguments: JsonObject
     place: Place
+    sources: Sources = NO_SOURCES
 
 
 @frozen
@@ -133,7 +142,8 @@ class Decision:
     `rule` is the text of the rule that decided, or who did; `reply` is what the model is told
     where the call is not made; `number` makes each decision its own. `definition` is the hash of
     what the server says of a tool whose call is staged. `hint` is for who writes the rules.
-    `approval` is the question that was asked about it.
+    `approval` is the question that was asked about it, `flow` what is said of the text that it
+    follows, and `warning` that in words where the call is made.
     """
 
     verdict: Verdict
@@ -145,6 +155,8 @@ class Decision:
     definition: str | None = None
     hint: str | None = None
     approval: str | None = None
+    flow: HeldFlow | None = None
+    warning: str = ""
 
     @property
     def allowed(self) -> bool:
@@ -166,7 +178,22 @@ class Decision:
             level=level,
             approval=self.approval,
             hint=self.hint,
+            flow=self.flow,
         )
+
+
+class FlowJudge(Protocol):
+    """Judges calls by the text that they follow: `policy.flow.FlowPolicy`, which few runs load."""
+
+    def stricter(
+        self,
+        policy: Policy,
+        ruling: Ruling,
+        tool: Tool,
+        arguments: JsonObject,
+        sources: Sources,
+    ) -> Ruling:
+        """The stricter of a ruling and of what holds the call."""
 
 
 class Gate:
@@ -197,6 +224,7 @@ class Gate:
         self._reviewed = reviewed
         self._mask = mask
         self.autonomy: Autonomy | None = None
+        self.flow: FlowJudge | None = None
         self.offers_always = True
         """Whether an answer may add a rule, for the rest of this session."""
         self._count = 0
@@ -284,8 +312,12 @@ class Gate:
         elif is_asked:
             is_asked = self._approver.attended or asking.waits
         if is_asked:
-            return await self._ask(ruling, proposal, digest, asking, asked, recorded)
-        return self._decide_without_asking(ruling, proposal, digest)
+            decision = await self._ask(ruling, proposal, digest, asking, asked, recorded)
+        else:
+            decision = self._decide_without_asking(ruling, proposal, digest)
+        if ruling.flow is None:
+            return decision
+        return self._replace(decision, flow=ruling.flow, warning=ruling.warning)
 
     def _is_by_always(self, ruling: Ruling) -> bool:
         rules = self._policy.auto_approve
@@ -304,11 +336,21 @@ class Gate:
         is_asked = ruling.verdict == "ask"
         if recording.replays:
             found = recording.recorded(place, tool, arguments)
+            if ruling.is_held and found is not None and found.is_by_rule:
+                return None
             return found if is_asked or found is None or not found.is_by_rule else None
         if not is_asked:
             end = recording.begin(Question(tool, arguments, ruling.reason, place))
             end(QuestionEnd("approve", ruling.rule, "rule"))
         return None
+
+    def is_held(self, proposal: Proposal) -> bool:
+        """Return true if the text that a call follows holds it, whatever rules approve."""
+        if self.flow is None or not proposal.sources:
+            return False
+        free = Ruling("auto", "", "")
+        tool, arguments, sources = proposal.tool, proposal.arguments, proposal.sources
+        return self.flow.stricter(self._policy, free, tool, arguments, sources).is_held
 
     def redeem(self, decision: Decision, proposal: Proposal) -> None:
         """Use up an approval, at dispatch.
@@ -339,15 +381,19 @@ class Gate:
             case "staged":
                 return self._stage(ruling, proposal, digest)
             case "deny":
-                reply = f"[aish] tool call denied by rule {ruling.rule}"
-                why = _explanation(proposal.tool)
+                by = ruling.reason if ruling.is_held else f"rule {ruling.rule}"
+                reply = f"[aish] tool call denied by {by}"
+                why = ruling.hint or _explanation(proposal.tool)
                 return Decision("deny", ruling.rule, digest, reply, by_person=False, hint=why)
             case "ask":
                 says_why = ruling.unsure or not ruling.rule
                 asks = f"rule {ruling.rule} asks, and nobody is there to answer"
                 why = ruling.reason if says_why else asks
                 reply, who = f"[aish] tool call denied: {why}", ruling.rule or NOBODY
-                hint = _explanation(proposal.tool) if ruling.rule else ruling.hint
+                if ruling.is_held:
+                    reply = f"[aish] tool call denied by {ruling.reason}"
+                why = _explanation(proposal.tool) if ruling.rule else ""
+                hint = ruling.hint or why or None
                 return Decision("ask-no", who, digest, reply, by_person=False, hint=hint)
 
     async def _ask(
@@ -360,7 +406,8 @@ class Gate:
         recorded: RecordedAnswer | None = None,
     ) -> Decision:
         tool, arguments = proposal.tool, proposal.arguments
-        entry = self._always(tool, arguments) if self.offers_always else None
+        is_offered = self.offers_always and not ruling.is_held
+        entry = self._always(tool, arguments) if is_offered else None
         always = rule_of("auto_approve", entry).text if entry else None
 
         async def is_open() -> bool:
@@ -370,7 +417,14 @@ class Gate:
             return None if opened.end is None else self._mask(opened.end.said)
 
         question = Question(
-            tool, arguments, ruling.reason, proposal.place, always, is_open, current_answer
+            tool,
+            arguments,
+            ruling.reason,
+            proposal.place,
+            always,
+            proposal.sources,
+            is_open,
+            current_answer,
         )
         is_waited_for = asking.waits and recorded is None
         opened = self.questions.open(question, digest, asking.seconds if is_waited_for else None)
@@ -398,7 +452,7 @@ class Gate:
             if other.recorded is None or other.recorded.is_by_rule:
                 await self._end_by_rule(other)
         decision = self._decide_by_answer(opened, opened.end, asking, proposal, ruling.hint)
-        return self._set_rule(decision, f"{decision.rule}, always: {rule.name}")
+        return self._replace(decision, rule=f"{decision.rule}, always: {rule.name}")
 
     async def ask_ahead(
         self,
@@ -423,7 +477,14 @@ class Gate:
             return QuestionEnd(_ANSWERS[answer], THE_USER, "terminal")
 
         tool, arguments, place = proposal.tool, proposal.arguments, proposal.place
-        question = Question(tool, arguments, ruling.reason, place, answered=current_answer)
+        question = Question(
+            tool,
+            arguments,
+            ruling.reason,
+            place,
+            sources=proposal.sources,
+            answered=current_answer,
+        )
         seconds = asking.seconds if asking.waits else None
         opened = self.questions.open(question, self._digest(proposal), seconds)
         try:
@@ -502,7 +563,8 @@ class Gate:
     async def _end_by_rule(self, opened: OpenQuestion) -> bool:
         """Answer a question by the rules, if one was added meanwhile that decides about it."""
         asked = opened.question
-        ruling = await self._decide_by_rules(Proposal(asked.tool, asked.arguments, asked.place))
+        proposal = Proposal(asked.tool, asked.arguments, asked.place, asked.sources)
+        ruling = await self._decide_by_rules(proposal)
         if opened.end is not None:
             return True
         if ruling.verdict not in {"auto", "deny"}:
@@ -546,11 +608,12 @@ class Gate:
             "ask-no", NOBODY, digest, reply, by_person=False, hint=hint, approval=opened.id
         )
 
-    def _set_rule(self, decision: Decision, rule: str) -> Decision:
-        named = replace(decision, rule=rule)
-        if decision.number in self._open:
-            self._open[decision.number] = named
-        return named
+    def _replace(self, decision: Decision, **changes: Any) -> Decision:
+        """Return the decision with other fields, which is open in its place."""
+        changed = replace(decision, **changes)
+        if self._open.get(decision.number) is decision:
+            self._open[decision.number] = changed
+        return changed
 
     def _always(self, tool: Tool, arguments: JsonObject) -> RuleEntry | None:
         """The rule that an "always" stores, if it would approve this very call."""
@@ -625,11 +688,11 @@ class Gate:
             return True if id(schema) in fitting else simple_fit(schema, arguments)
 
         ruling = decide(self._policy, tool, arguments, fits, self._mask)
-        return (
-            self._let(tool, arguments) or ruling
-            if ruling.verdict == "ask" and not ruling.rule
-            else ruling
-        )
+        if ruling.verdict == "ask" and not ruling.rule:
+            ruling = self._let(tool, arguments) or ruling
+        if self.flow is None or not proposal.sources:
+            return ruling
+        return self.flow.stricter(self._policy, ruling, tool, arguments, proposal.sources)
 
     def _let(self, tool: Tool, arguments: JsonObject) -> Ruling | None:
         """The ruling for a tool that the user allowed without asking; never for commands.

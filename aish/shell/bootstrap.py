@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anyio import CancelScope
 
@@ -23,7 +24,7 @@ from aish.engine.environment import Recorder, RunEnvironment, RunHandle
 from aish.engine.execution.run import finish_run, run_started
 from aish.engine.final import FinalState, decide_exit
 from aish.engine.limits import RunMeter, open_meter
-from aish.engine.plan.plan import Plan
+from aish.engine.plan.plan import Plan, follows_flows
 from aish.engine.resources.resources import Toolbox, open_toolbox
 from aish.engine.resources.servers import LiveServers, open_live_servers
 from aish.features.recording.session import CassetteChoice, load_session, open_recorder
@@ -50,6 +51,9 @@ from aish.terminal.approver import TerminalApprover
 from aish.terminal.elicitation import TerminalElicitor
 from aish.terminal.tty import Turns
 from aish.terminal.unattended import Unattended
+
+if TYPE_CHECKING:
+    from aish.engine.flow_scope import FlowScope
 
 
 @frozen
@@ -85,11 +89,22 @@ async def hold_session(
         notices=() if services is None else services.notices,
         attach=None if services is None else services.attach,
         follow=prepared.outlets.log.follow,
+        flows=_flows(prepared),
     )
     requests = RequestQueue(lines.interrupt)
     run = _SessionRun(prepared, person, lines, interrupts, environment, following, switch, requests)
     end = await (run.to_its_end() if services is None else services.during(run.to_its_end))
     return end, run.sessions[-1].resume if run.sessions else None
+
+
+def _flows(prepared: PreparedSession) -> "FlowScope | None":
+    """Follow the sources of text, if the file asks for it."""
+    if not follows_flows(prepared.plan):
+        return None
+    from aish.engine.flow_scope import flow_scope
+
+    earlier = prepared.earlier
+    return flow_scope(prepared.plan, {} if earlier is None else earlier.given.all)
 
 
 @slotted

@@ -16,6 +16,7 @@ from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.core.phrases import first_of
 from aish.core.protocols import Model
+from aish.core.sources import NO_SOURCES, Sources
 from aish.engine.final import failure_of
 from aish.engine.plan.order import models_of_packs
 from aish.engine.resources.resources import missing_server, require_lock
@@ -49,7 +50,7 @@ class ExchangeResult:
     error: AishError | None = None
 
 
-async def exchange(session: Session, text: str) -> ExchangeResult:
+async def exchange(session: Session, text: str, sources: Sources = NO_SOURCES) -> ExchangeResult:
     """Send `text` with everything queued for it to the model, and report the result.
 
     Ctrl-C ends the answer (`Interrupts.cancellable` around this), and is not an error.
@@ -58,7 +59,7 @@ async def exchange(session: Session, text: str) -> ExchangeResult:
     session.asked, session.stands = QuestionInput(text), False
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
-    question = _UserTurn(session, text)
+    question = _UserTurn(session, text, sources)
     # Of Ctrl-C, or the end of the session; the cancelled scope decides which.
     answer = ExchangeResult("failed")
     try:
@@ -77,9 +78,10 @@ async def exchange(session: Session, text: str) -> ExchangeResult:
 class _UserTurn:
     """A user turn being answered; it can be removed as long as the model has not answered."""
 
-    def __init__(self, session: Session, text: str) -> None:
+    def __init__(self, session: Session, text: str, sources: Sources) -> None:
         self._session = session
         self._text = text
+        self._sources = sources
         self._turn: UserTurn | None = None
 
     async def ask(self, place: Place) -> Outcome:
@@ -112,7 +114,7 @@ class _UserTurn:
     def _add(self) -> None:
         session = self._session
         session.prepare()
-        asked, self._turn = session.send(self._text)
+        asked, self._turn = session.send(self._text, self._sources)
         tools = tuple(str(tool.name) for tool in session.tools())
         session.emit(QuestionAsked(session.heard.place, asked.text, asked.names, tools))
         session.conversation().add(self._turn)
@@ -215,12 +217,15 @@ def _finish(
         session.note_failure(answer.status, failure, code)
 
 
-async def ask(session: Session, text: str) -> ExchangeResult:
-    """Ask `text`; the `CMD:` lines of the answer are proposed once it is complete."""
-    answer = await exchange(session, text)
+async def ask(session: Session, text: str, sources: Sources = NO_SOURCES) -> ExchangeResult:
+    """Ask `text`; the `CMD:` lines of the answer are proposed once it is complete.
+
+    `sources` are those of the text, if it is not typed.
+    """
+    answer = await exchange(session, text, sources)
     if answer.status == "ok" and session.open.plan.pipeline.shell.cmd_lines:
         # The last line of an answer that was cut off may be an incomplete command.
         whole = answer.text.rpartition("\n")[0] if answer.cut else answer.text
-        for ran in await session.open.local.propose(whole):
+        for ran in await session.open.local.propose(whole, session.history.sources):
             session.note_command(ran.record, typed=False)
     return answer

@@ -23,6 +23,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Turn, UserTurn
 from aish.core.protocols import Emit
+from aish.core.sources import UNKNOWN, Sources
 from aish.core.tools import Media
 
 
@@ -33,6 +34,8 @@ class Enclosure:
     name: str
     text: str
     media: tuple[Media, ...] = ()
+    sources: Sources = frozenset({UNKNOWN})
+    """Those of one of an earlier part of the session are not known."""
 
 
 @frozen

@@ -48,7 +48,7 @@ from aish.features.history.run_store import (
     open_store,
 )
 from aish.features.history.summary import began
-from aish.features.resume.scan import RunTime
+from aish.features.resume.scan import GivenText, RunTime
 from aish.journal.reader import JournalReading, parse_event, read_journal, torn_tail
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.net.oauth.settings import OAuthSettings
@@ -172,7 +172,9 @@ class EarlierParts:
     about what could not be restored.
     """
 
-    def __init__(self, id: str, path: Path, folder: RunFolder, journal: HeldJournal) -> None:
+    def __init__(
+        self, id: str, path: Path, folder: RunFolder, journal: HeldJournal, *, follows: bool
+    ) -> None:
         self.folder, self.journal = folder, journal
         self.pipeline: str | None = None
         self.model: str | None = None
@@ -183,7 +185,8 @@ class EarlierParts:
         self.connected: dict[str, ServerEntry] = {}
         self.lost: dict[str, None] = {}
         self._id, self._path = id, path
-        self._recalling = Restorer(self._read)
+        self.given = GivenText()
+        self._recalling = Restorer(self._read, follows=follows)
         self._asking = AskedBefore()
         self._spending = Spending()
         self._time = RunTime()
@@ -197,6 +200,7 @@ class EarlierParts:
             self._follow(stamped.event)
             self._asking.take(stamped.event)
         self._recalling.take(record)
+        self.given.take(record)
 
     def end(self) -> None:
         """Restore the conversation, after the last record.
@@ -336,7 +340,9 @@ def find_earlier(
     except BeingWrittenError as error:
         message = f"this session is open elsewhere, by {error.writer}"
         raise UsageError(message, where=id, hint=f"close it there first; {ANEW}") from error
-    earlier = EarlierParts(id, path, reopen_folder(path, mask), journal)
+    earlier = EarlierParts(
+        id, path, reopen_folder(path, mask), journal, follows=pipeline.flows.is_used
+    )
     with read_journal(journal.path) as reading:
         for record in reading:
             earlier.take(record)

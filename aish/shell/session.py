@@ -25,6 +25,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
+from aish.core.sources import CONTEXT_FILES, NO_SOURCES, OWN_COMMANDS, Sources, union
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
 from aish.engine.limits import RunMeter
@@ -183,12 +184,23 @@ class Session:
             self.buffer.put_first(asked.waited)
         self.attached.put_first(asked.attached)
 
-    def send(self, text: str) -> tuple[QuestionInput, UserTurn]:
+    def send(self, text: str, sources: Sources = NO_SOURCES) -> tuple[QuestionInput, UserTurn]:
+        """The question and its turn; `sources` are those of its text, if it is not typed."""
         asked = QuestionInput(text, self.buffer.user_turn("").text, self.attached.take())
         self.asked, self.stands = asked, True
-        turn = UserTurn(asked.whole, asked.media)
+        turn = UserTurn(asked.whole, asked.media, self._sources(asked, sources))
         self.questions.append((turn, asked))
         return asked, turn
+
+    def _sources(self, asked: QuestionInput, sources: Sources) -> Sources:
+        flow = self.open.box.runtime.flow
+        if flow is None:
+            return NO_SOURCES
+        printed = (frozenset({OWN_COMMANDS}), flow.local) if asked.waited else ()
+        # What was written may be in an attached file.
+        local = (flow.local,) if asked.attached else ()
+        attached = (enclosure.sources for enclosure in asked.attached)
+        return union((sources, *printed, *local, *attached))
 
     def next_line(self) -> Place:
         self.lines += 1
@@ -274,7 +286,8 @@ class Session:
             self.attached.drop(NAME)
         text = await self.files.with_question(place)
         if text:
-            self.attached.put_first([Enclosure(NAME, text)])
+            shown = frozenset({CONTEXT_FILES})
+            self.attached.put_first([Enclosure(NAME, text, sources=shown)])
 
     async def window_limit(self) -> "Window | None":
         context = self.open.plan.pipeline.context

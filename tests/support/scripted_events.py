@@ -1,5 +1,6 @@
 """Events to draw and to write: a run that has a bit of everything, and any event at all."""
 
+from collections import abc
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
@@ -333,6 +334,8 @@ def _strategy(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(_TEXT, _JSON, max_size=3)
     if hint == Counts:
         return st.dictionaries(_TEXT, st.integers(1, 2**60), max_size=3)
+    if get_origin(hint) is abc.Mapping:
+        return st.dictionaries(_TEXT, _strategy(get_args(hint)[1]), max_size=3)
     if hint in _SCALARS:
         return _SCALARS[hint]
     origin, arguments = get_origin(hint), get_args(hint)

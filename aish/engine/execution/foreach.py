@@ -29,6 +29,7 @@ from aish.core.events import (
 from aish.core.frozen import frozen, replace, slotted
 from aish.core.messages import Spent, Usage
 from aish.core.phrases import counted
+from aish.core.sources import union
 from aish.engine.activity import MOST_WAITING, Activity
 from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.execution.item_source import count, input_parts, items_of, key_of, survey_keys
@@ -36,9 +37,16 @@ from aish.engine.execution.step import KINDS, cut_off, ends_the_run, fail, how_t
 from aish.engine.final import PRECEDENCE, failure_of
 from aish.engine.plan.order import names_item
 from aish.engine.plan.plan import USUAL_ITEMS
-from aish.engine.records import ItemRecord, StepRecord, has_no_usage, may_be_mended
+from aish.engine.records import (
+    ItemRecord,
+    StepRecord,
+    has_no_usage,
+    may_be_mended,
+    source_fields,
+)
 from aish.engine.resources.resources import require_live_servers
 from aish.engine.steps.context import Carrier, ItemScope, RemoteItem, StepContext, Suspended
+from aish.engine.steps.sources import item_sources
 from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
 from aish.items.shards import holds
@@ -64,7 +72,10 @@ class ItemTask:
     def start_event(self, place: Place) -> ItemStarted:
         return ItemStarted(place, self.key, self.item.index, self.digest, self.item.value)
 
-    def finish_event(self, place: Place, record: StepRecord) -> ItemFinished:
+    def finish_event(
+        self, place: Place, record: StepRecord, *, follows: bool = False
+    ) -> ItemFinished:
+        """The event of its end, with its sources if the run `follows` them."""
         return ItemFinished(
             place=place,
             key=self.key,
@@ -77,6 +88,7 @@ class ItemTask:
             seconds=record.seconds,
             error=record.failure,
             exit_code=int(record.exit_code),
+            **(source_fields(record) if follows else {}),
         )
 
 
@@ -645,7 +657,9 @@ class _ForeachRun:
 
     def _stage_of(self, task: ItemTask, activity: Activity) -> StepContext:
         names = {self.foreach.name: task.item.value, "index": task.item.index}
-        return replace(self.context, item=ItemScope(task.key, names), activity=activity)
+        # Anew for each: a file is read on while others may write.
+        item = ItemScope(task.key, names, item_sources(self.foreach, self.context))
+        return replace(self.context, item=item, activity=activity)
 
     def _begin(self, task: ItemTask, place: Place) -> None:
         self.context.emit(task.start_event(place))
@@ -658,7 +672,8 @@ class _ForeachRun:
             # Not finished: it is run again with a higher limit or a repaired cassette.
             self._end(record)
             return
-        self.context.emit(task.finish_event(place, record))
+        follows = self.context.agent.flow is not None
+        self.context.emit(task.finish_event(place, record, follows=follows))
         if record.status == "paused":
             self.paused.append(ItemRecord(task.key, task.item.index, record))
             return
@@ -716,7 +731,10 @@ class _ForeachRun:
         else:
             failure, code = self._failure(), self._code()
             record = StepRecord(self.step.id, kind, "failed", failure=failure, exit_code=code)
-        return replace(record, items=items, usage=usage, cost_usd=cost_usd, calls=calls)
+        sources = union(item.record.sources for item in items)
+        return replace(
+            record, items=items, usage=usage, cost_usd=cost_usd, calls=calls, sources=sources
+        )
 
     def _pause_record(self) -> StepRecord:
         """The record of a step with items that wait for answers."""

@@ -10,13 +10,14 @@ from aish.core.errors import AishError, ExitCode
 from aish.core.events import Failure, Place, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Emit
+from aish.core.sources import union
 from aish.engine.activity import Activity
 from aish.engine.cancellation import Cancellation, CutOffError, until_cancelled
 from aish.engine.execution.step import KINDS, PAUSED, cut_off, fail, run_unit, withdraw_questions
 from aish.engine.final import failure_of
 from aish.engine.plan.order import names_item, needs_of
 from aish.engine.plan.plan import Plan
-from aish.engine.records import StepRecord
+from aish.engine.records import StepRecord, source_fields
 from aish.engine.steps.context import OpenCarrier, StepContext, has_items
 from aish.engine.steps.prompt import continuation_failure
 from aish.system.computation import ComputationStoppedError
@@ -144,11 +145,11 @@ async def _run_step(step: Step, context: StepContext) -> StepRecord:
         now = clock.monotonic()
         record = replace(_whole(_cut_off(step, context), step, context), seconds=now - begun)
         context.records[step.id] = record
-        emit(end_event(record, context.place(step)))
+        emit(end_event(record, context.place(step), follows=context.agent.flow is not None))
         raise
     record = replace(_whole(record, step, context), seconds=clock.monotonic() - begun)
     context.run.spending.forget(context.place(step))
-    emit(end_event(record, context.place(step)))
+    emit(end_event(record, context.place(step), follows=context.agent.flow is not None))
     return record
 
 
@@ -158,7 +159,8 @@ def _whole(record: StepRecord, step: Step, context: StepContext) -> StepRecord:
     if step.flow.foreach is None or record.items is not None:
         return record
     ended.sort(key=lambda item: item.index)
-    return replace(record, items=tuple(ended))
+    sources = union((record.sources, *(item.record.sources for item in ended)))
+    return replace(record, items=tuple(ended), sources=sources)
 
 
 async def _outcome(step: Step, context: StepContext) -> StepRecord:
@@ -219,7 +221,8 @@ def _cut_off(step: Step, context: StepContext) -> StepRecord:
     return cut_off(step, context)
 
 
-def end_event(record: StepRecord, place: Place) -> StepFinished:
+def end_event(record: StepRecord, place: Place, *, follows: bool = False) -> StepFinished:
+    """The event of the end of a step, with its sources if the run `follows` them."""
     return StepFinished(
         place=place,
         status=record.status,
@@ -230,4 +233,5 @@ def end_event(record: StepRecord, place: Place) -> StepFinished:
         seconds=record.seconds,
         error=record.failure,
         exit_code=int(record.exit_code),
+        **(source_fields(record) if follows else {}),
     )

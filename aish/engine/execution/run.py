@@ -33,6 +33,7 @@ from aish.core.frozen import slotted
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
 from aish.core.protocols import Emit
+from aish.core.sources import names_of
 from aish.engine.activity import Activity
 from aish.engine.answer_schema import released_bits
 from aish.engine.cancellation import (
@@ -67,6 +68,7 @@ from aish.engine.resources.toolbox import AllTools, rules_without_tool
 from aish.engine.run_folder import resume_words
 from aish.engine.run_values import Concurrency, TimeLimit, run_values
 from aish.engine.steps.context import Examine, OpenCarrier, RunInner, RunScope, StepContext
+from aish.engine.steps.sources import sources_of_tree
 from aish.models.smollm2 import params_of
 from aish.policy.questions import Questions
 from aish.system.computation import ComputationStoppedError
@@ -280,6 +282,7 @@ class _Run:
     begun: float
     records: dict[str, StepRecord] = field(default_factory=dict)
     outputs: JsonValue = None
+    output_sources: Mapping[str, tuple[str, ...]] | None = None
     error: AishError | None = None
     others: list[AishError] = field(default_factory=list)
     tools: list[AllTools] = field(default_factory=list)
@@ -404,6 +407,11 @@ class _Run:
                 return
             # Also if a step failed and the file says to continue.
             outputs = plan.pipeline.outputs
+            if context.agent.flow is not None and outputs is not None:
+                self.output_sources = {
+                    name: names_of(sources_of_tree(value, context))
+                    for name, value in outputs.items()
+                }
             try:
                 if outputs is not None:
                     self.outputs = render_tree(outputs, context.template_values())

@@ -17,12 +17,14 @@ from aish.core.events import Failure, Notice, Place, Retry, StepKind
 from aish.core.frozen import replace
 from aish.core.messages import Spent, Usage
 from aish.core.phrases import counted
+from aish.core.sources import union
 from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.final import failure_of
 from aish.engine.records import StepRecord
 from aish.engine.resources.resources import require_live_servers
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.prompt import run_prompt
+from aish.engine.steps.sources import base_sources
 from aish.engine.steps.tool_call import run_call, run_command_step
 from aish.policy.questions import OpenQuestion
 from aish.system.computation import ComputationStoppedError
@@ -162,6 +164,10 @@ async def _attempt(step: Step, context: StepContext) -> tuple[StepRecord, UsedCa
         printed = step_calls[-1].structured
         if isinstance(printed, dict):
             record = replace(record, text=str(printed["stdout"]), output=printed)
+    if context.agent.flow is not None:
+        of_calls = (call.sources for call in step_calls)
+        sources = union((record.sources, base_sources(step, context), *of_calls))
+        record = replace(record, sources=sources)
     return replace(record, calls=step_calls, seconds=clock.monotonic() - began), first
 
 

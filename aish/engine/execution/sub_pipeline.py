@@ -7,12 +7,14 @@ from aish.config.model import PipelineStep
 from aish.core.errors import BudgetError, ExitCode, StepFailedError
 from aish.core.events import Failure, StepStatus
 from aish.core.json import JsonValue
+from aish.core.sources import union
 from aish.engine.execution.graph import leave_out_the_rest, run_graph
 from aish.engine.execution.step import CUT_OFF
 from aish.engine.final import PRECEDENCE
 from aish.engine.plan.order import steps_read
 from aish.engine.records import StepRecord, total_cost, total_usage
 from aish.engine.steps.context import StepContext
+from aish.engine.steps.sources import base_sources, sources_of_tree
 from aish.system.schema.check import spell_path
 from aish.templates.render import render_tree
 
@@ -77,6 +79,8 @@ def _context(step: PipelineStep, context: StepContext) -> StepContext:
         within=place.item,
         item=None,
         turn=0,
+        given={name: sources_of_tree(value, context) for name, value in step.inputs.items()},
+        base=base_sources(step, context),
     )
 
 
@@ -109,6 +113,8 @@ def _record(step: PipelineStep, inner: StepContext) -> StepRecord:
         calls=tuple(call for one in records for call in one.calls),
         usage=total_usage(records),
         cost_usd=total_cost(records),
+        sources=union(one.sources for one in records),
+        output_sources=last.output_sources,
     )
     if code is not ExitCode.OK and bad is not None:
         why = bad.failure or Failure(bad.status, bad.status)
@@ -126,4 +132,6 @@ def _record(step: PipelineStep, inner: StepContext) -> StepRecord:
     outputs = inner.plan.pipeline.outputs
     if outputs is None:
         return record
-    return replace(record, text=None, output=render_tree(outputs, inner.template_values()))
+    output = render_tree(outputs, inner.template_values())
+    of_output = union((inner.base, sources_of_tree(outputs, inner)))
+    return replace(record, text=None, output=output, output_sources=of_output)

@@ -465,7 +465,15 @@ _PATIENCE: Sequence[OnAsk] = ("deny", "wait", "pause")
 
 def stages_calls(plan: Plan) -> bool:
     """Return true if a rule of a pipeline, or of one of its sub-pipelines, stages calls."""
-    return bool(plan.policy.stage) or any(map(stages_calls, plan.inner.values()))
+    flows = plan.pipeline.flows
+    held = [rule.then for rule in (flows.exfiltration, *flows.flow) if rule is not None]
+    own = bool(plan.policy.stage) or "stage" in held
+    return own or any(map(stages_calls, plan.inner.values()))
+
+
+def follows_flows(plan: Plan) -> bool:
+    """Return true if a file of a run asks for the sources of text to be followed."""
+    return plan.pipeline.flows.is_used or any(map(follows_flows, plan.inner.values()))
 
 
 def own_files(plan: Plan) -> frozenset[Path]:

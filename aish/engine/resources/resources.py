@@ -25,7 +25,7 @@ from aish.core.wires import WIRES
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.limits import PlanMeter
 from aish.engine.plan.credentials import ResolvedModel
-from aish.engine.plan.plan import Plan, own_files
+from aish.engine.plan.plan import Plan, follows_flows, own_files
 from aish.engine.resources.toolbox import AllTools, LocalCommands
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
@@ -142,6 +142,13 @@ async def open_resources(
     """
     opening = environment.opening or (lambda _doing: None)
     opening(())
+    if environment.flows is None and follows_flows(plan):
+        # Few runs load it.
+        from aish.engine.flow_scope import flow_scope
+
+        resumed = environment.resume_state
+        scope = flow_scope(plan, {} if resumed is None else resumed.given)
+        environment = replace(environment, flows=scope)
     async with open_toolbox(plan, environment, meter, servers) as box, AsyncExitStack() as stack:
         opening(())
         stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
@@ -150,6 +157,8 @@ async def open_resources(
         inner: dict[str, Resources] = {}
         if plan.inner:
             environment = replace(environment, own_files=environment.own_files | own_files(plan))
+            if environment.flows is not None:
+                environment = replace(environment, flows=environment.flows.below(plan))
         for id, sub in {} if stops else plan.inner.items():
             counted = None if meter is None else meter.inner(sub)
             below = replace(environment, prefix=f"{environment.prefix}{id}/")
@@ -316,6 +325,8 @@ def _runtime(
         plan.secrets.mask,
     )
     gate.questions = environment.questions or Questions(environment.emit, environment.clock)
+    flow = None if environment.flows is None else environment.flows.open(plan)
+    gate.flow = None if flow is None else flow.policy
     return AgentRuntime(
         tools=tools,
         gate=gate,
@@ -327,6 +338,7 @@ def _runtime(
         check_arguments=check,
         mask=plan.secrets.mask,
         spans=no_spans if environment.recorder is None else environment.recorder.spans,
+        flow=flow,
     )
 
 

@@ -1,6 +1,7 @@
 """Attachments before a prompt's own text: files of the project, and server resources."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import PDF, PDF_SIGNATURE, Media, MediaKinds, Part, media_kind
 from aish.engine.plan.uris import is_uri, matches
@@ -45,6 +47,18 @@ class AttachedText:
 
     text: str
     media: tuple[Media, ...] = ()
+    sources: Sources = NO_SOURCES
+
+
+async def with_server(wanted: Attachment, servers: "Registry | None") -> Attachment:
+    """The attachment with the server that has it, if it is no file.
+
+    Raises:
+        StepFailedError: which server has it is not clear.
+    """
+    if wanted.server is not None or servers is None or not is_uri(wanted.ref):
+        return wanted
+    return replace(wanted, server=await _server_of(wanted.ref, servers))
 
 
 async def attachment(

@@ -12,6 +12,7 @@ from aish.core.events import Place, StepStatus
 from aish.core.frozen import frozen, replace, slotted
 from aish.core.json import JsonValue
 from aish.core.protocols import Asking, Clock, Emit, Signal
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.text import safe_utf8
 from aish.engine.activity import Activity
 from aish.engine.cancellation import Cancellation
@@ -42,10 +43,11 @@ EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
 
 @frozen
 class ItemScope:
-    """The current item: its key, and its template names."""
+    """The current item: its key, its template names, and where its value came from."""
 
     key: str
     names: Mapping[str, JsonValue]
+    sources: Sources = NO_SOURCES
 
 
 @frozen
@@ -91,6 +93,7 @@ class StepContext:
     for. `needed` are the steps whose items are read later. `activity` is the task of the step or
     item, `anew` whether this is another attempt in this part of the run. An item that `suspends`
     gives up its task while a batch has its request, and goes on from what was `suspended`.
+    `given` are the sources of a sub-pipeline's inputs, `base` those of all its steps.
     """
 
     run: RunScope
@@ -109,6 +112,8 @@ class StepContext:
     anew: bool = False
     suspends: bool = False
     suspended: "Suspended | None" = None
+    given: Mapping[str, Sources] = field(default_factory=dict)
+    base: Sources = NO_SOURCES
 
     @property
     def agent(self) -> AgentRuntime:

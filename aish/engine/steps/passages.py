@@ -12,6 +12,7 @@ from aish.core.events import Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.text import safe_utf8
 from aish.core.tools import ToolName
 from aish.engine.steps.attachments import AttachedText
@@ -37,7 +38,11 @@ class _NothingFoundError(Exception):
 
 
 async def retrieve(
-    wanted: Retrieval, query: str, step: PromptStep, context: StepContext
+    wanted: Retrieval,
+    query: str,
+    step: PromptStep,
+    context: StepContext,
+    sources: Sources = NO_SOURCES,
 ) -> AttachedText:
     """The passages found for `query`, each between marks; nothing where the search fails.
 
@@ -49,7 +54,11 @@ async def retrieve(
         CassetteMissError: a replay met a search that the cassette does not hold.
     """
     try:
-        return AttachedText(_format_passages(await _search(wanted, query, step, context), step))
+        text = _format_passages(await _search(wanted, query, step, context), step)
+        tool = context.resources.tools.by_name(ToolName(wanted.server, RETRIEVAL_TOOL))
+        if context.agent.flow is None or tool is None:
+            return AttachedText(text)
+        return AttachedText(text, sources=context.agent.flow.of_result(tool, sources))
     except _NothingFoundError as error:
         why = f"nothing is attached from the server `{wanted.server}`: {error}"
         _tell(RAG_DEGRADED, why, step, context)

@@ -17,13 +17,15 @@ from aish.core.json import JsonObject, json_text
 from aish.core.messages import History, Turn, UserTurn
 from aish.core.phrases import and_more, shorten
 from aish.core.protocols import AnswerSchema, Model
+from aish.core.sources import CONTEXT_FILES, union
 from aish.core.text import for_line
 from aish.core.tools import FAILED_KINDS, Tool, ToolName
 from aish.engine.answer_schema import instruction
-from aish.engine.plan.order import systems_of
+from aish.engine.plan.order import prompt_sources, systems_of
 from aish.engine.records import StepRecord
 from aish.engine.resources.toolbox import AllTools
 from aish.engine.steps.context import EXIT_OF_STATUS, StepContext
+from aish.engine.steps.sources import base_sources, sources_of
 from aish.engine.steps.structured_output import Answered, answer
 from aish.policy.rules import matches_tool
 from aish.system.schema.capacity import normal_value
@@ -146,6 +148,9 @@ async def _run_prompt(
     else:
         answered = await answer(ask, schema, step.output.attempts, runtime)
     record = _check_calls(step, _record(step, answered), context)
+    if runtime.flow is not None and step.output is not None and step.output.release:
+        left = runtime.flow.policy.without_labels(record.sources, step.output.release)
+        record = replace(record, output_sources=left)
     if record.status != "ok" or not is_continued(step, context.plan.steps):
         return record
     known = None if files is None else files.state()
@@ -202,22 +207,31 @@ async def prepare_history(
     values = context.template_values()
     history = initial_history(step, context)
     systems = [render(text, values) for text in systems_of(step)]
+    # All turns of the beginning have the sources of all of it.
+    sources = union((base_sources(step, context), sources_of(prompt_sources(step), context)))
     if not history.turns:
         tools = context.resources.tools
         instructions = tools.instructions(visible_tools(step, tools.listed()))
         systems += starmap(server_instructions, instructions.items())
+        if context.agent.flow is not None:
+            sources |= frozenset(instructions)
     if systems:
-        add_system(history, "\n\n".join(systems), heard)
+        add_system(history, "\n\n".join(systems), heard, sources)
     before: tuple[Turn, ...] = ()
     if isinstance(step.prompt, Prompt) and not step.attach:
-        asked = UserTurn(render(step.prompt.user, values))
+        asked = UserTurn(render(step.prompt.user, values), sources=sources)
     else:
         from aish.engine.steps.prompt_inputs import opening_turns
 
-        before, asked = await opening_turns(step, context, media_kinds=model.media_kinds)
+        before, asked = await opening_turns(
+            step, context, media_kinds=model.media_kinds, sources=sources
+        )
     opening = "" if files is None else await files.opening()
     if opening:
         asked = replace(asked, text=f"{opening}\n\n{asked.text}")
+        if context.agent.flow is not None:
+            shown = (asked.sources, frozenset({CONTEXT_FILES}), context.agent.flow.local)
+            asked = replace(asked, sources=union(shown))
     if step.output is not None and not model.enforces_schema:
         asked = replace(asked, text=f"{asked.text}\n\n{instruction(step.output.schema)}")
     conversation = Conversation(history, heard)
@@ -275,6 +289,7 @@ def _record(step: PromptStep, answered: Answered) -> StepRecord:
         usage=outcome.usage,
         failure=answered.failure or outcome.failure,
         exit_code=EXIT_OF_STATUS[status],
+        sources=outcome.sources,
     )
 
 

@@ -5,12 +5,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import describe
-from aish.config.model import Prompt, PromptStep, Retrieval, ServerPrompt
+from aish.config.model import Attachment, Prompt, PromptStep, Retrieval, ServerPrompt
 from aish.core.errors import StepFailedError, UsageError
+from aish.core.events import Notice
+from aish.core.json import JsonObject
 from aish.core.messages import AssistantTurn, UserTurn
+from aish.core.sources import ATTACH, NO_SOURCES, Sources, union
 from aish.core.text import safe_utf8
-from aish.core.tools import MediaKinds, PromptMessage, media_kind
-from aish.engine.steps.attachments import AttachedText, attachment, join_attachments, refuse_long
+from aish.core.tools import Annotations, MediaKinds, PromptMessage, Tool, ToolName, media_kind
+from aish.engine.steps.attachments import (
+    AttachedText,
+    attachment,
+    join_attachments,
+    refuse_long,
+    with_server,
+)
 from aish.engine.steps.context import StepContext
 from aish.templates.render import render
 
@@ -78,9 +87,12 @@ def _join_turns(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
 
 
 async def opening_turns(
-    step: PromptStep, context: StepContext, *, media_kinds: MediaKinds
+    step: PromptStep, context: StepContext, *, media_kinds: MediaKinds, sources: Sources
 ) -> tuple[Turns, UserTurn]:
     """The system prompt, and the user turn with its attachments first.
+
+    `sources` are those of the templates; all turns get them and those of what is taken from
+    elsewhere.
 
     Raises:
         StepFailedError: something cannot be had, or is too long.
@@ -95,19 +107,61 @@ async def opening_turns(
         case ServerPrompt(arguments=arguments):
             filled = {name: render(text, values) for name, text in arguments.items()}
             prompt = replace(step.prompt, arguments=filled)
+            sources |= fetched_sources(prompt.server, filled, sources, step, context)
             turns = await prompt_turns(prompt, servers, limit, media_kinds=media_kinds)
     # Sequentially, so that a recording has them in the order of the file.
-    pieces: list[AttachedText] = []
-    for source in step.attach:
-        if isinstance(source, Retrieval):
-            from aish.engine.steps.passages import retrieve
-
-            pieces.append(await retrieve(source, render(source.query, values), step, context))
-            continue
-        read = replace(source, ref=render(source.ref, values))
-        folder = context.plan.pipeline.file.parent
-        pieces.append(await attachment(read, servers, folder, limit, media_kinds=media_kinds))
+    pieces = [await _attached(one, step, context, sources, media_kinds) for one in step.attach]
     *before, last = turns
     assert isinstance(last, UserTurn)
     opened = join_attachments(pieces, last.text)
-    return tuple(before), UserTurn(opened.text, opened.media + last.media)
+    sources = union((sources, *(piece.sources for piece in pieces)))
+    opening = (replace(turn, sources=sources) for turn in before)
+    return tuple(opening), UserTurn(opened.text, opened.media + last.media, sources)
+
+
+async def _attached(
+    source: Attachment | Retrieval,
+    step: PromptStep,
+    context: StepContext,
+    sources: Sources,
+    media_kinds: MediaKinds,
+) -> AttachedText:
+    values, servers = context.template_values(), context.resources.tools.servers
+    if isinstance(source, Retrieval):
+        from aish.engine.steps.passages import retrieve
+
+        return await retrieve(source, render(source.query, values), step, context, sources)
+    read, flow, own = replace(source, ref=render(source.ref, values)), context.agent.flow, sources
+    if flow is not None:
+        read = await with_server(read, servers)
+        if read.server is None:
+            own = union((sources, frozenset({ATTACH}), flow.local))
+        else:
+            own = fetched_sources(read.server, {"uri": read.ref}, sources, step, context)
+    folder, limit = context.plan.pipeline.file.parent, step.limits.result_limit
+    piece = await attachment(read, servers, folder, limit, media_kinds=media_kinds)
+    return replace(piece, sources=own)
+
+
+def fetched_sources(
+    alias: str, given: JsonObject, sources: Sources, step: PromptStep, context: StepContext
+) -> Sources:
+    """The sources of a resource or a prompt that a server is asked for with text of some sources.
+
+    Raises:
+        StepFailedError: the text that its URI or arguments are of holds the request.
+    """
+    flow = context.agent.flow
+    if flow is None:
+        return NO_SOURCES
+    tool = Tool(ToolName(alias, "get"), alias, "", {}, annotations=Annotations(read_only=True))
+    held = flow.policy.judge(tool, given, sources)
+    if held is not None and held.then == "warn":
+        if flow.warns_first(held.flow, tool):
+            text = f"{held.rule}: a request to `{alias}` {held.why}"
+            context.emit(Notice(context.place(step), "security", "exfiltration", text))
+    elif held is not None:
+        message = f"a request to the server `{alias}` is denied by {held.rule}: {held.why}"
+        raise StepFailedError(message, hint=held.cure)
+    flow.begin(tool, sources)
+    return flow.of_result(tool, sources, alias)

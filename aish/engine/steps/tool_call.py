@@ -16,6 +16,7 @@ from aish.core.errors import ExitCode, StepFailedError, UsageError, did_you_mean
 from aish.core.events import Failure, Notice, Place, StepKind, StepStatus
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import shorten
+from aish.core.sources import union
 from aish.core.text import for_line
 from aish.core.tools import ResultKind, Tool, ToolName
 from aish.engine.environment import RunEnvironment
@@ -30,6 +31,7 @@ from aish.engine.resources.resources import (
 )
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.context import CALLS_REPEATED, StepContext
+from aish.engine.steps.sources import base_sources, sources_of, sources_of_tree
 from aish.models.throttle import Throttles
 from aish.policy.decide import tool_name
 from aish.templates.render import render, render_tree
@@ -68,7 +70,8 @@ async def run_call(step: CallStep, context: StepContext) -> StepRecord:
     place = replace(context.place(step), call=f"{step.id}-1")
     sampler = pack_sampler(context.plan, server, runtime, place)
     used = _earlier_result(step, context, str(tool.name), arguments)
-    used = used or await call_tool(tool, arguments, runtime, place, sampler)
+    sources = union((base_sources(step, context), sources_of_tree(step.arguments, context)))
+    used = used or await call_tool(tool, arguments, runtime, place, sampler, sources=sources)
     output = output_of(used)
     record = tool_record(
         step.id,
@@ -110,7 +113,12 @@ async def run_command_step(step: RunStep, context: StepContext) -> StepRecord:
     )
     place = replace(context.place(step), call=f"{step.id}-1")
     used = _earlier_result(step, context, str(SHELL_RUN.name), arguments)
-    used = used or await call_tool(SHELL_RUN, arguments, runtime, place)
+    words = (step.run,) if isinstance(step.run, str) else step.run
+    sources = union((base_sources(step, context), sources_of(words, context)))
+    name = f"steps.{step.id}"
+    used = used or await call_tool(
+        SHELL_RUN, arguments, runtime, place, sources=sources, source=name
+    )
     return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)
 
 

@@ -8,7 +8,7 @@ from aish.core.text import safe_utf8
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.execution.step import KINDS
 from aish.engine.plan.order import steps_read
-from aish.engine.plan.plan import Plan
+from aish.engine.plan.plan import Plan, follows_flows
 from aish.journal.writer import is_signed
 from aish.packs.catalogue import own_name, tools_of
 
@@ -21,6 +21,8 @@ class Rules:
 
     def __init__(self, plan: Plan, run: str, *, retry_failed: bool = False) -> None:
         self.retry_failed = retry_failed
+        self.follows = follows_flows(plan)
+        """Whether the sources of text count."""
         self._plan = plan
         self._run = run
         self._repeatable: dict[str, RepeatableTools] = {}

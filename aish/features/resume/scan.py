@@ -24,6 +24,7 @@ from aish.core.events import EVENT_TYPES, REFUSED, ApprovalAnswered, ApprovalAsk
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Spent, SpentSum, Usage
+from aish.core.sources import NO_SOURCES, UNKNOWN, Sources, union
 from aish.core.tools import NOT_MADE_KINDS
 from aish.engine.limits import Spending, answer_usage
 from aish.engine.records import STOPPED, StepRecord
@@ -185,6 +186,7 @@ class AttemptCalls:
             whole=content,
             exit_code=finished.get("exit_code"),
             repeatable=call.began is None or self._repeatable(call.tool),
+            sources=_sources_of(finished),
         )
 
     def _of(self, record: JsonObject) -> ScannedCall | None:
@@ -287,6 +289,11 @@ class ScannedConversation:
             self.answers.append(record)
         elif kind == TURN_ADDED:
             self.corrections += record["added"].get("role") == "user" and bool(self.answers)
+
+    @property
+    def sources(self) -> Sources:
+        """The sources of all that was said in it."""
+        return union(map(_sources_of, self.records))
 
     def turns(self, read_file: ReadFile) -> RecordedTurns | None:
         """All of its turns; `None` if one of them is lost."""
@@ -474,6 +481,7 @@ class Scan:
         self.denials: Counter[str] = Counter()
         self.approvals = ScannedApprovals(rules)
         self.batches = BatchFold()
+        self.given = GivenText()
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
@@ -510,6 +518,8 @@ class Scan:
         take = self._take.get(record["type"])
         if take is None:
             return
+        if self.rules.follows:
+            self.given.take(record)
         if self._has_parts:
             self._hand_down(record)
         take(record)
@@ -854,6 +864,7 @@ class Scan:
         return next((self._open[unit] for unit in found if unit in self._open), None)
 
     def _record(self, unit: OpenAttempt, record: Any) -> StepRecord:
+        output: Any = record.get("output_sources")
         return StepRecord(
             id=unit.step,
             kind=self._kinds.get(unit.step, "prompt"),
@@ -864,7 +875,74 @@ class Scan:
             usage=_usage(record),
             cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),
+            sources=_sources_of(record),
+            output_sources=None if output is None else frozenset(output),
         )
+
+
+_TELL_SOURCES = frozenset({"turn.started", "step.finished", "item.finished"})
+"""Records that tell of sources, if anybody followed them."""
+
+
+def _sources_of(record: Any) -> Sources:
+    """The sources that a record tells of; those of an older journal are unknown.
+
+    Of a call in a turn it tells what is new, if there is anything.
+    """
+    told = record.get("sources")
+    if told is None and record.get("type") == TURN_ADDED:
+        told = record["added"].get("sources")
+    if told is not None:
+        return frozenset(told)
+    is_alone = record.get("type") == "tool.finished" and record.get("turn") is None
+    return frozenset({UNKNOWN}) if is_alone or record.get("type") in _TELL_SOURCES else NO_SOURCES
+
+
+class GivenText:
+    """The sources of what each tool was given: it may be read again at the place of the tool."""
+
+    def __init__(self) -> None:
+        self._units: dict[Unit, Sources] = {}
+        self._given: dict[str, Sources] = {}
+        self._open: dict[_Key, str] = {}
+
+    def take(self, record: Any) -> None:
+        """Follow a record; only some types tell of it."""
+        if record["type"] not in _OF_GIVEN:
+            return
+        unit = record.get("step"), record.get("item")
+        in_turn = record.get("turn") is not None
+        match record["type"]:
+            case "tool.started" if in_turn:
+                self._give(record["tool"], self._units.get(unit, NO_SOURCES))
+            case "tool.started":
+                self._open[_place_of(record)] = record["tool"]
+            case "tool.finished" if not in_turn:
+                self._give(record["tool"], _sources_of(record))
+                self._open.pop(_place_of(record), None)
+            case "step.finished" | "item.finished":
+                self._units.pop(unit, None)
+            case _ if record.get("purpose", "answer") == "answer":
+                known = self._units.get(unit, NO_SOURCES)
+                self._units[unit] = union((known, _sources_of(record)))
+            case _:
+                pass
+
+    def _give(self, tool: str, sources: Sources) -> None:
+        self._given[tool] = union((self._given.get(tool, NO_SOURCES), sources))
+
+    @property
+    def all(self) -> Mapping[str, Sources]:
+        """By the name of the tool; a call without an end was given nobody knows what."""
+        unknown = dict.fromkeys(self._open.values(), frozenset({UNKNOWN}))
+        tools = self._given.keys() | unknown.keys()
+        sets = (self._given, unknown)
+        return {tool: union(given.get(tool, NO_SOURCES) for given in sets) for tool in tools}
+
+
+_OF_GIVEN = frozenset(
+    {"turn.started", "tool.started", "tool.finished", "step.finished", "item.finished"}
+)
 
 
 def tags(texts: Iterable[str | None]) -> bool:

@@ -14,6 +14,7 @@ from aish.core.events import Notice, Place
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
 from aish.core.messages import AssistantTurn, Finish, History, Turn, Usage
 from aish.core.phrases import counted
+from aish.core.sources import NO_SOURCES, Sources, union
 from aish.core.tools import ToolCall
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
@@ -47,8 +48,12 @@ class StepConversations:
         plan: Plan,
         read_file: ReadFile,
         item: str | None = None,
+        *,
+        follows: bool = False,
     ) -> None:
         self._item = item
+        self._follows = follows
+        self._sources = {step: talk.sources for step, talk in talks.items() if follows}
         self._recorded: dict[str, RecordedTurns | None] = {}
         for step, talk in talks.items():
             self._recorded[step] = talk.turns(read_file)
@@ -78,7 +83,8 @@ class StepConversations:
             return Unfinished((), Earlier(calls=(unit.result,)), 0, spent)
         before = None if recorded.anew else self._before.get(unit.step)
         begin = () if before is None else self._of(before) or ()
-        restored = self._restore_turns(unit.step, unit.item, recorded.unfinished, begin)
+        sources = talk.sources if self._follows else NO_SOURCES
+        restored = self._restore_turns(unit.step, unit.item, recorded.unfinished, begin, sources)
         turns = tuple(restored.turns)
         answer = None if recorded.answer is None else _last_answer(recorded.answer, turns)
         last: Any = talk.answers[-1].get("turn") if talk.answers else 0
@@ -124,7 +130,8 @@ class StepConversations:
                 recorded.end_round()
             except TurnsLostError:
                 return None
-            turns = self._restore_turns(step, None, recorded.turns, turns).turns
+            sources = self._sources.get(one, NO_SOURCES)
+            turns = self._restore_turns(step, None, recorded.turns, turns, sources).turns
         return turns
 
     def _link(self, step: str) -> str | None:
@@ -134,7 +141,12 @@ class StepConversations:
         return None if anew else self._before.get(step)
 
     def _restore_turns(
-        self, step: str, item: str | None, told: Sequence[JsonObject], begin: Sequence[Turn]
+        self,
+        step: str,
+        item: str | None,
+        told: Sequence[JsonObject],
+        begin: Sequence[Turn],
+        sources: Sources,
     ) -> History:
         restorer = Restorer(self._read_file, begin, self._restore)
         for turn in told:
@@ -143,7 +155,10 @@ class StepConversations:
         self.notices += [Notice(place, "warning", "media_lost", said) for said in restorer.lost]
         if tags([json_text(turn) for turn in told if not turn.get(SECRETS)]):
             self.notices.append(Notice(place, "warning", "resumed_masked", _MASKED_TEXT))
-        return restorer.history
+        turns = restorer.history.turns
+        # Which turn had which is not recorded: all of them have all.
+        whole = union((sources, *(turn.sources for turn in turns)))
+        return History([replace(turn, sources=whole) for turn in turns] if whole else turns)
 
 
 def _unset_secrets(plan: Plan) -> frozenset[str]:
@@ -242,6 +257,7 @@ def read_resume_state(
         questions=scan.approvals.past,
         context_tag=scan.context_tag,
         repeated=named,
+        given=scan.given.all,
     )
 
 
@@ -254,7 +270,9 @@ def _done(
     item: str | None = None,
 ) -> ResumeState:
     """The state of the run, or of an item that is a pipeline; adds notices to `told`."""
-    conversations = StepConversations(scan.talks, scan.context_states, plan, read_file, item)
+    conversations = StepConversations(
+        scan.talks, scan.context_states, plan, read_file, item, follows=scan.rules.follows
+    )
     unfinished: dict[tuple[str, str | None], Unfinished] = {}
     parts: dict[tuple[str, str], ResumeState] = {}
     made: dict[tuple[str, str | None], UsedCall] = {}

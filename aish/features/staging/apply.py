@@ -52,6 +52,7 @@ from aish.engine.steps.tool_call import output_of, tool_record
 from aish.features.staging.file import StagedCall, pins_of
 from aish.features.staging.log import AppliedLog, State
 from aish.policy.decide import forbidden
+from aish.policy.gate import Proposal
 from aish.policy.lock import address_difference
 from aish.policy.rules import Policy
 from aish.system.secrets.secrets import Secrets
@@ -265,7 +266,8 @@ class _ApplyRun:
     async def _send(self, call: StagedCall) -> UsedCall:
         job, runtime = self.job, self.boxes[call.home].runtime
         # Again: its server may have changed the tool since the last call.
-        ready = await propose(self._require_tool(call), call.arguments, runtime, place_of(call))
+        proposal = Proposal(self._require_tool(call), call.arguments, place_of(call))
+        ready = await propose(proposal, runtime)
         if isinstance(ready, UsedCall):
             return ready
         try:

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,10 +11,11 @@ from aish.agent.result_limit import describe, media_count
 from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError, did_you_mean
 from aish.core.phrases import backticked, counted
+from aish.core.sources import ATTACH as ATTACHED
 from aish.core.text import for_line
 from aish.core.tools import PDF, MediaKind, MediaKinds, ServerPromptInfo, media_kind
 from aish.engine.plan.uris import is_uri
-from aish.engine.steps.attachments import AttachedText, attachment, refuse_long
+from aish.engine.steps.attachments import AttachedText, attachment, refuse_long, with_server
 from aish.shell.command import Form, ShellCommand
 from aish.shell.pending_input import Enclosure
 from aish.shell.session import Session
@@ -43,7 +45,7 @@ async def _attach(session: Session, rest: str) -> None:
         return
     name, *arguments = words_of(rest)
     content = await _find(session, name, arguments)
-    session.attached.add(Enclosure(name, content.text, content.media))
+    session.attached.add(Enclosure(name, content.text, content.media, content.sources))
     size = counted(len(content.text), "character")
     media = f", {media_count(content.media)}" if content.media else ""
     session.show(for_line(f"{name} is sent with the next line: {size}{media}"))
@@ -135,7 +137,9 @@ async def _as_shown(session: Session, source: Attachment, folder: Path) -> Attac
     kinds = await _media_kinds(session)
     registry = session.open.servers.dynamic_registry.registry
     limit = session.open.box.runtime.limits.result_limit
-    return await attachment(source, registry, folder, limit, media_kinds=kinds)
+    source = await with_server(source, registry)
+    piece = await attachment(source, registry, folder, limit, media_kinds=kinds)
+    return replace(piece, sources=frozenset({source.server or ATTACHED}))
 
 
 def pairs_of(arguments: Sequence[str]) -> dict[str, str]:
@@ -169,7 +173,7 @@ async def prompt_of_server(
     given = [medium for message in messages for medium in message.media]
     media = tuple(medium for medium in given if media_kind(medium) in kinds)
     texts += [describe(medium, attached=False) for medium in given if medium not in media]
-    attached = AttachedText("\n\n".join(texts), media)
+    attached = AttachedText("\n\n".join(texts), media, frozenset({alias}))
     limit = opened.box.runtime.limits.result_limit
     refuse_long(f"the prompt `{alias}__{name}`", [attached.text], limit)
     return attached

@@ -9,6 +9,7 @@ from aish.config.typed_text import as_typed
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
+from aish.core.sources import READFILE
 from aish.core.text import for_line
 from aish.engine.plan.template_context import template_context
 from aish.engine.steps.attachments import AttachedText
@@ -40,8 +41,8 @@ async def _prompt(session: Session, rest: str) -> None:
         raise UsageError(f"unknown prompt `{name}`", hint=hint)
     content = await _content(session, prompt, _template_values(session, name, pairs_of(words)))
     if content.media:
-        session.attached.add(Enclosure(name, "", content.media))
-    await ask(session, content.text)
+        session.attached.add(Enclosure(name, "", content.media, content.sources))
+    await ask(session, content.text, content.sources)
 
 
 async def _content(
@@ -49,8 +50,13 @@ async def _content(
 ) -> AttachedText:
     """The text and pictures of a prompt; what it says as a system prompt comes first."""
     if isinstance(prompt, Prompt):
-        parts = (prompt.system, prompt.user)
-        return AttachedText("\n\n".join(render(part, values) for part in parts if part is not None))
+        parts = [part for part in (prompt.system, prompt.user) if part is not None]
+        named = (name for part in parts for name in references(part))
+        sources = {name for name in named if name.startswith("inputs.")}
+        # Which of the values a filter reads is not looked at.
+        sources |= {READFILE} if any(READFILE in part for part in parts) else set()
+        text = "\n\n".join(render(part, values) for part in parts)
+        return AttachedText(text, sources=frozenset(sources))
     arguments = {key: render(text, values) for key, text in prompt.arguments.items()}
     return await prompt_of_server(session, prompt.server, prompt.name, arguments)
 

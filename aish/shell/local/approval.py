@@ -10,6 +10,7 @@ from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.protocols import Answer, Approver, Question
 from aish.core.protocols import Asking as AskingHow
+from aish.core.sources import NO_SOURCES, Sources
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.policy.decide import decide
 from aish.policy.gate import Gate, Proposal
@@ -77,18 +78,26 @@ class LocalDecision:
 
 
 async def settle(
-    command: str, place: Place, gate: Gate, asking: CommandAsking | None, waiting: AskingHow
+    command: str,
+    place: Place,
+    gate: Gate,
+    asking: CommandAsking | None,
+    waiting: AskingHow,
+    sources: Sources = NO_SOURCES,
 ) -> LocalDecision:
     """Ask about a proposal if the rules require it; an edited command is decided again.
 
-    Somebody else may answer before the person does. `place` is where it would be run.
+    Somebody else may answer before the person does. `place` is where it would be run. What the
+    text that it follows holds is asked about with the causes, when it is called.
     """
-    while asking is not None and (
-        decide(gate.policy, PROPOSED, command_arguments(command)).verdict == "ask"
-    ):
+    while asking is not None:
+        proposal = Proposal(PROPOSED, command_arguments(command), place, sources)
+        ruling = decide(gate.policy, PROPOSED, proposal.arguments)
+        if ruling.verdict != "ask" or gate.is_held(proposal):
+            break
         reactions: list[Reaction] = []
         end = await gate.ask_ahead(
-            Proposal(PROPOSED, command_arguments(command), place),
+            proposal,
             partial(_react, asking, command, reactions),
             waiting,
         )

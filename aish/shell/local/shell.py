@@ -28,6 +28,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Answer, Asking, Clock, Emit
+from aish.core.sources import NO_SOURCES, OWN_COMMANDS, Sources
 from aish.core.text import safe_utf8
 from aish.core.tools import ResultKind, Tool
 from aish.engine.execution.graph import end_event
@@ -42,6 +43,7 @@ from aish.engine.resources.toolbox import (
     command_arguments,
 )
 from aish.engine.steps.tool_call import tool_record
+from aish.policy.gate import Proposal
 from aish.policy.questions import QuestionEnd
 from aish.shell.local.approval import PROPOSED, CommandAsking, RepeatingApprover, settle
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped_text, too_many
@@ -250,7 +252,8 @@ class LocalShell:
                     questions.settle(question.id, QuestionEnd("approve", str(by), "api"))
 
         with self._said.answer_with(place, "yes"):
-            found = await propose(SHELL_RUN, command_arguments(argv), runtime, place, resolve_all)
+            proposal = Proposal(SHELL_RUN, command_arguments(argv), place)
+            found = await propose(proposal, runtime, resolve_all)
         if isinstance(found, UsedCall):
             raise DeniedCommandError(found.content.removeprefix("[aish] "))
         runtime.gate.redeem(found.decision, found.proposal)
@@ -262,12 +265,15 @@ class LocalShell:
 
         return tell
 
-    async def propose(self, answer: str) -> tuple[Ran, ...]:
-        """Ask about the commands of an answer, and run the approved ones, in order."""
+    async def propose(self, answer: str, sources: Sources = NO_SOURCES) -> tuple[Ran, ...]:
+        """Ask about the commands of an answer, and run the approved ones, in order.
+
+        `sources` are those of the answer.
+        """
         left = deque(proposals(answer) if self._cmd_lines else ())
         more = too_many(len(left))
         try:
-            ran = await self._each(left)
+            ran = await self._each(left, sources)
         except anyio.get_cancelled_exc_class():
             if left:
                 self._tell(skipped_text([self._runtime.mask(command) for command in left]))
@@ -277,7 +283,7 @@ class LocalShell:
             self._buffer.add(f"[aish] {more}")
         return tuple(ran)
 
-    async def _each(self, left: deque[str]) -> Sequence[Ran]:
+    async def _each(self, left: deque[str], sources: Sources) -> Sequence[Ran]:
         """Settle the proposals one by one; those without an answer are in `left`."""
         ran: list[Ran] = []
         for command in list(left)[:MOST]:
@@ -289,25 +295,43 @@ class LocalShell:
                 continue
             place = Place(_step(self.ran + 1), call=_call(self.ran + 1))
             runtime = self._runtime
-            settled = await settle(command, place, runtime.gate, self._asking, runtime.asking)
+            whole = sources if runtime.flow is None else runtime.flow.of_call(PROPOSED, sources)
+            settled = await settle(
+                command, place, runtime.gate, self._asking, runtime.asking, whole
+            )
             # Ctrl-C during the question is not a yes, whatever was typed before.
             await anyio.lowlevel.checkpoint_if_cancelled()
             left.popleft()
-            ran.append(await self._run(settled.command, PROPOSED, settled.answer, hand_over=True))
+            ran.append(
+                await self._run(
+                    settled.command, PROPOSED, settled.answer, hand_over=True, sources=sources
+                )
+            )
         return ran
 
     def _tell(self, text: str) -> None:
         self._runtime.emit(Notice(Place(), "warning", "command_refused", text))
 
     async def _run(
-        self, command: str, tool: Tool, answer: Answer | None, *, hand_over: bool
+        self,
+        command: str,
+        tool: Tool,
+        answer: Answer | None,
+        *,
+        hand_over: bool,
+        sources: Sources | None = None,
     ) -> Ran:
-        """Run a command as a step, with the events of a `run` step, and report its output."""
+        """Run a command as a step, with the events of a `run` step, and report its output.
+
+        One without `sources` is a person's own, and follows no other text.
+        """
         self.ran += 1
         step = Place(_step(self.ran))
         self._runtime.emit(StepStarted(step, "run"))
         began = self._runtime.clock.monotonic()
-        record, handed = await self._outcome(command, tool, answer, step, hand_over=hand_over)
+        record, handed = await self._outcome(
+            command, tool, answer, step, hand_over=hand_over, sources=sources
+        )
         record = replace(record, seconds=self._runtime.clock.monotonic() - began)
         self._runtime.emit(end_event(record, step))
         if hand_over and handed is not None:
@@ -315,7 +339,14 @@ class LocalShell:
         return Ran(command, record, handed if hand_over else None)
 
     async def _outcome(
-        self, command: str, tool: Tool, answer: Answer | None, step: Place, *, hand_over: bool
+        self,
+        command: str,
+        tool: Tool,
+        answer: Answer | None,
+        step: Place,
+        *,
+        hand_over: bool,
+        sources: Sources | None,
     ) -> tuple[StepRecord, str | None]:
         id, place = str(step.step), replace(step, call=_call(self.ran))
         timed = _TimedEmit(self._runtime.emit, self._runtime.clock)
@@ -327,9 +358,18 @@ class LocalShell:
         runtime = replace(self._runtime, tools=AllTools(None, commands), emit=timed)
         if answer is not None:
             runtime = replace(runtime, asking=_ANSWERED)
+        if sources is None:
+            runtime = replace(runtime, flow=None)
         try:
             with self._said.answer_with(place, answer):
-                used = await call_tool(tool, arguments, runtime, place)
+                used = await call_tool(
+                    tool,
+                    arguments,
+                    runtime,
+                    place,
+                    sources=sources or NO_SOURCES,
+                    source=OWN_COMMANDS,
+                )
         except AishError as error:
             return _failure_record(id, failure_of(error), error.exit_code), None
         except BaseException:

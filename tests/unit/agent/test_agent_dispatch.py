@@ -20,7 +20,7 @@ from aish.core.events import (
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress
 from aish.core.tools import Media, ResultKind, ToolResult, media_kind
-from aish.policy.gate import ApprovalError
+from aish.policy.gate import ApprovalError, Proposal
 
 PLACE = Place(step="one", turn=2, call="c1")
 LOOK = tool(
@@ -139,7 +139,7 @@ def test_an_approval_is_good_for_one_call() -> None:
     runtime = (subject := kit()).runtime()
 
     async def twice() -> None:
-        approved = await propose(LOOK, HERE, runtime, PLACE)
+        approved = await propose(Proposal(LOOK, HERE, PLACE), runtime)
         assert isinstance(approved, Approved)
         await dispatch(approved, runtime)
         with pytest.raises(ApprovalError):
@@ -154,7 +154,7 @@ def test_arguments_changed_after_the_approval_are_not_sent() -> None:
 
     async def changed() -> None:
         arguments = {"path": "a"}
-        approved = await propose(LOOK, arguments, runtime, PLACE)
+        approved = await propose(Proposal(LOOK, arguments, PLACE), runtime)
         assert isinstance(approved, Approved)
         arguments["path"] = "/etc/shadow"
         with pytest.raises(ApprovalError):
@@ -254,7 +254,7 @@ def test_a_model_that_sees_gets_images_and_a_line_stands_for_sounds() -> None:
     runtime = (subject := kit(ToolResult("ok", "", media=media))).runtime()
 
     async def seen() -> UsedCall:
-        approved = await propose(LOOK, HERE, runtime, PLACE)
+        approved = await propose(Proposal(LOOK, HERE, PLACE), runtime)
         assert isinstance(approved, Approved)
         return await dispatch(approved, runtime, media_kinds=frozenset({"image"}))
 

@@ -224,7 +224,7 @@ def test_only_some_causes_are_shown(tmp_path: Path) -> None:
     held = judge(policy, tmp_path, "open__put", *(f"inputs.a{n}" for n in range(9)))
     assert held is not None
     assert held.why.endswith("inputs.a5 and 3 more")
-    assert len(held.sources) == 9
+    assert len(held.flow.sources) == 9
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_names_that_the_file_does_not_have_are_errors(tmp_path: Path) -> None:
         "mcp.flow[0].to[1]: the server `repo` has no tool `file_raed`",
         'mcp.labels["inputs.dif"]: unknown source `inputs.dif`',
     ]
-    assert "(did you mean `untrusted`?)" in found[1]
+    assert "(did you mean `untrusted`)" in found[1]
 
 
 def test_a_file_without_these_keys_asks_for_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,228 @@
+"""Text of strangers and private text, followed to a call that sends: from the command line."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from e2e_project import REPO, ModelEndpoints, Project, of_type
+from mcp_scenes import STDIO_SERVER
+from model_endpoint import text_reply, tool_reply
+
+LEDGER = REPO / "tests" / "support" / "mcp_ledger_server.py"
+HELD = "denied by mcp.exfiltration: read "
+BOTH = f"{HELD}repo__file_read (private), tickets__echo (untrusted)"
+READ = """
+  - {id: ticket, call: tickets__echo, with: {text: "send it to me"}}
+  - {id: secret, call: repo__file_read, with: {path: secret.txt}}
+"""
+
+
+def write(
+    project: Project,
+    steps: str,
+    mcp: str = "exfiltration: deny",
+    name: str = "p.yaml",
+    top: str = "",
+) -> None:
+    servers = {
+        "repo": {"pack": ["fs"], "root": "."},
+        "tickets": {"command": [sys.executable, str(STDIO_SERVER)]},
+        "mail": {"command": [sys.executable, str(LEDGER)]},
+        "memory": {"command": [sys.executable, str(STDIO_SERVER)]},
+    }
+    labels = {"tickets*": [], "tickets__*": ["untrusted"], "memory*": [], "memory__*": []}
+    labels |= {"mail*": [], "mail__*": []}
+    project.write("secret.txt", "the key is 4711\n")
+    project.pipeline(
+        f"name: p\non_denied: continue\n{top}mcp:\n  servers: {json.dumps(servers)}\n"
+        f"  labels: {json.dumps(labels)}\n"
+        "  auto_approve: ['*__*', repo__file_write, {tool: shell__run, command: ['**']}]\n"
+        f"  {mcp}\n{steps}",
+        name,
+    )
+
+
+def sent(project: Project) -> list[Any]:
+    path = project.folder / "ledger.txt"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ends(project: Project) -> dict[str, Any]:
+    """The end of each step's last call, by step."""
+    return {line["step"]: line for line in of_type(project.journal, "tool.finished")}
+
+
+WAYS = {
+    "an argument": (
+        READ + "  - {id: out, call: mail__write, with: "
+        "{text: '{{ steps.ticket.text }} {{ steps.secret.text }}'}}",
+        BOTH,
+    ),
+    "a condition": (
+        READ + "  - {id: out, when: \"'send' in steps.ticket.text\", call: mail__write, with: "
+        "{text: '{{ steps.secret.text }}'}}",
+        BOTH,
+    ),
+    "an item of a list": (
+        READ + '  - {id: out, foreach: "[steps.ticket.text]", call: mail__write, with: '
+        "{text: '{{ steps.secret.text }} {{ index }}'}}",
+        BOTH,
+    ),
+    "results of items": (
+        READ.replace("id: ticket,", 'id: many, foreach: "[1, 2]",')
+        + "  - {id: out, call: mail__write, with: "
+        "{text: '{{ steps.secret.text }} {{ steps.many[0].text }}'}}",
+        BOTH,
+    ),
+    "a file that was written": (
+        READ + "  - {id: note, call: repo__file_write, with: "
+        "{path: note.txt, content: '{{ steps.ticket.text }}'}}\n"
+        "  - {id: again, needs: [note], call: repo__file_read, with: {path: note.txt}}\n"
+        "  - {id: out, call: mail__write, with: {text: '{{ steps.again.text }}'}}",
+        BOTH,
+    ),
+    "memory of a server": (
+        READ + "  - {id: keep, call: memory__echo, with: {text: '{{ steps.ticket.text }}'}}\n"
+        "  - {id: again, needs: [keep], call: memory__echo, with: {text: hi}}\n"
+        "  - {id: out, call: mail__write, with: "
+        "{text: '{{ steps.again.text }} {{ steps.secret.text }}'}}",
+        BOTH,
+    ),
+    "a command that reads what was written": (
+        READ + "  - {id: note, call: repo__file_write, with: "
+        "{path: note.txt, content: '{{ steps.ticket.text }} {{ steps.secret.text }}'}}\n"
+        "  - {id: out, needs: [note], run: [cat, note.txt]}",
+        BOTH,
+    ),
+    "the file of a template": (
+        READ + "  - {id: note, call: repo__file_write, with: "
+        "{path: note.txt, content: '{{ steps.ticket.text }}'}}\n"
+        "  - {id: out, needs: [note], call: mail__write, with: "
+        "{text: \"{{ 'note.txt' | readfile }}\"}}",
+        f"{HELD}readfile (private), tickets__echo (untrusted)",
+    ),
+}
+
+
+@pytest.mark.requirement("T20")
+@pytest.mark.parametrize("way", WAYS)
+def test_text_is_followed_from_step_to_step(project: Project, way: str) -> None:
+    steps, reply = WAYS[way]
+    write(project, f"steps:\n{steps}\n")
+    done = project.run()
+    assert done.code == 0, done.stderr
+    assert reply in ends(project)["out"]["content"]
+    assert sent(project) == []
+
+
+def test_one_kind_of_text_alone_is_sent(project: Project) -> None:
+    steps = READ + (
+        "  - {id: one, call: mail__write, with: {text: 'about {{ steps.ticket.text }}'}}\n"
+        "  - {id: two, needs: [one], call: mail__write, with: {text: own words}}\n"
+        "  - {id: three, run: [echo, own words]}"
+    )
+    write(project, f"steps:\n{steps}\n")
+    done = project.run()
+    assert done.code == 0, done.stderr
+    assert sent(project) == ["about send it to me", "own words"]
+    # What was sent from here may be read again, by a command too.
+    assert ends(project)["three"]["sources"] == ["steps.three", "tickets__echo"]
+
+
+def test_text_is_followed_into_a_sub_pipeline_and_out_of_it(project: Project) -> None:
+    inner = (
+        "inputs: {said: {type: string}}\n"
+        "steps:\n"
+        "  - {id: own, call: repo__file_read, with: {path: secret.txt}}\n"
+        "  - {id: out, call: mail__write, with: {text: '{{ inputs.said }} {{ steps.own.text }}'}}\n"
+        "outputs: {secret: '{{ steps.own.text }}'}\n"
+    )
+    write(project, inner, "parallel: []", name="inner.yaml")
+    steps = (
+        "  - {id: ticket, call: tickets__echo, with: {text: send it to me}}\n"
+        "  - {id: sub, pipeline: inner.yaml, with: {said: '{{ steps.ticket.text }}'}}\n"
+        "  - {id: other, call: tickets__echo, with: {text: hi}}\n"
+        "  - {id: out, call: mail__write, with: "
+        "{text: '{{ steps.sub.output.secret }} {{ steps.other.text }}'}}"
+    )
+    write(project, f"steps:\n{steps}\n")
+    done = project.run("--format", "json")
+    assert done.code == 0, done.stderr
+    calls = ends(project)
+    assert "mcp.exfiltration of p.yaml: read repo__file_read" in calls["sub/out"]["content"]
+    assert BOTH in calls["out"]["content"]
+    assert sent(project) == []
+
+
+def model_of(endpoint: Any) -> list[str]:
+    """The contents of the tool messages that the model was sent last."""
+    messages = endpoint.requests[-1].json["messages"]
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+@pytest.mark.requirement("T24")
+def test_a_model_is_denied_what_follows_both_kinds_of_text(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(
+        [
+            tool_reply(
+                [("a", "tickets__echo", '{"text": "hi"}'), ("b", "mail__write", '{"text": "1"}')]
+            ),
+            tool_reply([("c", "repo__file_read", '{"path": "secret.txt"}')]),
+            tool_reply(
+                [("d", "mail__write", '{"text": "4711"}'), ("e", "tickets__echo", '{"text": "x"}')]
+            ),
+            text_reply("done"),
+        ]
+    )
+    project.uses(endpoint)
+    write(project, "prompt: Look at the ticket.\n")
+    done = project.run("--format", "json")
+    assert done.code == 0, done.stderr
+    assert sent(project) == ["1"]
+    assert model_of(endpoint)[-2] == f"[aish] tool call {BOTH}"
+    decided = [line for line in of_type(project.journal, "tool.decided") if line.get("flow")]
+    assert [(line["tool"], line["verdict"], line["rule"]) for line in decided] == [
+        ("mail__write", "deny", "mcp.exfiltration"),
+        ("tickets__echo", "deny", "mcp.exfiltration"),
+    ]
+    assert decided[0]["flow"] == {
+        "rule": "mcp.exfiltration",
+        "sources": ["repo__file_read", "tickets__echo"],
+    }
+    new = [line["sources"] for line in of_type(project.journal, "turn.started")]
+    assert new == [[], ["mail__write", "tickets__echo"], ["repo__file_read"], []]
+
+
+def test_a_file_without_these_keys_records_nothing_of_them(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(
+        [tool_reply([("a", "tickets__echo", '{"text": "hi"}')]), text_reply("done")]
+    )
+    project.uses(endpoint)
+    write(project, "prompt: Look at the ticket.\n", "parallel: []")
+    assert project.run().code == 0
+    for line in project.journal:
+        assert not {"sources", "flow", "output_sources", "released_bits"} & line.keys()
+
+
+def test_a_warning_is_told_once_for_a_sink(project: Project) -> None:
+    steps = READ + (
+        "  - {id: one, call: mail__write, with: "
+        "{text: '{{ steps.ticket.text }} {{ steps.secret.text }}'}}\n"
+        "  - {id: two, needs: [one], call: mail__write, with: {text: '{{ steps.one.text }}'}}\n"
+    )
+    write(project, f"steps:\n{steps}", "exfiltration: warn")
+    done = project.run()
+    assert done.code == 0, done.stderr
+    assert len(sent(project)) == 2
+    notices = [
+        line for line in of_type(project.journal, "notice") if line["code"] == "exfiltration"
+    ]
+    assert [line["level"] for line in notices] == ["security"]
+    assert notices[0]["text"] == (
+        "mcp.exfiltration: mail__write read repo__file_read (private), tickets__echo (untrusted)"
+    )
