@@ -7,6 +7,7 @@
 import re
 from functools import cache
 
+from aish.core.frozen import frozen
 from aish.core.normal_form import compatible_form
 
 SLASHES = "/\\"
@@ -154,6 +155,53 @@ def matches_below(pattern: str, folder: str) -> bool:
         states = _reachable_states(moved, parts)
     # Every part can match something, so that any open state may come to its end.
     return any(state < len(parts) for state in states)
+
+
+@frozen
+class FolderGlob:
+    """A glob that is followed name by name while folders are walked; `parts` are its segments.
+
+    States are places in it, so that nothing is tried twice. Names that begin with a dot match only
+    where it says so.
+    """
+
+    parts: tuple[str, ...]
+
+    def start(self) -> set[int]:
+        """The states in the folder that the glob is relative to."""
+        return self._closure({0})
+
+    def enter(self, states: set[int], name: str) -> set[int]:
+        """The states after a name; empty if nothing of that name or below it matches."""
+        moved: set[int] = set()
+        for state in states - {len(self.parts)}:
+            part = self.parts[state]
+            if name.startswith(".") and not part.startswith("."):
+                continue
+            if part == "**":
+                moved |= {state, state + 1} if state == len(self.parts) - 1 else {state}
+            elif matches_word(part, name):
+                moved.add(state + 1)
+        return self._closure(moved)
+
+    def names(self, states: set[int], name: str) -> bool:
+        """Return true if the glob has the name itself, not only a pattern that it matches."""
+        return any(self.parts[state : state + 1] == (name,) for state in states)
+
+    def is_end(self, states: set[int]) -> bool:
+        return len(self.parts) in states
+
+    def _closure(self, states: set[int]) -> set[int]:
+        """The states, and those behind a `**`, which may stand for no folder at all."""
+        closure = set(states)
+        for state, part in enumerate(self.parts):
+            if state in closure and part == "**":
+                closure.add(state + 1)
+        return closure
+
+
+def segments_of_glob(pattern: str) -> tuple[str, ...]:
+    return tuple(part for part in pattern.split("/") if part not in {"", "."})
 
 
 def _parts(pattern: str) -> tuple[str, ...]:

@@ -204,12 +204,23 @@ def _popen(
 CHUNK = 1 << 16
 
 
-class PipeReader:
-    """The reading end of a pipe; unread data stays in the pipe."""
-
+class _PipeEnd:
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            anyio.notify_closing(descriptor)
+            os.close(descriptor)
+
+
+class PipeReader(_PipeEnd):
+    """The reading end of a pipe; unread data stays in the pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
         self._ready = 0
         self.at_end = False
 
@@ -228,18 +239,8 @@ class PipeReader:
                 return data
         return b""
 
-    def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            anyio.notify_closing(descriptor)
-            os.close(descriptor)
 
-
-class PipeWriter:
-    def __init__(self, descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
-        self._descriptor: int | None = descriptor
-
+class PipeWriter(_PipeEnd):
     async def write(self, data: bytes) -> None:
         """Write everything; a cancelled write may have written a part.
 
@@ -255,12 +256,6 @@ class PipeWriter:
             except BlockingIOError:
                 with contextlib.suppress(anyio.ClosedResourceError):
                     await anyio.wait_writable(self._descriptor)
-
-    def close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            anyio.notify_closing(descriptor)
-            os.close(descriptor)
 
 
 STDERR_LIMIT = 1 << 20

@@ -23,7 +23,7 @@ from aish.packs.pack_error import PackError
 from aish.packs.workspace.confined_path import Folder, Where, resolve_root, segments_of
 from aish.packs.workspace.file_text import decode_text
 from aish.packs.workspace.folder_walk import LEFT_SHUT, FolderEntry, NameBudget, list_folder
-from aish.system.globs import matches_word
+from aish.system.globs import FolderGlob, segments_of_glob
 
 Segments = tuple[str, ...]
 Stamp = tuple[int, int, int, int, int]
@@ -71,7 +71,7 @@ class GlobListing:
         self.pattern = pattern
         self._folder = folder
         self._now = now
-        self._parts = tuple(part for part in pattern.split("/") if part not in {"", "."})
+        self._glob = FolderGlob(segments_of_glob(pattern))
         self._visited: list[_Visited] = []
         self._found: tuple[Segments, ...] = ()
         self.incomplete = False
@@ -81,17 +81,17 @@ class GlobListing:
         if not self._visited or not self._is_same():
             self._visited, self.incomplete = [], False
             budget = NameBudget()
-            paths = set(self._below((), self._closure({0}), budget))
+            paths = set(self._below((), self._glob.start(), budget))
             self.incomplete = budget.spent
             self._found = tuple(sorted(paths))
         return self._found
 
     def matches(self, path: str) -> bool:
         """True if a file with this path would be found, if no folder is left out."""
-        states = self._closure({0})
+        states = self._glob.start()
         for name in path.split("/"):
-            states = self._closure(self._after(name, states))
-        return len(self._parts) in states
+            states = self._glob.enter(states, name)
+        return self._glob.is_end(states)
 
     def _is_same(self) -> bool:
         return all(
@@ -105,10 +105,10 @@ class GlobListing:
                 budget.spent = True
                 break
             budget.left -= 1
-            after = self._closure(self._after(entry.name, states))
+            after = self._glob.enter(states, entry.name)
             if not after:
                 continue
-            if entry.kind == "file" and len(self._parts) in after:
+            if entry.kind == "file" and self._glob.is_end(after):
                 paths.append(entry.segments)
             elif entry.kind == "folder" and self._enters(entry.name, states):
                 paths += self._below(entry.segments, after, budget)
@@ -128,32 +128,7 @@ class GlobListing:
         return listing.entries
 
     def _enters(self, name: str, states: set[int]) -> bool:
-        named = any(self._parts[state : state + 1] == (name,) for state in states)
-        return named or name not in LEFT_SHUT
-
-    def _closure(self, states: set[int]) -> set[int]:
-        """The states, and those behind a `**`, which may stand for no folder at all."""
-        closure = set(states)
-        for state, part in enumerate(self._parts):
-            if state in closure and part == "**":
-                closure.add(state + 1)
-        return closure
-
-    def _after(self, name: str, states: set[int]) -> set[int]:
-        """The states after a name: places in the pattern, so that nothing is tried twice."""
-        moved: set[int] = set()
-        last = len(self._parts) - 1
-        for state in states:
-            if state > last:
-                continue
-            part = self._parts[state]
-            if name.startswith(".") and not part.startswith("."):
-                continue
-            if part == "**":
-                moved.update({state, state + 1} if state == last else {state})
-            elif matches_word(part, name):
-                moved.add(state + 1)
-        return moved
+        return self._glob.names(states, name) or name not in LEFT_SHUT
 
 
 MOST_FILES = 256
