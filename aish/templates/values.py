@@ -4,7 +4,6 @@ A plain `{{ inputs.name }}` is rendered without Jinja2.
 """
 
 import json
-from collections import UserDict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from math import log2
@@ -165,9 +164,17 @@ def _path(text: str) -> NamePath | None:
     return None if keys[0] in _RESERVED else keys
 
 
-class ProjectNames(UserDict[str, JsonValue]):
+class ProjectNames(dict[str, JsonValue]):  # ruff: ignore[subclass-builtin] - one is made for each item
     """The names a template sees, and the folder in which its `readfile` may read."""
 
     def __init__(self, names: Mapping[str, JsonValue], root: Path) -> None:
         super().__init__(names)
         self.root = root
+
+
+def with_names(
+    context: Mapping[str, JsonValue], more: Mapping[str, JsonValue]
+) -> Mapping[str, JsonValue]:
+    """The context with more names, and the same folder for `readfile`."""
+    names = {**context, **more}
+    return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

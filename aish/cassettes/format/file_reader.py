@@ -49,7 +49,7 @@ _DEEPEST = 16
 _MOST_BY_ALIAS = 16 * 1024 * 1024
 
 
-class Table(dict[str, "Tree"]):  # ruff: ignore[subclass-builtin] - `UserDict` doubles the load time
+class Table(dict[str, "Tree"]):  # ruff: ignore[subclass-builtin] - a class of `collections` doubles the load time
     """A mapping, and the line on which it begins."""
 
     __slots__ = ("line",)

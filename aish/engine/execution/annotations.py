@@ -19,7 +19,7 @@ from aish.core.text import for_line
 from aish.engine.plan.order import annotation_reads
 from aish.engine.records import Records
 from aish.templates.render import evaluate, render_value
-from aish.templates.values import ProjectNames, text_of
+from aish.templates.values import text_of, with_names
 
 _MOST = 5_000
 _MOST_TOLD = 10
@@ -106,7 +106,7 @@ class _Making:
             if isinstance(value, Mapping):
                 return {key: value[key] for key in FIELDS if key in value}, ()
             return {}, (AishError("the item is not a mapping with `path` and `message`"),)
-        names = self.context if item is None else _with(self.context, {**item, "index": index})
+        names = self.context if item is None else with_names(self.context, {**item, "index": index})
         values: dict[str, JsonValue] = {}
         errors: list[AishError] = []
         for key, source in annotation.fields:
@@ -190,11 +190,3 @@ def _text(value: JsonValue) -> str:
 
 def _quote(value: JsonValue, mask: Mask) -> str:
     return f"`{shorten(for_line(mask(text_of(value))), _SHOWN)}`"
-
-
-def _with(
-    context: Mapping[str, JsonValue], more: Mapping[str, JsonValue]
-) -> Mapping[str, JsonValue]:
-    """More names, with the same folder for `readfile`."""
-    names = {**context, **more}
-    return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

@@ -21,7 +21,7 @@ from aish.engine.records import (
     usage_view,
 )
 from aish.system.schema.check import spell_path
-from aish.templates.values import ProjectNames
+from aish.templates.values import with_names
 
 ResultPath = tuple[str | int, ...]
 
@@ -248,11 +248,3 @@ def run_subject(
         seconds=seconds,
         cost_usd=cost,
     )
-
-
-def with_names(
-    context: Mapping[str, JsonValue], own: Mapping[str, JsonValue]
-) -> Mapping[str, JsonValue]:
-    """The context with more names, and the same folder for `readfile`."""
-    names = {**context, **own}
-    return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

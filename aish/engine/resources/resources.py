@@ -235,6 +235,8 @@ def require_live_servers(plan: Plan, resources: Resources) -> None:
     Raises:
         UnavailableError: names the server, with its reason.
     """
+    if resources.tools.servers is None and not resources.inner:
+        return
     for part, opened in parts(plan, resources):
         registry = opened.tools.servers
         if registry is not None and registry.has_failed:

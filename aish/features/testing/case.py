@@ -28,7 +28,6 @@ from aish.engine.expectations.subject import (
     Subject,
     run_subject,
     step_subject,
-    with_names,
 )
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import judges_of, require_stdin
@@ -41,6 +40,7 @@ from aish.features.recording.session import CassetteChoice, Mode, load_session, 
 from aish.features.testing.outcome import CaseJob, CaseOutcome, verdict_of
 from aish.system.clock import SystemClock
 from aish.templates.limits import TemplateError
+from aish.templates.values import with_names
 
 
 class Examiner:

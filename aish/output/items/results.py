@@ -355,9 +355,13 @@ def public(row: Row) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in _OWN}
 
 
+# `json.loads` asks each time which encoding a text of bytes has.
+_DECODER = json.JSONDecoder()
+
+
 def _parse(line: bytes) -> Row:
     try:
-        row: Row = json.loads(line)
+        row: Row = _DECODER.decode(line.decode())
     except (ValueError, RecursionError) as error:
         raise OSError(errno.EILSEQ, f"`{NAME}` has changed") from error
     return row
