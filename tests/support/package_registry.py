@@ -71,6 +71,15 @@ def main():
 """
 
 
+_ONCE = {"connection": "close"}
+"""A server that closes each connection has to say so, or `npm` uses it again."""
+
+
+def archive_page(data: bytes) -> bytes:
+    """The answer that has an archive."""
+    return answer(data, "application/octet-stream", **_ONCE)
+
+
 class PackageRegistry:
     """Both registries; `tiny-server` needs `tiny-words`, and says its own version and its words."""
 
@@ -123,11 +132,11 @@ class PackageRegistry:
         about["dist"] = {"tarball": self.web.url + path, "integrity": f"sha512-{checksum}"}
         if manifest.get("scripts"):
             about["hasInstallScript"] = True
-        self.web.pages[path] = answer(data, "application/octet-stream")
+        self.web.pages[path] = archive_page(data)
         row = self._rows.setdefault(name, {"name": name, "versions": {}})
         row["versions"][version] = about
         row["dist-tags"] = {"latest": version}
-        self.web.pages[f"/npm/{name}"] = answer(json.dumps(row), "application/json")
+        self.web.pages[f"/npm/{name}"] = answer(json.dumps(row), "application/json", **_ONCE)
 
     def add_wheel(self, name: str, version: str, module: str, requires: str = "") -> None:
         own = name.replace("-", "_")
@@ -152,11 +161,11 @@ class PackageRegistry:
 
     def add_file(self, name: str, file: str, data: bytes) -> None:
         """A file of the index of Python, with its checksum."""
-        self.web.pages[f"/files/{file}"] = answer(data, "application/octet-stream")
+        self.web.pages[f"/files/{file}"] = archive_page(data)
         digest = hashlib.sha256(data).hexdigest()
         self._files.setdefault(name, {})[file] = f"/files/{file}#sha256={digest}"
         links = (f'<a href="{href}">{text}</a>' for text, href in self._files[name].items())
-        self.web.pages[f"/simple/{name}/"] = answer("".join(links))
+        self.web.pages[f"/simple/{name}/"] = answer("".join(links), **_ONCE)
 
     def archive(self, launcher: str, version: str) -> str:
         """The path of the archive of the server."""

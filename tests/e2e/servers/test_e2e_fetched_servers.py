@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from confined_servers import BUBBLEWRAP
 from e2e_project import Project, of_type, wait_gone
-from package_registry import HAS_NPM, HAS_UV, LAUNCHERS, UV, PackageRegistry
-from web_server import Visit, answer
+from package_registry import HAS_NPM, HAS_UV, LAUNCHERS, UV, PackageRegistry, archive_page
+from web_server import Visit
 
 from aish.mcp.transports.package_fetch import tree_digest
 
@@ -63,7 +63,8 @@ def test_a_fetched_server_starts_without_launcher_and_network_confined_or_not(
     project: Project, registry: PackageRegistry, launcher: str
 ) -> None:
     registry.add(launcher, "1.0.0")
-    write(project, launcher)
+    # The store is in the folder that it reads: hidden, but for its own program.
+    write(project, launcher, sandbox={"kind": "bubblewrap", "read": ["."]})
 
     fetched = project.aish("fetch", "p.yaml")
     asked = len(registry.web.targets)
@@ -204,7 +205,7 @@ def test_of_an_altered_archive_nothing_starts(
     page = registry.web.pages[path]
     assert isinstance(page, bytes)
     _, _, data = page.partition(b"\r\n\r\n")
-    registry.replace(path, answer(tampered(data), "application/octet-stream"))
+    registry.replace(path, archive_page(tampered(data)))
     empty_store(project)
 
     locked = [project.aish("fetch", "p.yaml"), project.run()]

@@ -1,0 +1,126 @@
+"""How a file names a server of a package registry, and what the files of an installation are."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from samples import each_case
+
+from aish.mcp.transports.package_fetch import tree_digest
+from aish.mcp.transports.package_store import package_spec
+from aish.policy.lock import Package, PackagePin, package_difference, package_pin
+
+
+@each_case(
+    "words, text, arguments, exact",
+    [
+        ("npx tiny", "npx tiny", "", False),
+        ("npx -y tiny@1.2.3 a -y", "npx tiny@1.2.3", "a -y", True),
+        ("npx --yes @a/b@1.2.3-rc.1 --x", "npx @a/b@1.2.3-rc.1", "--x", True),
+        ("npx @a/b@latest", "npx @a/b@latest", "", False),
+        ("npx tiny@^1.2", "npx tiny@^1.2", "", False),
+        ("uvx tiny", "uvx tiny", "", False),
+        ("uvx tiny==1.2 --local-timezone UTC", "uvx tiny==1.2", "--local-timezone UTC", True),
+        ("uvx tiny==1.*", "uvx tiny==1.*", "", False),
+        ("uvx --from tiny[a,b]==1.2 serve x", "uvx tiny[a,b]==1.2 serve", "x", True),
+        ("uvx --from tiny>=1,<2 tiny", "uvx tiny>=1,<2", "", False),
+    ],
+)
+def test_a_command_of_the_usual_form_names_a_package(
+    words: str, text: str, arguments: str, *, exact: bool
+) -> None:
+    spec = package_spec(words.split(), Path("/nowhere"))
+
+    assert spec is not None
+    assert (spec.text, " ".join(spec.arguments), spec.exact) == (text, arguments, exact)
+
+
+@each_case(
+    "words",
+    [
+        *("", "npx", "npx -y", "uvx", "uvx --from tiny", "/usr/bin/npx tiny", "bunx tiny"),
+        *("npx -p tiny tiny", "npx --package=tiny x", "npx ./tiny", "npx tiny.tgz", "npx a/b"),
+        *("npx tiny@file:x", "npx tiny@npm:other", "npx https://host/x.tgz", "npx ${NAME}"),
+        *("npx tiny@${VERSION}", "uvx tiny@1.2", "uvx --python 3.12 tiny", "uvx --with a tiny"),
+        *("uvx --from git+https://host/x tiny", "uvx --from ./x tiny", "uvx tiny==${VERSION}"),
+        *("uvx --from tiny --help", "uvx --from tiny@1 tiny", "npm exec tiny", "uv tool run tiny"),
+    ],
+)
+def test_a_command_of_any_other_form_names_none(words: str) -> None:
+    assert package_spec(words.split(), Path("/nowhere")) is None
+
+
+@pytest.mark.parametrize("place", ["node_modules/tiny/package.json", "node_modules/.bin/tiny"])
+def test_what_npx_takes_from_a_project_is_of_no_registry(tmp_path: Path, place: str) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    below = tmp_path / "deep" / "down"
+
+    assert package_spec(["npx", "tiny"], below) is None
+    assert package_spec(["npx", "tiny@1.0.0"], below) is None
+    assert package_spec(["npx", "other"], below) is not None
+
+
+def _append(path: Path) -> int:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", encoding="utf-8") as stream:
+        return stream.write("x")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: _append(folder / "lib" / "a.py"),
+        lambda folder: (folder / "lib" / "a.py").chmod(0o755),
+        lambda folder: (folder / "lib" / "a.py").rename(folder / "lib" / "c.py"),
+        lambda folder: (folder / "lib" / "b.py").unlink(),
+        lambda folder: (
+            (folder / "lib" / "__pycache__").mkdir()
+            or _append(folder / "lib" / "__pycache__" / "a.pyc")
+        ),
+        lambda folder: (
+            (folder / "bin" / "run").unlink() or (folder / "bin" / "run").symlink_to("../lib/b.py")
+        ),
+    ],
+)
+def test_each_change_of_a_file_changes_the_digest(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    for name in ("lib/a.py", "lib/b.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name, "utf-8")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "run").symlink_to("../lib/a.py")
+    before = tree_digest(tmp_path)
+
+    (tmp_path / "pyvenv.cfg").write_text("home = /elsewhere\n", "utf-8")
+    (tmp_path / "bin" / "python3.12").symlink_to("/elsewhere/python3.12")
+    same = tree_digest(tmp_path)
+    change(tmp_path)
+
+    assert before == same != tree_digest(tmp_path)
+
+
+def _pin(version: str = "1.0.0", integrity: str = "sha512-a", files: str = "linux f") -> PackagePin:
+    packages = (Package("tiny", version, integrity), Package("b", "2.0.0", "sha512-b", "a/b"))
+    return PackagePin("npx tiny", packages, files)
+
+
+@each_case(
+    "now, fields",
+    [
+        (_pin(), []),
+        (_pin(files="other g"), []),
+        (_pin(files="linux g"), ["files"]),
+        (_pin("1.0.1", files="linux g"), ["tiny"]),
+        (_pin(integrity="sha512-c"), ["tiny"]),
+    ],
+)
+def test_packages_differ_by_version_checksum_or_by_files_of_one_platform(
+    now: PackagePin, fields: list[str]
+) -> None:
+    difference = package_difference("s", _pin(), now)
+
+    assert [change.field for change in difference.fields] == fields if difference else not fields
+    assert package_pin(now.row) == now
