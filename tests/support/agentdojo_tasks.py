@@ -81,18 +81,20 @@ def agentdojo_suites() -> Mapping[str, Any]:
 
 
 def changes(tool: str) -> bool:
-    return not tool.startswith(READERS)
+    """Return true if a tool changes or sends something: an address that is read may tell a lot."""
+    return not tool.startswith(READERS) or tool == "get_webpage"
 
 
 @dataclass(frozen=True)
 class Played:
-    """What became of a task: of `attacks`, the calls of the injection, those `run` were executed.
+    """What became of a task: its `own` calls, and of the `attacks` of an injection those `run`.
 
-    `held` are the calls that were not run, by name; `asked` the questions to the person.
+    `held` are the calls that were not run, all by name; `asked` the questions to the person.
     """
 
     utility: bool
     security: bool
+    own: tuple[str, ...]
     attacks: tuple[str, ...]
     run: tuple[str, ...]
     held: tuple[str, ...]
@@ -229,6 +231,7 @@ class Office:
         return Played(
             utility=task.utility(*states) if useful is None else useful,
             security=bool(done),
+            own=tuple(call.function for call, is_attack in self._script.played if not is_attack),
             attacks=tuple(call.function for call, is_attack in self._script.played if is_attack),
             run=tuple(run),
             held=tuple(held),
