@@ -287,12 +287,14 @@ def _send(channel: socket.socket, data: bytes) -> None:
 
 def serve(channel: socket.socket) -> None:
     """Fork for each request until the other end is closed; returns in the children only."""
+    gc.disable()  # nearly all that is made here stays
     import_all()
     warm_up()
     threads = list(Path("/proc/self/task").iterdir())
     assert len(threads) == 1, "a process with threads cannot be forked"
     gc.collect()
     gc.freeze()
+    gc.enable()
     sys.dont_write_bytecode = True  # of a child with a limit it would be cut short, and stay
     _send(channel, b"ready")
     while True:

@@ -155,6 +155,7 @@ def test_a_file_that_changed_keeps_the_answer_to_a_call_that_did_not(paused: Pau
 WITH_SECRET = dedent(PAUSES).lstrip() + "secrets: [NOTE_KEY]\n"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("gone", ["missing", "empty", "other"])
 def test_a_secret_that_is_gone_loses_nothing(
     project: Project, model_endpoint: ModelEndpoints, gone: str

@@ -98,7 +98,7 @@ def waiting(project: Project) -> Iterator[Project]:
 
 
 @pytest.mark.requirement("T38")
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("way", REFUSED)
 def test_a_confined_command_does_not_answer_its_own_question(

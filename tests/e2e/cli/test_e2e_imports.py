@@ -140,6 +140,7 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     assert not modules & {"aish.output.items.table", "aish.output.progress_panel"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("api", list(WIRES))
 def test_a_run_imports_its_own_wire_alone_and_neither_batches_nor_logins(
     project: Project, model_endpoint: ModelEndpoints, api: str

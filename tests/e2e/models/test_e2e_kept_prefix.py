@@ -139,7 +139,7 @@ def differences(requests: list[bytes]) -> list[tuple[int, int]]:
 
 
 @pytest.mark.requirement("W10")
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("api", APIS)
 def test_a_prefix_that_was_sent_is_sent_again_and_changes_only_by_shortening(

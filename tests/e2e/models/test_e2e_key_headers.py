@@ -30,6 +30,7 @@ class Endpoint:
         return self.replies.pop(0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("header", ["", "Authorization", "x-api-key"])
 @pytest.mark.parametrize("api", list(WIRES))
 def test_either_header_is_taken_and_its_key_is_in_no_log_and_no_cassette(

@@ -90,6 +90,7 @@ def troubles(path: Path) -> list[str]:
     ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.requirement("V28")
 @pytest.mark.parametrize("row", ROWS)
 def test_a_report_is_red_exactly_if_the_exit_code_is_not_0(

@@ -72,6 +72,7 @@ def test_a_payment_is_named_after_each_attempt_that_failed(
     assert paid(project) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "ended"), [(STEP, "started"), (ITEMS, "started"), (STEP, "finished")]
 )
@@ -291,6 +292,7 @@ def payments(bank: McpEndpoint) -> int:
     return bank.methods.count("tools/call")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bank", ["handler_error", "rpc_error"], indirect=True)
 @pytest.mark.parametrize("text", ["prompt: Pay", ITEM[1]], ids=["step", "item"])
 def test_a_payment_that_ended_with_an_error_is_named_before_it_is_made_again(

@@ -75,7 +75,7 @@ def dies(project: Project, failpoint: str, *flags: str) -> None:
     assert done.code == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_payment_that_is_known_is_not_made_again(
     project: Project, model_endpoint: ModelEndpoints, mode: str
