@@ -80,7 +80,13 @@ else:
         As `dataclasses.replace` does, without its cases that these classes have not.
         """
         kind = type(one)
-        return kind(**(dict(zip(kind.__match_args__, values_of(one), strict=True)) | changes))
+        places, values = _places(kind), [*_getter(kind)(one)]
+        try:
+            for name, value in changes.items():
+                values[places[name]] = value
+        except KeyError as error:
+            raise TypeError(f"{kind.__name__} has no field {error}") from None
+        return kind(*values)
 
 
 def _field(name: str, note: Any, given: Any) -> "Field[Any]":
@@ -180,6 +186,11 @@ def _getter(cls: Any) -> Callable[[Any], Any]:
     if len(names) > 1:
         return attrgetter(*names)
     return lambda one: tuple([getattr(one, name) for name in names])
+
+
+@cache
+def _places(cls: Any) -> dict[str, int]:
+    return {name: place for place, name in enumerate(cls.__match_args__)}
 
 
 def _equal(self: Any, other: Any) -> Any:

@@ -636,6 +636,7 @@ def _amount_text(kind: Kind, amount: float) -> str:
 
 
 _NOTHING = Spent()
+_ONE_TURN = Spent(turns=1)
 _COUNTED = frozenset({PipelineSpent, ToolDecided, ToolFinished, TurnFinished, TurnStarted})
 _Unit = tuple[str | None, str]
 
@@ -667,7 +668,7 @@ class Spending:
             case ToolDecided() if event.verdict in REFUSED:
                 self.denials[event.tool] = self.denials.get(event.tool, 0) + 1
             case TurnStarted(place=place):
-                self.add(Spent(turns=1), place.step, place.item)
+                self.add(_ONE_TURN, place.step, place.item)
             case TurnFinished(place=place, usage=usage, cost_usd=cost):
                 used = Spent(usage=usage, cost_usd=cost, known_usd=cost or 0.0)
                 self.add(used, place.step, place.item)

@@ -101,6 +101,7 @@ _HEAD = lazy_pattern(
 _BLOCK = 1 << 16
 _OWN = frozenset({"v", "seq", "step", "was"})
 _FAILED = (b'"status":"failed"', b'"status":"denied"')
+_READ = frozenset({StepStarted, ItemStarted, ItemFinished, ItemMoved, RunFinished})
 
 
 class ItemsFile:
@@ -129,6 +130,8 @@ class ItemsFile:
         self._find_lines()
 
     def __call__(self, stamped: Stamped) -> None:
+        if stamped.event.__class__ not in _READ:
+            return
         match stamped.event:
             case StepStarted(place=Place(step=str(step)), given=inputs):
                 self._given[step] = frozenset(inputs)
