@@ -953,6 +953,7 @@ def _policy_test(table: Table) -> PolicyTest:
         arguments=table.mapping(_arguments_key(table)),
         expect=cast("Literal['auto', 'ask', 'deny', 'staged']", table.text("expect")),
         path=table.path,
+        read=table.texts("read"),
     )
 
 

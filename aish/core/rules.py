@@ -90,9 +90,10 @@ class FlowSettings:
 
 @frozen
 class PolicyTest:
-    """Row of `policy_tests`: this call gets this verdict."""
+    """Row of `policy_tests`: this call gets this verdict, after text of the sources `read`."""
 
     tool: str
     arguments: JsonObject
     expect: Literal["auto", "ask", "deny", "staged"]
     path: str = ""
+    read: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from aish.core.events import DecisionLevel, HeldFlow, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import PolicyTest, RuleEntry
+from aish.core.sources import Sources
 from aish.core.tools import Tool, ToolName
 from aish.policy.rules import (
     LONGEST,
@@ -269,31 +270,45 @@ def tool_name(text: str) -> ToolName:
     return ToolName(server, name)
 
 
+Stricter = Callable[[Policy, Ruling, Tool, JsonObject, Sources], Ruling]
+"""The stricter of a ruling and of what holds a call by its sources: `FlowPolicy.stricter`."""
+
+
 def explain(
-    policy: Policy, name: ToolName, arguments: JsonObject, tool: Tool | None = None
+    policy: Policy,
+    name: ToolName,
+    arguments: JsonObject,
+    tool: Tool | None = None,
+    read: Iterable[str] = (),
+    stricter: Stricter | None = None,
 ) -> Explanation:
-    """The rule that decides a call, and why each of the others does not apply."""
+    """The rule that decides a call made after text of sources was `read`, and why no other does."""
     subject = tool or _unknown(name)
     rules = policy.deciders()
     looked_at = tuple(judge(rule, subject, arguments, simple_fit) for rule in rules)
     ruling = decide(policy, subject, arguments)
+    if stricter is not None:
+        ruling = stricter(policy, ruling, subject, arguments, frozenset(read))
     return Explanation(name, arguments, ruling, looked_at, known=tool is not None)
 
 
 def check_policy_tests(
-    tests: Sequence[PolicyTest], policy: Policy, known: Iterable[Tool] = ()
+    tests: Sequence[PolicyTest],
+    policy: Policy,
+    known: Iterable[Tool] = (),
+    stricter: Stricter | None = None,
 ) -> tuple[FailedPolicyTest, ...]:
     """The rows of `policy_tests` that do not get the expected verdict, in order."""
     tools = {tool.name: tool for tool in known}
-    failed = (_failure(test, policy, tools) for test in tests)
+    failed = (_failure(test, policy, tools, stricter) for test in tests)
     return tuple(failure for failure in failed if failure is not None)
 
 
 def _failure(
-    test: PolicyTest, policy: Policy, tools: dict[ToolName, Tool]
+    test: PolicyTest, policy: Policy, tools: dict[ToolName, Tool], stricter: Stricter | None
 ) -> FailedPolicyTest | None:
     name = tool_name(test.tool)
-    found = explain(policy, name, test.arguments, tools.get(name))
+    found = explain(policy, name, test.arguments, tools.get(name), test.read, stricter)
     verdict = found.ruling.verdict
     if verdict == test.expect:
         return None

@@ -23,6 +23,7 @@ from aish.engine.plan.lock import find_locked_tool, lock_of
 from aish.engine.plan.plan import load_checked
 from aish.engine.plan.validation.older_names import own_call, policy_of
 from aish.engine.plan.validation.tools import argument_problems
+from aish.engine.plan.validation.validate import find_stricter
 from aish.policy.decide import Explanation, explain, tool_name
 
 
@@ -31,6 +32,10 @@ def command(
     *,
     tool: Annotated[str, Option("--tool ALIAS__TOOL", "The tool's name.", completes="tool_names")],
     arguments: Annotated[str, Option("--args JSON", "The call's arguments.")] = "{}",
+    read: Annotated[
+        list[str] | None,
+        Option("--read SOURCE", "A source of text that the call follows (repeatable)."),
+    ] = None,
     overrides: SetOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
@@ -50,7 +55,12 @@ def command(
         raise UsageError(str(error), where="--args") from error
     lock = lock_of(pipeline)
     locked = None if lock is None else find_locked_tool(name, pipeline, lock)
-    explanation = explain(policy, name, values, locked or presumed_tool(name, pipeline))
+    known, sources = locked or presumed_tool(name, pipeline), tuple(read or ())
+    try:
+        stricter = find_stricter(pipeline, lock, sources) if sources else None
+    except UsageError as error:
+        raise UsageError(error.message, where="--read", hint=error.hint) from error
+    explanation = explain(policy, name, values, known, sources, stricter)
     misfits = argument_problems(locked, values)
     if output_format is Report.JSON:
         print_json({**_row(explanation), "locked": locked is not None, "misfits": misfits})

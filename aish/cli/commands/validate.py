@@ -34,13 +34,13 @@ from aish.engine.plan.validation.validate import (
     held_check,
     is_wrong,
     lock_check,
+    policy_check,
     row_check,
     run_check,
     shadow_check,
     wildcard_check,
 )
-from aish.policy.decide import check_policy_tests, tool_name
-from aish.policy.rules import compile_policy
+from aish.policy.decide import tool_name
 from aish.system.secrets.literal_keys import without_keys
 
 _OF_POLICY_TESTS = (
@@ -159,8 +159,7 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
     lock = lock_of(pipeline)
     names = [tool_name(test.tool) for test in tests]
     known = filter(None, (known_tool(name, pipeline, lock) for name in names))
-    for row in check_policy_tests(tests, compile_policy(pipeline.rules), known):
-        yield Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
+    yield from policy_check(pipeline, lock, known)
 
 
 def _exfiltration(pipeline: Pipeline, files: set[Path]) -> tuple[Problem, ...]:

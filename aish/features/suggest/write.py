@@ -11,17 +11,17 @@ from pathlib import Path
 
 from aish.config.documents import parse_mapping
 from aish.config.inserting import with_items
-from aish.config.loader import lookup_position
 from aish.config.model import Pipeline
 from aish.config.yaml_tree import MappingNode, to_data
-from aish.core.errors import PipelineError, Problem, UsageError
+from aish.core.errors import PipelineError, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.plan import load_checked
-from aish.policy.decide import Ruling, check_policy_tests, decide, tool_name
+from aish.engine.plan.validation.validate import policy_check
+from aish.policy.decide import Ruling, decide, tool_name
 from aish.policy.rule_yaml import rule_data, rule_flow, rules_yaml
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import LeftOut, Made, Suggestion
@@ -166,12 +166,5 @@ def _check_tests(pipeline: Pipeline) -> None:
     """Check that its `policy_tests` pass, as `aish validate` does."""
     tests = pipeline.policy_tests
     known = (presumed_tool(tool_name(test.tool), pipeline) for test in tests)
-    policy = compile_policy(pipeline.rules)
-    failed = check_policy_tests(tests, policy, filter(None, known))
-    if failed:
-        raise PipelineError(
-            tuple(
-                Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
-                for row in failed
-            )
-        )
+    if failed := policy_check(pipeline, None, filter(None, known)):
+        raise PipelineError(failed)

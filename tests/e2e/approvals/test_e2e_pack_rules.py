@@ -338,7 +338,7 @@ def test_calls_that_a_file_holds_are_said_by_step_and_are_no_fault(project: Proj
 
     assert (checked.code, planned.code) == (0, 0)
     said = f"prompt: `far__get` may be held by `mcp.exfiltration` (ask): {why}"
-    assert f"warning: p.yaml:17:9: {said}" in checked.stderr
+    assert f"warning: p.yaml:16:9: {said}" in checked.stderr
     assert "exfiltration: without approval" not in checked.stderr
     assert f"     may be held by mcp.exfiltration (ask): far__get: {why}\n" in planned.stdout
     assert view["steps"][0]["held"] == [
@@ -350,6 +350,31 @@ def test_calls_that_a_file_holds_are_said_by_step_and_are_no_fault(project: Proj
             "why": why,
         }
     ]
+
+
+@pytest.mark.requirement("T30")
+def test_a_call_is_explained_and_tested_after_text_of_sources(project: Project) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    denies = "  exfiltration: deny\n  auto_approve: [repo__file_read, 'far__*']\n"
+    rows = "policy_tests:\n  - {tool: far__get, expect: auto, read: [repo__file_read%s]}\n"
+    explain = ("policy", "explain", "p.yaml", "--tool", "far__get", "--read", "far__get")
+    checks = []
+    for more in ("", ", far__get"):
+        project.pipeline(f"{SERVERS}{denies}\nprompt: Go\n{rows % more}")
+        checks.append(project.aish("validate", "p.yaml"))
+
+    one = project.aish(*explain)
+    both = project.aish(*explain, "--read", "repo__file_read")
+    unknown = project.aish(*explain, "--read", "repo_file_read")
+
+    why = "mcp.exfiltration: read repo__file_read (private), far__get (untrusted)"
+    assert (one.code, both.code, unknown.code) == (0, 0, 2)
+    assert "\n  auto: auto_approve rule far__*" in one.stdout
+    assert f"\n  deny: {why}\n" in both.stdout
+    assert "--read: unknown source `repo_file_read`" in unknown.stderr
+    assert [check.code for check in checks] == [0, 2]
+    assert "`far__get` is expected to be `auto` and is `deny`" in checks[1].stderr
+    assert f"hint: {why}" in checks[1].stderr
 
 
 # --- A root ---------------------------------------------------------------------------------

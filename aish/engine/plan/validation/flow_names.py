@@ -33,6 +33,14 @@ def flow_name_issues(pipeline: Pipeline) -> Iterator[Issue]:
         for index, sink in enumerate(entry.sinks):
             path = f"{entry.path}.to[{index}]"
             yield from _check_name(sink, path, (SENDS, CHANGES), "tool", pipeline)
+    for test in pipeline.policy_tests:
+        for index, source in enumerate(test.read):
+            yield from check_source(source, f"{test.path}.read[{index}]", pipeline)
+
+
+def check_source(name: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    """A problem where the file has no source of a name."""
+    yield from _check_name(name, path, _source_names(pipeline), "source", pipeline)
 
 
 def _source_names(pipeline: Pipeline) -> tuple[str, ...]:

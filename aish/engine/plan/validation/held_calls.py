@@ -14,6 +14,7 @@ from typing import get_args
 
 from aish.config.model import (
     RETRIEVAL_TOOL,
+    Attachment,
     CallStep,
     Pipeline,
     PipelineStep,
@@ -29,11 +30,12 @@ from aish.core.frozen import frozen
 from aish.core.patterns import lazy_pattern
 from aish.core.rules import FlowRule, FlowSettings, HeldThen
 from aish.core.sources import ATTACH, CONTEXT_FILES, ITEM, READFILE, STDIN, descriptions_of
-from aish.core.tools import Tool, ToolName
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.flow_files import flow_file
 from aish.engine.plan.lock import is_wanted, locked_tools
 from aish.engine.plan.order import expressions, in_order, sources, texts
+from aish.engine.plan.uris import is_uri
 from aish.packs.catalogue import is_builtin, tools_of
 from aish.policy.flow import (
     CHANGES,
@@ -60,6 +62,7 @@ from aish.policy.rules import (
 )
 from aish.system.globs import matches_word
 from aish.templates.render import references, references_of_expression
+from aish.templates.values import is_template
 
 _STRICTNESS = get_args(HeldThen)
 _NO_TEXT = frozenset({"status", "usage"})
@@ -99,15 +102,6 @@ class HeldCalls:
     then: HeldThen
     sources: tuple[str, ...]
     why: str
-
-
-@frozen
-class _Toolset:
-    """Tools that a step may call, and the places that their calls read and write."""
-
-    tools: tuple[Tool, ...]
-    reads: frozenset[str]
-    writes: frozenset[str]
 
 
 @frozen
@@ -179,7 +173,7 @@ class _Flows:
             path: {step.id: step for step in one.pipeline.steps} for path, one in files.items()
         }
         self._tools = {path: dict(_known_tools(one)) for path, one in files.items()}
-        self._toolsets: dict[object, _Toolset] = {}
+        self._callables: dict[object, tuple[Tool, ...]] = {}
         self._bits: dict[str, int] = {}
         self._sets: defaultdict[_Node, int] = defaultdict(int)
         self._targets: defaultdict[_Node, list[tuple[_Node, tuple[str, ...]]]] = defaultdict(list)
@@ -222,23 +216,33 @@ class _Flows:
     def _spread(self) -> None:
         """Let each set have what flows to it, until none grows."""
         ahead, waiting = deque(self._sets), set(self._sets)
+        kept: dict[tuple[str, ...], int] = {(): -1}
         while ahead:
             node = ahead.popleft()
             waiting.discard(node)
             for target, release in self._targets[node]:
                 before = self._sets[target]
-                self._sets[target] |= self._sets[node] & self._kept(release)
+                if release not in kept:
+                    kept[release] = self._kept(release)
+                self._sets[target] |= self._sets[node] & kept[release]
                 if self._sets[target] != before and target not in waiting:
                     waiting.add(target)
                     ahead.append(target)
 
     def _kept(self, release: tuple[str, ...]) -> int:
-        """The sources of an output that loses labels: those with another one."""
-        if not release:
-            return -1
-        return (self._untrusted if "untrusted" not in release else 0) | (
-            self._private if "private" not in release else 0
-        )
+        """The sources of an output that loses labels: those with another one, or with none."""
+        lost = frozenset(release)
+        gone = [
+            bit
+            for name, bit in self._bits.items()
+            if (labels := self._labels[name]) and labels <= lost and not self._varies(name)
+        ]
+        return ~sum(gone)
+
+    def _varies(self, name: str) -> bool:
+        """Return true if sources that fit the same pattern may have different labels."""
+        globs = (glob for facts in self._facts.values() for glob in facts.settings.labels)
+        return not is_exact(name) and any(_may_meet(glob, name) for glob in globs)
 
     def _with_label(self, label: str) -> int:
         return sum(bit for name, bit in self._bits.items() if label in self._labels[name])
@@ -284,19 +288,24 @@ class _Flows:
 
     def _add_calls(self, path: Path, step: _ToolStep) -> None:
         node, request = ("step", path, step.id), _request(path, step)
-        toolset = self._toolset(path, step)
+        tools = self._callable(path, step)
         if request != node:
             self._flow(request, node)
-        if any(is_command_tool(tool.name) for tool in toolset.tools):
+        if any(is_command_tool(tool.name) for tool in tools):
             self._read_place(LOCAL, request)
         if isinstance(step, RunStep):
             self._add(node, f"steps.{step.id}")
         else:
-            self._add(node, *(str(tool.name) for tool in toolset.tools))
-        for place in toolset.reads:
-            self._read_place(place, node)
-        for place in toolset.writes:
-            self._flow(request, ("place", _ANYWHERE, place))
+            self._add(node, *(str(tool.name) for tool in tools))
+        self._use_places(path, tools, request, node)
+
+    def _use_places(self, path: Path, tools: Iterable[Tool], request: _Node, result: _Node) -> None:
+        """Let what calls are given be at their places, and what is there be in their results."""
+        facts = self._facts[path]
+        for place in {place for tool in tools for place in facts.read_places(tool)}:
+            self._read_place(place, result)
+        for written in {facts.place(tool) for tool in tools} - {None}:
+            self._flow(request, ("place", _ANYWHERE, str(written)))
 
     def _add_prompt(self, path: Path, step: PromptStep) -> None:
         node, servers = ("step", path, step.id), self._files[path].pipeline.servers
@@ -308,22 +317,17 @@ class _Flows:
             self._add(node, CONTEXT_FILES)
         if step.attach or step.context.files:
             self._read_place(LOCAL, node)
-        aliases = dict.fromkeys(tool.name.server for tool in self._toolset(path, step).tools)
+        aliases = dict.fromkeys(tool.name.server for tool in self._callable(path, step))
         self._add(node, *map(descriptions_of, aliases))
-        told = [alias for alias in aliases if servers[alias].instructions]
-        asked = [step.prompt.server] if isinstance(step.prompt, ServerPrompt) else []
+        self._add(node, *(alias for alias in aliases if servers[alias].instructions))
         for source in step.attach:
             if isinstance(source, Retrieval):
                 self._add(node, f"{source.server}{SEPARATOR}{RETRIEVAL_TOOL}")
             elif source.server is None:
                 self._add(node, ATTACH)
-            else:
-                asked.append(source.server)
-        self._add(node, *told, *asked)
-        for alias in filter(servers.__contains__, asked):
-            place = self._facts[path].servers[alias].place
-            self._read_place(place, node)
-            self._flow(node, ("place", _ANYWHERE, place))
+        for tool in _requests(step, self._files[path].pipeline):
+            self._add(node, tool.name.server)
+            self._use_places(path, [tool], node, node)
 
     def _add_inner(self, path: Path, step: PipelineStep) -> None:
         """Let sources flow into a sub-pipeline by its inputs, and back by its outputs."""
@@ -339,23 +343,20 @@ class _Flows:
         if pipeline.outputs is not None:
             self._read(file, _names(texts(pipeline.outputs)), output, None)
         elif pipeline.steps:
-            self._flow(_output(file, in_order(pipeline)[-1]), output)
+            last = _output(file, in_order(pipeline)[-1])
+            self._flow(last if last[0] == "output" else ("steps", file, ""), output)
 
-    def _toolset(self, path: Path, step: _ToolStep) -> _Toolset:
+    def _callable(self, path: Path, step: _ToolStep) -> tuple[Tool, ...]:
+        """The tools that a step may call."""
         key = path, _tools_key(step)
-        if key not in self._toolsets:
-            facts, one = self._facts[path], self._files[path]
-            tools = tuple(
+        if key not in self._callables:
+            one = self._files[path]
+            self._callables[key] = tuple(
                 tool
                 for tool in _tools_of(step, self._tools[path], one.pipeline)
                 if not _is_denied(one.policy, tool.name)
             )
-            self._toolsets[key] = _Toolset(
-                tools,
-                frozenset(place for tool in tools for place in facts.read_places(tool)),
-                frozenset(filter(None, map(facts.place, tools))),
-            )
-        return self._toolsets[key]
+        return self._callables[key]
 
     # --- Which calls are held ----------------------------------------------------------------
 
@@ -369,9 +370,10 @@ class _Flows:
         for step in pipeline.steps:
             if isinstance(step, PipelineStep):
                 continue
-            key = _tools_key(step)
+            asked = tuple(_requests(step, pipeline)) if isinstance(step, PromptStep) else ()
+            key = _tools_key(step), tuple(tool.name for tool in asked)
             if key not in sinks:
-                sinks[key] = self._sinks(path, step)
+                sinks[key] = self._sinks(path, (*self._callable(path, step), *asked))
             known = self._sets[_request(path, step)]
             found: defaultdict[tuple[str, HeldThen, int], list[str]] = defaultdict(list)
             for sink, tools in sinks[key].items():
@@ -397,10 +399,10 @@ class _Flows:
         if holding:
             yield max(holding, key=lambda one: _STRICTNESS.index(one[1]))
 
-    def _sinks(self, path: Path, step: _ToolStep) -> Mapping[_Sink, tuple[str, ...]]:
-        """The tools of a step by the rules that may hold their calls."""
+    def _sinks(self, path: Path, tools: Iterable[Tool]) -> Mapping[_Sink, tuple[str, ...]]:
+        """Tools by the rules that may hold their calls."""
         policy, sinks = self._policies[path], defaultdict[_Sink, list[str]](list)
-        for tool in self._toolset(path, step).tools:
+        for tool in tools:
             name = str(tool.name)
             rules = tuple(
                 at
@@ -441,7 +443,7 @@ def _request(path: Path, step: Step) -> _Node:
 def _output(path: Path, step: Step) -> _Node:
     """The sources of `steps.ID.output`: those of a step, or fewer."""
     has_own = isinstance(step, PipelineStep) or (
-        isinstance(step, PromptStep) and step.output is not None
+        isinstance(step, PromptStep) and step.output is not None and bool(step.output.release)
     )
     return "output" if has_own else "step", path, step.id
 
@@ -478,6 +480,21 @@ def _is_excepted(file: FlowFile, tool: Tool) -> bool:
         and judge(rule, tool, {}, lambda *_: None).fit is Fit.YES
         for rule in file.excepted
     )
+
+
+def _requests(step: PromptStep, pipeline: Pipeline) -> Iterator[Tool]:
+    """Yield the requests for resources and prompts of servers, as they are judged."""
+    asked = [step.prompt.server] if isinstance(step.prompt, ServerPrompt) else []
+    for source in step.attach:
+        if isinstance(source, Attachment) and source.server is not None:
+            asked.append(source.server)
+        elif isinstance(source, Attachment) and (is_uri(source.ref) or is_template(source.ref)):
+            # Which of them has it is known in the run.
+            asked += pipeline.servers
+    for alias in dict.fromkeys(asked):
+        if alias in pipeline.servers and not pipeline.servers[alias].pack:
+            tool = _unseen(ToolName(alias, "get"), trusted=pipeline.servers[alias].trust)
+            yield replace(tool, annotations=Annotations(read_only=True))
 
 
 # --- Tools that a step may call ---------------------------------------------------------------

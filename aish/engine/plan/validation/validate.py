@@ -13,6 +13,7 @@ from aish.config.model import CallStep, Limits, Pipeline, PipelineStep, PromptSt
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.phrases import first_of
+from aish.core.tools import Tool
 from aish.engine.plan.lock import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, steps_with_paths, within
 from aish.engine.plan.validation.names import name_issues
@@ -38,6 +39,8 @@ from aish.engine.plan.validation.tools import (
     unmatched_issues,
     wildcard_issues,
 )
+from aish.policy.decide import Stricter, check_policy_tests
+from aish.policy.lock import Lock
 from aish.policy.rules import Policy, compile_policy
 
 if TYPE_CHECKING:
@@ -83,7 +86,8 @@ def _token_file_issues(pipeline: Pipeline) -> Iterable[Issue]:
 
 def _flow_names(pipeline: Pipeline) -> Iterable[Issue]:
     """Skip the import for most files, which say nothing about flows."""
-    if not (pipeline.flows.is_used or pipeline.flows.labels):
+    reads = any(test.read for test in pipeline.policy_tests)
+    if not (pipeline.flows.is_used or pipeline.flows.labels or reads):
         return ()
     from aish.engine.plan.validation.flow_names import flow_name_issues
 
@@ -279,6 +283,36 @@ def held_check(pipeline: Pipeline) -> tuple[Problem, ...]:
         )
         problems += _problems_of(held.pipeline, (issue,))
     return tuple(problems)
+
+
+def find_stricter(
+    pipeline: Pipeline, lock: Lock | None, sources: Iterable[str] = ()
+) -> Stricter | None:
+    """The judge of calls by the sources of their text, if the file may hold calls.
+
+    Raises:
+        UsageError: the file has none of the `sources`.
+    """
+    from aish.engine.plan.flow_files import flow_file
+    from aish.engine.plan.validation.flow_names import check_source
+    from aish.policy.flow import FlowPolicy
+
+    for issue in (issue for name in sources for issue in check_source(name, "", pipeline)):
+        raise UsageError(issue.message, hint=issue.hint)
+    return FlowPolicy(flow_file(pipeline, lock)).stricter if pipeline.flows.is_used else None
+
+
+def policy_check(
+    pipeline: Pipeline, lock: Lock | None, known: Iterable[Tool]
+) -> tuple[Problem, ...]:
+    """The failed rows of `policy_tests`."""
+    tests = pipeline.policy_tests
+    stricter = find_stricter(pipeline, lock) if any(test.read for test in tests) else None
+    failed = check_policy_tests(tests, compile_policy(pipeline.rules), known, stricter)
+    return tuple(
+        Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
+        for row in failed
+    )
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:
