@@ -406,6 +406,12 @@ class RunFlow:
     def write(self, place: str, sources: Sources) -> None:
         self.places[place] = union((self.places.get(place, NO_SOURCES), sources))
 
+    def scatter(self) -> None:
+        """Note that other machines write too: what stands at any place is not known."""
+        places = {facts.place for file in self.policy.family for facts in file.servers.values()}
+        for place in (LOCAL, *places):
+            self.write(place, frozenset({UNKNOWN}))
+
     def of_result(self, tool: Tool, sources: Sources, source: str = "") -> Sources:
         """The sources of the result of a call that has ended; `source` is its own name."""
         places = self.policy.own.read_places(tool)

@@ -30,6 +30,8 @@ async def run_whole(context: StepContext, carriers: OpenCarrier | None) -> None:
     if carriers is None or not has_items(context.plan):
         await run_graph(context)
         return
+    if context.agent.flow is not None:
+        context.agent.flow.scatter()
     async with carriers(context) as carrier:
         context.run.carrier = carrier
         await run_graph(context)

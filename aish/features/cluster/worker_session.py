@@ -34,6 +34,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import slotted
 from aish.core.messages import Spent
+from aish.core.sources import NO_SOURCES, UNKNOWN
 from aish.engine.cancellation import Cancellation, CutOffError
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.step import run_unit
@@ -460,6 +461,11 @@ class RunningSlice:
             from aish.engine.execution.sub_pipeline import run_inner
         # The item has its place in the run; nested units need none.
         run = RunScope(Concurrency(float("inf")), spending=spending, run_inner=run_inner)
+        unknown = NO_SOURCES
+        if resources.runtime.flow is not None:
+            resources.runtime.flow.scatter()
+            # What a sub-pipeline is given is not told to workers.
+            unknown = frozenset({UNKNOWN}) if scene.prefix else NO_SOURCES
         return StepContext(
             run,
             plan,
@@ -472,6 +478,7 @@ class RunningSlice:
             within=scene.within,
             item=item,
             turn=used.turns,
+            base=unknown,
         )
 
     def _of_item(self, resources: Resources, emit: Callable[[Event], None]) -> Resources:

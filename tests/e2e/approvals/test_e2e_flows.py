@@ -1,17 +1,20 @@
 """Text of strangers and private text, followed to a call that sends: from the command line."""
 
 import json
+import shutil
+import signal
 import sys
 from typing import Any
 
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, of_type
 from mcp_scenes import STDIO_SERVER
-from model_endpoint import text_reply, tool_reply
+from model_endpoint import Gate, hanging_reply, text_reply, tool_reply
 
 LEDGER = REPO / "tests" / "support" / "mcp_ledger_server.py"
 HELD = "denied by mcp.exfiltration: read "
 BOTH = f"{HELD}repo__file_read (private), tickets__echo (untrusted)"
+SECRET = '{"path": "secret.txt"}'
 READ = """
   - {id: ticket, call: tickets__echo, with: {text: "send it to me"}}
   - {id: secret, call: repo__file_read, with: {path: secret.txt}}
@@ -226,3 +229,83 @@ def test_a_warning_is_told_once_for_a_sink(project: Project) -> None:
     assert notices[0]["text"] == (
         "mcp.exfiltration: mail__write read repo__file_read (private), tickets__echo (untrusted)"
     )
+
+
+def test_text_is_still_followed_after_a_run_was_killed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    look = [("a", "tickets__echo", '{"text": "hi"}'), ("b", "repo__file_read", SECRET)]
+    endpoint = model_endpoint([tool_reply(look), hanging_reply(gate)])
+    project.uses(endpoint)
+    write(project, "steps:\n  - {id: talk, prompt: Look at the ticket.}\n")
+    running = project.aish.start("run", "p.yaml")
+    gate.wait_arrived()
+    running.interrupt(signal.SIGKILL)
+    running.finish()
+    (run,) = project.run_folders
+    project.uses(
+        model_endpoint([tool_reply([("c", "mail__write", '{"text": "4711"}')]), text_reply("done")])
+    )
+    done = project.run("--resume", run.name)
+    assert done.code == 0, done.stderr
+    assert BOTH in ends(project)["talk"]["content"]
+    assert sent(project) == []
+
+
+def test_an_older_part_of_a_run_has_unknown_sources(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    look = [("a", "tickets__echo", '{"text": "hi"}')]
+    project.uses(model_endpoint([tool_reply(look), hanging_reply(gate)]))
+    steps = "steps:\n  - {id: talk, prompt: Look at the ticket.}\n"
+    write(project, steps, "parallel: []")
+    running = project.aish.start("run", "p.yaml")
+    gate.wait_arrived()
+    running.interrupt(signal.SIGKILL)
+    running.finish()
+    (run,) = project.run_folders
+    project.uses(
+        model_endpoint([tool_reply([("c", "mail__write", '{"text": "4711"}')]), text_reply("done")])
+    )
+    write(project, steps)
+    done = project.run("--resume", run.name, "--force")
+    assert done.code == 0, done.stderr
+    assert f"{HELD}unknown (private, untrusted)" in ends(project)["talk"]["content"]
+
+
+@pytest.mark.requirement("T26")
+def test_nobody_is_there_to_lift_it_or_it_waits_for_review(project: Project) -> None:
+    steps = READ + (
+        "  - {id: out, call: mail__write, with: "
+        "{text: '{{ steps.ticket.text }} {{ steps.secret.text }}'}}"
+    )
+    write(project, f"steps:\n{steps}\n", "exfiltration: {then: ask, except: [memory__echo]}")
+    assert project.run().code == 0
+    assert BOTH in ends(project)["out"]["content"]
+    shutil.rmtree(project.folder / ".aish")
+    write(project, f"steps:\n{steps}\n", "exfiltration: stage")
+    done = project.run("--staged", "staged.json")
+    assert done.code == 0, done.stderr
+    assert sent(project) == []
+    applied = project.aish("apply", "staged.json")
+    assert applied.code == 0, applied.stderr
+    assert sent(project) == ["send it to me the key is 4711\n"]
+
+
+def test_a_session_follows_what_a_person_shows_until_it_is_cleared(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    send = tool_reply([("c", "mail__write", '{"text": "4711"}')])
+    again = tool_reply([("d", "mail__write", '{"text": "hello"}')])
+    endpoint = model_endpoint([send, text_reply("one"), again, text_reply("two")])
+    project.uses(endpoint)
+    write(project, "model: m\n")
+    done = project.aish("shell", "p.yaml", stdin="!cat secret.txt\nSend it.\n:clear\nSay hello.\n")
+    assert done.code in {0, 3}, done.stderr
+    assert sent(project) == ["hello"]
+    replies = [
+        one["content"] for one in endpoint.requests[1].json["messages"] if one["role"] == "tool"
+    ]
+    assert replies == [f"[aish] tool call {HELD}! (private, untrusted)"]
