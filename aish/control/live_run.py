@@ -83,6 +83,29 @@ def link_to_page(store: RunStore, id: str, token: str | None = None) -> str:
     return str(_value_in_answer(where, token, request, id, "link"))
 
 
+def forget_client_sources(store: RunStore, id: str, client: str) -> Sequence[str]:
+    """Let what a client of a live server has read count no more; the sources that it had.
+
+    Raises:
+        NotAnsweredError: the server is not live, does not listen, or refuses.
+    """
+    try:
+        is_live, pid = live_process(store, id)
+        where = _live_address(store, id, pid) if is_live else None
+    except FileNotFoundError:
+        where = None
+    if where is None:
+        message = "the server has ended, or listens nowhere"
+        hint = "what its clients have read ends with it; `aish serve FILE --control` listens"
+        raise NotAnsweredError(message, where=id, hint=hint)
+    no_token = where.address.path is None and where.token is None
+    token = _answer_token(where, id) if no_token else None
+    body: JsonObject = {"client": client}
+    request = Request("POST", f"{PREFIX}/sources/forget", body, None, _SECONDS)
+    sources = _value_in_answer(where, token, request, id, "sources")
+    return [str(name) for name in sources] if isinstance(sources, list) else ()
+
+
 class _NoRunError(NotAnsweredError):
     """Nobody is there, or whoever is there answers as no run does."""
 

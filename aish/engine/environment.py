@@ -11,6 +11,7 @@ from aish.core.events import CassetteInfo, CassetteUse, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Approver, Clock, Emit, Follow
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
@@ -118,7 +119,8 @@ class RunHandle:
     `reset`), each called with its checked arguments and who sends them, and returns what is
     answered; `replace_conversation` gets the entries of a conversation in the same way. Both raise
     `AishError` for what cannot be done. A server also has commands (`reload`), and `caller_waits`:
-    the client of a question may be gone, or have been told to call again. `approver` asks at the
+    the client of a question may be gone, or have been told to call again. Its `forget_sources`
+    gets a client and who asks for it, and returns what that client had read. `approver` asks at the
     terminal of the run.
     """
 
@@ -130,6 +132,7 @@ class RunHandle:
     commands: Mapping[str, ControlCommand] = field(default_factory=dict)
     replace_conversation: Callable[[Sequence[JsonObject], str], Awaitable[None]] | None = None
     caller_waits: Callable[[str], bool] | None = None
+    forget_sources: Callable[[str, str], Sequence[str]] | None = None
     approver: Approver | None = None
 
 
@@ -156,8 +159,8 @@ class RunEnvironment:
     events as its sinks get them. `opening` is told what is done before `run.started`, and nothing
     once that is over; there `prefix` precedes the names of a sub-pipeline's servers. `keys` are
     those of the whole run that are made, by what makes them, `batches` all that it has submitted.
-    `note_idle` is told how many more or fewer tasks wait for batches. `flows` follows the
-    sources of text, where a file of the run asks for it.
+    `note_idle` is told how many more or fewer tasks wait for batches. `flows` follows the sources
+    of text, where a file of the run asks for it; all inputs have `input_sources`.
     """
 
     emit: Emit
@@ -182,6 +185,7 @@ class RunEnvironment:
     batches: "list[RecordedBatch]" = field(default_factory=list)
     note_idle: Callable[[int], None] = lambda _: None
     flows: "FlowScope | None" = None
+    input_sources: Sources = NO_SOURCES
 
     @property
     def context_tag(self) -> str:

@@ -5,7 +5,7 @@ those who follow them; without the control API they are notices, as before.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -68,10 +68,11 @@ class HubServices:
         plan: Plan,
         interrupt: Callable[[ExitCode], None],
         commands: Mapping[str, ControlCommand],
+        forget_sources: Callable[[str, str], Sequence[str]],
     ) -> None:
         """The hub begins: from now on it can be asked about, answered and ended.
 
-        `interrupt` ends it as a signal does, and `commands` are done by the hub itself.
+        `interrupt` ends it as a signal does; the others are done by the hub itself.
         """
         if self.control is None:
             return
@@ -85,6 +86,7 @@ class HubServices:
             subject="serve",
             commands=commands,
             caller_waits=self.questions.is_waited_for,
+            forget_sources=forget_sources,
         )
         self.control.attach(handle)
         self.emit(

@@ -106,6 +106,7 @@ class Passthrough:
         tell: Callable[[Level, str, str], None],
     ) -> None:
         self.named = calls.named
+        self._sources = calls.sources
         self.loggers: set[Callable[[JsonObject], None]] = set()
         """One for each session: takes log messages that belong to no request."""
         self.on_page: set[Callable[[str, JsonObject], None]] = set()
@@ -180,7 +181,7 @@ class Passthrough:
         server = self._server_of(alias, uri)
         server = await self._of_session(caller, server)
         result = await self._ask(server, "resources/read", {"uri": uri}, "contents", list, call)
-        self.named.note(caller.client, server.alias, result)
+        self._note_read(caller, server.alias, result)
         return result
 
     async def prompt(
@@ -199,8 +200,13 @@ class Passthrough:
             params["arguments"] = arguments
         server = await self._of_session(caller, server)
         result = await self._ask(server, "prompts/get", params, "messages", list, call)
-        self.named.note(caller.client, server.alias, result)
+        self._note_read(caller, server.alias, result)
         return result
+
+    def _note_read(self, caller: Caller, alias: str, result: JsonObject) -> None:
+        """Remember what a client has read, and the resources that it names."""
+        self.named.note(caller.client, alias, result)
+        self._sources.add(caller.client, frozenset({alias}))
 
     async def complete(
         self, offer: Offer, caller: Caller, params: JsonObject, call: Call

@@ -33,7 +33,7 @@ from aish.features.control.run_services import ControlRequest
 from aish.models.throttle import Throttles
 from aish.net.listen.addresses import Exposure
 from aish.net.listen.tokens import Token
-from aish.serve.calls.calls import Calls
+from aish.serve.calls.calls import Calls, ClientSources
 from aish.serve.calls.pack_models import PackModels
 from aish.serve.calls.pending_calls import PendingCalls
 from aish.serve.calls.waiting_calls import Approvals
@@ -187,7 +187,15 @@ async def run_server(request: ServeRequest) -> int:
                     audit.note("listening", None, **listener_json(listener))
                 return await services.serve_with_control(
                     _Server(
-                        request, environment, audit, state, clients, opened, services, signals
+                        request,
+                        environment,
+                        audit,
+                        ClientSources(audit),
+                        state,
+                        clients,
+                        opened,
+                        services,
+                        signals,
                     ).run
                 )
     except AuditError as error:
@@ -326,6 +334,7 @@ class _Server:
     request: ServeRequest
     environment: RunEnvironment
     audit: AuditLog
+    sources: ClientSources
     state: ServeState
     clients: Clients
     opened: Sequence[OpenEndpoint]
@@ -345,7 +354,12 @@ class _Server:
         request, services, ending = self.request, self.services, self.signals.ending
         clock, recorder = self.environment.clock, self.environment.recorder
         begun, reload = clock.monotonic(), _ReloadCommand()
-        services.begin(request.loaded.plan, self.signals.interrupt.arrive, {"reload": reload})
+        services.begin(
+            request.loaded.plan,
+            self.signals.interrupt.arrive,
+            {"reload": reload},
+            self.sources.forget,
+        )
         async with AsyncExitStack() as stack:
             ended = stack.enter_context(ExitStack())
             hub, supervisor, reload.reloader = await self._open_parts(stack)
@@ -444,6 +458,7 @@ class _Server:
             services.call_events,
             PackModels(models, emit, plan.default_model),
             box.runtime,
+            self.sources,
         )
         hub = Hub(active, registry, gate, calls, audit, services.call_events, self.clients)
         hub.reconnect = supervisor.reconnect

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Annotated
 
 import anyio
@@ -46,11 +47,13 @@ _PROGRAM = "a program gives `--yes --digest DIGEST`, or `--deny --yes`"
 def command(
     run: AskingArgument,
     call: Annotated[
-        str,
+        str | None,
         Argument(
-            "CALL", "The question: its id, or its first 8 or more digits.", completes="question_ids"
+            "[CALL]",
+            "The question: its id, or its first 8 or more digits.",
+            completes="question_ids",
         ),
-    ],
+    ] = None,
     *,
     deny: Annotated[bool, Option("--deny", "Deny the call.")] = False,
     always: Annotated[
@@ -67,6 +70,13 @@ def command(
         ),
     ] = None,
     note: Annotated[str | None, Option("--note TEXT", "Record this text with the answer.")] = None,
+    forget_sources: Annotated[
+        str | None,
+        Option(
+            "--forget-sources CLIENT",
+            "Instead of an answer: what this client of a server has read counts no more.",
+        ),
+    ] = None,
     run_dir: PastRunDirOption = None,
 ) -> int:
     """Answer a tool call that waits for approval.
@@ -75,13 +85,13 @@ def command(
 
     Example: aish approve latest 3f9a1c22
     """
-    if yes and digest is None and not deny:
-        text = "`--yes` approves a call only with its digest"
-        raise UsageError(text, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
-    if always and (deny or not yes):
-        raise UsageError("`--always` goes with `--yes --digest DIGEST`")
-    if note is not None and len(note) > LONGEST_NOTE:
-        raise UsageError(f"more than {LONGEST_NOTE:,} characters", where="--note")
+    if forget_sources is not None:
+        if any((call, deny, always, yes, digest, note)):
+            raise UsageError("`--forget-sources` takes the server and nothing else")
+        return _forget_sources(run, forget_sources, run_dir)
+    if call is None:
+        raise UsageError("the argument CALL is missing", hint="`aish runs pending` lists them")
+    _check_answer(deny=deny, always=always, yes=yes, digest=digest, note=note)
     with ExitStack() as stack:
         store, id = find_asking(run_dir, run, stack)
         question = find_question(_questions(store, id), call, id)
@@ -100,6 +110,30 @@ def command(
         text = _mask_note(note, store, id) if note else ""
         answer = GivenAnswer(decision, login_name() or "unknown", "command", text)
         _record(store, question, answer)
+    return 0
+
+
+def _check_answer(
+    *, deny: bool, always: bool, yes: bool, digest: str | None, note: str | None
+) -> None:
+    if yes and digest is None and not deny:
+        text = "`--yes` approves a call only with its digest"
+        raise UsageError(text, hint="`aish runs pending --format json` has it: `--digest DIGEST`")
+    if always and (deny or not yes):
+        raise UsageError("`--always` goes with `--yes --digest DIGEST`")
+    if note is not None and len(note) > LONGEST_NOTE:
+        raise UsageError(f"more than {LONGEST_NOTE:,} characters", where="--note")
+
+
+def _forget_sources(server: str, client: str, run_dir: Path | None) -> int:
+    from aish.control.live_run import forget_client_sources
+
+    with ExitStack() as stack:
+        store, id = find_asking(run_dir, server, stack)
+        if not HUB_ID.match(id):
+            raise UsageError("only a server has clients", where=id)
+        sources = forget_client_sources(store, id, client)
+    print_text(f"forgotten: {for_line(client)} had read {for_line(', '.join(sources))}")
     return 0
 
 

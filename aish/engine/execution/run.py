@@ -448,6 +448,7 @@ class _Run:
             environment.resume_state,
             activity=self.activity,
             needed=steps_read(plan.pipeline) if self.examine is None else every,
+            given=dict.fromkeys(plan.pipeline.inputs, environment.input_sources),
         )
 
     def _start(self, servers: tuple[ServerInfo, ...]) -> None:

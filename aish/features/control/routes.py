@@ -12,7 +12,7 @@ from typing import Final, Literal, cast, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aish.core.errors import JournalLostError
+from aish.core.errors import AishError, JournalLostError
 from aish.core.events import ApprovalAnswer, ValueSet, plain, rfc3339
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
@@ -78,6 +78,7 @@ class Api:
             Route(f"{_PREFIX}/values/{{path}}", ("GET",), "read", self.value),
             Route(f"{_PREFIX}/values/{{path}}", ("PUT",), "write", self.put_value),
             Route(f"{_PREFIX}/commands", ("POST",), "write", self.command),
+            Route(f"{_PREFIX}/sources/forget", ("POST",), "answer", self.forget_sources),
             Route(f"{_PREFIX}/ask", ("POST",), "write", self.ask),
             Route(f"{_PREFIX}/ask/respond", ("POST",), "answer", self.respond),
         ]
@@ -226,6 +227,25 @@ class Api:
         """
         self.require_live()
         return await obey(body, self.handle, by)
+
+    async def forget_sources(self, request: Request, peer: Peer) -> Response:
+        """`POST /sources/forget`: what a client of a server has read counts no more.
+
+        It lifts what holds calls, as an answer does, so it is no command.
+        """
+        self.require_live()
+        body = await json_body(request)
+        client = body.get("client") if isinstance(body, Mapping) and len(body) == 1 else None
+        if not isinstance(client, str):
+            raise body_error("the body is not an object with the name of a `client`")
+        forget = self.handle.forget_sources
+        if forget is None:
+            raise HttpError(422, "wrong_subject", "only a server has clients")
+        try:
+            sources = forget(client, name_of(peer))
+        except AishError as error:
+            raise HttpError(422, "refused", error.message, hint=error.hint) from error
+        return json_response({"client": client, "sources": list(sources)})
 
     async def ask(self, request: Request, peer: Peer) -> Response:
         """`POST /ask`: ask a question, and wait for the response."""

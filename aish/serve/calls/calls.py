@@ -6,7 +6,7 @@ there; meanwhile the call gives its place back to others. A failure is a result 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,12 +17,14 @@ import anyio
 
 from aish.agent.dispatch import output_problem
 from aish.agent.runtime import AgentRuntime
-from aish.core.errors import AishError, JournalLostError
+from aish.core.errors import AishError, JournalLostError, UsageError, did_you_mean
 from aish.core.events import DecisionLevel, Notice, Place, ServerInfo
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
 from aish.core.protocols import Clock, Sampler
+from aish.core.sources import CLIENT, NO_SOURCES, Sources
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolResult
+from aish.engine.plan.plan import Plan, follows_flows
 from aish.engine.plan.validation.names import SERVED
 from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.convert_resources import MAX_URI
@@ -50,6 +52,7 @@ from aish.serve.records.call_events import CallEvents, CallKind
 from aish.serve.records.metrics import NONE, Metrics
 
 if TYPE_CHECKING:
+    from aish.policy.flow import RunFlow
     from aish.serve.offer.pipeline_tools import OnRun
 
 _OURS = "aish/"
@@ -85,6 +88,48 @@ class NamedResources:
         return any((alias, uri) in resources for resources in self._results.get(client, ()))
 
 
+class ClientSources:
+    """The sources of what each client was given, over all its sessions.
+
+    A client may tell any of its sessions what it has read in another, so they have the same.
+    """
+
+    def __init__(self, audit: AuditLog) -> None:
+        self._audit = audit
+        self._sources: dict[str, Sources] = {}
+
+    def of(self, client: str) -> Sources:
+        """The sources of what a client says: its own words, and what it was given."""
+        return self._sources.get(client, _OF_CLIENT)
+
+    def add(self, client: str, sources: Sources) -> None:
+        before = self.of(client)
+        if not sources <= before:
+            self._sources[client] = before | sources
+
+    def forget(self, client: str, by: str) -> Sequence[str]:
+        """Forget what a client was given, and return it.
+
+        Raises:
+            UsageError: it was given nothing.
+            AishError: that cannot be written down; then nothing has changed.
+        """
+        given = self._sources.get(client)
+        if given is None:
+            hint = did_you_mean(client, self._sources) or "the audit log has the names of clients"
+            raise UsageError(f"the client `{client}` was given nothing", hint=hint)
+        names = sorted(given - _OF_CLIENT)
+        try:
+            self._audit.note("sources_forgotten", None, client=client, by=by, sources=names)
+        except AuditError as error:
+            raise AishError(str(error)) from error
+        del self._sources[client]
+        return names
+
+
+_OF_CLIENT: Sources = frozenset({CLIENT})
+
+
 def _uris_in(result: JsonObject) -> Iterator[str]:
     """The URIs of the resources in a result: those of its blocks, its messages, its contents."""
     messages = objects_in(result.get("messages"))
@@ -111,6 +156,7 @@ class Calls:
         events: CallEvents,
         models: PackModels,
         runtime: AgentRuntime,
+        sources: ClientSources,
     ) -> None:
         self.metrics = Metrics()
         self.around_servers: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -128,9 +174,28 @@ class Calls:
         self._asking: tuple[ActiveConfig | None, frozenset[str]] = None, frozenset()
         """Of a file the servers whose packs may ask models."""
         self._runtime = runtime
+        self.sources = sources
+        self._flow: RunFlow | None = None
+        self.follow_sources(active.now.plan)
         self._events = events
         self._places = CallPlaces(limits.calls, limits.waiting)
         self._numbers = count(1)
+
+    def follow_sources(self, plan: Plan) -> None:
+        """Judge calls by what a file says of the text that clients were given, if it does."""
+        before, self._flow = self._flow, None
+        if follows_flows(plan):
+            # Few servers load it.
+            from aish.engine.flow_scope import flow_scope
+
+            self._flow = flow_scope(plan, {}).open(plan)
+            if before is not None:
+                self._flow.places.update(before.places)
+        self._gate.flow = None if self._flow is None else self._flow.policy
+
+    def _sources_of(self, caller: Caller, tool: Tool) -> Sources:
+        flow, sources = self._flow, self.sources.of(caller.client)
+        return NO_SOURCES if flow is None else flow.of_call(tool, sources)
 
     @property
     def open(self) -> int:
@@ -168,7 +233,8 @@ class Calls:
                     client=caller.client,
                     session=caller.session,
                 )
-                return await self._handle(call, Proposal(tool, arguments, where))
+                sources = self._sources_of(caller, tool)
+                return await self._handle(call, Proposal(tool, arguments, where, sources))
         except BusyError as error:
             self.metrics.count_call(str(tool.name), NONE, "busy")
             return dump(complete(self._failure(tool, str(error))))
@@ -291,12 +357,16 @@ class Calls:
         if isinstance(owner, PendingCall):
             owner.is_passed = decision.verdict == "auto"
             call = replace(call, continuation=owner.continuation)
-        arguments, config = proposal.arguments, self._active.now
+        arguments, config, flow = proposal.arguments, self._active.now, self._flow
+        if flow is not None:
+            flow.begin(tool, proposal.sources)
         recheck = partial(self._recheck, client_call, proposal, decision, config)
         try:
             with self.around_servers():
                 caller = client_call.caller
-                result = await config.tools.forward(caller, tool, arguments, call, on_run, recheck)
+                result = await config.tools.forward(
+                    caller, tool, arguments, call, on_run, recheck, proposal.sources
+                )
         except RpcError as error:
             if error.code == MISSING_CAPABILITY and isinstance(owner, PendingCall):
                 raise  # its client has the same error for that
@@ -304,6 +374,10 @@ class Calls:
             result = owner.pages(tool.name.server, error) or failure
         except AishError as error:  # a replay does not hold this call
             return "transport_error", self._failure(tool, self.mask(str(error)))
+        finally:
+            if flow is not None:
+                caller = client_call.caller
+                self.sources.add(caller.client, flow.of_result(tool, proposal.sources))
         if isinstance(result, ToolResult):
             return result.kind, self._failure(tool, result.content.removeprefix(_PREFIX))
         if result.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, PendingCall):

@@ -37,6 +37,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, canonical, json_text
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Progress
+from aish.core.sources import UNKNOWN, Sources
 from aish.core.text import safe_utf8
 from aish.core.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
 from aish.engine.cancellation import ShutdownRequests
@@ -310,6 +311,7 @@ class PipelineRuns:
         call: Call,
         on_run: OnRun,
         recheck: Recheck,
+        sources: Sources,
     ) -> JsonObject | ToolResult:
         """The result of a call: of a run of its own, or of the one that an equal call has begun.
 
@@ -321,11 +323,11 @@ class PipelineRuns:
         except UsageError as error:
             return _refusal(offered, "bad_arguments", error)
         about = str(offered.tool.name), call.run_key, canonical(inputs)
-        key = client, *about, *_digests(offered.plan)
+        key = client, *about, *sorted(sources), *_digests(offered.plan)
         report = call.on_progress or (lambda _: None)
 
         async def begin() -> _Run | ToolResult:
-            return await self._start_run(key, offered, inputs, recheck)
+            return await self._start_run(key, offered, inputs, recheck, sources)
 
         try:
             async with self._join(key, report, begin) as (run, is_new):
@@ -363,14 +365,20 @@ class PipelineRuns:
                 self._forget(run)
 
     async def _start_run(
-        self, key: tuple[str, ...], offered: OfferedPipeline, inputs: JsonObject, recheck: Recheck
+        self,
+        key: tuple[str, ...],
+        offered: OfferedPipeline,
+        inputs: JsonObject,
+        recheck: Recheck,
+        sources: Sources,
     ) -> _Run | ToolResult:
         await self._places.acquire()
         with self._place() as stack:
             refused = await recheck()
             if refused is not None:
                 return refused
-            return self._begin(key, await self._prepare(offered, inputs), stack)
+            launch = await self._prepare(offered, inputs)
+            return self._begin(key, replace(launch, input_sources=sources), stack)
 
     async def resume(self, offered: OfferedPipeline, id: str, report: Report) -> JsonObject:
         """The result of a run that was interrupted, after it has gone on to its end.
@@ -385,7 +393,11 @@ class PipelineRuns:
                 launch = await to_thread.run_sync(
                     resume_run, offered.plan, offered.options, id, self._clock, stack
                 )
-                return self._begin((id,), launch, stack) if isinstance(launch, Launch) else launch
+                if not isinstance(launch, Launch):
+                    return launch
+                # What its client had read is not known any more.
+                launch = replace(launch, input_sources=frozenset({UNKNOWN}))
+                return self._begin((id,), launch, stack)
 
         # Several tasks may be about one run.
         async with self._join((id,), report, begin) as (run, _):

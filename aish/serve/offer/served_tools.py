@@ -9,6 +9,7 @@ from anyio.abc import TaskGroup
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress
+from aish.core.sources import Sources
 from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.environment import RunEnvironment
 from aish.engine.resources.toolbox import AllTools
@@ -73,8 +74,11 @@ class ServedTools:
         call: Call,
         on_run: "OnRun",
         recheck: "Recheck",
+        sources: Sources,
     ) -> JsonObject | ToolResult:
         """The result of a call; every failure is one. `on_run` hears of the run of a pipeline.
+
+        The inputs of that run have the `sources` of the call.
 
         `recheck` decides again about a call that has waited here before it is made.
 
@@ -92,7 +96,7 @@ class ServedTools:
             return await self.own.forward(tool, arguments, call, own=server)
         if pipeline.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
-        return await runs.call(caller.client, pipeline, arguments, call, on_run, recheck)
+        return await runs.call(caller.client, pipeline, arguments, call, on_run, recheck, sources)
 
     async def connection(self, session: str, alias: str) -> Server | ToolResult | None:
         """The connection to a server that only this session has, or why there is none.

@@ -47,6 +47,7 @@ AuditEvent = Literal[
     "waiting",
     "replaced",
     "read",
+    "sources_forgotten",
 ]
 _TYPES: Mapping[type, str] = {
     bool: "boolean",
