@@ -20,7 +20,7 @@ from typing import Any, Final
 import anyio
 
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject
 from aish.core.phrases import backticked
 from aish.mcp.transports.package_store import (
     ASIDE,
@@ -54,7 +54,7 @@ _NPM_WORDS: Final = (
 )
 _MODULES = "node_modules/"
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)==([\w.+!]+)((?: --hash=sha256:[0-9a-f]{64})+)")
-_OF_VENV: Final = ("activate*", "*.bat", "*.ps1")
+_OF_VENV: Final = ("activate*", "*.bat")
 """Programs of a virtual environment that a server does without, and that name its folder."""
 _DIFFERS = re.compile(r"EINTEGRITY|[Hh]ash mismatch")
 _MISSING = re.compile(r"\bE404\b|ETARGET|EUSAGE|No solution found|not found in the")
@@ -86,9 +86,6 @@ class _Place:
     @property
     def entry(self) -> Path:
         return self.folder / "entry"
-
-    def write(self, name: str, value: JsonValue) -> None:
-        (self.folder / name).write_text(json.dumps(value), "utf-8")
 
     async def run(self, *words: str) -> CommandResult:
         """Run a program, which may write in the folder only."""
@@ -252,8 +249,10 @@ async def _install_npm(spec: PackageSpec, pin: PackagePin | None, place: _Place)
     if pin is not None:
         of_pin = (one.version for one in pin.resolved if one.name == spec.name and not one.path)
         version = next(of_pin, version)
-        place.write("package-lock.json", _old_lock(pin.resolved))
-    place.write("package.json", {"private": True, "dependencies": {spec.name: version}})
+        lock = json.dumps(_old_lock(pin.resolved))
+        (place.folder / "package-lock.json").write_text(lock, "utf-8")
+    wanted = json.dumps({"private": True, "dependencies": {spec.name: version}})
+    (place.folder / "package.json").write_text(wanted, "utf-8")
     await place.install("npm", "install" if pin is None else "ci", *_NPM_WORDS, pinned=bool(pin))
     whole = json.loads((place.folder / "package-lock.json").read_text("utf-8"))
     (place.folder / "node_modules").rename(place.entry / "node_modules")
@@ -264,14 +263,10 @@ async def _install_npm(spec: PackageSpec, pin: PackagePin | None, place: _Place)
     if scripts:
         raise FetchError(f"{backticked(scripts, _SHOWN)} runs scripts to be installed", _INSTALL)
     resolved = tuple(_npm_packages(whole["packages"])) if pin is None else pin.resolved
-    places = {(one.path, one.name, one.version) for one in resolved}
-    here = ((one.path, one.name, one.version) for one in _npm_packages(rows))
-    if unknown := [
-        f"{name}@{version}" for path, name, version in here if (path, name, version) not in places
-    ]:
-        raise PackageDiffersError(
-            f"npm installed what is not locked: {backticked(unknown, _SHOWN)}"
-        )
+    known = {one.path or one.name: one.version for one in resolved}
+    here = {one.path or one.name: one.version for one in _npm_packages(rows)}
+    if others := [path for path, version in here.items() if known.get(path) != version]:
+        raise PackageDiffersError(f"npm installed what is not locked: {backticked(others, _SHOWN)}")
     program = _npm_program(spec, rows.get(_MODULES + spec.name, {}))
     return program, resolved, f"{sys.platform}-{platform.machine()}"
 
@@ -296,7 +291,7 @@ def _old_lock(resolved: Sequence[Package]) -> JsonObject:
         *above, own = (part.rstrip("/") for part in (package.path or package.name).split(_MODULES))
         rows: dict[str, Any] = root
         for part in above:
-            rows = rows[part].setdefault("dependencies", {})
+            rows = rows.setdefault(part, {}).setdefault("dependencies", {})
         if ".." in package.path.split("/"):
             raise FetchError(f"`{package.path}` in the lock leads out of its folder")
         alias = own != package.name
