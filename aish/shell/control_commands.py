@@ -17,6 +17,7 @@ from aish.core.events import NOWHERE, Notice
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.phrases import backticked, shorten
+from aish.core.sources import NO_SOURCES, UNKNOWN
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import ToolCall
 from aish.engine.environment import ControlCommand
@@ -74,8 +75,12 @@ class ControlCommands:
 
         async def put(session: Session) -> JsonObject:  # ruff: ignore[unused-async] - the type of those that wait
             system = [SystemTurn(session.open.frame)] if turns and session.open.frame else []
+            # Nobody says where another program has the entries from.
+            is_followed = session.open.box.runtime.flow is not None
+            unknown = frozenset({UNKNOWN}) if is_followed else NO_SOURCES
+            told = [replace(turn, sources=unknown) for turn in turns]
             try:
-                session.continue_with([*system, *turns])
+                session.continue_with([*system, *told])
             except IllegalTurnError as error:
                 raise UsageError(f"the entries are not a conversation: {error}") from error
             _tell(session, f"{by} has replaced the conversation")
