@@ -366,6 +366,45 @@ def test_released_outputs_have_one_form_and_are_counted(
     assert view["steps"][0]["release"] == {"labels": ["untrusted"], "bits": 4}
 
 
+@pytest.mark.requirement("T27")
+def test_a_released_output_is_sent_and_the_text_of_its_answer_is_held(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply('{"stars": 5, "spam": false}')]))
+    schema = {
+        "type": "object",
+        "properties": {"stars": {"enum": [1, 2, 3, 4, 5]}, "spam": {"type": "boolean"}},
+        "additionalProperties": False,
+        "required": ["stars", "spam"],
+    }
+    output = {"release": ["untrusted"], "schema": schema}
+    call = {"call": "net__web_fetch", "on_error": "continue"}
+    url = "http://127.0.0.1:1/{{ steps.rate.%s }}"
+    steps = [
+        {"id": "rate", "prompt": "{{ inputs.text }}", "output": output},
+        {"id": "out", **call, "with": {"url": url % "output.stars"}},
+        {"id": "text", **call, "with": {"url": url % "text"}},
+    ]
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{net: {{pack: web}}}}
+          auto_approve: [net__web_fetch]
+          labels: {{inputs.text: [untrusted]}}
+          flow: [{{from: [untrusted], to: [sends], then: deny}}]
+        on_denied: continue
+        inputs: {{text: {{default: Good}}}}
+        steps: {json.dumps(steps)}
+        """
+    )
+
+    project.run()
+
+    decided = {one["step"]: one["verdict"] for one in of_type(project.journal, "tool.decided")}
+    assert decided == {"out": "auto", "text": "deny"}
+    assert of_type(project.journal, "run.finished")[0]["released_bits"] == 4
+
+
 @pytest.mark.parametrize(
     ("leaf", "why"),
     [
