@@ -637,7 +637,10 @@ def _amount_text(kind: Kind, amount: float) -> str:
 
 _NOTHING = Spent()
 _ONE_TURN = Spent(turns=1)
-_COUNTED = frozenset({PipelineSpent, ToolDecided, ToolFinished, TurnFinished, TurnStarted})
+_COUNTED = frozenset({PipelineSpent, ToolDecided, ToolFinished, TurnFinished, TurnStarted}) | {
+    ItemFinished,
+    StepFinished,
+}
 _Unit = tuple[str | None, str]
 
 
