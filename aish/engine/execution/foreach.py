@@ -415,9 +415,8 @@ class _ForeachRun:
                     await self.left.wait()
         finally:
             if self.suspended is not None:
-                left = len(self.suspended)
                 self.suspended.close()
-                self._note_suspended(-left)
+                self._note_suspended()
                 self._note_idle(is_idle=False)
         if self.stage is _Stage.READING and self.queue.is_empty():
             self.stage = _Stage.READ
@@ -510,7 +509,7 @@ class _ForeachRun:
             task, suspended = None, None
             if self.suspended is not None and self.suspended.is_ready:
                 task, suspended = self.suspended.take()
-                self._note_suspended(-1)
+                self._note_suspended()
             elif not self._goes_on() or not self._has_room(0):
                 return
             if takes_slot:
@@ -569,9 +568,8 @@ class _ForeachRun:
                 await checkpoint()
         return None
 
-    def _note_suspended(self, change: int) -> None:
-        """More or fewer items are suspended: they are in flight all the same, and not stuck."""
-        self.context.course.root().items += change
+    def _note_suspended(self) -> None:
+        """More or fewer items are suspended: not stuck, and after a Ctrl-C not waited for."""
         if self.suspended and self.suspension is None:
             self.suspension = self.context.activity.begin()
         elif not self.suspended and self.suspension is not None:
@@ -606,7 +604,7 @@ class _ForeachRun:
                 # What it was raised from is part of a cycle, and large.
                 error.__traceback__ = None
                 self.suspended.add(task, error)
-                self._note_suspended(1)
+                self._note_suspended()
                 return
         else:
             begin()

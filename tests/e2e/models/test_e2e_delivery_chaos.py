@@ -20,7 +20,9 @@ APIS: tuple[Api, ...] = ("messages", "chat", "responses")
 ROWS = 3
 
 
-def pipeline(project: Project, servers: dict[Api, BatchServer], prompt: str = "Row") -> None:
+def pipeline(
+    project: Project, servers: dict[Api, BatchServer], prompt: str = "Row", more: str = ""
+) -> None:
     """A step for each server, which is asked by batches; rows are as `Row 1 of chat`."""
     project.shorten_pauses()
     models, steps = "", ""
@@ -36,7 +38,7 @@ def pipeline(project: Project, servers: dict[Api, BatchServer], prompt: str = "R
             params: {{{bound}}}
             retry: {{attempts: 3, max_delay: 10ms}}"""
         steps += f"""
-          - {{id: {api}, model: {api}, foreach: "range({ROWS}) | list", on_error: continue,
+          - {{id: {api}, model: {api}, foreach: "range({ROWS}) | list", on_error: continue, {more}
              prompt: "{prompt} {{{{ item }}}} of {api}"}}"""
     project.pipeline(f"""
         models:{models}
@@ -204,23 +206,27 @@ def test_a_search_reads_no_pages_that_are_too_old(project: Project, newest_first
     assert len(pages) == (2 if newest_first else 13)
 
 
-def test_a_second_interrupt_exits_at_once_and_the_batch_is_collected_later(
-    project: Project,
+@pytest.mark.parametrize("presses", [1, 2])
+def test_an_interrupt_ends_a_run_that_waits_and_the_batch_is_collected_later(
+    project: Project, presses: int
 ) -> None:
+    """Once where all items are suspended; those with a time limit have tasks, which may end."""
     with BatchServer("messages", holds=True) as server:
-        pipeline(project, {"messages": server})
+        pipeline(project, {"messages": server}, more="timeout: 1h," if presses > 1 else "")
         with project.aish.start("run", "p.yaml", env=KEY) as running:
             server.wait_polls(2)
             running.interrupt()
-            running.wait_for_line("Ctrl-C again exits at once")
-            running.interrupt_again()
+            if presses > 1:
+                running.wait_for_line("Ctrl-C again exits at once")
+                running.interrupt_again()
             done = running.finish()
         listed = json.loads(project.aish("runs", "pending", "--format", "json").stdout)
         server.release()
         resumed = project.run("--resume", env=KEY)
 
     assert done.code == 130
-    assert "`aish run p.yaml --resume` resumes it" in done.stderr
+    assert "`aish run p.yaml --resume` resumes" in done.stderr
+    assert ("3 items under way" in done.stderr) == (presses > 1)
     assert [one["id"] for one in listed["batches"]] == ["msgbatch_0000"]
     assert resumed.code == 0, resumed.stderr
     assert resumed.stdout.splitlines() == ["hello"] * ROWS
