@@ -25,7 +25,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
-from aish.core.sources import CONTEXT_FILES, NO_SOURCES, OWN_COMMANDS, Sources, union
+from aish.core.sources import CONTEXT_FILES, NO_SOURCES, OWN_COMMANDS, UNKNOWN, Sources, union
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
 from aish.engine.limits import RunMeter
@@ -161,6 +161,9 @@ class Session:
         Raises:
             IllegalTurnError: it is none; nothing has changed.
         """
+        if self.open.box.runtime.flow is not None:
+            # Nobody knows where it came from.
+            turns = [replace(turn, sources=frozenset({UNKNOWN})) for turn in turns]
         self.conversation().rewrite(turns, "given" if turns else "cleared")
         self.questions = [
             (turn, QuestionInput(turn.text)) for turn in turns if isinstance(turn, UserTurn)
