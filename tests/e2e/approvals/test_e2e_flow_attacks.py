@@ -47,7 +47,7 @@ def after_kills(scene: Scene, attack: Attack, *, defended: bool) -> Iterator[boo
         yield scene.has_left(file)
 
 
-@pytest.mark.slow("resumes runs at each of their events")
+@pytest.mark.slow(reason="resumes runs at each of their events")
 @pytest.mark.parametrize("name", KILLED)
 def test_no_attack_succeeds_in_a_run_that_was_killed_at_any_event(scene: Scene, name: str) -> None:
     attack = next(one for one in WAYS if one.name == name)
