@@ -9,7 +9,7 @@ from confined_servers import BUBBLEWRAP
 from e2e_project import Project
 from package_registry import HAS_NPM, HAS_UV, UV
 
-pytestmark = [pytest.mark.peers, pytest.mark.slow("fetches 140 packages"), BUBBLEWRAP]
+pytestmark = [pytest.mark.peers, pytest.mark.slow(reason="fetches 140 packages"), BUBBLEWRAP]
 
 
 def write(project: Project, *, confined: bool) -> None:
