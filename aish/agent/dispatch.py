@@ -46,7 +46,6 @@ from aish.core.tools import (
     definition_of,
     media_kind,
 )
-from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.process.child import CUT_OFF, CommandResult
@@ -230,8 +229,7 @@ async def propose(
         # Parallel calls may have written meanwhile.
         proposal = replace(proposal, sources=runtime.flow.of_call(tool, proposal.sources))
     decision = await runtime.gate.decide(proposal, runtime.asking, asked)
-    level = decision_level(runtime.gate.policy, tool, decision.verdict)
-    runtime.emit(decision.event(proposal, level))
+    runtime.emit(decision.event(proposal, runtime.gate.level(proposal, decision)))
     if decision.allowed:
         _warn(decision, proposal, runtime)
         return Approved(proposal, decision)

@@ -541,9 +541,9 @@ class ToolDecided:
     """Written before the call. `rule` is the rule's text, or who decided.
 
     `definition` is the hash of the server's definition of a tool whose call is staged.
-    `level` is `security` for every call but an approved one that only reads. `approval` is
-    the question that was asked about it. `hint` says how a denied call would be approved. `flow` is
-    what holds the call because of the text that it follows, or warns of it.
+    `level` is `security` for every call but an approved one that only reads, without `flow`: what
+    holds the call because of the text that it follows, or warns of it. `approval` is the question
+    that was asked about it. `hint` says how a denied call would be approved.
     """
 
     place: Place

@@ -19,6 +19,7 @@ from aish.core.events import (
     Event,
     Exit,
     Failure,
+    HeldFlow,
     OfControl,
     Retry,
     RunFinished,
@@ -32,7 +33,7 @@ from aish.core.events import (
 )
 from aish.core.json import json_text
 from aish.core.messages import Usage
-from aish.core.phrases import counted, dollars, shorten
+from aish.core.phrases import counted, dollars, first_of, shorten
 from aish.system.files import state_of_servers
 
 _MINUTE = 60
@@ -90,6 +91,7 @@ _LONGEST_REASON = 120
 _REFUSED = 400
 _UNANSWERED = 504
 _MOST_QUESTIONS = 20
+_MOST_SOURCES = 10
 
 
 def short_id(id: str) -> str:
@@ -112,6 +114,11 @@ def question_text(event: ApprovalAsked) -> str:
     why = f": {shorten(event.reason, _LONGEST_REASON)}" if event.reason else ""
     until = until_text(event.expires)
     return f"{event.tool} waits for an answer{until} ({short_id(event.id)}){why}"
+
+
+def flow_text(flow: HeldFlow) -> str:
+    """Say what was read before a call, and which rule about flows holds it or warns of it."""
+    return f"{flow.rule}: read {first_of(flow.sources, _MOST_SOURCES)}"
 
 
 def control_text(event: OfControl) -> str | None:

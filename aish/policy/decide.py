@@ -7,7 +7,7 @@ that an "always" stores: the narrowest rule for calls like the one asked about.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
-from aish.core.events import DecisionLevel, HeldFlow, Verdict
+from aish.core.events import HeldFlow
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import PolicyTest, RuleEntry
@@ -30,15 +30,6 @@ from aish.policy.rules import (
 RulingVerdict = Literal["auto", "ask", "deny", "staged"]
 
 
-def decision_level(policy: Policy, tool: Tool, verdict: Verdict) -> DecisionLevel:
-    """`info` for approved calls of tools that only read, else `security`.
-
-    Our own marks and rules count, and what a trusted server says; not the claims of any other.
-    """
-    approved = verdict in {"auto", "ask-yes"}
-    return "info" if approved and (tool.only_reads or policy.is_parallel(tool)) else "security"
-
-
 @frozen
 class Ruling:
     """The verdict, the text of the deciding rule (empty if none), and the reason.
@@ -55,6 +46,11 @@ class Ruling:
     unsure: bool = False
     flow: HeldFlow | None = None
     warning: str = ""
+
+    @property
+    def question(self) -> str:
+        """The reason as a person is told it who is asked; with what is only warned of."""
+        return "; ".join(filter(None, (self.reason, self.warning)))
 
     @property
     def is_held(self) -> bool:

@@ -28,6 +28,7 @@ from aish.core.sources import (
     Label,
     Sources,
     descriptions_of,
+    names_of,
     union,
 )
 from aish.core.tools import Tool, ToolName
@@ -272,6 +273,10 @@ class FlowPolicy:
             sets = [labels for labels in said if labels is not None]
             known = self._labels[source] = _NONE.union(*sets) if sets else _BOTH
         return known
+
+    def words_of(self, sources: Sources) -> str:
+        """All of these sources, each with its labels."""
+        return ", ".join(_with_labels(one, self.labels(one)) for one in names_of(sources))
 
     def judge(
         self, tool: Tool, arguments: JsonObject, sources: Sources, *, exact: bool = False

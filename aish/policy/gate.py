@@ -352,6 +352,17 @@ class Gate:
         tool, arguments, sources = proposal.tool, proposal.arguments, proposal.sources
         return self.flow.stricter(self._policy, free, tool, arguments, sources).is_held
 
+    def level(self, proposal: Proposal, decision: Decision) -> DecisionLevel:
+        """`info` for approved calls of tools that only read, else `security`.
+
+        Our own marks and rules count, and what a trusted server says; not the claims of any other.
+        What a call follows counts too.
+        """
+        tool = proposal.tool
+        only_reads = tool.only_reads or self._policy.is_parallel(tool)
+        is_info = decision.allowed and only_reads and decision.flow is None
+        return "info" if is_info else "security"
+
     def redeem(self, decision: Decision, proposal: Proposal) -> None:
         """Use up an approval, at dispatch.
 
@@ -419,7 +430,7 @@ class Gate:
         question = Question(
             tool,
             arguments,
-            ruling.reason,
+            ruling.question,
             proposal.place,
             always,
             proposal.sources,
@@ -480,7 +491,7 @@ class Gate:
         question = Question(
             tool,
             arguments,
-            ruling.reason,
+            ruling.question,
             place,
             sources=proposal.sources,
             answered=current_answer,

@@ -18,6 +18,7 @@ from aish.core.events import (
     TurnFinished,
     TurnPurpose,
     TurnStarted,
+    plain,
     rfc3339,
 )
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
@@ -31,6 +32,7 @@ from aish.journal.history import CallRecord, SentRequest
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
 from aish.output.result import ResultFold, result_pieces
+from aish.output.status import flow_text
 
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "turn",
@@ -180,6 +182,7 @@ def _call_object(call: CallRecord, decided: ToolDecided) -> JsonObject:
         "arguments": decided.arguments,
         "verdict": decided.verdict,
         "rule": decided.rule,
+        "flow": plain(decided.flow),
         "digest": decided.digest,
         "kind": None if ended is None else ended.kind,
         "seconds": None if ended is None else ended.seconds,
@@ -193,6 +196,8 @@ def _decision_lines(call: CallRecord, decided: ToolDecided) -> Iterator[str]:
     yield for_ci_log(for_line(call_line))
     end = "no end" if call.finished is None else call.finished.kind
     yield for_ci_log(f"  {decided.verdict} ({for_line(decided.rule)}): {end}")
+    if decided.flow is not None:
+        yield for_ci_log(f"  {for_line(flow_text(decided.flow))}")
 
 
 def _no_requests(store: RunStore, id: str, scope: RequestFilter) -> UsageError:

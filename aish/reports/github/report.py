@@ -37,6 +37,7 @@ from aish.output.status import (
     Tally,
     approve_command,
     calls_text,
+    flow_text,
     seconds_text,
     short_id,
     until_text,
@@ -103,6 +104,12 @@ class Denial:
     @property
     def arguments(self) -> str:
         return shorten(json_text(self.decided.arguments, spaced=True), _CELL)
+
+    @property
+    def hint(self) -> str:
+        """The sources that held the call, if any did, and the rule that would approve it."""
+        flow = "" if self.decided.flow is None else flow_text(self.decided.flow)
+        return "; ".join(filter(None, (flow, self.decided.hint)))
 
 
 @slotted
@@ -281,7 +288,7 @@ def _warnings(run: ReportData, spots: Mapping[str, Spot]) -> Iterator[str]:
         times = f" ({denial.count} times)" if denial.count > 1 else ""
         text = f"a call of {denial.decided.tool} was denied{times}: the model was informed"
         text += f"; its arguments: {denial.arguments}"
-        text += f"\nhint: {denial.decided.hint}" if denial.decided.hint else ""
+        text += f"\nhint: {denial.hint}" if denial.hint else ""
         spot = spots.get(_outermost(denial.decided.place.step or ""))
         yield annotation("warning", "denied tool call", text, spot)
     for notice in run.notices:
@@ -601,7 +608,7 @@ def _add_denials(run: ReportData, page: SummaryPage) -> None:
                     code(denial.decided.tool),
                     code(denial.arguments),
                     f"{denial.count}",
-                    code(denial.decided.hint, _PROSE) if denial.decided.hint else None,
+                    code(denial.hint, _PROSE) if denial.hint else None,
                 )
                 for denial in most
             ),

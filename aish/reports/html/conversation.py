@@ -16,7 +16,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
 from aish.core.text import for_line
 from aish.journal.history import Aside, CallRecord, Entry, Sent, TurnRecord, Unit
-from aish.output.status import answer_text, call_status, question_text
+from aish.output.status import answer_text, call_status, flow_text, question_text
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, concat, pre, tag
 from aish.reports.outcome import reason_of
@@ -155,6 +155,7 @@ def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
                     "p", tag("code", entry.tool), *_verdict(entry), *_outcome(entry), class_="head"
                 ),
                 _question(entry),
+                _causes(entry),
                 _arguments(entry, room),
                 _result(entry, room),
                 NOTHING if entry.decided is None else _hint(entry.decided.hint),
@@ -251,6 +252,11 @@ def _question(call: CallRecord) -> Markup:
     asked, answered = question.asked, question.answered
     text = question_text(asked) if answered is None else answer_text(answered, asked.tool)
     return tag("p", for_line(text), class_="quiet")
+
+
+def _causes(call: CallRecord) -> Markup:
+    flow = None if call.decided is None else call.decided.flow
+    return NOTHING if flow is None else tag("p", for_line(flow_text(flow)), class_="quiet")
 
 
 def _outcome(call: CallRecord) -> Iterator[Markup]:

@@ -31,7 +31,6 @@ from aish.mcp.protocol.convert_resources import MAX_URI
 from aish.mcp.protocol.messages import MISSING_CAPABILITY, RpcError
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
-from aish.policy.decide import decision_level
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.serve.calls.pack_models import PackModels
 from aish.serve.calls.pending_calls import INPUT_REQUIRED, PendingCall
@@ -319,7 +318,7 @@ class Calls:
         Raises:
             AuditError: that could not be done, so it is not used.
         """
-        level = decision_level(self._gate.policy, proposal.tool, decision.verdict)
+        level = self._gate.level(proposal, decision)
         try:
             self._audit.note_decision(caller, proposal, decision, level)
         except AuditError:

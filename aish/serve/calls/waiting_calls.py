@@ -39,7 +39,6 @@ from aish.core.tools import Tool, definition_of
 from aish.features.approvals.hub_questions import MOST_KEPT, HubQuestion, QuestionFolder
 from aish.features.approvals.questions import approval_question, as_asked
 from aish.mcp.client.server_requests import Call
-from aish.policy.decide import decision_level
 from aish.policy.gate import Decision, Gate, Proposal, call_digest
 from aish.policy.questions import (
     EXPIRED,
@@ -543,7 +542,7 @@ class Approvals:
                 return decision if isinstance(decision, Deferred) else Resolved(decision, proposal)
             renewed = self._renew(call, proposal)
             if renewed is None:
-                level = decision_level(self.gate.policy, proposal.tool, decision.verdict)
+                level = self.gate.level(proposal, decision)
                 if self.questions.claim(decision, proposal, level, waited=waited):
                     return Resolved(decision, proposal)
             self.gate.drop(decision)

@@ -14,6 +14,7 @@ from aish.agent.wording import rounds_left_out
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import UserTurn
 from aish.core.phrases import counted
+from aish.core.sources import union
 from aish.core.text import for_line
 from aish.shell.command import ShellCommand
 from aish.shell.servers import session_tools, still_connecting
@@ -34,11 +35,14 @@ async def _context(session: Session, _rest: str) -> None:
     questions = sum(isinstance(turn, UserTurn) for turn in turns)
     most = session.open.plan.pipeline.context.max_tokens
     bound = f" of {most:,} (`context.max_tokens`)" if most is not None else ""
-    tools = counted(len(await session_tools(session)), "tool")
+    tools = await session_tools(session)
     lines = [
-        f"about {tokens_in_use(session):,} tokens{bound}, with {tools}",
+        f"about {tokens_in_use(session):,} tokens{bound}, with {counted(len(tools), 'tool')}",
         f"{counted(questions, 'question')}, {counted(len(turns), 'turn')}",
     ]
+    if (flow := session.open.box.runtime.flow) is not None:
+        sources = union((session.history.sources, flow.descriptions(tools)))
+        lines.append(for_line(f"sources: {flow.policy.words_of(sources) or 'none'}"))
     waiting = session.buffer.waiting
     out = [f"output of {counted(waiting, 'local command')}"] if waiting else []
     if names := [*session.attached.names, *out]:
@@ -91,7 +95,8 @@ CONTEXT = ShellCommand(
     "context",
     "tokens in use, and what is sent with the next line",
     _context,
-    details="An estimate, from the length of the conversation and of the tool descriptions.",
+    details="An estimate, from the length of the conversation and of the tool descriptions. "
+    "With `mcp.exfiltration` or `mcp.flow` in the file, also the sources of the text.",
 )
 CLEAR = ShellCommand(
     "clear",

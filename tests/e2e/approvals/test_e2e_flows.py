@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, of_type
+from live_runs import WAITS, answer, live_run, pending, runtime_folder
 from mcp_scenes import STDIO_SERVER
 from model_endpoint import Gate, hanging_reply, text_reply, tool_reply
+from syrupy.assertion import SnapshotAssertion
+
+from aish.system.user import login_name
 
 LEDGER = REPO / "tests" / "support" / "mcp_ledger_server.py"
 HELD = "denied by mcp.exfiltration: read "
@@ -302,10 +306,62 @@ def test_a_session_follows_what_a_person_shows_until_it_is_cleared(
     endpoint = model_endpoint([send, text_reply("one"), again, text_reply("two")])
     project.uses(endpoint)
     write(project, "model: m\n")
-    done = project.aish("shell", "p.yaml", stdin="!cat secret.txt\nSend it.\n:clear\nSay hello.\n")
+    lines = "!cat secret.txt\nSend it.\n:context\n:clear\n:context\nSay hello.\n"
+    done = project.aish("shell", "p.yaml", stdin=lines)
     assert done.code in {0, 3}, done.stderr
+    shown = [line for line in done.stdout.splitlines() if line.startswith("sources: ")]
+    assert shown == ["sources: ! (private, untrusted)", "sources: none"]
     assert sent(project) == ["hello"]
     replies = [
         one["content"] for one in endpoint.requests[1].json["messages"] if one["role"] == "tool"
     ]
     assert replies == [f"[aish] tool call {HELD}! (private, untrusted)"]
+
+
+ANSWERED = """
+  - {id: out, call: mail__write, with: {text: '{{ steps.ticket.text }}'}}
+  - {id: told, needs: [out], call: tickets__echo, with:
+      {text: 'again {{ steps.ticket.text }} {{ steps.secret.text }}'}}
+  - {id: kept, needs: [told], call: memory__echo, with: {text: '{{ steps.told.text }}'}}
+"""
+
+
+def test_causes_are_on_the_page_in_the_reports_and_in_the_list_of_calls(
+    project: Project, snapshot: SnapshotAssertion
+) -> None:
+    flow = "{from: [untrusted], to: [mail__write], then: ask}"
+    kept = "{from: [private], to: ['memory__*'], then: deny}"
+    asks = "ask: [{tool: tickets__echo, when: {text: 'again *'}}]"
+    mcp = f"exfiltration: warn\n  flow: [{flow}, {kept}]\n  {asks}\n  parallel: [tickets__echo]"
+    write(project, f"on_ask: wait\nsteps:\n{READ}{ANSWERED}", mcp)
+    summary = project.write("summary.md", "")
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    project.aish.env |= github
+    whys = []
+    with (
+        runtime_folder(project),
+        live_run(project, "--html", "r.html", "--github") as (running, client),
+    ):
+        for tool in ("mail__write", "tickets__echo"):
+            running.wait_for_line(f"{tool} {WAITS}")
+            (question,) = pending(client)
+            facts = client.get(f"approvals/{question['id']}/call").json()["facts"]
+            whys.append(dict(facts)["why"])
+            assert answer(client, question).status_code == 200
+        done = running.finish()
+    assert done.code == 0, done.stderr
+    shown = project.aish("runs", "show", "latest", "--level", "security")
+    listed = project.aish("runs", "show", "latest", "--level", "security", "--format", "json")
+
+    assert whys == snapshot
+    assert project.tidy(shown.stdout.replace(str(login_name()), "<user>")) == snapshot
+    flows = {call["step"]: call["flow"] for call in json.loads(listed.stdout)["calls"]}
+    causes = ["repo__file_read", "tickets__echo"]
+    # Without causes, calls of tools that only read are not listed.
+    assert list(flows) == ["out", "told", "kept"]
+    assert flows["out"] == {"rule": "mcp.flow[0]", "sources": ["tickets__echo"]}
+    assert flows["told"] == {"rule": "mcp.exfiltration", "sources": causes}
+    page = (project.folder / "r.html").read_text()
+    for line in ("mcp.flow[0]: read tickets__echo", "mcp.exfiltration: read repo__file_read, "):
+        assert line in page
+    assert "mcp.flow[1]: read repo__file_read; " in summary.read_text()
