@@ -86,7 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         slow = item.get_closest_marker("slow")
         if slow is not None and not _ALL:
-            reason = f"{slow.kwargs['reason']} (AISH_TEST_ALL=1 runs it)"
+            (why,) = (*slow.args, *slow.kwargs.values())
+            reason = f"{why} (AISH_TEST_ALL=1 runs it)"
             item.add_marker(pytest.mark.skip(reason=reason))
         if item.get_closest_marker("browser") is not None and not _BROWSER:
             item.add_marker(pytest.mark.skip(reason="drives Chromium (make test-browser runs it)"))
