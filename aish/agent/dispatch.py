@@ -168,15 +168,23 @@ class Proposals:
         return proposed.result
 
     async def ask_if_changed(self, found: Approved | UsedCall) -> Approved | UsedCall:
-        """Return the approval, or ask again if the tool changed while its call waited.
+        """Return the approval, or ask again if its tool or sources changed while the call waited.
 
-        Whoever approved it was shown another definition.
+        Whoever approved it was shown another definition, or no text that was written since.
 
         Raises:
             PausedError: the run is paused before the new answer.
         """
-        while isinstance(found, Approved) and found.decision.approval is not None:
+        while isinstance(found, Approved):
             proposal = found.proposal
+            if self._is_held_now(proposal):
+                arguments, sources = proposal.arguments, proposal.sources
+                found = await self.get(
+                    self.begin(proposal.tool, arguments, proposal.place, sources)
+                )
+                continue
+            if found.decision.approval is None:
+                break
             tool, place = proposal.tool, proposal.place
             now = self._runtime.tools.by_name(tool.name)
             if now is None or now is tool or definition_of(now) == definition_of(tool):
@@ -186,6 +194,15 @@ class Proposals:
             again = self.begin(now, proposal.arguments, place, proposal.sources)
             found = await self.get(again)
         return found
+
+    def _is_held_now(self, proposal: Proposal) -> bool:
+        """Return true if text that was written since the approval holds the call."""
+        flow = self._runtime.flow
+        if flow is None:
+            return False
+        now = flow.of_call(proposal.tool, proposal.sources)
+        changed = now != proposal.sources
+        return changed and self._runtime.gate.is_held(replace(proposal, sources=now))
 
     async def _ask(self, proposed: Proposed) -> None:
         result = await propose(proposed.proposal, self._runtime, proposed.asked.set)
@@ -224,7 +241,15 @@ async def propose(
         path, why = spell_path(problems[0].path), problems[0].message
         # Masked before truncation: a truncated secret would not be recognized.
         reply = wording.does_not_fit(runtime.mask(path), runtime.mask(why))
-        return refuse(str(tool.name), arguments, "bad_arguments", reply, runtime, place)
+        return refuse(
+            str(tool.name),
+            arguments,
+            "bad_arguments",
+            reply,
+            runtime,
+            place,
+            sources=proposal.sources,
+        )
     if runtime.flow is not None:
         # Parallel calls may have written meanwhile.
         proposal = replace(proposal, sources=runtime.flow.of_call(tool, proposal.sources))
@@ -238,9 +263,9 @@ async def propose(
         is_stored = await runtime.gate.is_put_down(decision)
         kind: ResultKind = "ok" if is_stored else "transport_error"
         reply = STAGED if is_stored else NOT_KEPT
-        return refuse(str(tool.name), arguments, kind, reply, runtime, place, decision)
+        return _refuse_decided(proposal, decision, kind, reply, runtime)
     message = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
-    used = refuse(str(tool.name), arguments, "denied", message, runtime, place, decision)
+    used = _refuse_decided(proposal, decision, "denied", message, runtime)
     arguments_text = runtime.mask(json_text(arguments, spaced=True))
     return replace(used, denial=wording.denial(runtime.mask(message), arguments_text))
 
@@ -260,8 +285,13 @@ def refuse(
     runtime: AgentRuntime,
     place: Place,
     decision: Decision | None = None,
+    *,
+    sources: Sources = NO_SOURCES,
 ) -> UsedCall:
-    """Emit the end of a call that is answered by aish and not made."""
+    """Emit the end of a call that is answered by aish and not made.
+
+    `sources` are those of its arguments, which other steps may read.
+    """
     used = UsedCall(
         tool=tool,
         arguments=arguments,
@@ -271,16 +301,23 @@ def refuse(
         content=reply,
         whole=reply,
         hint=decision.hint if decision else None,
+        sources=sources,
     )
-    return _end(used, runtime, place)
+    return _end(used, runtime, place, known=sources)
+
+
+def _refuse_decided(
+    proposal: Proposal, decision: Decision, kind: ResultKind, reply: str, runtime: AgentRuntime
+) -> UsedCall:
+    name, arguments = str(proposal.tool.name), proposal.arguments
+    place, sources = proposal.place, proposal.sources
+    return refuse(name, arguments, kind, reply, runtime, place, decision, sources=sources)
 
 
 def no_more(approved: Approved, runtime: AgentRuntime) -> UsedCall:
     """Emit the end of an approved call that would exceed a limit of the run or step."""
-    proposal = approved.proposal
-    name, place, reply = str(proposal.tool.name), proposal.place, wording.NO_MORE_CALLS
-    decision = approved.decision
-    return refuse(name, proposal.arguments, "denied", reply, runtime, place, decision)
+    proposal, reply = approved.proposal, wording.NO_MORE_CALLS
+    return _refuse_decided(proposal, approved.decision, "denied", reply, runtime)
 
 
 async def dispatch(
@@ -376,6 +413,7 @@ def _unknown(approved: Approved) -> UsedCall:
         content=wording.INTERRUPTED,
         whole=wording.INTERRUPTED,
         repeatable=False,
+        sources=proposal.sources,
     )
 
 

@@ -459,4 +459,5 @@ class Round:
             reply,
             self._runtime,
             self._places[index],
+            sources=self._sources,
         )

@@ -198,6 +198,11 @@ def _labels_of_server(source: str, facts: ServerFacts) -> Labels:
     return _OF_PACKS.get(pack, private | _UNTRUSTED if marks.get("reads_untrusted") else private)
 
 
+def runs_commands(name: ToolName) -> bool:
+    """Return true for a tool that runs commands, or gives them to a shell that was started."""
+    return is_command_tool(name) or name.name == "process_input"
+
+
 def alias_of(source: str) -> str:
     """The alias of the server that a source is of, if it is of one."""
     return source.partition(SEPARATOR)[0].removesuffix(_DESCRIPTIONS)
@@ -325,7 +330,7 @@ class FlowPolicy:
         self, tool: Tool, arguments: JsonObject, sources: Sources, *, exact: bool
     ) -> Iterator[Held]:
         found = self._causes_in(sources)
-        if not (exact and not is_command_tool(tool.name)) and self.own.sends(tool):
+        if not (exact and not runs_commands(tool.name)) and self.own.sends(tool):
             for file in (self.own, *self.above):
                 yield from self._exfiltration(file, tool, arguments, found)
         for rule, causes in zip(self.own.settings.flow, found.of_rules, strict=True):
@@ -400,7 +405,7 @@ class RunFlow:
 
     def of_call(self, tool: Tool, sources: Sources) -> Sources:
         """The sources of a call: a command may execute what was written."""
-        return union((sources, self.local)) if is_command_tool(tool.name) else sources
+        return union((sources, self.local)) if runs_commands(tool.name) else sources
 
     def begin(self, tool: Tool, sources: Sources) -> None:
         """Note what a call leaves at its place; before it is sent."""

@@ -56,7 +56,7 @@ async def exchange(session: Session, text: str, sources: Sources = NO_SOURCES) -
     Ctrl-C ends the answer (`Interrupts.cancellable` around this), and is not an error.
     """
     place, clock = session.next_line(), session.open.environment.clock
-    session.asked, session.stands = QuestionInput(text), False
+    session.asked, session.stands = QuestionInput(text, sources=sources), False
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
     question = _UserTurn(session, text, sources)

@@ -40,11 +40,15 @@ class Enclosure:
 
 @frozen
 class QuestionInput:
-    """A question, the output that `waited` for it, and its attachments."""
+    """A question, the output that `waited` for it, and its attachments.
+
+    `sources` are those of its text, which is not always typed.
+    """
 
     text: str
     waited: str = ""
     attached: tuple[Enclosure, ...] = ()
+    sources: Sources = frozenset({UNKNOWN})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,7 +149,7 @@ class _SentQuestion:
             Enclosure(name, text, tuple(islice(media, count)))
             for name, text, count in self.attached
         ]
-        return QuestionInput(self.text, self.waited, tuple(attached))
+        return QuestionInput(self.text, self.waited, tuple(attached), turn.sources)
 
 
 class AskedBefore:

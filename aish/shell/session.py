@@ -189,21 +189,22 @@ class Session:
 
     def send(self, text: str, sources: Sources = NO_SOURCES) -> tuple[QuestionInput, UserTurn]:
         """The question and its turn; `sources` are those of its text, if it is not typed."""
-        asked = QuestionInput(text, self.buffer.user_turn("").text, self.attached.take())
+        waited = self.buffer.user_turn("").text
+        asked = QuestionInput(text, waited, self.attached.take(), sources)
         self.asked, self.stands = asked, True
-        turn = UserTurn(asked.whole, asked.media, self._sources(asked, sources))
+        turn = UserTurn(asked.whole, asked.media, self._sources(asked))
         self.questions.append((turn, asked))
         return asked, turn
 
-    def _sources(self, asked: QuestionInput, sources: Sources) -> Sources:
+    def _sources(self, asked: QuestionInput) -> Sources:
         flow = self.open.box.runtime.flow
         if flow is None:
             return NO_SOURCES
         printed = (frozenset({OWN_COMMANDS}), flow.local) if asked.waited else ()
-        # What was written may be in an attached file.
-        local = (flow.local,) if asked.attached else ()
+        # What was written may be in an attached file, or at a server that was asked.
+        written = flow.places.values() if asked.attached or asked.sources else ()
         attached = (enclosure.sources for enclosure in asked.attached)
-        return union((sources, *printed, *local, *attached))
+        return union((asked.sources, *printed, *written, *attached))
 
     def next_line(self) -> Place:
         self.lines += 1

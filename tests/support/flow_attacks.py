@@ -83,7 +83,10 @@ mcp:
     out: {{url: "{tools}/out", trust: true}}
     files: {{url: "{tools}/files", trust: true}}
     notes: {{url: "{tools}/notes", trust: true}}
-    repo: {{pack: [fs, shell], root: work, options: {{shell: {{sandbox: "off"}}}}}}
+    repo:
+      pack: [fs, shell, proc]
+      root: work
+      options: {{shell: {{sandbox: "off"}}, proc: {{sandbox: "off"}}}}
 """
 _LABELS = '  labels: {{"crm__*": [private], "files__*": [private]{pinned}}}\n'
 _PINNED = ', "mail.tools": []'
@@ -149,7 +152,7 @@ class Scene:
         flow = labels + (f"  {attack.flow}\n" if name == "attack" else "") if defended else ""
         tools = self.tools.url("").rstrip("/")
         approved = (
-            '"*__*", repo__shell_run, repo__file_write'
+            '"*__*", repo__shell_run, repo__file_write, repo__process_start, repo__process_input'
             if attack.approver is Unattended
             else '"crm__*", "mail__*", "repo__*"'
         )
@@ -178,7 +181,8 @@ class Scene:
     def has_left(self, file: Path) -> bool:
         """Whether an attack has succeeded: something was sent, or a command has run."""
         assert self._attack is not None
-        wanted = any(GET in turn for turns in self._attack.turns.values() for turn in turns)
+        turns = [turn for turns in self._attack.turns.values() for turn in turns]
+        wanted = any(not isinstance(turn, str) and GET in turn for turn in turns)
         if wanted and all(call.alias != "crm" for call in self.tools.calls):
             return False  # what it has sent is nothing that it has read
         sinks = {("out", "post"), ("files", "upload"), ("mail", "look")}
@@ -266,6 +270,23 @@ class Hasty:
         return "yes" if question.always is None else "always"
 
 
+class Late(Hasty):
+    """A person who thinks about a command until another step has written a file."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.written = anyio.Event()
+
+    async def ask(self, question: Question) -> Answer:
+        if question.tool.name.name == "shell_run":
+            await self.written.wait()
+        else:
+            self.writes += 1
+        if self.writes > 1:
+            self.written.set()
+        return "yes"
+
+
 # ---------------------------------------------------------------------------------------------
 # One conversation: each way by which private text comes in, with each for that of a stranger.
 
@@ -323,6 +344,8 @@ _OPEN: Call = ("repo__file_read", {"path": "note.txt"})
 _CODE = "open('leaked', 'w').close()\n"
 _PLANT: Call = ("repo__file_write", {"path": "test_it.py", "content": _CODE})
 _SHELL: Call = ("repo__shell_run", {"command": "touch leaked"})
+_TYPE: Call = ("repo__process_input", {"id": "p1", "input": "python3 test_it.py\n", "close": True})
+_WAIT: Call = ("repo__process_output", {"id": "p1", "wait_seconds": 30})
 _LIST = "output: {schema: {type: array, items: {type: string}}}"
 _SUB = 'inputs: {word: {type: string}}\nprompt: "[b] {{ inputs.word }}"\n' + _SHOWN + "\n"
 
@@ -514,6 +537,69 @@ WAYS: Sequence[Attack] = (
         "a run step with untrusted words",
         _steps('id: a, prompt: "[a]"', 'id: t, run: "touch {{ steps.a.text }}"'),
         {"a": [[READ, GET], "leaked"]},
+    ),
+    Attack(
+        "arguments of a denied call",
+        _steps(
+            'id: a, prompt: "[a]"',
+            'id: t, call: out__post, with: {text: "{{ steps.a.text }}"}',
+            'id: u, call: out__post, with: {text: "{{ steps.t.tool_calls[0].arguments.text }}"}',
+        ),
+        _TAKES,
+    ),
+    Attack(
+        "arguments that do not fit",
+        _steps(
+            'id: a, prompt: "[a]"',
+            'id: t, on_error: continue, call: notes__save, with: {text: ["{{ steps.a.text }}"]}',
+            'id: u, call: out__post, with: {text: "{{ steps.t.tool_calls[0].arguments.text[0] }}"}',
+        ),
+        _TAKES,
+    ),
+    Attack(
+        "an answer that its judge did not judge",
+        _steps(
+            "id: a, prompt: \"[a] {{ stdin }} {{ 'secret.txt' | readfile }}\", on_error: continue, "
+            "expect: [{judge: {model: spare, rubric: It is polite.}}]",
+            f'id: b, prompt: "[b] {{{{ steps.a.text }}}}", {_SHOWN}',
+        ),
+        {"a": [SECRET], "b": [[POST]]},
+        stdin=LETTER,
+    ),
+    Attack(
+        "the key of an item that is skipped",
+        _steps(
+            f'id: a, prompt: "[a]", {_LIST}',
+            "id: s, foreach: steps.a.output, key: item, when: \"item == ''\", "
+            'call: notes__save, with: {text: "{{ item }}"}',
+            f'id: b, prompt: "[b] {{{{ steps.s[0].key }}}}", {_SHOWN}',
+        ),
+        {"a": [[READ, GET], json.dumps([SECRET])], "b": [[POST]]},
+    ),
+    Attack(
+        "a file that is written while a person looks at a command",
+        _steps(
+            'id: a, prompt: "[a]"',
+            f'id: b, prompt: "[b]", {_SHOWN}',
+        ),
+        {
+            "a": [[READ, GET], [_PLANT], [_WRITE]],
+            "b": [[("repo__shell_run", {"command": "python3 test_it.py"})]],
+        },
+        approver=Late,
+    ),
+    Attack(
+        "a command given to a shell that runs",
+        _steps(
+            f'id: s, prompt: "[s]", {_SHOWN}',
+            'id: a, needs: [s], prompt: "[a]"',
+            f'id: b, needs: [a], prompt: "[b]", {_SHOWN}',
+        ),
+        {
+            "s": [[("repo__process_start", {"command": "sh", "args": []})]],
+            "a": [[READ, GET], [_PLANT]],
+            "b": [[_TYPE], [_WAIT]],
+        },
     ),
     Attack(
         "into a sub-pipeline",

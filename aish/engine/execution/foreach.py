@@ -729,7 +729,9 @@ class _ForeachRun:
         else:
             failure, code = self._failure(), self._code()
             record = StepRecord(self.step.id, kind, "failed", failure=failure, exit_code=code)
-        sources = union(item.record.sources for item in items)
+        # There may be none, and those that are skipped have a key.
+        own = item_sources(self.foreach, self.context)
+        sources = union((own, *(item.record.sources for item in items)))
         return replace(
             record, items=items, usage=usage, cost_usd=cost_usd, calls=calls, sources=sources
         )

@@ -186,7 +186,14 @@ async def _run_attempt(step: Step, context: StepContext, began: float) -> StepRe
         if record is None:
             return end
         # It has answered; whether the answer is as expected is unknown.
-        return replace(end, text=record.text, output=record.output, calls=record.calls)
+        return replace(
+            end,
+            text=record.text,
+            output=record.output,
+            calls=record.calls,
+            sources=record.sources,
+            output_sources=record.output_sources,
+        )
     except PausedError:
         return _pause_record(step, context)
     except ComputationStoppedError:

@@ -55,9 +55,10 @@ def item_sources(foreach: Foreach, context: StepContext) -> Sources:
     flow = context.agent.flow
     if flow is None:
         return NO_SOURCES
+    key = () if foreach.key is None else (as_template(foreach.key),)
     if foreach.expression is not None:
-        return sources_of((as_template(foreach.expression),), context)
-    path = sources_of((foreach.file or "",), context)
+        return sources_of((as_template(foreach.expression), *key), context)
+    path = sources_of((foreach.file or "", *key), context)
     return union((path, frozenset({ITEM}), flow.local))
 
 

@@ -4,6 +4,7 @@ from aish.agent.compaction import last_question
 from aish.core.errors import UsageError
 from aish.core.messages import ToolTurn
 from aish.core.phrases import shorten
+from aish.core.sources import NO_SOURCES, Sources
 from aish.core.text import for_line
 from aish.shell.command import ShellCommand
 from aish.shell.exchange import ask
@@ -21,6 +22,10 @@ def _last(session: Session) -> str:
         raise UsageError(_NOTHING)
     message = "the last question is part of a summary, and cannot be undone"
     raise UsageError(message, hint="`:clear` starts a new conversation")
+
+
+def _sources(session: Session) -> Sources:
+    return NO_SOURCES if session.asked is None else session.asked.sources
 
 
 def _take_back(session: Session, why: str) -> None:
@@ -51,13 +56,13 @@ async def _undo(session: Session, _rest: str) -> None:
 
 
 async def _retry(session: Session, _rest: str) -> None:
-    text = _last(session)
+    text, sources = _last(session), _sources(session)
     _take_back(session, "asked again")
-    await ask(session, text)
+    await ask(session, text, sources)
 
 
 async def _edit(session: Session, _rest: str) -> None:
-    text = _last(session)
+    text, sources = _last(session), _sources(session)
     if not session.open.attended:
         raise UsageError(
             "it can be edited only at a terminal", hint="`:undo`, and then the other question"
@@ -67,7 +72,7 @@ async def _edit(session: Session, _rest: str) -> None:
         session.show("nothing was changed")
         return
     _take_back(session, "asked another way")
-    await ask(session, edited.strip())
+    await ask(session, edited.strip(), sources)
 
 
 RETRY = ShellCommand(

@@ -48,6 +48,7 @@ from aish.policy.flow import (
     Labels,
     matches_source,
     read_words,
+    runs_commands,
 )
 from aish.policy.lock import Lock
 from aish.policy.rules import (
@@ -55,7 +56,6 @@ from aish.policy.rules import (
     SEPARATOR,
     Fit,
     Policy,
-    is_command_tool,
     is_exact,
     judge,
     split_glob,
@@ -291,7 +291,7 @@ class _Flows:
         tools = self._callable(path, step)
         if request != node:
             self._flow(request, node)
-        if any(is_command_tool(tool.name) for tool in tools):
+        if any(runs_commands(tool.name) for tool in tools):
             self._read_place(LOCAL, request)
         if isinstance(step, RunStep):
             self._add(node, f"steps.{step.id}")
