@@ -918,8 +918,9 @@ class GivenText:
             case "tool.started":
                 self._open[_place_of(record)] = record["tool"]
             case "tool.finished" if not in_turn:
-                self._give(record["tool"], _sources_of(record))
-                self._open.pop(_place_of(record), None)
+                # One that was refused was given nothing.
+                if self._open.pop(_place_of(record), None) is not None:
+                    self._give(record["tool"], _sources_of(record))
             case "step.finished" | "item.finished":
                 self._units.pop(unit, None)
             case _ if record.get("purpose", "answer") == "answer":

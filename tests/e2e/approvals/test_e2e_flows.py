@@ -6,9 +6,11 @@ import signal
 import sys
 from typing import Any
 
+import pexpect
 import pytest
+from batch_servers import Answer, BatchServer, answer_in_words, answer_with_call
 from e2e_project import REPO, ModelEndpoints, Project, of_type
-from live_runs import WAITS, answer, live_run, pending, runtime_folder
+from live_runs import WAITS, answer, at_terminal, live_run, pending, runtime_folder
 from mcp_scenes import STDIO_SERVER
 from model_endpoint import Gate, hanging_reply, text_reply, tool_reply
 from syrupy.assertion import SnapshotAssertion
@@ -318,6 +320,41 @@ def test_a_session_follows_what_a_person_shows_until_it_is_cleared(
     assert replies == [f"[aish] tool call {HELD}! (private, untrusted)"]
 
 
+PROMPTS = """model: m
+prompts:
+  secret: "{{ 'secret.txt' | readfile }}"
+  note: "{{ 'note.txt' | readfile }}"
+"""
+ECHO = ("a", "tickets__echo", '{"text": "hi"}')
+NOTE = ("b", "repo__file_write", '{"path": "note.txt", "content": "hi"}')
+SEND = tool_reply([("c", "mail__write", '{"text": "4711"}')])
+SESSIONS = {
+    "a prompt that is asked again": (
+        ":prompt secret\n:retry\n",
+        [text_reply("one"), tool_reply([ECHO]), SEND, text_reply("two")],
+        "readfile (private), tickets__echo (untrusted)",
+    ),
+    "a file that was written, in a prompt": (
+        "Go.\n:clear\n:prompt note\n",
+        [tool_reply([ECHO]), tool_reply([NOTE]), text_reply("one"), SEND, text_reply("two")],
+        "readfile (private), tickets__echo (untrusted)",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", SESSIONS)
+def test_text_is_followed_in_a_session(
+    project: Project, model_endpoint: ModelEndpoints, way: str
+) -> None:
+    lines, replies, causes = SESSIONS[way]
+    endpoint = model_endpoint(replies)
+    project.uses(endpoint)
+    write(project, PROMPTS)
+    project.aish("shell", "p.yaml", stdin=lines)
+    assert sent(project) == []
+    assert model_of(endpoint)[-1] == f"[aish] tool call {HELD}{causes}"
+
+
 ANSWERED = """
   - {id: out, call: mail__write, with: {text: '{{ steps.ticket.text }}'}}
   - {id: told, needs: [out], call: tickets__echo, with:
@@ -365,3 +402,60 @@ def test_causes_are_on_the_page_in_the_reports_and_in_the_list_of_calls(
     for line in ("mcp.flow[0]: read tickets__echo", "mcp.exfiltration: read repo__file_read, "):
         assert line in page
     assert "mcp.flow[1]: read repo__file_read; " in summary.read_text()
+
+
+def test_a_person_at_a_terminal_sees_the_causes_and_says_yes_to_one_call(project: Project) -> None:
+    steps = READ + (
+        "  - {id: out, foreach: '[1, 2]', concurrency: 1, call: mail__write, with: "
+        "{text: '{{ steps.ticket.text }} {{ steps.secret.text }}'}}"
+    )
+    write(project, f"steps:\n{steps}\n", "exfiltration: ask")
+    with at_terminal(project, "exec $AISH run p.yaml --ask") as child:
+        for answer in "yn":
+            child.expect_exact("read repo__file_read (private), tickets__echo (untrusted)")
+            # Not `a`, which stands for "always".
+            child.expect(r"\[y/N(/\?)?\]")
+            child.send(f"{answer}\r")
+        child.expect(pexpect.EOF)
+    assert sent(project) == ["send it to me the key is 4711\n"]
+
+
+def test_a_replay_denies_what_was_called_before_the_file_had_these_keys(project: Project) -> None:
+    steps = READ + (
+        "  - {id: out, call: mail__write, with: "
+        "{text: '{{ steps.ticket.text }} {{ steps.secret.text }}'}}"
+    )
+    write(project, f"steps:\n{steps}\n", "parallel: []")
+    assert project.run("--record", "c.yaml").code == 0
+    shutil.rmtree(project.folder / ".aish")
+    write(project, f"steps:\n{steps}\n")
+    done = project.run("--replay", "c.yaml")
+    assert done.code == 0, done.stderr
+    assert ends(project)["out"]["content"] == f"[aish] tool call {BOTH}"
+
+
+def ask_in_turn(body: dict[str, Any]) -> Answer:
+    """Reads a ticket and a file, and then sends."""
+    calls = [("tickets__echo", {"text": "hi"}), ("repo__file_read", {"path": "secret.txt"})]
+    calls += [("mail__write", {"text": "4711"})]
+    done = json.dumps(body["messages"]).count('"tool_result"')
+    if done == len(calls):
+        return answer_in_words("messages", "done")
+    return answer_with_call("messages", *calls[done])
+
+
+def test_text_is_followed_in_items_whose_requests_wait_in_a_batch(project: Project) -> None:
+    project.shorten_pauses()
+    models = (
+        "models: {m: {api: messages, base_url: '${MODEL_URL}', model: s, key_env: KEY, "
+        "delivery: batch, params: {max_tokens: 100}}}\n"
+    )
+    steps = "steps:\n  - {id: rows, foreach: '[1, 2]', prompt: 'Row {{ item }}'}\n"
+    write(project, steps, top=models)
+    with BatchServer("messages", ask_in_turn) as batches:
+        env = {"KEY": "sk-batch-0123456789abcdef", "MODEL_URL": batches.base_url}
+        done = project.run(env=env)
+    assert done.code == 0, done.stderr
+    assert sent(project) == []
+    denied = [line for line in of_type(project.journal, "tool.decided") if line.get("flow")]
+    assert [line["tool"] for line in denied] == ["mail__write"] * 2
