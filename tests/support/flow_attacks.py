@@ -625,6 +625,28 @@ WAYS: Sequence[Attack] = (
         files={"sub.yaml": 'prompt: "[a]"\n'},
     ),
     Attack(
+        "within a sub-pipeline of a sub-pipeline",
+        _steps("id: p, pipeline: sub.yaml"),
+        {"a": [[READ, GET], [POST]]},
+        files={
+            "sub.yaml": _steps("id: p, pipeline: inner.yaml"),
+            "inner.yaml": 'prompt: "[a]"\n',
+        },
+    ),
+    Attack(
+        "an answer that is asked for again",
+        'prompt: "[a]"\noutput: {attempts: 2, schema: {type: boolean}}\n',
+        {"a": [[READ, GET], "no", [POST]]},
+    ),
+    Attack(
+        "an expression that reads all steps",
+        _steps(
+            'id: a, prompt: "[a]"',
+            "id: b, needs: [a], prompt: \"[b] {{ steps[('a', 'b')[0]].text }}\", " + _SHOWN,
+        ),
+        _TAKES | _SENDS,
+    ),
+    Attack(
         "a file of a sub-pipeline",
         _steps("id: p, pipeline: sub.yaml", f'id: b, needs: [p], prompt: "[b]", {_SHOWN}'),
         {"a": [[READ, GET], [_WRITE]], "b": [[_OPEN], [POST]]},
