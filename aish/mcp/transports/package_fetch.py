@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import anyio
 
+from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
@@ -35,7 +36,7 @@ from aish.mcp.transports.package_store import (
 )
 from aish.policy.lock import Package, PackagePin
 from aish.system.file_lock import BeingWrittenError, hold_lock
-from aish.system.files import private_folder
+from aish.system.files import cache_folder, hidden_folder, packages_folder, private_folder
 from aish.system.process.child import CommandResult, follow, run_command
 from aish.system.process.reaper import Reaper
 from aish.system.process.sandbox import bubblewrap_words, fetch_rules, sandbox_problem
@@ -51,7 +52,18 @@ _NPM_WORDS: Final = (
     *("--global=false", "--package-lock=true", "--lockfile-version=3", "--bin-links=true"),
     *("--install-strategy=hoisted", "--include=prod", "--include=optional", "--omit=dev"),
     *("--dry-run=false", "--workspaces=false", "--progress=false", "--cache", "cache"),
+    # Each of these would come without the registry's checksum, or from the machine itself.
+    *("--allow-git=none", "--allow-remote=none", "--allow-file=none", "--allow-directory=none"),
 )
+_NPM_PATIENCE: Final = {
+    "npm_config_fetch_retries": "1",
+    "npm_config_fetch_retry_mintimeout": "1000",
+    "npm_config_fetch_retry_maxtimeout": "4000",
+    "npm_config_fetch_timeout": "60000",
+}
+"""Without a network `npm` would be silent for five minutes."""
+_STRONG = re.compile(r"\bsha(?:256|384|512)-")
+_PYTHON_LINK = re.compile(r"bin/python[\d.]*")
 _MODULES = "node_modules/"
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)==([\w.+!]+)((?: --hash=sha256:[0-9a-f]{64})+)")
 _OF_VENV: Final = ("activate*", "*.bat")
@@ -92,7 +104,7 @@ class _Place:
         if shutil.which(words[0], path=self.environ.get("PATH", os.defpath)) is None:
             package = "Node.js" if words[0] == "npm" else "uv (`pip install uv`)"
             raise FetchError(f"there is no `{words[0]}` in PATH", f"install {package}")
-        environ = {**self.environ, "TMPDIR": str(self.folder), "NO_COLOR": "1"}
+        environ = {**_NPM_PATIENCE, **self.environ, "TMPDIR": str(self.folder), "NO_COLOR": "1"}
         environ |= {"UV_CACHE_DIR": str(self.folder / "cache"), "UV_PYTHON_DOWNLOADS": "never"}
         if not await anyio.to_thread.run_sync(sandbox_problem, "landlock", environ, None):
             return await self._run_in_landlock(words, environ)
@@ -139,7 +151,8 @@ class _Place:
         if result.exit_code == 0:
             return
         said = result.stderr.decode("utf-8", "replace")
-        lines = "\n".join([line.strip() for line in said.splitlines() if line.strip()][:_LINES])
+        told = (line.strip() for line in said.splitlines() if "A complete log of" not in line)
+        lines = "\n".join([line for line in told if line][:_LINES])
         if _DIFFERS.search(said):
             message = "what the registry sent does not have its checksum"
             raise PackageDiffersError(f"{message}: {lines}")
@@ -181,13 +194,15 @@ async def fetch(
     """
     try:
         with anyio.fail_after(FETCH_SECONDS), ExitStack() as stack:
-            private_folder(spec.folder)
+            for folder in (hidden_folder(cache_folder()), packages_folder(), spec.folder):
+                private_folder(folder)
             await _wait_for_lock(spec.folder / LOCK_FILE, stack)
             entry = None if renew and pin is None else find_entry(spec, pin)
             return entry or await _install(spec, pin, environ, reaper)
     except TimeoutError:
-        raise FetchError(f"it was not fetched within {FETCH_SECONDS:g} s") from None
-    except OSError as error:
+        hint = "does this machine reach the registry of your `npm` or `uv`?"
+        raise FetchError(f"it was not fetched within {FETCH_SECONDS:g} s", hint) from None
+    except (OSError, UsageError) as error:
         raise FetchError(f"it cannot be kept in the store: {error}") from error
 
 
@@ -204,13 +219,15 @@ async def _wait_for_lock(path: Path, stack: ExitStack) -> None:
 async def _install(
     spec: PackageSpec, pin: PackagePin | None, environ: Mapping[str, str], reaper: Reaper
 ) -> Entry:
-    aside = spec.folder / ASIDE
-    await anyio.to_thread.run_sync(_remove, aside)
-    private_folder(aside)
+    # Of a name of its own: what a killed fetch has started may write in its folder yet.
+    for left in spec.folder.glob(f"{ASIDE}*"):
+        await anyio.to_thread.run_sync(_remove, left)
+    aside = private_folder(spec.folder / f"{ASIDE}-{os.urandom(4).hex()}", new=True)
     place = _Place(aside, environ, reaper)
     try:
         install = _install_npm if spec.launcher == "npx" else _install_uv
         program, resolved, system = await install(spec, pin, place)
+        await anyio.to_thread.run_sync(check_links, place.entry)
         digest = await anyio.to_thread.run_sync(tree_digest, place.entry)
         now = PackagePin(spec.text, resolved, f"{system} {digest}")
         if pin is not None and pin.has_other_files(now):
@@ -251,6 +268,9 @@ async def _install_npm(spec: PackageSpec, pin: PackagePin | None, place: _Place)
         version = next(of_pin, version)
         lock = json.dumps(_old_lock(pin.resolved))
         (place.folder / "package-lock.json").write_text(lock, "utf-8")
+        # With a lock and no network `npm ci` would ask in vain for each package in turn.
+        view = ("view", f"{spec.name}@{version}", "version", "--cache", "cache")
+        await place.install("npm", *view, pinned=True)
     wanted = json.dumps({"private": True, "dependencies": {spec.name: version}})
     (place.folder / "package.json").write_text(wanted, "utf-8")
     await place.install("npm", "install" if pin is None else "ci", *_NPM_WORDS, pinned=bool(pin))
@@ -265,6 +285,9 @@ async def _install_npm(spec: PackageSpec, pin: PackagePin | None, place: _Place)
     resolved = tuple(_npm_packages(whole["packages"])) if pin is None else pin.resolved
     known = {one.path or one.name: one.version for one in resolved}
     here = {one.path or one.name: one.version for one in _npm_packages(rows)}
+    if weak := [one.path or one.name for one in resolved if not _STRONG.search(one.integrity)]:
+        problem = "comes from no registry, or has no checksum of SHA-256 or better"
+        raise FetchError(f"{backticked(weak, _SHOWN)} {problem}", _INSTALL)
     if others := [path for path, version in here.items() if known.get(path) != version]:
         raise PackageDiffersError(f"npm installed what is not locked: {backticked(others, _SHOWN)}")
     program = _npm_program(spec, rows.get(_MODULES + spec.name, {}))
@@ -278,22 +301,21 @@ def _npm_packages(rows: Mapping[str, JsonObject]) -> Iterator[Package]:
             continue
         path = place.removeprefix(_MODULES)
         name = str(row.get("name") or path.rpartition(_MODULES)[2])
-        if not row.get("integrity"):
-            raise FetchError(f"`{path}` comes from no registry, and has no checksum", _INSTALL)
-        elsewhere = "" if path == name else path
-        yield Package(name, str(row["version"]), str(row["integrity"]), elsewhere)
+        version, integrity = str(row.get("version", "")), str(row.get("integrity", ""))
+        yield Package(name, version, integrity, "" if path == name else path)
 
 
 def _old_lock(resolved: Sequence[Package]) -> JsonObject:
     """A lock of npm in its first version, which needs no more than places and checksums."""
     root: dict[str, Any] = {}
     for package in sorted(resolved, key=lambda one: len((one.path or one.name).split(_MODULES))):
-        *above, own = (part.rstrip("/") for part in (package.path or package.name).split(_MODULES))
+        where = package.path or package.name
+        if {"", ".", ".."} & {*where.split("/")}:
+            raise FetchError(f"`{where}` in the lock leads out of its folder")
+        *above, own = (part.rstrip("/") for part in where.split(_MODULES))
         rows: dict[str, Any] = root
         for part in above:
             rows = rows.setdefault(part, {}).setdefault("dependencies", {})
-        if ".." in package.path.split("/"):
-            raise FetchError(f"`{package.path}` in the lock leads out of its folder")
         alias = own != package.name
         version = f"npm:{package.name}@{package.version}" if alias else package.version
         rows[own] = {"version": version, "integrity": package.integrity}
@@ -315,6 +337,7 @@ async def _install_uv(spec: PackageSpec, pin: PackagePin | None, place: _Place) 
     # What uv finds here it looks for in no folder above, which may be that of a project.
     (place.folder / "uv.toml").touch()
     await place.install("uv", "venv", "--quiet", "--relocatable", "entry", pinned=False)
+    python = (place.entry / "bin" / "python").resolve()
     words = ("--quiet", "--python", "entry/bin/python", "--only-binary", ":all:")
     file = place.folder / "requirements.txt"
     if pin is None:
@@ -334,13 +357,14 @@ async def _install_uv(spec: PackageSpec, pin: PackagePin | None, place: _Place) 
             path.unlink()
     if not (programs / spec.program).is_file():
         raise FetchError(f"`{spec.requirement}` has no program `{spec.program}`")
-    # In a sandbox nothing can be compiled later. `-S`: no `.pth` file of a package runs.
+    # In a sandbox nothing can be compiled later. By the machine's Python, and `-S`: no program
+    # `python` of a package runs, and no `.pth` file.
     compiled = ("compileall", "-q", "--invalidation-mode", "unchecked-hash", "entry/lib")
-    await place.run(str(place.entry / "bin" / "python"), "-I", "-S", "-m", *compiled)
+    await place.run(str(python), "-I", "-S", "-m", *compiled)
     lines = (place.entry / "pyvenv.cfg").read_text("utf-8").splitlines()
     config = dict(line.split(" = ", 1) for line in lines if " = " in line)
-    python = f"python-{config.get('version_info')}-uv-{config.get('uv')}"
-    return f"bin/{spec.program}", resolved, f"{sys.platform}-{platform.machine()}-{python}"
+    versions = f"python-{config.get('version_info')}-uv-{config.get('uv')}"
+    return f"bin/{spec.program}", resolved, f"{sys.platform}-{platform.machine()}-{versions}"
 
 
 def _requirements(text: str) -> Iterator[Package]:
@@ -374,6 +398,21 @@ def check_entry(entry: Entry, spec: PackageSpec, pin: PackagePin | None) -> None
     raise PackageDiffersError(message, "fetch it again")
 
 
+def check_links(folder: Path) -> None:
+    """Check that no link below a folder leads out of it, but for those to the machine's Python.
+
+    Raises:
+        FetchError: one does.
+    """
+    own = folder.resolve()
+    for path in folder.rglob("*"):
+        place = str(path.relative_to(folder))
+        if not path.is_symlink() or _PYTHON_LINK.fullmatch(place):
+            continue
+        if not path.resolve().is_relative_to(own):
+            raise FetchError(f"`{place}` of a package is a link that leads out of it")
+
+
 def tree_digest(folder: Path) -> str:
     """The digest of all files below a folder, but for what says where its Python is."""
     lines = [line for above, _, _ in os.walk(folder) for line in _lines(folder, Path(above))]
@@ -385,7 +424,7 @@ def _lines(folder: Path, above: Path) -> Iterator[str]:
     for path in above.iterdir():
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            if not re.fullmatch(r"bin/python[\d.]*", name):
+            if not _PYTHON_LINK.fullmatch(name):
                 yield f"{name!r} link {str(path.readlink())!r}"
         elif path.is_file() and name not in {ENTRY_FILE, "pyvenv.cfg"}:
             with path.open("rb") as stream:

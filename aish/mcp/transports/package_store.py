@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -115,11 +116,12 @@ def _is_installed(name: str, cwd: Path) -> bool:
 
 @frozen
 class Entry:
-    """An installation; `program` is relative to its folder."""
+    """An installation; `program` is relative to its folder, `fetched` when it was the newest."""
 
     path: Path
     program: str
     pin: PackagePin
+    fetched: int = 0
 
     def command(self, spec: PackageSpec) -> tuple[str, ...]:
         return (str(self.path / self.program), *spec.arguments)
@@ -139,24 +141,34 @@ def find_entry(spec: PackageSpec, pin: PackagePin | None) -> Entry | None:
         return _read_entry(spec.folder / pin.digest)
     entries = (_read_entry(path) for path in _entry_paths(spec.folder))
     found = [entry for entry in entries if entry is not None]
-    return max(found, key=lambda entry: (entry.path / ENTRY_FILE).stat().st_mtime_ns, default=None)
+    return max(found, key=lambda entry: entry.fetched, default=None)
 
 
 def _entry_paths(folder: Path) -> Iterator[Path]:
     with suppress(FileNotFoundError):
-        yield from (path for path in folder.iterdir() if path.name not in {ASIDE, LOCK_FILE})
+        yield from (path for path in folder.iterdir() if path.is_dir() and ASIDE not in path.name)
 
 
 def _read_entry(path: Path) -> Entry | None:
     try:
         row: Mapping[str, str] = json.loads((path / ENTRY_FILE).read_text("utf-8"))
-        entry = Entry(path, row["program"], package_pin(row))
+        fetched = (path / ENTRY_FILE).stat().st_mtime_ns
+        entry = Entry(path, row["program"], package_pin(row), fetched)
+        if not all(_is_ours(folder) for folder in (path, path.parent, path.parent.parent)):
+            return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     # The program of an entry may be a link to an interpreter that was removed since.
     python = path / "bin" / "python"
     is_whole = entry.pin.digest == path.name and (python.exists() or not python.is_symlink())
     return entry if is_whole else None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return true if only this user can have put something there: what is there is started."""
+    status = folder.lstat()
+    is_private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o022
+    return is_private and status.st_uid == os.geteuid()
 
 
 def remove_entry(path: Path) -> None:
@@ -177,7 +189,8 @@ def remove_unused(days: float = UNUSED_DAYS) -> Sequence[str]:
     removed: list[str] = []
     for folder in _entry_paths(packages_folder()):
         with suppress(BeingWrittenError), hold_lock(folder / LOCK_FILE, 0):
-            shutil.rmtree(folder / ASIDE, ignore_errors=True)
+            for left in folder.glob(f"{ASIDE}*"):
+                shutil.rmtree(left, ignore_errors=True)
             for path in [*_entry_paths(folder)]:
                 if path.stat().st_mtime < oldest:
                     entry = _read_entry(path)

@@ -1,5 +1,6 @@
 """Servers of package registries that are fetched, pinned, and started without a network."""
 
+import hashlib
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import pytest
 from confined_servers import BUBBLEWRAP
 from e2e_project import Project, of_type, wait_gone
 from package_registry import HAS_NPM, HAS_UV, LAUNCHERS, UV, PackageRegistry, archive_page
-from web_server import Visit
+from web_server import Visit, answer
 
 from aish.mcp.transports.package_fetch import tree_digest
 
@@ -83,6 +84,7 @@ def test_a_fetched_server_starts_without_launcher_and_network_confined_or_not(
     assert not (entry.parent / "new").exists()
 
 
+@pytest.mark.slow("the index of Python shows it in half the time")
 @HAS_NPM
 def test_the_registry_is_that_of_the_user_and_never_of_a_project(
     project: Project, registry: PackageRegistry
@@ -119,6 +121,7 @@ def test_the_index_is_that_of_the_user_and_never_of_a_project(
 
 
 @pytest.mark.requirement("T11")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_run_fetches_a_confined_server_and_with_no_fetch_says_how(
     project: Project, registry: PackageRegistry, launcher: str
@@ -142,6 +145,7 @@ def test_a_run_fetches_a_confined_server_and_with_no_fetch_says_how(
 
 
 @pytest.mark.requirement("T10")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_lock_pins_the_packages_and_exactly_these_are_installed_elsewhere(
     project: Project, registry: PackageRegistry, launcher: str
@@ -194,6 +198,7 @@ def tampered(data: bytes) -> bytes:
 
 
 @pytest.mark.requirement("T43")
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_of_an_altered_archive_nothing_starts(
     project: Project, registry: PackageRegistry, launcher: str
@@ -218,6 +223,7 @@ def test_of_an_altered_archive_nothing_starts(
     assert not entries(project)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_of_a_moved_version_nothing_starts(
     project: Project, registry: PackageRegistry, launcher: str
@@ -234,6 +240,7 @@ def test_of_a_moved_version_nothing_starts(
     assert not entries(project)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("launcher", "locked"),
     [pytest.param("npx", True, marks=HAS_NPM), pytest.param("uvx", False, marks=HAS_UV)],
@@ -301,6 +308,63 @@ def test_a_package_that_has_to_be_built_is_refused(
     assert not entries(project)
 
 
+@HAS_UV
+def test_a_package_with_a_program_python_is_refused_and_does_not_run(
+    project: Project, registry: PackageRegistry
+) -> None:
+    mark = project.folder / "cache" / "ran"
+    module = f"open({str(mark)!r}, 'w')\ndef main(): pass\n"
+    registry.add_wheel("python", "1.0.0", module)
+    registry.add_wheel("tiny-server", "1.0.0", "def main(): pass\n", requires="python")
+    write(project, "uvx")
+
+    done = project.aish("fetch", "p.yaml")
+
+    assert done.code == 5, done.stdout
+    assert not entries(project)
+    assert not mark.exists()
+
+
+@HAS_NPM
+def test_a_package_with_no_checksum_but_sha_1_is_refused(
+    project: Project, registry: PackageRegistry
+) -> None:
+    registry.add("npx", "1.0.0")
+    page = registry.web.pages["/npm/tiny-words"]
+    assert isinstance(page, bytes)
+    row = json.loads(page.partition(b"\r\n\r\n")[2])
+    dist = row["versions"]["1.0.0"]["dist"]
+    data = registry.web.pages["/npm/tiny-words/-/tiny-words-1.0.0.tgz"]
+    assert isinstance(data, bytes)
+    dist["shasum"] = hashlib.new("sha1", data.partition(b"\r\n\r\n")[2]).hexdigest()  # ruff: ignore[hashlib-insecure-hash-function] - it is refused
+    del dist["integrity"]
+    registry.replace("/npm/tiny-words", answer(json.dumps(row), connection="close"))
+    write(project, "npx")
+
+    done = project.aish("fetch", "p.yaml")
+
+    assert done.code == 5, done.stdout
+    assert "no checksum of SHA-256 or better" in done.stderr
+    assert not entries(project)
+
+
+@HAS_NPM
+def test_a_store_that_is_a_link_is_not_used(project: Project, registry: PackageRegistry) -> None:
+    registry.add("npx", "1.0.0")
+    write(project, "npx")
+    elsewhere = project.folder / "elsewhere"
+    elsewhere.mkdir()
+    (project.folder / "cache" / "aish" / ".aish").mkdir(parents=True)
+    (project.folder / "cache" / "aish" / ".aish" / "packages").symlink_to(elsewhere)
+
+    done = project.aish("fetch", "p.yaml")
+
+    assert done.code == 5, done.stderr
+    assert "it cannot be kept in the store" in done.stderr
+    assert not registry.web.targets
+    assert not [*elsewhere.iterdir()]
+
+
 class Gate:
     """A page that says that it was asked for, and waits."""
 
@@ -316,6 +380,7 @@ class Gate:
 
 @pytest.mark.requirement("T43")
 @pytest.mark.real_process
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_fetches_at_once_and_one_after_a_killed_one_leave_one_whole_entry(
     project: Project, registry: PackageRegistry, launcher: str

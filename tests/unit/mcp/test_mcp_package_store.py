@@ -1,13 +1,14 @@
 """How a file names a server of a package registry, and what the files of an installation are."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from samples import each_case
 
-from aish.mcp.transports.package_fetch import tree_digest
-from aish.mcp.transports.package_store import package_spec
+from aish.mcp.transports.package_fetch import FetchError, check_links, tree_digest
+from aish.mcp.transports.package_store import entry_text, find_entry, package_spec
 from aish.policy.lock import Package, PackagePin, package_difference, package_pin
 
 
@@ -124,3 +125,54 @@ def test_packages_differ_by_version_checksum_or_by_files_of_one_platform(
 
     assert [change.field for change in difference.fields] == fields if difference else not fields
     assert package_pin(now.row) == now
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "is_refused"),
+    [
+        ("lib/inner", "a.py", False),
+        ("lib/outer", "../../else", True),
+        ("bin/run", "/etc/hostname", True),
+        ("bin/python3.12", "/usr/bin/python3.12", False),
+        ("lib/python", "/usr/bin/python", True),
+        ("lib/folder", "..", False),
+    ],
+)
+def test_a_link_that_leads_out_of_its_package_is_refused(
+    tmp_path: Path, place: str, target: str, *, is_refused: bool
+) -> None:
+    entry = tmp_path / "entry"
+    for name in ("bin", "lib"):
+        (entry / name).mkdir(parents=True, exist_ok=True)
+    link = entry / place
+    link.symlink_to(target)
+
+    with pytest.raises(FetchError, match="leads out of it") if is_refused else nullcontext():
+        check_links(entry)
+    link.unlink()
+
+
+@pytest.mark.parametrize("above", range(3))
+@pytest.mark.parametrize("change", ["mode", "link"])
+def test_nothing_starts_that_another_user_can_have_put_into_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: int, change: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spec = package_spec(["npx", "tiny"], tmp_path)
+    assert spec is not None
+    pin = _pin()
+    entry = spec.folder / pin.digest
+    entry.mkdir(parents=True)
+    (entry / "entry.json").write_text(entry_text("node_modules/.bin/tiny", pin), "utf-8")
+    assert find_entry(spec, None) is not None
+    assert find_entry(spec, pin) is not None
+    folder = (entry, *entry.parents)[above]
+
+    if change == "mode":
+        folder.chmod(0o777)
+    else:
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+
+    assert find_entry(spec, None) is None
+    assert find_entry(spec, pin) is None
