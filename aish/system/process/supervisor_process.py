@@ -55,6 +55,8 @@ def main() -> None:
     """Fork a guard for each message, until the run has gone and the guards with it."""
     os.closerange(3, 65536)
     os.chdir("/")
+    # It imports a module, which may be out of sight once a command is confined.
+    os.get_exec_path()
     library = ctypes.CDLL(None, use_errno=True)
     _become_subreaper(library)
     wakeup = _woken_by_children()
