@@ -11,7 +11,7 @@ however it ends; what keeps it from beginning is raised, as in `aish.core.errors
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Literal, Self, TypedDict, Unpack, cast
 
@@ -67,6 +67,7 @@ class Result:
     is unknown. `folder` is the run's own, `None` if nothing is kept. `pending` are the calls of a
     paused run that wait for an answer. `value` is what `aish run` prints, as a value: `outputs`, or
     the last step's text, its answer in a schema, or a list of these if the step has items.
+    `output_sources` has the sources of each output; it is empty where the file follows none.
     """
 
     v: int
@@ -87,6 +88,7 @@ class Result:
     cassette: JsonObject | None
     call_counts: JsonObject
     pending: Sequence[JsonObject] = ()
+    output_sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     value: JsonValue = None
 
     def __repr__(self) -> str:
