@@ -32,7 +32,6 @@ from aish.mcp.transports.package_store import (
     PackageUse,
     entry_text,
     find_entry,
-    remove_entry,
 )
 from aish.policy.lock import Package, PackagePin
 from aish.system.file_lock import BeingWrittenError, hold_lock
@@ -384,7 +383,8 @@ def _requirement(package: Package) -> str:
 def check_entry(entry: Entry, spec: PackageSpec, pin: PackagePin | None) -> None:
     """Check that the files of an entry are those that were installed, and those that are pinned.
 
-    If they are not it is removed, so that nothing of it starts.
+    If they are not it is moved aside, so that nothing of it starts: a server without a sandbox may
+    have put data there.
 
     Raises:
         PackageDiffersError: they were changed since.
@@ -392,10 +392,11 @@ def check_entry(entry: Entry, spec: PackageSpec, pin: PackagePin | None) -> None
     is_same = tree_digest(entry.path) == entry.pin.files.rpartition(" ")[2]
     if is_same and (pin is None or not pin.has_other_files(entry.pin)):
         return
+    changed = spec.folder / f"changed-{os.urandom(4).hex()}"
     with hold_lock(spec.folder / LOCK_FILE, FETCH_SECONDS):
-        remove_entry(entry.path)
-    message = "its files in the store were changed since they were fetched, and are removed now"
-    raise PackageDiffersError(message, "fetch it again")
+        entry.path.rename(changed)
+    message = f"its files in the store were changed since they were fetched: see {changed}"
+    raise PackageDiffersError(message, "fetch it again; keep data of a server elsewhere")
 
 
 def check_links(folder: Path) -> None:

@@ -245,7 +245,7 @@ def test_of_a_moved_version_nothing_starts(
     ("launcher", "locked"),
     [pytest.param("npx", True, marks=HAS_NPM), pytest.param("uvx", False, marks=HAS_UV)],
 )
-def test_an_altered_entry_is_removed_and_fetched_anew(
+def test_an_altered_entry_is_put_aside_and_fetched_anew(
     project: Project, registry: PackageRegistry, launcher: str, *, locked: bool
 ) -> None:
     registry.add(launcher, "1.0.0")
@@ -262,11 +262,14 @@ def test_an_altered_entry_is_removed_and_fetched_anew(
         (entry / "entry.json").write_text(json.dumps(about), "utf-8")
 
     refused = project.aish(*commands[2 * locked])
-    left = entries(project)
+    left = [path for path in entries(project) if not path.name.startswith("changed-")]
+    (aside,) = entry.parent.glob("changed-*")
     again = project.aish(*commands[2 * locked])
 
     assert refused.code == 7
     assert "its files in the store were changed since they were fetched" in refused.stderr
+    assert str(aside) in refused.stderr.replace("\n", "")
+    assert (aside / altered.relative_to(entry)).read_text("utf-8") == "the end"
     assert not left
     assert again.code == 0, again.stderr
     assert says(project) == "1.0.0 with words"
