@@ -368,8 +368,9 @@ def _reader(hint: Any) -> Reader:
         return _counts
     if origin in {Union, UnionType}:
         return _one_of(get_args(hint))
-    if origin is tuple:
-        return _list_of(_reader(get_args(hint)[0]))
+    if origin in {tuple, Mapping} and hint != JsonObject:
+        first, *more = get_args(hint)
+        return _list_of(_reader(first)) if origin is tuple else _mapping_of(_reader(*more))
     if is_dataclass(hint):
         return _object_of(hint)
     return _number if hint is float else _type_reader(_fits(hint, origin))
@@ -423,6 +424,15 @@ def _list_of(reader: Reader) -> Reader:
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise _unfit(name)
         return tuple([reader(item, name) for item in value])
+
+    return read
+
+
+def _mapping_of(reader: Reader) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise _unfit(name)
+        return {key: reader(item, name) for key, item in value.items()}
 
     return read
 

@@ -176,6 +176,7 @@ def finish_run(
     outputs: JsonValue = None,
     cassette: CassetteUse | None = None,
     waiting: int = 0,
+    output_sources: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Exit:
     """Emit the last event of the stream, with the usage of all parts of the run; returns `end`."""
     used = spending.total
@@ -193,6 +194,7 @@ def finish_run(
             waiting=waiting,
             calls=spending.calls,
             released_bits=spending.released_bits,
+            output_sources=output_sources,
         )
     )
     return end
@@ -481,7 +483,14 @@ class _Run:
             # The run is over for good: nobody is asked any more.
             questions.withdraw(lambda _: True, earlier=end.code == ExitCode.OK)
         return finish_run(
-            environment, end, self.begun, self.spending, self.outputs, cassette, questions.waiting
+            environment,
+            end,
+            self.begun,
+            self.spending,
+            self.outputs,
+            cassette,
+            questions.waiting,
+            self.output_sources,
         )
 
 

@@ -155,9 +155,12 @@ def test_text_is_followed_into_a_sub_pipeline_and_out_of_it(project: Project) ->
         "  - {id: out, call: mail__write, with: "
         "{text: '{{ steps.sub.output.secret }} {{ steps.other.text }}'}}"
     )
-    write(project, f"steps:\n{steps}\n")
+    write(project, f"steps:\n{steps}\noutputs: {{secret: '{{{{ steps.sub.output.secret }}}}'}}\n")
     done = project.run("--format", "json")
     assert done.code == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert "repo__file_read" in result["output_sources"]["secret"]
+    assert project.aish("runs", "show", result["run"]).code == 0
     calls = ends(project)
     assert "mcp.exfiltration of p.yaml: read repo__file_read" in calls["sub/out"]["content"]
     assert BOTH in calls["out"]["content"]
