@@ -76,7 +76,7 @@ def find_protected(
     paths: list[Path] = []
     secrets: list[Path] = []
     waiting: deque[tuple[str, ...]] = deque([()])
-    looked_at, complete = 0, True
+    looked_at, complete, records = 0, True, str(runs)
     while waiting and complete:
         above = waiting.popleft()
         try:
@@ -85,8 +85,9 @@ def find_protected(
             continue
         looked_at += len(entries)
         complete = looked_at <= most
+        is_odd = _has_odd_name(entries)
         for entry in entries if complete else ():
-            if _stays_as_it_is((*above, entry.name)):
+            if is_odd and _stays_as_it_is((*above, entry.name)):
                 names.add((Path(entry.path), _target(entry)))
                 if not entry.is_symlink():
                     paths.append(Path(entry.path))
@@ -94,7 +95,7 @@ def find_protected(
                     secrets += filter(Path.is_file, [Path(entry.path).resolve()])
                 elif is_git((entry.name,)):
                     secrets += islice(_secrets_in_git(Path(entry.path)), MOST_MOUNTS)
-            elif entry.is_dir(follow_symlinks=False) and Path(entry.path) != runs:
+            elif entry.is_dir(follow_symlinks=False) and entry.path != records:
                 waiting.append((*above, entry.name))
     kept, folders = _within_limit(root, [*own, *paths])
     complete = complete and len(kept) + len(secrets) <= MOST_MOUNTS
@@ -130,6 +131,12 @@ def _pattern_of_denied_names() -> re.Pattern[str]:
     """Return one pattern for all denied names, because thousands of names are matched."""
     parts = {max(glob.split("*"), key=len) for glob in (*ANYWHERE, "git~", ".git")}
     return re.compile("|".join(map(re.escape, sorted(parts))))
+
+
+def _has_odd_name(entries: Iterable["os.DirEntry[str]"]) -> bool:
+    """Return true if one of many names may be that of a protected file: rarely so."""
+    plain = comparable_name("\n".join(entry.name for entry in entries))
+    return bool(_pattern_of_denied_names().search(plain)) or may_be_autorun(plain)
 
 
 def _stays_as_it_is(segments: Sequence[str]) -> bool:

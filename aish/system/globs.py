@@ -92,12 +92,21 @@ def is_autorun(path: str) -> bool:
         return False
     # The time of a glob grows with the path, and no system has longer ones.
     plain = "/".join(segments)
-    return len(plain) > _LONGEST_PATH or any(matches_path(glob, plain) for glob in AUTORUN_FILES)
+    return len(plain) > _LONGEST_PATH or _autorun_paths().search(plain) is not None
 
 
 def may_be_autorun(name: str) -> bool:
     """Return true if a comparable name may be part of such a path: a quick first test."""
     return _autorun_parts().search(name) is not None
+
+
+@cache
+def _autorun_paths() -> re.Pattern[str]:
+    """All of `AUTORUN_FILES` in one pattern: folders are walked with it."""
+    words = {"**": ".*", "*": r"[^/\\]*"}
+    globs = (re.split(r"(\*+)", glob.removeprefix("**/")) for glob in AUTORUN_FILES)
+    paths = ("".join(words.get(part, re.escape(part)) for part in glob) for glob in globs)
+    return re.compile(rf"(?:\A|/)(?:{'|'.join(paths)})\Z", re.DOTALL)
 
 
 @cache

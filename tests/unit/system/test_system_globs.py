@@ -4,7 +4,7 @@ import pytest
 from samples import each_case
 from work import work_of
 
-from aish.system.globs import comparable_name, is_autorun
+from aish.system.globs import AUTORUN_FILES, comparable_name, is_autorun, matches_path
 
 
 @each_case(
@@ -74,3 +74,12 @@ def test_a_long_path_takes_work_in_proportion_to_its_length() -> None:
     long = work_of(lambda: is_autorun("a/" * 1000 + ".envrc2")).steps
 
     assert long < 20 * short
+
+
+def test_each_glob_of_autorun_files_is_found_at_any_depth_and_no_other_path() -> None:
+    for glob in AUTORUN_FILES:
+        path = glob.removeprefix("**/").replace("**", "a/b").replace("*", "x")
+        assert matches_path(glob, path)
+        assert is_autorun(path)
+        assert is_autorun(f"c/d/{path}")
+        assert not is_autorun(f"c/y{path}y")
