@@ -47,13 +47,17 @@ def python_server(name: str) -> str:
 
 
 @contextmanager
-def path_with_uvx() -> Generator[str]:
-    """A `PATH` on which `uvx` starts the clock server that pip installed."""
+def clock_by_uvx() -> Generator[Mapping[str, str]]:
+    """Variables with which `uvx` starts the clock server that pip installed, and fetches none."""
+    python_server("mcp-server-time")
     with tempfile.TemporaryDirectory() as folder:
         uvx = Path(folder) / "uvx"
-        uvx.write_text(f'#!/bin/sh\nexec "{python_server("mcp-server-time")}"\n', "ascii")
+        # Python's own program, so that a sandbox shows what is installed with it.
+        text = f"#!{sys.executable}\nimport sys\nimport mcp_server_time\ndel sys.argv[1:]\n"
+        uvx.write_text(f"{text}mcp_server_time.main()\n", "utf-8")
         uvx.chmod(0o755)
-        yield f"{folder}{os.pathsep}{os.environ['PATH']}"
+        path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        yield {"PATH": path, "UV_OFFLINE": "1", "XDG_CACHE_HOME": folder}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import anyio.to_thread
 import record_hub
 import record_release_notes
 import record_scripted
-from mcp_peers import TOP, free_port, listening, npm_server, path_with_uvx
+from mcp_peers import TOP, clock_by_uvx, free_port, listening, npm_server
 
 from aish.config.loader import load_pipeline
 from aish.config.model import ModelEntry
@@ -83,7 +83,7 @@ def servers() -> Generator[Mapping[str, str]]:
                 environment={"PORT": str(port)},
             )
         )
-        yield {"EVERYTHING_URL": f"{origin}/mcp", "PATH": stack.enter_context(path_with_uvx())}
+        yield {"EVERYTHING_URL": f"{origin}/mcp", **stack.enter_context(clock_by_uvx())}
 
 
 async def main() -> int:
@@ -102,7 +102,7 @@ async def main() -> int:
         return code
     with servers() as tools:
         if notes:
-            found = await anyio.to_thread.run_sync(record_release_notes.record, tools["PATH"])
+            found = await anyio.to_thread.run_sync(record_release_notes.record, tools)
             code = found or code
         async with endpoint() as model:
             found = await anyio.to_thread.run_sync(record, real, {**tools, **model})

@@ -70,8 +70,8 @@ def repository(folder: Path) -> None:
             git("tag", tag)
 
 
-def record(path: str) -> int:
-    """Record with programs from `path`; the exit code of that."""
+def record(tools: Mapping[str, str]) -> int:
+    """Record with the variables of `tools`; the exit code of that."""
     source = TOP / "pipelines"
     cassette = TOP / "tests" / "cassettes" / NAME
     with ExitStack() as stack:
@@ -97,7 +97,7 @@ def record(path: str) -> int:
         done = subprocess.run(
             [*command, "-o", str(recorded)],
             cwd=top,
-            env={**os.environ, "PATH": path, **KEYS},
+            env={**os.environ, **tools, **KEYS},
             check=False,
         )
         if done.returncode == 0:
