@@ -814,3 +814,9 @@ class Pipeline:
                 yield model.key_source
         for server in self.servers.values():
             yield from server.key_sources.values()
+
+    @property
+    def other_files(self) -> tuple[Path, ...]:
+        """The files of the pipelines that it runs or serves."""
+        run = (step.file for step in self.steps if isinstance(step, PipelineStep))
+        return (*run, *(entry.file for entry in self.serve.pipelines))

@@ -46,12 +46,17 @@ async def take_lock(
         UsageError: no server has a tool that is accepted.
     """
     before = older or Lock({}, {}, {})
-    results = await fetch_packages(plan.pipeline, before.packages, environment.environ, renew=renew)
+    opening = environment.opening
+    results = await fetch_packages(
+        plan.pipeline,
+        before.packages,
+        environment.environ,
+        renew=renew,
+        on_fetch=lambda line: None if opening is None else opening([line]),
+    )
     for result in results:
-        if result.differs:
-            raise LockDiffersError(
-                result.problem, where=f"mcp server `{result.alias}`", hint=result.hint
-            )
+        if isinstance(result.error, LockDiffersError):
+            raise result.error
     packages = {one.alias: one.entry.pin for one in results if one.entry is not None}
     plan = replace(plan, pinned=packages)
     async with open_toolbox(plan, environment) as box:

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from aish.core.frozen import frozen
@@ -156,6 +157,26 @@ class DurableFile:
         self._thread.join()
         self._thread = None
         self._unsynced = self._unsynced or self._owed
+
+
+def sync_file_system(folder: Path) -> None:
+    """Have the disk keep all that was written in the file system of a folder.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    # Imported here: only fetched servers need it.
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not hasattr(library, "syncfs"):  # not Linux
+            os.sync()
+        elif library.syncfs(descriptor):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(

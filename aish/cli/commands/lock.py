@@ -103,7 +103,7 @@ def command(
         reason = plan.secrets.mask(server.error or "")
         say(f"warning: mcp server `{server.alias}` is missing and was not compared: {reason}")
     for result in taken.unpinned:
-        reason = plan.secrets.mask(result.problem)
+        reason = plan.secrets.mask("" if result.error is None else result.error.message)
         say(f"warning: the packages of mcp server `{result.alias}` are not pinned: {reason}")
     if not differs or writes:
         return int(ExitCode.OK)

@@ -19,7 +19,7 @@ from aish.cli.options import (
 from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
 from aish.config.loader import lookup_position, read_pipeline
-from aish.config.model import Pipeline, PipelineStep
+from aish.config.model import Pipeline
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import ExitCode, Problem
 from aish.core.json import JsonValue
@@ -166,7 +166,7 @@ def _exfiltration(pipeline: Pipeline, files: set[Path]) -> tuple[Problem, ...]:
     """Rules by which data may leak, in the file and those that it runs or serves."""
     problems = exfiltration_check(pipeline)
     files.add(pipeline.file.resolve())
-    for file in _others(pipeline):
+    for file in pipeline.other_files:
         if file.resolve() not in files:
             inner, _ = check_file(file)
             if inner is not None:
@@ -187,16 +187,11 @@ def _unset(pipeline: Pipeline, environ: Mapping[str, str], files: set[Path]) -> 
     """The `${VAR}` that are not set, in the file and those that it runs or serves."""
     yield from unset_references(pipeline, environ)
     files.add(pipeline.file.resolve())
-    for file in _others(pipeline):
+    for file in pipeline.other_files:
         if file.resolve() not in files:
             inner = read_pipeline(file).pipeline
             if inner is not None:
                 yield from _unset(inner, environ, files)
-
-
-def _others(pipeline: Pipeline) -> Iterator[Path]:
-    yield from (step.file for step in pipeline.steps if isinstance(step, PipelineStep))
-    yield from (entry.file for entry in pipeline.serve.pipelines)
 
 
 def _level(problem: Problem) -> str:

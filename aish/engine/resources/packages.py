@@ -1,18 +1,14 @@
 """Fetches the servers of a file that launchers would fetch: to pin them, or before a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 
 from aish.config.model import Pipeline
+from aish.core.errors import AishError, LockDiffersError, UnavailableError
 from aish.core.frozen import frozen
-from aish.mcp.transports.package_fetch import (
-    FetchError,
-    PackageDiffersError,
-    check_entry,
-    fetch,
-)
+from aish.mcp.transports.package_fetch import fetch
 from aish.mcp.transports.package_store import Entry, PackageSpec, find_entry, package_spec
 from aish.policy.lock import PackagePin
 from aish.system.process.reaper import Reaper
@@ -20,18 +16,13 @@ from aish.system.process.reaper import Reaper
 
 @frozen
 class PackageResult:
-    """A server that was fetched in so many `seconds`, was in the store, or could not be fetched.
-
-    With `differs` it is not what is locked, or was changed since it was fetched.
-    """
+    """A server that was fetched in so many `seconds`, was in the store, or could not be fetched."""
 
     alias: str
     spec: PackageSpec
     entry: Entry | None = None
     seconds: float | None = None
-    problem: str = ""
-    hint: str | None = None
-    differs: bool = False
+    error: AishError | None = None
 
 
 def package_specs(pipeline: Pipeline) -> Mapping[str, PackageSpec]:
@@ -49,11 +40,13 @@ async def fetch_packages(
     environ: Mapping[str, str],
     *,
     renew: bool = False,
+    on_fetch: Callable[[str], None] = lambda _: None,
 ) -> Sequence[PackageResult]:
     """Fetch what is not in the store, exactly what is pinned, and check what is.
 
     What a file names without an exact version is resolved anew if it is not pinned; with `renew`
-    also if it is. An entry that was changed is removed.
+    also if it is. An entry that was changed is put aside. `on_fetch` hears of each that is not in
+    the store.
     """
     results: dict[str, PackageResult] = {}
     specs, reaper = package_specs(pipeline), Reaper()
@@ -62,7 +55,19 @@ async def fetch_packages(
         pin = pins.get(alias)
         if pin is not None and (pin.spec != spec.text or (renew and not spec.exact)):
             pin = None
-        results[alias] = await _fetch(alias, spec, pin, environ, reaper)
+        is_settled = pin is not None or spec.exact
+        known = find_entry(spec, pin) if is_settled else None
+        if known is None:
+            on_fetch(f"fetching `{spec.requirement}` for server `{alias}`")
+        began = anyio.current_time()
+        try:
+            entry = await fetch(spec, pin, environ, reaper, thorough=True)
+        except (UnavailableError, LockDiffersError) as error:
+            error.where = f"mcp server `{alias}`"
+            results[alias] = PackageResult(alias, spec, error=error)
+        else:
+            seconds = None if known is not None else anyio.current_time() - began
+            results[alias] = PackageResult(alias, spec, entry, seconds)
 
     try:
         async with anyio.create_task_group() as tasks:
@@ -71,22 +76,3 @@ async def fetch_packages(
     finally:
         reaper.close()
     return [results[alias] for alias in specs]
-
-
-async def _fetch(
-    alias: str,
-    spec: PackageSpec,
-    pin: PackagePin | None,
-    environ: Mapping[str, str],
-    reaper: Reaper,
-) -> PackageResult:
-    began = anyio.current_time()
-    known = find_entry(spec, pin) if pin is not None or spec.exact else None
-    try:
-        entry = known or await fetch(spec, pin, environ, reaper, renew=not spec.exact)
-        await anyio.to_thread.run_sync(check_entry, entry, spec, pin)
-    except FetchError as error:
-        differs = isinstance(error, PackageDiffersError)
-        return PackageResult(alias, spec, problem=error.message, hint=error.hint, differs=differs)
-    seconds = None if known is not None else anyio.current_time() - began
-    return PackageResult(alias, spec, entry, seconds)

@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.model import ServerEntry
-from aish.core.errors import LockDiffersError
+from aish.core.errors import LockDiffersError, UnavailableError
 from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
@@ -170,19 +170,14 @@ class TransportFactory:
         sandbox = self._connection.entry.sandbox
         entry = await anyio.to_thread.run_sync(find_entry, package.spec, package.pin)
         if entry is None and (sandbox is not None or package.pin is not None):
-            from aish.mcp.transports.package_fetch import (
-                FetchError,
-                PackageDiffersError,
-                fetch_for_run,
-            )
+            from aish.mcp.transports.package_fetch import fetch_for_run
 
             began = anyio.current_time()
             try:
                 entry = await fetch_for_run(package, self.environment.reaper)
-            except FetchError as error:
-                hint = "" if error.hint is None else f"\n{error.hint}"
-                text = f"`{package.spec.requirement}` is not fetched: {error.message}{hint}"
-                if isinstance(error, PackageDiffersError) and package.enforced:
+            except (UnavailableError, LockDiffersError) as error:
+                text = "\n".join(filter(None, (error.message, error.hint)))
+                if isinstance(error, LockDiffersError) and package.enforced:
                     where = f"mcp server `{self._connection.entry.alias}`"
                     raise LockDiffersError(text, where=where) from error
                 if package.pin is not None or sandbox is None or not sandbox.best_effort:

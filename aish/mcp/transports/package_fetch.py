@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import anyio
 
-from aish.core.errors import UsageError
+from aish.core.errors import AishError, LockDiffersError, UnavailableError, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
@@ -34,9 +34,10 @@ from aish.mcp.transports.package_store import (
     find_entry,
 )
 from aish.policy.lock import Package, PackagePin
+from aish.system.durable import sync_file_system
 from aish.system.file_lock import BeingWrittenError, hold_lock
 from aish.system.files import cache_folder, hidden_folder, packages_folder, private_folder
-from aish.system.process.child import CommandResult, follow, run_command
+from aish.system.process.child import CommandResult, follow
 from aish.system.process.reaper import Reaper
 from aish.system.process.sandbox import bubblewrap_words, fetch_rules, sandbox_problem
 from aish.system.process.supervisor import Command, Supervisor
@@ -73,26 +74,13 @@ _NEEDS_BUILD = re.compile(r"no usable wheels|no wheels with|[Bb]uild(?:ing)?[^\n
 _INSTALL = "install the server yourself, and name its program in `command`"
 
 
-class FetchError(Exception):
-    """A server that cannot be fetched; `hint` says what to do."""
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-
-
-class PackageDiffersError(FetchError):
-    """Checksums do not fit what a registry or the store has."""
-
-
 @frozen
 class _Place:
     """The folder of one fetch, with that of its entry, and how programs are run in it."""
 
     folder: Path
     environ: Mapping[str, str]
-    reaper: Reaper
+    supervisor: Supervisor
 
     @property
     def entry(self) -> Path:
@@ -102,49 +90,35 @@ class _Place:
         """Run a program, which may write in the folder only."""
         if shutil.which(words[0], path=self.environ.get("PATH", os.defpath)) is None:
             package = "Node.js" if words[0] == "npm" else "uv (`pip install uv`)"
-            raise FetchError(f"there is no `{words[0]}` in PATH", f"install {package}")
+            message = f"there is no `{words[0]}` in PATH"
+            raise UnavailableError(message, hint=f"install {package}")
         environ = {**_NPM_PATIENCE, **self.environ, "TMPDIR": str(self.folder), "NO_COLOR": "1"}
         environ |= {"UV_CACHE_DIR": str(self.folder / "cache"), "UV_PYTHON_DOWNLOADS": "never"}
-        if not await anyio.to_thread.run_sync(sandbox_problem, "landlock", environ, None):
-            return await self._run_in_landlock(words, environ)
-        problem = await anyio.to_thread.run_sync(
-            sandbox_problem, "bubblewrap", environ, self.folder
-        )
-        if not problem:
-            confined = bubblewrap_words(environ, self.folder, (), str(self.folder), network=True)
-            words = (*confined, *words)
-        return await run_command(
-            words,
-            cwd=self.folder,
-            env=environ,
-            timeout=None,
-            limit_bytes=_MOST_OUTPUT,
-            reaper=self.reaper,
-        )
-
-    async def _run_in_landlock(
-        self, words: Sequence[str], environ: Mapping[str, str]
-    ) -> CommandResult:
-        supervisor = Supervisor(self.reaper)
-        command = Command((*words,), environ, landlock=fetch_rules(self.folder))
+        command = await anyio.to_thread.run_sync(self._confine, words, environ)
         descriptor = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return await follow(
-                lambda streams: supervisor.start(command, folder=descriptor, streams=streams),
+                lambda streams: self.supervisor.start(command, folder=descriptor, streams=streams),
                 timeout=None,
                 limit_bytes=_MOST_OUTPUT,
             )
         finally:
             os.close(descriptor)
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(supervisor.close)
+
+    def _confine(self, words: Sequence[str], environ: Mapping[str, str]) -> Command:
+        if not sandbox_problem("landlock", environ, None):
+            return Command(words, environ, landlock=fetch_rules(self.folder))
+        if sandbox_problem("bubblewrap", environ, self.folder):
+            return Command(words, environ)
+        confined = bubblewrap_words(environ, self.folder, (), str(self.folder), network=True)
+        return Command((*confined, *words), environ, wrapped=True)
 
     async def install(self, *words: str, pinned: bool) -> None:
         """Run a program that installs.
 
         Raises:
-            PackageDiffersError: a checksum is not right, or what was pinned is not there any more.
-            FetchError: it failed in any other way.
+            LockDiffersError: a checksum is not right, or what was pinned is not there any more.
+            UnavailableError: it failed in any other way.
         """
         result = await self.run(*words)
         if result.exit_code == 0:
@@ -154,25 +128,28 @@ class _Place:
         lines = "\n".join([line for line in told if line][:_LINES])
         if _DIFFERS.search(said):
             message = "what the registry sent does not have its checksum"
-            raise PackageDiffersError(f"{message}: {lines}")
+            raise LockDiffersError(f"{message}: {lines}")
         if pinned and _MISSING.search(said):
-            raise PackageDiffersError(f"the registry does not have what is locked: {lines}")
+            raise LockDiffersError(f"the registry does not have what is locked: {lines}")
         hint = None
         if _NEEDS_BUILD.search(said):
             hint = f"a package that has to be built is not fetched: {_INSTALL}"
-        raise FetchError(f"`{' '.join(words[:2])}` failed: {lines}", hint)
+        raise UnavailableError(f"`{' '.join(words[:2])}` failed: {lines}", hint=hint)
 
 
 async def fetch_for_run(package: PackageUse, reaper: Reaper) -> Entry:
     """Fetch a server that is to be started.
 
     Raises:
-        FetchError: it cannot be fetched, or must not be.
+        LockDiffersError: it is not what is locked.
+        UnavailableError: it cannot be fetched, or must not be.
     """
+    spec = package.spec
     if not package.may_fetch:
+        message = "it is not in the store, and `--no-fetch` was given"
         hint = f"`aish fetch {package.file}` fetches it"
-        raise FetchError("it is not in the store, and `--no-fetch` was given", hint)
-    return await fetch(package.spec, package.pin, package.environ, reaper)
+        raise UnavailableError(f"`{spec.requirement}` is not fetched: {message}", hint=hint)
+    return await fetch(spec, package.pin, package.environ, reaper)
 
 
 async def fetch(
@@ -181,35 +158,70 @@ async def fetch(
     environ: Mapping[str, str],
     reaper: Reaper,
     *,
-    renew: bool = False,
+    thorough: bool = False,
 ) -> Entry:
     """Install a server, exactly what is pinned if it is, unless it is in the store.
 
-    With `renew` it is resolved anew if nothing is pinned.
+    If `thorough`, what is not pinned and has no exact version is resolved anew, and the files in
+    the store are checked.
 
     Raises:
-        PackageDiffersError: a checksum is not right, or what was pinned is not there any more.
-        FetchError: it cannot be fetched, or needs code of its own for that.
+        LockDiffersError: a checksum is not right, what was pinned is not there any more, or files
+            in the store were changed.
+        UnavailableError: it cannot be fetched, or needs code of its own for that.
     """
     try:
-        with anyio.fail_after(FETCH_SECONDS), ExitStack() as stack:
-            for folder in (hidden_folder(cache_folder()), packages_folder(), spec.folder):
-                private_folder(folder)
-            await _wait_for_lock(spec.folder / LOCK_FILE, stack)
-            entry = None if renew and pin is None else find_entry(spec, pin)
-            return entry or await _install(spec, pin, environ, reaper)
+        with anyio.fail_after(FETCH_SECONDS):
+            return await _fetch(spec, pin, environ, reaper, thorough=thorough)
     except TimeoutError:
+        message = f"it was not fetched within {FETCH_SECONDS:g} s"
         hint = "does this machine reach the registry of your `npm` or `uv`?"
-        raise FetchError(f"it was not fetched within {FETCH_SECONDS:g} s", hint) from None
+        problem: AishError = UnavailableError(message, hint=hint)
+    except (UnavailableError, LockDiffersError) as error:
+        problem = error
     except (OSError, UsageError) as error:
-        raise FetchError(f"it cannot be kept in the store: {error}") from error
+        problem = UnavailableError(f"it cannot be kept in the store: {error}")
+    problem.message = f"`{spec.requirement}` is not fetched: {problem.message}"
+    raise problem
 
 
-async def _wait_for_lock(path: Path, stack: ExitStack) -> None:
+async def _fetch(
+    spec: PackageSpec,
+    pin: PackagePin | None,
+    environ: Mapping[str, str],
+    reaper: Reaper,
+    *,
+    thorough: bool,
+) -> Entry:
+    is_settled = pin is not None or spec.exact or not thorough
+    entry = find_entry(spec, pin) if is_settled else None
+    if entry is None:
+        for folder in (hidden_folder(cache_folder()), packages_folder(), spec.folder):
+            private_folder(folder)
+        with ExitStack() as lock:
+            await _take_lock(spec, lock)
+            entry = find_entry(spec, pin) if is_settled else None
+            entry = entry or await _install(spec, pin, environ, reaper)
+    if thorough and not await anyio.to_thread.run_sync(_is_unchanged, entry, pin):
+        with ExitStack() as lock:
+            await _take_lock(spec, lock)
+            raise _put_aside(entry)
+    return entry
+
+
+async def _take_lock(spec: PackageSpec, lock: ExitStack) -> None:
+    """Wait for other processes that fetch the server, until the time for that is over.
+
+    Raises:
+        UnavailableError: one of them takes too long.
+    """
     while True:
         try:
-            stack.enter_context(hold_lock(path, 0))
-        except BeingWrittenError:
+            lock.enter_context(hold_lock(spec.folder / LOCK_FILE, 0))
+        except BeingWrittenError as error:
+            if anyio.current_effective_deadline() - anyio.current_time() < 2 * _PAUSE:
+                message = f"{error.writer} fetches it, and did not end within {FETCH_SECONDS:g} s"
+                raise UnavailableError(message) from None
             await anyio.sleep(_PAUSE)
         else:
             return
@@ -222,7 +234,8 @@ async def _install(
     for left in spec.folder.glob(f"{ASIDE}*"):
         await anyio.to_thread.run_sync(_remove, left)
     aside = private_folder(spec.folder / f"{ASIDE}-{os.urandom(4).hex()}", new=True)
-    place = _Place(aside, environ, reaper)
+    supervisor = Supervisor(reaper)
+    place = _Place(aside, environ, supervisor)
     try:
         install = _install_npm if spec.launcher == "npx" else _install_uv
         program, resolved, system = await install(spec, pin, place)
@@ -230,10 +243,11 @@ async def _install(
         digest = await anyio.to_thread.run_sync(tree_digest, place.entry)
         now = PackagePin(spec.text, resolved, f"{system} {digest}")
         if pin is not None and pin.has_other_files(now):
-            raise PackageDiffersError("the files that were installed are not those of the lock")
+            raise LockDiffersError("the files that were installed are not those of the lock")
         return await anyio.to_thread.run_sync(_move_in, place.entry, spec, program, now)
     finally:
         with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(supervisor.close)
             await anyio.to_thread.run_sync(_remove, aside)
 
 
@@ -247,6 +261,7 @@ def _move_in(installed: Path, spec: PackageSpec, program: str, pin: PackagePin) 
     _remove(path)  # what could not be started
     (installed / ENTRY_FILE).write_text(entry_text(program, pin), "utf-8")
     installed.chmod(0o700)
+    sync_file_system(installed)
     installed.rename(path)
     return Entry(path, program, pin)
 
@@ -280,15 +295,17 @@ async def _install_npm(spec: PackageSpec, pin: PackagePin | None, place: _Place)
     listed.unlink()
     scripts = [path.rpartition(_MODULES)[2] for path in rows if rows[path].get("hasInstallScript")]
     if scripts:
-        raise FetchError(f"{backticked(scripts, _SHOWN)} runs scripts to be installed", _INSTALL)
+        raise UnavailableError(
+            f"{backticked(scripts, _SHOWN)} runs scripts to be installed", hint=_INSTALL
+        )
     resolved = tuple(_npm_packages(whole["packages"])) if pin is None else pin.resolved
     known = {one.path or one.name: one.version for one in resolved}
     here = {one.path or one.name: one.version for one in _npm_packages(rows)}
     if weak := [one.path or one.name for one in resolved if not _STRONG.search(one.integrity)]:
         problem = "comes from no registry, or has no checksum of SHA-256 or better"
-        raise FetchError(f"{backticked(weak, _SHOWN)} {problem}", _INSTALL)
+        raise UnavailableError(f"{backticked(weak, _SHOWN)} {problem}", hint=_INSTALL)
     if others := [path for path, version in here.items() if known.get(path) != version]:
-        raise PackageDiffersError(f"npm installed what is not locked: {backticked(others, _SHOWN)}")
+        raise LockDiffersError(f"npm installed what is not locked: {backticked(others, _SHOWN)}")
     program = _npm_program(spec, rows.get(_MODULES + spec.name, {}))
     return program, resolved, f"{sys.platform}-{platform.machine()}"
 
@@ -310,7 +327,7 @@ def _old_lock(resolved: Sequence[Package]) -> JsonObject:
     for package in sorted(resolved, key=lambda one: len((one.path or one.name).split(_MODULES))):
         where = package.path or package.name
         if {"", ".", ".."} & {*where.split("/")}:
-            raise FetchError(f"`{where}` in the lock leads out of its folder")
+            raise UnavailableError(f"`{where}` in the lock leads out of its folder")
         *above, own = (part.rstrip("/") for part in where.split(_MODULES))
         rows: dict[str, Any] = root
         for part in above:
@@ -329,7 +346,7 @@ def _npm_program(spec: PackageSpec, row: JsonObject) -> str:
     if programs and (len({*programs.values()}) == 1 or own in programs):
         name = own if own in programs else next(iter(programs))
         return f"node_modules/.bin/{name}"
-    raise FetchError(f"`{spec.name}` has no program of its name", _INSTALL)
+    raise UnavailableError(f"`{spec.name}` has no program of its name", hint=_INSTALL)
 
 
 async def _install_uv(spec: PackageSpec, pin: PackagePin | None, place: _Place) -> _Installed:
@@ -355,7 +372,7 @@ async def _install_uv(spec: PackageSpec, pin: PackagePin | None, place: _Place) 
         for path in programs.glob(pattern):
             path.unlink()
     if not (programs / spec.program).is_file():
-        raise FetchError(f"`{spec.requirement}` has no program `{spec.program}`")
+        raise UnavailableError(f"`{spec.requirement}` has no program `{spec.program}`")
     # In a sandbox nothing can be compiled later. By the machine's Python, and `-S`: no program
     # `python` of a package runs, and no `.pth` file.
     compiled = ("compileall", "-q", "--invalidation-mode", "unchecked-hash", "entry/lib")
@@ -371,7 +388,9 @@ def _requirements(text: str) -> Iterator[Package]:
     for line in re.sub(r"\s*\\\n\s*", " ", text).splitlines():
         match = _REQUIREMENT.fullmatch(line.strip())
         if match is None:
-            raise FetchError(f"`{line.split(' --hash')[0]}` comes from no index", _INSTALL)
+            raise UnavailableError(
+                f"`{line.split(' --hash')[0]}` comes from no index", hint=_INSTALL
+            )
         yield Package(match[1], match[2], match[3].replace(" --hash=", " ").strip())
 
 
@@ -380,30 +399,28 @@ def _requirement(package: Package) -> str:
     return f"{package.name}=={package.version} {hashes}\n"
 
 
-def check_entry(entry: Entry, spec: PackageSpec, pin: PackagePin | None) -> None:
-    """Check that the files of an entry are those that were installed, and those that are pinned.
-
-    If they are not it is moved aside, so that nothing of it starts: a server without a sandbox may
-    have put data there.
-
-    Raises:
-        PackageDiffersError: they were changed since.
-    """
+def _is_unchanged(entry: Entry, pin: PackagePin | None) -> bool:
+    """Return true if the files of an entry are those that were installed, and that are pinned."""
     is_same = tree_digest(entry.path) == entry.pin.files.rpartition(" ")[2]
-    if is_same and (pin is None or not pin.has_other_files(entry.pin)):
-        return
-    changed = spec.folder / f"changed-{os.urandom(4).hex()}"
-    with hold_lock(spec.folder / LOCK_FILE, FETCH_SECONDS):
-        entry.path.rename(changed)
+    return is_same and (pin is None or not pin.has_other_files(entry.pin))
+
+
+def _put_aside(entry: Entry) -> LockDiffersError:
+    """Move an entry that was changed, so that nothing of it starts, and say so.
+
+    A server without a sandbox may have put data there.
+    """
+    changed = entry.path.with_name(f"changed-{os.urandom(4).hex()}")
+    entry.path.rename(changed)
     message = f"its files in the store were changed since they were fetched: see {changed}"
-    raise PackageDiffersError(message, "fetch it again; keep data of a server elsewhere")
+    return LockDiffersError(message, hint="fetch it again; keep data of a server elsewhere")
 
 
 def check_links(folder: Path) -> None:
     """Check that no link below a folder leads out of it, but for those to the machine's Python.
 
     Raises:
-        FetchError: one does.
+        UnavailableError: one does.
     """
     own = folder.resolve()
     for path in folder.rglob("*"):
@@ -411,7 +428,7 @@ def check_links(folder: Path) -> None:
         if not path.is_symlink() or _PYTHON_LINK.fullmatch(place):
             continue
         if not path.resolve().is_relative_to(own):
-            raise FetchError(f"`{place}` of a package is a link that leads out of it")
+            raise UnavailableError(f"`{place}` of a package is a link that leads out of it")
 
 
 def tree_digest(folder: Path) -> str:

@@ -4,6 +4,7 @@ An entry of the store is one installation, which is never changed: its name is t
 packages. A start looks at that name only.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -127,7 +129,9 @@ class Entry:
         return (str(self.path / self.program), *spec.arguments)
 
     def note_use(self) -> None:
+        """Keep it from being removed, while this process runs and for some time after that."""
         with suppress(OSError):  # of a read-only store nothing is removed either
+            _hold(self.path, self.fetched)
             os.utime(self.path)
 
 
@@ -171,16 +175,10 @@ def _is_ours(folder: Path) -> bool:
     return is_private and status.st_uid == os.geteuid()
 
 
-def remove_entry(path: Path) -> None:
-    """Remove an entry, whose lock is held; killed in the middle it leaves none of that name."""
-    aside = path.with_name(ASIDE)
-    shutil.rmtree(aside, ignore_errors=True)
-    path.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 def remove_unused(days: float = UNUSED_DAYS) -> Sequence[str]:
     """Remove what was not started for so many days, and what killed fetches have left.
+
+    What a process of aish has started a server from stays while that runs.
 
     Returns:
         How files name the servers that were removed.
@@ -189,11 +187,34 @@ def remove_unused(days: float = UNUSED_DAYS) -> Sequence[str]:
     removed: list[str] = []
     for folder in _entry_paths(packages_folder()):
         with suppress(BeingWrittenError), hold_lock(folder / LOCK_FILE, 0):
+            for path in [*_entry_paths(folder)]:
+                if path.stat().st_mtime < oldest and not _is_used(path):
+                    entry = _read_entry(path)
+                    # Killed in the middle it leaves none of that name.
+                    path.rename(folder / f"{ASIDE}-{path.name}")
+                    removed.append(path.name if entry is None else entry.pin.spec)
             for left in folder.glob(f"{ASIDE}*"):
                 shutil.rmtree(left, ignore_errors=True)
-            for path in [*_entry_paths(folder)]:
-                if path.stat().st_mtime < oldest:
-                    entry = _read_entry(path)
-                    remove_entry(path)
-                    removed.append(path.name if entry is None else entry.pin.spec)
     return removed
+
+
+@cache
+def _hold(path: Path, _fetched: int) -> int:
+    """Share the lock of an entry until this process ends."""
+    descriptor = os.open(path / ENTRY_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def _is_used(path: Path) -> bool:
+    try:
+        descriptor = os.open(path / ENTRY_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from confined_servers import BUBBLEWRAP
-from e2e_project import Project, of_type, wait_gone
+from e2e_project import REPO, Project, of_type, wait_gone
+from mcp_peers import clock_by_uvx
 from package_registry import HAS_NPM, HAS_UV, LAUNCHERS, UV, PackageRegistry, archive_page
 from web_server import Visit, answer
 
@@ -118,6 +119,34 @@ def test_the_index_is_that_of_the_user_and_never_of_a_project(
 
     assert done.code == 0, done.stderr
     assert len(entries(project)) == 1
+
+
+@HAS_NPM
+def test_servers_of_a_pipeline_that_the_file_runs_are_fetched_too(
+    project: Project, registry: PackageRegistry
+) -> None:
+    registry.add("npx", "1.0.0")
+    write(project, "npx")
+    project.write("outer.yaml", "aish: 1\nname: outer\nsteps: [{id: a, pipeline: p.yaml}]\n")
+
+    done = project.aish("fetch", "outer.yaml", "--format", "json")
+
+    (row,) = json.loads(done.stdout)["servers"]
+    assert row["file"].endswith("p.yaml")
+    assert (row["server"], row["problem"]) == ("tiny", None)
+    assert len(entries(project)) == 1
+
+
+@pytest.mark.slow("`make record` does this")
+def test_the_shipped_clock_is_recorded_without_a_registry(
+    project: Project, registry: PackageRegistry
+) -> None:
+    with clock_by_uvx() as environ:
+        words = ("clock__get_current_time", "timezone=UTC")
+        done = project.aish("call", REPO / "pipelines" / "mcp.yaml", *words, env=environ)
+
+    assert done.code == 0, done.stderr
+    assert not registry.web.targets
 
 
 @pytest.mark.requirement("T11")

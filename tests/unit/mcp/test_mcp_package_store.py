@@ -1,15 +1,28 @@
 """How a file names a server of a package registry, and what the files of an installation are."""
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import anyio
 import pytest
 from samples import each_case
 
-from aish.mcp.transports.package_fetch import FetchError, check_links, tree_digest
-from aish.mcp.transports.package_store import entry_text, find_entry, package_spec
+from aish.core.errors import UnavailableError
+from aish.mcp.transports import package_fetch
+from aish.mcp.transports.package_fetch import check_links, fetch, tree_digest
+from aish.mcp.transports.package_store import (
+    LOCK_FILE,
+    PackageSpec,
+    entry_text,
+    find_entry,
+    package_spec,
+    remove_unused,
+)
 from aish.policy.lock import Package, PackagePin, package_difference, package_pin
+from aish.system.file_lock import hold_lock
+from aish.system.process.reaper import Reaper
 
 
 @each_case(
@@ -147,9 +160,62 @@ def test_a_link_that_leads_out_of_its_package_is_refused(
     link = entry / place
     link.symlink_to(target)
 
-    with pytest.raises(FetchError, match="leads out of it") if is_refused else nullcontext():
+    with pytest.raises(UnavailableError, match="leads out of it") if is_refused else nullcontext():
         check_links(entry)
     link.unlink()
+
+
+def _add_entry(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[PackageSpec, Path, PackagePin]:
+    """A server in a store of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    spec = package_spec(["npx", "tiny"], folder)
+    assert spec is not None
+    pin = _pin()
+    entry = spec.folder / pin.digest
+    entry.mkdir(parents=True)
+    (entry / "entry.json").write_text(entry_text("node_modules/.bin/tiny", pin), "utf-8")
+    return spec, entry, pin
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_server_that_runs_is_not_removed_however_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_used: bool
+) -> None:
+    spec, path, _ = _add_entry(tmp_path, monkeypatch)
+    entry = find_entry(spec, None)
+    assert entry is not None
+    if is_used:
+        entry.note_use()
+    os.utime(path, (0, 0))
+
+    removed = remove_unused()
+
+    assert list(removed) == ([] if is_used else ["npx tiny"])
+    assert path.exists() == is_used
+
+
+def test_a_fetch_that_waits_for_another_one_can_be_ended_and_says_for_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one in the store was changed meanwhile."""
+    spec, _, pin = _add_entry(tmp_path, monkeypatch)
+    reaper = Reaper()
+
+    async def wait() -> None:
+        with hold_lock(spec.folder / LOCK_FILE, 0), anyio.move_on_after(0.1):
+            await fetch(spec, pin, {}, reaper, thorough=True)
+        monkeypatch.setattr(package_fetch, "FETCH_SECONDS", 0.1)
+        with hold_lock(spec.folder / LOCK_FILE, 0):
+            await fetch(spec, pin, {}, reaper, thorough=True)
+
+    with pytest.raises(UnavailableError) as error:
+        anyio.run(wait)
+    reaper.close()
+
+    assert error.value.message.startswith("`tiny` is not fetched: ")
+    assert f"process {os.getpid()} fetches it" in error.value.message
 
 
 @pytest.mark.parametrize("above", range(3))
@@ -157,13 +223,7 @@ def test_a_link_that_leads_out_of_its_package_is_refused(
 def test_nothing_starts_that_another_user_can_have_put_into_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: int, change: str
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    spec = package_spec(["npx", "tiny"], tmp_path)
-    assert spec is not None
-    pin = _pin()
-    entry = spec.folder / pin.digest
-    entry.mkdir(parents=True)
-    (entry / "entry.json").write_text(entry_text("node_modules/.bin/tiny", pin), "utf-8")
+    spec, entry, pin = _add_entry(tmp_path, monkeypatch)
     assert find_entry(spec, None) is not None
     assert find_entry(spec, pin) is not None
     folder = (entry, *entry.parents)[above]
