@@ -89,13 +89,12 @@ Refused = Callable[[str, Refusal], None]
 
 @frozen
 class Confinement:
-    """The sandbox of a server that is started: its kind and what it may use, in words.
+    """What belongs to the sandbox of a server that is started.
 
     `home` is a folder to be removed at its end, `reaper` removes it if this process is killed.
     `relay`, which is to be served, carries its connections.
     """
 
-    text: str
     home: Path | None
     reaper: Reaper
     relay: SandboxRelay | None = None
@@ -215,8 +214,6 @@ class _Start:
                     f" {backticked(taken, _SHOWN)} must stay hidden or unchanged"
                 )
             return mounts
-        if not self.reaches(_NPM):
-            hidden += unwanted_programs(self.connection.command, environ, self.cwd)
         return replace(mounts, read_only=kept, in_place=above, hidden=hidden)
 
     def environment(self, home: str) -> dict[str, str]:
@@ -231,6 +228,13 @@ class _Start:
             name: value for name, (value, host) in _OFFLINE.items() if not self.reaches(host)
         }
         return {**offline, **environment}
+
+    def absent(self) -> tuple[Path, ...]:
+        """The programs that it does not find, because they would wait for a registry in vain."""
+        connection = self.connection
+        if self.reaches(_NPM):
+            return ()
+        return unwanted_programs(connection.command, connection.child_env, self.cwd)
 
     def reaches(self, host: str) -> bool:
         """Return true if it may connect to a host over TLS."""
@@ -272,6 +276,7 @@ class _Start:
 
 async def start_confined(
     connection: ServerConnection,
+    kind: Kind,
     supervisor: Supervisor,
     reaper: Reaper,
     *,
@@ -279,7 +284,7 @@ async def start_confined(
     secrets: Secrets | None,
     on_refused: Refused,
 ) -> tuple[Child, Confinement]:
-    """Start a server in its sandbox, whose relay is to be served then.
+    """Start a server in its sandbox of this kind, whose relay is to be served then.
 
     `on_refused` is told each host that it asks for in vain.
 
@@ -289,14 +294,13 @@ async def start_confined(
     """
     sandbox = connection.entry.sandbox
     assert sandbox is not None, "it is to be confined"
-    choose = partial(choose_kind, sandbox, os.environ, connection.entry.cwd)
-    start = _Start(connection, sandbox, await anyio.to_thread.run_sync(choose))
+    start = _Start(connection, sandbox, kind)
     _check_command(start)
     mounts = await anyio.to_thread.run_sync(start.mounts)
     network = await _resolve(sandbox) if start.kind == "bubblewrap" else None
     hide_process()
     own = _make_home(reaper) if start.kind == "landlock" or network is not None else None
-    confinement = Confinement(describe_sandbox(sandbox, start.kind), own, reaper)
+    confinement = Confinement(own, reaper)
     sockets: list[socket.socket] = []
 
     async def begin(streams: tuple[int, int, int]) -> ChildProcess:
@@ -329,7 +333,11 @@ def _compose(
     """Compose what the supervisor starts; `own` is the folder for its home, or for its names."""
     if network is None or own is None:
         return start.command(mounts, PRIVATE_HOME if own is None else str(own))
-    files = {**mounts.files, **_write_names(network, own)}
+    # The kernel says of it what it says of a program that is not there.
+    absent = own / "absent"
+    absent.write_text("#!/nonexistent\n", "ascii")
+    absent.chmod(0o755)
+    files = {**_write_names(network, own), **dict.fromkeys(map(str, start.absent()), absent)}
     command = start.command(replace(mounts, files=files), PRIVATE_HOME)
     return replace(command, sockets=network.sockets)
 
@@ -363,6 +371,9 @@ async def _start_checked(
     except OSError as error:
         if error.errno == errno.ESTALE:
             raise NoSandboxError(_REPLACED) from error
+        if error.errno in {errno.ENOENT, errno.EACCES}:  # outside of the sandbox it is there
+            why = f"{error.strerror}: what it starts with is not in its sandbox, and `read` adds it"
+            raise OSError(error.errno, why) from error
         raise
 
 

@@ -1,5 +1,6 @@
 """Creates the transport for a server's entry; imported when a server needs it."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
@@ -293,17 +294,22 @@ class TransportFactory:
             TransportError: the sandbox cannot be kept.
             OSError: the server cannot be started.
         """
-        from aish.mcp.transports.confined import start_confined
+        from aish.mcp.transports.confined import choose_kind, describe_sandbox, start_confined
         from aish.system.process.sandbox import NoSandboxError
         from aish.system.process.supervisor import Supervisor
 
         shared, sandbox = self.environment, self._connection.entry.sandbox
         assert sandbox is not None, "it is to be confined"
+        assert self._stdio is not None, "it starts the server"
+        cwd = self._connection.entry.cwd
         if not shared.supervisors:
             shared.supervisors.append(Supervisor(shared.reaper))
         try:
+            kind = await anyio.to_thread.run_sync(choose_kind, sandbox, os.environ, cwd)
+            self._stdio.sandbox = describe_sandbox(sandbox, kind)
             return await start_confined(
                 self._connection,
+                kind,
                 shared.supervisors[0],
                 shared.reaper,
                 log=log,
@@ -311,6 +317,7 @@ class TransportFactory:
                 on_refused=self._note_refused,
             )
         except NoSandboxError as error:
+            self._stdio.sandbox = ""
             if not sandbox.best_effort:
                 raise TransportError(error.message) from error
             self.notice("sandbox_missing", f"it runs without a sandbox: {error.message}")

@@ -74,7 +74,7 @@ class Stdio:
         self._start_confined = start_confined
         self._confinement: Confinement | None = None
         self.sandbox = "" if start_confined is not None else UNCONFINED
-        """Its sandbox in words, once it is known."""
+        """Its sandbox in words, once what starts it has chosen one."""
         self._child: Child | None = None
         self._said = ""
         self._failure = ServerEndedError("the server is not running")
@@ -103,7 +103,6 @@ class Stdio:
                 child, self._confinement = started
                 if self._confinement.relay is not None:
                     self._tasks.start_soon(self._confinement.relay.serve)
-                self.sandbox = self._confinement.text
                 return child
             self.sandbox = UNCONFINED
         entry = self._connection.entry

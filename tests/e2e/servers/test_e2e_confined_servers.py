@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -113,6 +114,16 @@ def test_keys_and_runs_in_its_folders_are_empty_and_what_the_run_is_made_of_stay
     for path in ("work/.github/workflows/ci.yml", "work/.env", "work/.aish/x"):
         assert "Read-only file system" in refused(project, "write", path=path, text="mine")
     assert call(project, "write", path="work/new.txt", text="mine") == "written"
+
+
+@BUBBLEWRAP
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node to hide")
+def test_a_server_in_python_without_a_network_finds_no_node(project: Project) -> None:
+    """As programs expect that look for it: not as one that may not be started."""
+    text = "import subprocess\ntry: subprocess.run(['node'])\nexcept OSError as e: exit(repr(e))"
+    add_probe(project, {"kind": "bubblewrap"}, command=[sys.executable, "-c", text])
+
+    assert "FileNotFoundError(2" in project.run().stderr
 
 
 @pytest.mark.requirement("T7")
@@ -248,6 +259,11 @@ def test_each_failure_of_a_confined_server_names_its_sandbox_in_its_second_line(
     assert f"it refused\n{line}" in texts["refuse"]
     assert f"no answer within 1 s\n{line}" in texts["hang"]
     assert f"the server ended with exit code 4\n{line}" in texts["die"]
+    project.write("server", "#!/nonexistent\n").chmod(0o755)
+    add_probe(project, {"kind": kind}, command=["./server"])
+    not_started = project.run().stderr.replace("⏎", "\n")
+    assert f"\n{line}" in not_started
+    assert kind == "bubblewrap" or "what it starts with is not in its sandbox" in not_started
     assert f"the server ended with exit code 1\n{line}" in start
     assert "its stderr ends with:\nno luck" in start
 

@@ -17,7 +17,8 @@ from waits import put_forward, waits_of
 from aish.system.process import supervisor_process
 from aish.system.process.child import CommandResult, child_environment, follow
 from aish.system.process.reaper import Reaper
-from aish.system.process.supervisor import Command, Supervised, Supervisor
+from aish.system.process.sandbox import sandbox_report
+from aish.system.process.supervisor import Command, Landlock, Supervised, Supervisor
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[3]
@@ -367,3 +368,21 @@ def test_nothing_is_started_before_there_is_a_command() -> None:
     supervisor = Supervisor(Reaper())
     supervisor.close()
     assert children_of(os.getpid()) <= before
+
+
+@pytest.mark.skipif(bool(sandbox_report(os.environ).landlock), reason="there is no Landlock")
+def test_a_program_is_found_by_its_name_where_python_is_out_of_sight(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    libraries = map(str, Path("/lib").glob("*-linux-gnu"))
+    rules = Landlock(write=(), read=("/usr/bin", "/bin", "/lib64", *libraries))
+    command = Command(("true",), {"PATH": "/usr/bin:/bin"}, landlock=rules)
+
+    async def act() -> int:
+        process = await begin(supervisor, command, tmp_path)
+        try:
+            return await process.wait()
+        finally:
+            await process.stop(0)
+
+    assert run(act) == 0
