@@ -116,6 +116,7 @@ async def servers(kind: Any, rounds: int, root: Path) -> list[tuple[float, ...]]
             begun = time.perf_counter()
             child, confinement = await start_confined(
                 connection,
+                kind,
                 supervisor,
                 reaper,
                 log=None,
@@ -164,7 +165,13 @@ async def relayed(rounds: int, root: Path) -> list[tuple[float, float]]:
             async with anyio.create_task_group() as tasks:
                 for _ in range(rounds):
                     child, confinement = await start_confined(
-                        connection, supervisor, reaper, log=None, secrets=None, on_refused=ignore
+                        connection,
+                        "bubblewrap",
+                        supervisor,
+                        reaper,
+                        log=None,
+                        secrets=None,
+                        on_refused=ignore,
                     )
                     assert confinement.relay is not None
                     tasks.start_soon(confinement.relay.serve)

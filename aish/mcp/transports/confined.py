@@ -89,7 +89,7 @@ Refused = Callable[[str, Refusal], None]
 
 @frozen
 class Confinement:
-    """What belongs to the sandbox of a server that is started.
+    """Folder and relay of the sandbox of a server that is started.
 
     `home` is a folder to be removed at its end, `reaper` removes it if this process is killed.
     `relay`, which is to be served, carries its connections.

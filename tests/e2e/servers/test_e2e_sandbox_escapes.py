@@ -220,6 +220,7 @@ async def start_often(folder: Path, kind: Any, times: int) -> Counter[str]:
             try:
                 child, confinement = await start_confined(
                     connection,
+                    kind,
                     supervisor,
                     reaper,
                     log=None,
