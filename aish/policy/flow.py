@@ -198,6 +198,11 @@ def _labels_of_server(source: str, facts: ServerFacts) -> Labels:
     return _OF_PACKS.get(pack, private | _UNTRUSTED if marks.get("reads_untrusted") else private)
 
 
+def is_of_commands(name: str) -> bool:
+    """Return true for a tool of the packs that run commands, whatever it does itself."""
+    return _marks(name).get("pack") in _COMMAND_PACKS
+
+
 def runs_commands(name: ToolName) -> bool:
     """Return true for a tool that runs commands, or gives them to a shell that was started."""
     return is_command_tool(name) or name.name == "process_input"

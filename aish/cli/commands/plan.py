@@ -52,7 +52,7 @@ from aish.engine.plan.estimate import most_cost, price_of, requests
 from aish.engine.plan.lock import lock_path
 from aish.engine.plan.order import lacks_stdin
 from aish.engine.plan.plan import Plan, make_plan
-from aish.engine.plan.validation.validate import exfiltration_check, require_steps
+from aish.engine.plan.validation.validate import held_check, require_steps
 from aish.engine.preview.preview import (
     PlannedServer,
     PlannedStep,
@@ -500,7 +500,8 @@ def command(
         # The plan is shown even so.
         keys = repeated
     tools = look_at_lock(plan, notices(plan.secrets)) if offline else look_at_tools(plan)
-    _print(preview_of(plan, options, tools), output_format)
+    preview = preview_of(plan, options, tools)
+    _print(preview, output_format)
     for step, survey in options.surveys.items():
         if survey.unusable:
             of = f"{survey.unusable:,} of {counted(survey.items, 'item')}"
@@ -509,7 +510,7 @@ def command(
                 f"{survey.odd}"
             )
     report_shadows(pipeline)
-    leaks = _exfiltration(plan, strict=strict) + _report_open_logins(plan, strict=strict)
+    leaks = _report_leaks(preview, strict=strict) + _report_open_logins(plan, strict=strict)
     if keys is not None:
         report(keys)
         return int(ExitCode.USAGE)
@@ -546,13 +547,13 @@ def _report_unmatched(view: ToolListing, *, strict: bool) -> int:
     return len(view.unmatched)
 
 
-def _exfiltration(plan: Plan, *, strict: bool) -> int:
-    """Rules by which data may leak, here and in sub-pipelines: warnings, errors with `--strict`."""
+def _report_leaks(preview: Preview, *, strict: bool) -> int:
+    """Calls that may send data out without approval: warnings, errors with `--strict`."""
     printer = ProblemPrinter(say)
-    problems = exfiltration_check(plan.pipeline, plan.policy)
+    problems = held_check(preview.warned)
     for problem in problems:
         printer.say(problem, "error" if strict else "warning")
-    return len(problems) + sum(_exfiltration(inner, strict=strict) for inner in plan.inner.values())
+    return len(problems)
 
 
 def _report_open_logins(plan: Plan, *, strict: bool) -> int:

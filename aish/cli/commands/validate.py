@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from aish.cli.boundary import say
 from aish.cli.options import (
@@ -30,7 +30,7 @@ from aish.engine.plan.lock import known_tool, lock_of
 from aish.engine.plan.validation.validate import (
     argument_check,
     check_file,
-    exfiltration_check,
+    find_held_calls,
     held_check,
     is_wrong,
     lock_check,
@@ -42,6 +42,9 @@ from aish.engine.plan.validation.validate import (
 )
 from aish.policy.decide import tool_name
 from aish.system.secrets.literal_keys import without_keys
+
+if TYPE_CHECKING:
+    from aish.engine.plan.validation.held_calls import HeldCalls
 
 _OF_POLICY_TESTS = (
     *("policy_tests", "lock", "mcp.servers", "mcp.auto_approve", "mcp.ask", "mcp.deny"),
@@ -133,8 +136,9 @@ def checked_file(
         problems += tuple(_policy_tests(pipeline))
     if not any(not problem.warning for problem in problems):
         problems += lock_check(pipeline, stale=True)
-        problems += _exfiltration(pipeline, set()) + run_check(pipeline)
-        held = tuple(_held_calls(pipeline))
+        found = tuple(_held_calls(pipeline))
+        problems += held_check(one for one in found if one.then == "warn") + run_check(pipeline)
+        held = held_check(one for one in found if one.then != "warn")
     problems = tuple(replace(one, warning=one.warning and not strict) for one in problems)
     # That a call may be held is what the file asks for, and no fault of it.
     problems += held
@@ -162,25 +166,13 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
     yield from policy_check(pipeline, lock, known)
 
 
-def _exfiltration(pipeline: Pipeline, files: set[Path]) -> tuple[Problem, ...]:
-    """Rules by which data may leak, in the file and those that it runs or serves."""
-    problems = exfiltration_check(pipeline)
-    files.add(pipeline.file.resolve())
-    for file in pipeline.other_files:
-        if file.resolve() not in files:
-            inner, _ = check_file(file)
-            if inner is not None:
-                problems += _exfiltration(inner, files)
-    return problems
-
-
-def _held_calls(pipeline: Pipeline) -> Iterator[Problem]:
-    """Calls that may be held in a run of the file, or of those that it serves."""
-    yield from held_check(pipeline)
+def _held_calls(pipeline: Pipeline) -> "Iterator[HeldCalls]":
+    """Calls that may be held in a run of the file, or of those that it serves, or warned of."""
+    yield from find_held_calls(pipeline)
     for entry in pipeline.serve.pipelines:
         served, _ = check_file(entry.file)
         if served is not None:
-            yield from held_check(served)
+            yield from find_held_calls(served)
 
 
 def _unset(pipeline: Pipeline, environ: Mapping[str, str], files: set[Path]) -> Iterator[Problem]:

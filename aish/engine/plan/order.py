@@ -132,10 +132,15 @@ def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
 
 def needs_of(step: Step, known: Iterable[str]) -> tuple[str, ...]:
     """The ids of the steps that `step` waits for, declared or used in a template."""
-    used = {name.split(".")[1] for name in reads(step) if name.startswith("steps.")}
-    continued = step.continues if isinstance(step, PromptStep) else None
-    needs = {*step.needs, *used, continued} - {step.id}
+    needs = ids_needed(step)
     return tuple(id for id in known if id in needs)
+
+
+def ids_needed(step: Step) -> set[str]:
+    """All ids of which `step` says that it waits for them, also those of no step."""
+    used = {name.split(".")[1] for name in reads(step) if name.startswith("steps.")}
+    continued = {step.continues} if isinstance(step, PromptStep) and step.continues else set()
+    return ({*step.needs} | used | continued) - {step.id}
 
 
 def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
@@ -145,7 +150,7 @@ def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
         UsageError: there is a circular dependency (reported earlier with its place).
     """
     waiting = {step.id: step for step in pipeline.steps}
-    needs = {id: needs_of(step, waiting) for id, step in waiting.items()}
+    needs = {id: ids_needed(step) & waiting.keys() for id, step in waiting.items()}
     ordered: list[Step] = []
     while waiting:
         ready = next((id for id in waiting if not any(n in waiting for n in needs[id])), None)

@@ -332,22 +332,25 @@ class PlannedServer:
 
 @frozen
 class Preview:
-    """Everything a reviewer needs before the run."""
+    """Everything a reviewer needs before the run; `warned` are calls that send without approval."""
 
     plan: Plan
     options: RunOptions
     context: Context
     servers: tuple[PlannedServer, ...]
     steps: tuple[PlannedStep, ...]
+    warned: "tuple[HeldCalls, ...]"
 
 
 def preview_of(plan: Plan, options: RunOptions, found: ToolListing | None) -> Preview:
     """The preview of a plan; `found` is `None` offline, and without servers if a lock was read."""
     context = template_context(plan.pipeline, options, {})
     tools = () if found is None else tuple(row.tool for row in found.tools)
-    held = find_held_calls(plan.pipeline, plan.policy, locked=plan.lock is not None)
+    calls = find_held_calls(plan.pipeline, plan.policy, locked=plan.lock is not None)
+    held = tuple(one for one in calls if one.then != "warn")
+    warned = tuple(one for one in calls if one.then == "warn")
     steps = tuple(planned_steps(plan, context, tools, options.surveys, held))
-    return Preview(plan, options, context, tuple(_servers(plan, found)), steps)
+    return Preview(plan, options, context, tuple(_servers(plan, found)), steps, warned)
 
 
 def preview_json(preview: Preview) -> JsonObject:

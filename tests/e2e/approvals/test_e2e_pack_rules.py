@@ -154,10 +154,12 @@ def approving(*rules: str, more: str = "") -> str:
 
 def test_a_model_that_may_read_and_send_without_approval_is_warned_of(project: Project) -> None:
     (told,) = leaks(project, approving("repo__file_read", '"far__*"'))
+    hint = project.aish("validate", "p.yaml").stderr.splitlines()[-1]
     assert told == (
-        "exfiltration: without approval, the model of step `main` may read files (by rule "
-        "`repo__file_read`), read untrusted text (`far__*`) and send data out (`far__*`)"
+        "exfiltration: `far__*` may send data out without approval: read repo__file_read "
+        "(private), far__* (untrusted)"
     )
+    assert hint.startswith("  hint: narrow `repo__file_read`, `far__*` or put it under `ask`; or ")
 
 
 @pytest.mark.requirement("K20")
@@ -178,6 +180,9 @@ def test_a_model_that_may_read_and_send_without_approval_is_warned_of(project: P
         approving("list__rag_query", "ours__send"),
         approving("work__process_start"),
         approving("{tool: work__process_start, command: [cat, x]}", "web__web_search"),
+        approving("repo__file_edit", "far__get"),
+        approving("repo__file_read", "web__web_search"),
+        approving("list__bd_create", "ours__send"),
     ],
 )
 def test_what_leaks(project: Project, mcp: str) -> None:
@@ -191,11 +196,8 @@ def test_what_leaks(project: Project, mcp: str) -> None:
         approving('"far__*"'),
         approving('"repo__*"'),
         approving('"repo__*"', '"ours__*"'),
-        approving("repo__file_edit", "far__get"),
         approving("{tool: box__shell_run, command: [pytest]}", "repo__file_read"),
         approving("quiet__shell_run"),
-        approving("repo__file_read", "web__web_search"),
-        approving("list__bd_create", "ours__send"),
         approving('"web__*"'),
         approving('"repo__*"', '"work__*"'),
         approving('"repo__*"', "far__get", more='  ask: ["far__*"]'),
@@ -223,7 +225,7 @@ def test_tools_are_counted_by_conversation(project: Project, step: str, expected
     assert len(leaks(project, approving('"repo__*"', '"far__*"'), steps)) == expected
 
 
-FILES, SERVER = "rule `repo__*`", "`far__*`"
+FILES, SERVER = "repo__file_read", "`far__*`"
 READER = 'id: a, prompt: Go on, tools: ["repo__*"]'
 SHOWN = "id: a, prompt: Go on, tools: [], context: {files: [notes.txt]}"
 SENDER = 'id: b, tools: ["far__*"]'
@@ -237,10 +239,10 @@ def listed(steps: tuple[str, ...]) -> str:
 @pytest.mark.parametrize(
     ("steps", "files", "sends"),
     [
-        ((READER, SENDER + ", prompt: '{{ steps.a.output }}'"), f"{FILES} in step `a`", SERVER),
+        ((READER, SENDER + ", prompt: '{{ steps.a.output }}'"), FILES, SERVER),
         (
             (READER, SENDER + ", prompt: '{{ steps.a.text | upper }}'"),
-            f"{FILES} in step `a`",
+            FILES,
             SERVER,
         ),
         (
@@ -249,7 +251,7 @@ def listed(steps: tuple[str, ...]) -> str:
                 "id: c, run: [cat, '{{ steps.a.output }}']",
                 SENDER + ", prompt: Go on, system: '{{ steps.c.output.stdout }}'",
             ),
-            f"{FILES} in step `a`",
+            FILES,
             SERVER,
         ),
         (
@@ -257,20 +259,21 @@ def listed(steps: tuple[str, ...]) -> str:
                 "id: a, call: repo__file_read, with: {path: x}",
                 SENDER + ", prompt: '{{ item }}', foreach: steps.a.output.content",
             ),
-            f"{FILES} in step `a`",
+            FILES,
             SERVER,
         ),
-        ((SENDER + ", prompt: Go on, attach: notes.txt",), "`attach`", SERVER),
-        ((SENDER + """, prompt: "{{ 'notes.txt' | readfile }}\"""",), "`readfile`", SERVER),
+        ((SENDER + ", prompt: Go on, attach: notes.txt",), "attach", SERVER),
+        ((SENDER + """, prompt: "{{ 'notes.txt' | readfile }}\"""",), "readfile", SERVER),
         (
             (SENDER + ", prompt: Go on, context: {files: [notes.txt]}",),
-            "`context.files`",
+            "context.files",
             SERVER,
         ),
-        ((SHOWN, SENDER + ", prompt: Go on, continues: a"), "`context.files`", SERVER),
+        ((SHOWN, SENDER + ", prompt: Go on, continues: a"), "context.files", SERVER),
+        ((READER, SENDER + ", prompt: Go on, when: steps.a.output"), FILES, SERVER),
         (
             (SHOWN, SENDER + ", prompt: '{{ steps.a.output }}'"),
-            "`context.files` in step `a`",
+            "context.files",
             SERVER,
         ),
         (
@@ -279,7 +282,7 @@ def listed(steps: tuple[str, ...]) -> str:
                 "id: b, call: far__post, with: {text: '{{ steps.a.output }}'}",
             ),
             FILES,
-            f"{SERVER} in step `b`",
+            "`far__post`",
         ),
     ],
 )
@@ -290,8 +293,7 @@ def test_text_is_followed_from_step_to_step(
 
     (told,) = leaks(project, approving('"repo__*"', '"far__*"'), listed(steps))
 
-    assert f"may read files (by {files})" in told
-    assert f"send data out ({sends})" in told
+    assert f"exfiltration: {sends} may send data out without approval: read {files} (" in told
 
 
 @pytest.mark.sampled(2)
@@ -300,7 +302,6 @@ def test_text_is_followed_from_step_to_step(
     [
         # Nothing but how it ended.
         (READER, SENDER + ", prompt: '{{ steps.a.status }}'"),
-        (READER, SENDER + ", prompt: Go on, needs: [a], when: steps.a.output"),
         # The other way round: after what the server says has been read, nothing is sent.
         (SENDER + ", prompt: Go on", "id: c, prompt: '{{ steps.b.output }}', tools: []"),
         # A call that only its author words, and one whose text no server has influenced.

@@ -45,6 +45,11 @@ BY = "mcp.exfiltration deny: repo__file_read, other__get, other.tools"
 CALL = "id: c, call: far__p, with: {t: '%s'}"
 BOTH = CALL % "{{ steps.a.text }}{{ steps.b.text }}"
 
+OURS = "id: o, call: ours__get"
+LATER = "id: l, call: ours__put, with: {t: '{{ stdin }}'}"
+LOGGED = "l: ours__put: mcp.exfiltration deny: stdin"
+LATE = "mcp.exfiltration deny: ours__get, stdin"
+
 STEPS: dict[tuple[str, ...], list[str]] = {
     # One conversation reads both and sends.
     ("id: a, prompt: x y, tools: [repo__file_read, far__g]",): [
@@ -77,6 +82,11 @@ STEPS: dict[tuple[str, ...], list[str]] = {
     ("id: a, run: [make]", "id: b, prompt: '{{ stdin }}', tools: [repo__file_write]"): [
         "a: shell__run: mcp.exfiltration deny: repo__file_write, stdin"
     ],
+    # What is written after a step has ended is not in what the step has read.
+    (OURS, CALL % "{{ steps.o.text }}", LATER + ", needs: [c]"): [LOGGED],
+    (OURS, CALL % "{{ steps.o.text }}", LATER + ", when: steps.c.status == 'ok'"): [LOGGED],
+    (OURS, CALL % "{{ steps.o.text }}", LATER): [f"c: far__p: {LATE}", LOGGED],
+    (OURS + ", needs: [l]", CALL % "{{ steps.o.text }}", LATER): [f"c: far__p: {LATE}", LOGGED],
     # A server that only receives may say it later.
     (A, CALL % "{{ steps.a.text }}", "id: d, prompt: x y, tools: [far__g]"): [
         "d: far__g: mcp.exfiltration deny: repo__file_read, far__g, far.tools"
@@ -174,7 +184,7 @@ def test_held_calls_are_found_in_time_in_proportion_to_the_steps(
         file.write_text(f"{HEAD}  {DENY}\nsteps:\n{''.join(rows)}")
         pipeline = load_pipeline(file)
         assert len(find_held_calls(pipeline)) == count - 1
-        return work_of(lambda: held_check(pipeline)).steps
+        return work_of(lambda: held_check(find_held_calls(pipeline))).steps
 
     few = steps(100)
     assert steps(400) < 5 * few

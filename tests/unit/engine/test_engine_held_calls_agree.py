@@ -190,7 +190,9 @@ def unfound(file: Path, events: list[Event]) -> list[str]:
             continue
         step = (event.place.step or "").rpartition("/")[2]
         if not any(
-            held.step == step and any(matches_word(one, event.tool) for one in held.tools)
+            held.step == step
+            and held.then != "warn"
+            and any(matches_word(one, event.tool) for one in held.tools)
             for held in found
         ):
             missing.append(f"{event.place.step}: {event.tool}: {event.flow}")

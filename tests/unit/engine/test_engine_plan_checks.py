@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from work import work_of
 
 from aish.config.loader import load_pipeline
 from aish.engine.plan.validation.names import circles
@@ -12,7 +11,6 @@ from aish.engine.plan.validation.validate import (
     argument_check,
     check_file,
     cross_check,
-    exfiltration_check,
     run_check,
     wildcard_check,
 )
@@ -497,35 +495,6 @@ def test_no_command_has_the_state_of_the_server_below_its_root(
     found = problems(f"{servers}serve: {{state: .aish/state}}\n", tmp_path)
     said = "the tools of `box` could read keys and tokens: it is below their root"
     assert found == [f"serve.state: {said}"] * is_open
-
-
-@pytest.mark.parametrize(
-    "prompt", ["Go {{ steps.s%d.output }}", "Go {{ steps | tojson }}"], ids=["chain", "all"]
-)
-def test_text_is_followed_in_time_in_proportion_to_the_steps(tmp_path: Path, prompt: str) -> None:
-    servers = (
-        "mcp:\n"
-        "  servers:\n"
-        "    repo: {pack: fs, root: .}\n"
-        "    far: {url: 'http://127.0.0.1:1/mcp', trust: true}\n"
-        "  auto_approve: [repo__file_read, 'far__*']\n"
-    )
-
-    def steps(count: int) -> int:
-        rows = [
-            f"  - {{id: s{n}, prompt: '{prompt.replace('%d', str(max(n - 1, 0)))}', tools: []}}\n"
-            for n in range(count)
-        ]
-        rows[0] = "  - {id: s0, prompt: Begin, tools: ['repo__*']}\n"
-        sends = "  - {id: c, call: far__post, with: {text: '{{ steps.s%d.output }}'}}\n"
-        file = tmp_path / "p.yaml"
-        file.write_text(f"{HEAD}{servers}steps:\n{''.join(rows)}{sends % (count - 1)}")
-        pipeline = load_pipeline(file)
-        return work_of(lambda: exfiltration_check(pipeline)).steps
-
-    # Templates that were read once are not read again.
-    few = steps(100)
-    assert steps(400) < 5 * few
 
 
 @pytest.mark.parametrize("line", ["9" * 5_000, "1e999", "²"])

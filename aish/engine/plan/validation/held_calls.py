@@ -3,6 +3,9 @@
 More is found than ever happens: each tool that no rule denies is called by each step that has it,
 conditions are true, and what was written anywhere is in all that is read there. What is not found
 is never held. Tools whose server would have to be asked for their names stand as `alias__*`.
+
+Where a file lets calls that send be made, those are found that need no approval, after text that
+came in without approval.
 """
 
 from collections import defaultdict, deque
@@ -18,6 +21,7 @@ from aish.config.model import (
     CallStep,
     Pipeline,
     PipelineStep,
+    Prompt,
     PromptStep,
     Retrieval,
     RunStep,
@@ -27,14 +31,13 @@ from aish.config.model import (
 )
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
-from aish.core.patterns import lazy_pattern
 from aish.core.rules import FlowRule, FlowSettings, HeldThen
 from aish.core.sources import ATTACH, CONTEXT_FILES, ITEM, READFILE, STDIN, descriptions_of
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.flow_files import flow_file
 from aish.engine.plan.lock import is_wanted, locked_tools
-from aish.engine.plan.order import expressions, in_order, sources, texts
+from aish.engine.plan.order import expressions, ids_needed, in_order, sources, texts
 from aish.engine.plan.uris import is_uri
 from aish.packs.catalogue import is_builtin, tools_of
 from aish.policy.flow import (
@@ -46,6 +49,7 @@ from aish.policy.flow import (
     FlowFile,
     FlowPolicy,
     Labels,
+    is_of_commands,
     matches_source,
     read_words,
     runs_commands,
@@ -56,8 +60,10 @@ from aish.policy.rules import (
     SEPARATOR,
     Fit,
     Policy,
+    Rule,
     is_exact,
     judge,
+    may_approve,
     split_glob,
 )
 from aish.system.globs import matches_word
@@ -66,8 +72,9 @@ from aish.templates.values import is_template
 
 _STRICTNESS = get_args(HeldThen)
 _NO_TEXT = frozenset({"status", "usage"})
-_READS_FILE = lazy_pattern(r"\|\s*readfile\b")
-_ANYWHERE = Path()
+_ALL_STEPS = "*"
+_MOST_WRITERS = 64
+"""Of a place with more, all is taken to be read that is ever written there."""
 
 _Node = tuple[str, Path, str]
 """A set of sources: its kind, its file, and the id of its step or the name of what it is of."""
@@ -92,7 +99,8 @@ class _FileOfRun:
 class HeldCalls:
     """Calls of a step that may be held by a rule, and why; `tools` may have wildcards.
 
-    `sources` are the first of those that do it.
+    `sources` are the first of those that do it. With `warn` it is made: `approved_by` has the rules
+    that approve it, and what was read.
     """
 
     pipeline: Pipeline
@@ -102,6 +110,7 @@ class HeldCalls:
     then: HeldThen
     sources: tuple[str, ...]
     why: str
+    approved_by: tuple[str, ...] = ()
 
 
 @frozen
@@ -116,17 +125,31 @@ class _Sink:
 def held_calls(
     pipeline: Pipeline, policy: Policy, inner: Inner, find_lock: Callable[[Pipeline], Lock | None]
 ) -> tuple[HeldCalls, ...]:
-    """The calls of a run of a file that may be held, in the order of its files and their steps."""
+    """The calls of a run of a file that may be held, or send what was read without approval."""
     files = _files_of_run(pipeline, policy, inner, find_lock)
-    if not any(one.pipeline.flows.holds for one in files.values()):
-        return ()
-    flows = _Flows(files)
-    return tuple(held for path in files for held in flows.held(path))
+    found: list[HeldCalls] = []
+    if any(one.pipeline.flows.holds for one in files.values()):
+        flows = _Flows(files)
+        found += (held for path in files for held in flows.held(path))
+    warned = [path for path, one in files.items() if not _is_asked({path, *one.above}, files)]
+    if any(files[path].pipeline.servers for path in warned):
+        flows = _Flows(files, warns=True)
+        found += (held for path in warned for held in flows.held(path))
+    return tuple(found)
+
+
+def _is_asked(paths: Iterable[Path], files: Mapping[Path, _FileOfRun]) -> bool:
+    """Return true if one of these files holds calls that send."""
+    asked = [files[path].pipeline.flows.exfiltration for path in paths]
+    return any(one is not None and one.then != "warn" for one in asked)
 
 
 def _files_of_run(
     pipeline: Pipeline, policy: Policy, inner: Inner, find_lock: Callable[[Pipeline], Lock | None]
 ) -> Mapping[Path, _FileOfRun]:
+    if not pipeline.steps:
+        session = PromptStep("", Prompt(""), context=pipeline.context)
+        pipeline = replace(pipeline, steps=(session,))
     found = {pipeline.file.resolve(): (pipeline, policy)}
     callers: defaultdict[Path, set[Path]] = defaultdict(set)
     ahead = deque(found)
@@ -157,28 +180,36 @@ def _above(path: Path, callers: Mapping[Path, set[Path]]) -> set[Path]:
 
 
 class _Flows:
-    """Sets of sources as the bits of numbers, and how they flow from one to another."""
+    """Sets of sources as the bits of numbers, and how they flow from one to another.
 
-    def __init__(self, files: Mapping[Path, _FileOfRun]) -> None:
+    `warns`: only calls that a rule approves count, and none of them is held.
+    """
+
+    def __init__(self, files: Mapping[Path, _FileOfRun], *, warns: bool = False) -> None:
         self._files = files
-        self._facts = {path: flow_file(one.pipeline, one.lock) for path, one in files.items()}
-        family = tuple(self._facts.values())
+        self._warns = warns
+        self._tools = {path: dict(_known_tools(one)) for path, one in files.items()}
+        facts = {path: flow_file(one.pipeline, one.lock) for path, one in files.items()}
+        if warns:
+            facts = {path: _without_guesses(one, files[path]) for path, one in facts.items()}
+        family = tuple(facts.values())
         self._policies = {
-            path: FlowPolicy(
-                facts, tuple(self._facts[above] for above in files[path].above), family
-            )
-            for path, facts in self._facts.items()
+            path: FlowPolicy(one, tuple(facts[above] for above in files[path].above), family)
+            for path, one in facts.items()
         }
         self._steps = {
             path: {step.id: step for step in one.pipeline.steps} for path, one in files.items()
         }
-        self._tools = {path: dict(_known_tools(one)) for path, one in files.items()}
         self._callables: dict[object, tuple[Tool, ...]] = {}
         self._bits: dict[str, int] = {}
         self._sets: defaultdict[_Node, int] = defaultdict(int)
         self._targets: defaultdict[_Node, list[tuple[_Node, tuple[str, ...]]]] = defaultdict(list)
+        self._writers: defaultdict[tuple[Path, str], set[str]] = defaultdict(set)
+        self._readers: defaultdict[tuple[Path, str], set[str]] = defaultdict(set)
         for path, one in files.items():
             self._add_file(path, one.pipeline)
+        for path, one in files.items():
+            self._add_places(path, one.pipeline)
         self._all_names = tuple(self._bits)
         self._labels = {name: self._labels_of(name, family) for name in self._bits}
         self._untrusted, self._private = map(self._with_label, ("untrusted", "private"))
@@ -193,8 +224,9 @@ class _Flows:
     def _flow(self, source: _Node, target: _Node, release: tuple[str, ...] = ()) -> None:
         self._targets[source].append((target, release))
 
-    def _read_place(self, place: str, node: _Node) -> None:
-        self._flow(("place", _ANYWHERE, place), node)
+    def _read_place(self, place: str, path: Path, step: Step, node: _Node) -> None:
+        self._readers[path, place].add(step.id)
+        self._flow((f"read at {place}", path, step.id), node)
 
     def _read(self, path: Path, names: Iterable[str], node: _Node, own: Step | None) -> None:
         """Let values with these names flow to a set; `own` is the step that reads them."""
@@ -241,7 +273,8 @@ class _Flows:
 
     def _varies(self, name: str) -> bool:
         """Return true if sources that fit the same pattern may have different labels."""
-        globs = (glob for facts in self._facts.values() for glob in facts.settings.labels)
+        files = (policy.own for policy in self._policies.values())
+        globs = (glob for file in files for glob in file.settings.labels)
         return not is_exact(name) and any(_may_meet(glob, name) for glob in globs)
 
     def _with_label(self, label: str) -> int:
@@ -266,19 +299,21 @@ class _Flows:
             self._add(("inputs", path, name), f"inputs.{name}")
             self._flow(("inputs", path, name), ("inputs", path, ""))
         for step in pipeline.steps:
-            node, control = ("step", path, step.id), ("control", path, step.id)
+            node, words = ("step", path, step.id), ("words", path, step.id)
+            control = ("control", path, step.id)
             self._flow(("begin", path, ""), control)
-            self._flow(control, _request(path, step))
+            self._flow(control, words)
+            self._flow(words, node)
             self._flow(node, ("steps", path, ""))
             self._read(path, _names(expressions(step), references_of_expression), control, None)
-            self._read(path, _names(sources(step)), _request(path, step), step)
+            self._read(path, _names(sources(step)), words, step)
             foreach = step.flow.foreach
             names = [] if foreach is None or foreach.expression is not None else [ITEM]
-            if any(_READS_FILE.search(text) for text in (*sources(step), *expressions(step))):
+            if any(READFILE in text for text in (*sources(step), *expressions(step))):
                 names.append(READFILE)
             if names:
                 self._add(control, *names)
-                self._read_place(LOCAL, control)
+                self._read_place(LOCAL, path, step, control)
             if isinstance(step, PipelineStep):
                 self._add_inner(path, step)
             else:
@@ -289,26 +324,28 @@ class _Flows:
     def _add_calls(self, path: Path, step: _ToolStep) -> None:
         node, request = ("step", path, step.id), _request(path, step)
         tools = self._callable(path, step)
-        if request != node:
-            self._flow(request, node)
         if any(runs_commands(tool.name) for tool in tools):
-            self._read_place(LOCAL, request)
+            self._read_place(LOCAL, path, step, request)
         if isinstance(step, RunStep):
             self._add(node, f"steps.{step.id}")
         else:
             self._add(node, *(str(tool.name) for tool in tools))
-        self._use_places(path, tools, request, node)
+        self._use_places(path, step, tools, request, node)
 
-    def _use_places(self, path: Path, tools: Iterable[Tool], request: _Node, result: _Node) -> None:
+    def _use_places(
+        self, path: Path, step: Step, tools: Iterable[Tool], request: _Node, result: _Node
+    ) -> None:
         """Let what calls are given be at their places, and what is there be in their results."""
-        facts = self._facts[path]
+        facts = self._policies[path].own
         for place in {place for tool in tools for place in facts.read_places(tool)}:
-            self._read_place(place, result)
-        for written in {facts.place(tool) for tool in tools} - {None}:
-            self._flow(request, ("place", _ANYWHERE, str(written)))
+            self._read_place(place, path, step, result)
+        for written in {str(facts.place(tool)) for tool in tools if facts.place(tool) is not None}:
+            self._writers[path, written].add(step.id)
+            self._flow(request, (f"written to {written}", path, step.id))
 
     def _add_prompt(self, path: Path, step: PromptStep) -> None:
-        node, servers = ("step", path, step.id), self._files[path].pipeline.servers
+        node, words = ("step", path, step.id), ("words", path, step.id)
+        servers = self._files[path].pipeline.servers
         if step.output is not None:
             self._flow(node, ("output", path, step.id), step.output.release)
         if step.continues is not None:
@@ -316,7 +353,7 @@ class _Flows:
         if step.context.files:
             self._add(node, CONTEXT_FILES)
         if step.attach or step.context.files:
-            self._read_place(LOCAL, node)
+            self._read_place(LOCAL, path, step, node)
         aliases = dict.fromkeys(tool.name.server for tool in self._callable(path, step))
         self._add(node, *map(descriptions_of, aliases))
         self._add(node, *(alias for alias in aliases if servers[alias].instructions))
@@ -325,9 +362,11 @@ class _Flows:
                 self._add(node, f"{source.server}{SEPARATOR}{RETRIEVAL_TOOL}")
             elif source.server is None:
                 self._add(node, ATTACH)
-        for tool in _requests(step, self._files[path].pipeline):
-            self._add(node, tool.name.server)
-            self._use_places(path, [tool], node, node)
+        asked = tuple(_requests(step, self._files[path].pipeline))
+        # What a server's prompt says is in the requests for attachments.
+        result = words if isinstance(step.prompt, ServerPrompt) else node
+        self._add(result, *(tool.name.server for tool in asked))
+        self._use_places(path, step, asked, words, result)
 
     def _add_inner(self, path: Path, step: PipelineStep) -> None:
         """Let sources flow into a sub-pipeline by its inputs, and back by its outputs."""
@@ -341,21 +380,55 @@ class _Flows:
         for name, value in step.inputs.items():
             self._read(path, _names(texts(value)), ("inputs", file, name), step)
         if pipeline.outputs is not None:
-            self._read(file, _names(texts(pipeline.outputs)), output, None)
+            given = tuple(texts(pipeline.outputs))
+            self._read(file, _names(given), output, None)
+            if any(READFILE in text for text in given):
+                self._add(output, READFILE)
+                self._read_place(LOCAL, path, step, output)
+                self._flow((f"written to {LOCAL}", path, step.id), output)
         elif pipeline.steps:
             last = _output(file, in_order(pipeline)[-1])
             self._flow(last if last[0] == "output" else ("steps", file, ""), output)
 
+    def _add_places(self, path: Path, pipeline: Pipeline) -> None:
+        """Let what was written at a place be read there, but not by steps that had ended before."""
+        inner = {
+            step.id: step
+            for step in pipeline.steps
+            if isinstance(step, PipelineStep) and step.file.resolve() in self._files
+        }
+        bits = {step.id: 1 << at for at, step in enumerate(pipeline.steps)}
+        earlier = _earlier_steps(pipeline, bits)
+        for place in {place for _, place in self._readers}:
+            read, written = f"read at {place}", f"written to {place}"
+            writers = self._writers[path, place] | inner.keys()
+            for id in writers:
+                self._flow((written, path, id), (written, path, _ALL_STEPS))
+            for id in self._readers[path, place] | inner.keys():
+                node = (read, path, id)
+                self._flow((read, path, _ALL_STEPS), node)
+                if len(writers) > _MOST_WRITERS:
+                    self._flow((written, path, _ALL_STEPS), node)
+                    continue
+                for writer in writers - ({id} if id in inner and _runs_once(inner[id]) else set()):
+                    if not earlier[writer] & bits[id]:
+                        self._flow((written, path, writer), node)
+            for id, step in inner.items():
+                file = step.file.resolve()
+                self._flow((read, path, id), (read, file, _ALL_STEPS))
+                self._flow((written, file, _ALL_STEPS), (written, path, id))
+
     def _callable(self, path: Path, step: _ToolStep) -> tuple[Tool, ...]:
-        """The tools that a step may call."""
+        """The tools that a step may call, or may call without approval."""
         key = path, _tools_key(step)
         if key not in self._callables:
             one = self._files[path]
-            self._callables[key] = tuple(
-                tool
-                for tool in _tools_of(step, self._tools[path], one.pipeline)
-                if not _is_denied(one.policy, tool.name)
-            )
+            tools = _tools_of(step, self._tools[path], one.pipeline)
+            if self._warns:
+                tools = (part for tool in tools for part, _ in _approved(tool, one.policy))
+            else:
+                tools = (tool for tool in tools if not _is_taken(tool.name, one.policy.deny))
+            self._callables[key] = tuple({tool.name: tool for tool in tools}.values())
         return self._callables[key]
 
     # --- Which calls are held ----------------------------------------------------------------
@@ -368,23 +441,42 @@ class _Flows:
         ]
         sinks: dict[object, Mapping[_Sink, tuple[str, ...]]] = {}
         for step in pipeline.steps:
-            if isinstance(step, PipelineStep):
+            # The author words a command: where nothing is said of flows, it is not warned of.
+            if isinstance(step, PipelineStep) or (
+                self._warns and isinstance(step, RunStep) and not pipeline.flows.is_used
+            ):
                 continue
             asked = tuple(_requests(step, pipeline)) if isinstance(step, PromptStep) else ()
-            key = _tools_key(step), tuple(tool.name for tool in asked)
-            if key not in sinks:
-                sinks[key] = self._sinks(path, (*self._callable(path, step), *asked))
-            known = self._sets[_request(path, step)]
             found: defaultdict[tuple[str, HeldThen, int], list[str]] = defaultdict(list)
-            for sink, tools in sinks[key].items():
-                for held in self._strictest(sink, known, rules):
-                    found[held] += tools
+            for node, tools in (
+                (_request(path, step), self._callable(path, step)),
+                (("words", path, step.id), asked),
+            ):
+                key = tuple(tool.name for tool in tools)
+                if key not in sinks:
+                    sinks[key] = self._sinks(path, tools)
+                for sink, names in sinks[key].items():
+                    for held in self._strictest(sink, self._sets[node], rules):
+                        found[held] += names
             for (rule, then, causes), names_held in found.items():
                 names = self._first_names(causes)
                 by_itself = rule.startswith(EXFILTRATION) and not causes & self._private
                 labelled = [(name, self._labels[name]) for name in names]
                 why = read_words(labelled, causes.bit_count(), by_itself=by_itself)
-                yield HeldCalls(pipeline, step.id, tuple(names_held), rule, then, names, why)
+                by = self._rules_for((*names_held, *names), path) if then == "warn" else ()
+                yield HeldCalls(pipeline, step.id, tuple(names_held), rule, then, names, why, by)
+
+    def _rules_for(self, names: Iterable[str], path: Path) -> tuple[str, ...]:
+        """The rules that approve calls of tools, of those names that are tools."""
+        policy, wanted = self._files[path].policy, frozenset(names)
+        tools = (tool for tools in self._tools[path].values() for tool in tools)
+        rules = [
+            rule
+            for tool in tools
+            for part, rule in _approved(tool, policy)
+            if str(part.name) in wanted
+        ]
+        return tuple(dict.fromkeys(rule.text for rule in policy.auto_approve if rule in rules))
 
     def _strictest(
         self, sink: _Sink, known: int, rules: Sequence[tuple[FlowRule, int]]
@@ -406,7 +498,7 @@ class _Flows:
             name = str(tool.name)
             rules = tuple(
                 at
-                for at, rule in enumerate(policy.own.settings.flow)
+                for at, rule in enumerate(() if self._warns else policy.own.settings.flow)
                 if any(
                     policy.own.sends(tool)
                     if sink == SENDS
@@ -416,7 +508,7 @@ class _Flows:
                     for sink in rule.sinks
                 )
             )
-            exfiltration = _exfiltration(policy, tool)
+            exfiltration = _exfiltration(policy, tool, warns=self._warns)
             reads_private = "private" in self._labels.get(name, policy.labels(name))
             if rules or exfiltration is not None:
                 sinks[_Sink(exfiltration, reads_private, rules)].append(name)
@@ -437,7 +529,21 @@ class _Flows:
 
 def _request(path: Path, step: Step) -> _Node:
     """The sources of what a step's calls are made from: not those of the results of its own."""
-    return "call" if isinstance(step, CallStep | RunStep) else "step", path, step.id
+    return "words" if isinstance(step, CallStep | RunStep) else "step", path, step.id
+
+
+def _runs_once(step: Step) -> bool:
+    return step.flow.foreach is None and step.flow.retry.attempts == 1
+
+
+def _earlier_steps(pipeline: Pipeline, bits: Mapping[str, int]) -> Mapping[str, int]:
+    """The steps that have ended before each step begins."""
+    earlier: dict[str, int] = {}
+    for step in in_order(pipeline):
+        earlier[step.id] = 0
+        for id in ids_needed(step) & bits.keys():
+            earlier[step.id] |= earlier[id] | bits[id]
+    return earlier
 
 
 def _output(path: Path, step: Step) -> _Node:
@@ -457,17 +563,16 @@ def _names(
             yield from read(text)
 
 
-def _exfiltration(policy: FlowPolicy, tool: Tool) -> tuple[str, HeldThen] | None:
-    """The strictest `exfiltration` that may hold calls of a tool, with its name."""
-    if not policy.own.sends(tool):
-        return None
-    found = [
-        (EXFILTRATION if file is policy.own else f"{EXFILTRATION} of {file.name}", asked.then)
-        for file in (policy.own, *policy.above)
-        if (asked := file.settings.exfiltration) is not None
-        and asked.then != "warn"
-        and not _is_excepted(file, tool)
-    ]
+def _exfiltration(policy: FlowPolicy, tool: Tool, *, warns: bool) -> tuple[str, HeldThen] | None:
+    """The strictest `exfiltration` about calls of a tool, with its name: holds them, or `warns`."""
+    found: list[tuple[str, HeldThen]] = []
+    for file in (policy.own, *policy.above) if policy.own.sends(tool) else ():
+        is_own, asked = file is policy.own, file.settings.exfiltration
+        if asked is None and not is_own:
+            continue
+        then: HeldThen = "warn" if asked is None else asked.then
+        if (then == "warn") is warns and not _is_excepted(file, tool):
+            found.append((EXFILTRATION if is_own else f"{EXFILTRATION} of {file.name}", then))
     return max(found, key=lambda one: _STRICTNESS.index(one[1]), default=None)
 
 
@@ -587,9 +692,52 @@ def _covers(glob: str, pattern: str) -> bool:
     return matches_word(server, alias) and tool in {"*", name}
 
 
-def _is_denied(policy: Policy, name: ToolName) -> bool:
+def _is_taken(name: ToolName, rules: Iterable[Rule]) -> bool:
+    """Return true if one of these rules is about all calls of a tool, or of those of a pattern."""
     return any(
         rule.unconditional
         and (rule.covers(name) if is_exact(name.name) else _covers(rule.entry.tool, str(name)))
-        for rule in policy.deny
+        for rule in rules
     )
+
+
+def _approved(tool: Tool, policy: Policy) -> Iterator[tuple[Tool, Rule]]:
+    """Yield the rules that approve calls of a tool; of a pattern of names, each with its part."""
+    stricter = (*policy.deny, *policy.stage, *policy.ask)
+    server, name = tool.name.server, tool.name.name
+    for rule in policy.auto_approve:
+        part: Tool | None = None
+        if is_exact(name):
+            part = tool if may_approve(rule, tool) else None
+        elif matches_word(rule.server, server) and (met := _meet(rule.tool, name)) is not None:
+            part = _unseen(ToolName(server, met), trusted=tool.trusted)
+        if part is not None and not _is_taken(part.name, stricter):
+            yield part, rule
+
+
+def _without_guesses(file: FlowFile, one: _FileOfRun) -> FlowFile:
+    """The file, if it says nothing of flows, with what is private or untrusted for certain.
+
+    What other servers could read, or say of their tools, does not count, and what a command prints
+    only if a rule approves all commands.
+    """
+    if one.pipeline.flows.is_used:
+        return file
+    servers = {
+        alias: facts
+        if facts.packs
+        else replace(facts, pinned=True, has_credential=False, reads_files=False)
+        for alias, facts in file.servers.items()
+    }
+    labels = dict(file.settings.labels)
+    rules = [rule for rule in one.policy.auto_approve if rule.unconditional and rule.exact]
+    for alias, facts in servers.items():
+        names = [ToolName(alias, name) for name, _ in tools_of(facts.packs)]
+        if not any(runs_commands(name) and rule.covers(name) for name in names for rule in rules):
+            commands = [str(name) for name in names if is_of_commands(name.name)]
+            labels |= {
+                name: frozenset({"private"})
+                for name in commands
+                if not any(matches_source(glob, name) for glob in file.settings.labels)
+            }
+    return replace(file, servers=servers, settings=replace(file.settings, labels=labels))

@@ -12,7 +12,7 @@ from aish.config.loader import lookup_position, read_pipeline
 from aish.config.model import CallStep, Limits, Pipeline, PipelineStep, PromptStep, Step
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Problem, UsageError
-from aish.core.phrases import first_of
+from aish.core.phrases import backticked, first_of
 from aish.core.tools import Tool
 from aish.engine.plan.lock import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, steps_with_paths, within
@@ -237,25 +237,15 @@ def argument_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     return _problems_of(pipeline, argument_issues(pipeline))
 
 
-def exfiltration_check(pipeline: Pipeline, policy: Policy | None = None) -> tuple[Problem, ...]:
-    """Warnings where a model may read files and untrusted text, and send data out.
-
-    There are none if the file says what becomes of such calls.
-    """
-    if not pipeline.servers or pipeline.flows.holds:
-        return ()
-    from aish.engine.plan.validation.exfiltration import exfiltration_issues
-
-    rules = compile_policy(pipeline.rules) if policy is None else policy
-    return _problems_of(pipeline, exfiltration_issues(pipeline, rules))
-
-
 def find_held_calls(
     pipeline: Pipeline, policy: Policy | None = None, *, locked: bool = True
 ) -> "tuple[HeldCalls, ...]":
-    """The calls that may be held in a run of the file; `locked`: its lock is enforced."""
+    """The calls that may be held in a run of the file, or of which a warning is given.
+
+    `locked`: its lock is enforced.
+    """
     is_alone = not any(isinstance(step, PipelineStep) for step in pipeline.steps)
-    if is_alone and not pipeline.flows.holds:
+    if is_alone and not (pipeline.servers or pipeline.flows.is_used):
         return ()
     from aish.engine.plan.validation.held_calls import held_calls
 
@@ -263,24 +253,28 @@ def find_held_calls(
     return held_calls(pipeline, rules, _inner_pipeline, lock_of if locked else lambda _: None)
 
 
-def held_check(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """A warning for the calls of a step that may be held."""
+def held_check(found: "Iterable[HeldCalls]") -> tuple[Problem, ...]:
+    """A warning for calls of a step that may be held, or send without approval."""
     problems: list[Problem] = []
     paths: dict[tuple[Path, str], str] = {}
-    for held in find_held_calls(pipeline):
+    for held in found:
         file = held.pipeline.file
         if (file, held.step) not in paths:
             for path, step in steps_with_paths(held.pipeline):
                 key = {PromptStep: "prompt", CallStep: "call"}.get(type(step), "run")
-                paths[file, step.id] = within(path, key)
+                # A session has no step.
+                paths[file, step.id] = within(path, key) if step.id else "mcp.auto_approve"
         tools = first_of([f"`{tool}`" for tool in held.tools], 3)
-        issue = Issue(
-            paths[file, held.step],
-            f"{tools} may be held by `{held.rule}` ({held.then}): {held.why}",
+        message = f"{tools} may be held by `{held.rule}` ({held.then}): {held.why}"
+        hint = (
             "give the step fewer `tools`, or put a step with `output.release` before it; a person "
-            "may approve the call",
-            warning=True,
         )
+        hint += "may approve the call"
+        if held.then == "warn":
+            message = f"exfiltration: {tools} may send data out without approval: {held.why}"
+            rules = backticked(held.approved_by) or "a rule of `mcp.auto_approve`"
+            hint = f"narrow {rules} or put it under `ask`; or give the step fewer `tools`"
+        issue = Issue(paths[file, held.step], message, hint, warning=True)
         problems += _problems_of(held.pipeline, (issue,))
     return tuple(problems)
 
