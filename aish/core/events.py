@@ -369,6 +369,7 @@ class RunStarted:
     `fingerprint` has a short hash of each part that must be unchanged when the run is resumed.
     `applies` is the run whose staged calls this one executes: it cannot be resumed.
     `uid` and `user` are who runs it: the login name by the user database, if it has one.
+    `resume_command` continues the run; there is none if nothing is kept.
     """
 
     aish: str
@@ -388,6 +389,7 @@ class RunStarted:
     applies: str | None = None
     uid: int | None = None
     user: str | None = None
+    resume_command: str | None = None
     place: Place = NOWHERE
 
 
@@ -396,7 +398,7 @@ class StepStarted:
     """A step begins with `count` items, if known, of which `done` were completed before.
 
     `given` says whether its items and their keys came with the input of the run, that is, were not
-    written by a model or tool of the run.
+    written by a model or tool of the run. `schema` is that of the answers to its items.
     """
 
     place: Place
@@ -404,6 +406,7 @@ class StepStarted:
     count: int | None = None
     done: int = 0
     given: tuple[Literal["item", "key"], ...] = ()
+    schema: JsonObject | None = None
 
 
 @frozen
@@ -1087,12 +1090,14 @@ def keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:
     return tuple((name, keys.get(name, name)) for name in names)
 
 
-ONLY_WITH_FLOWS = frozenset({"sources", "flow", "output_sources", "released_bits"})
+ONLY_WITH_VALUE = frozenset(
+    {"sources", "flow", "output_sources", "released_bits", "schema", "resume_command"}
+)
 """Keys that an event has only with a value: runs without flows are recorded as ever."""
 
 
 def _keys_and_getter(kind: type[Event]) -> tuple[tuple[str, ...], Callable[[Any], Iterable[Any]]]:
-    pairs = [pair for pair in keys_of(kind) if pair[0] not in ONLY_WITH_FLOWS]
+    pairs = [pair for pair in keys_of(kind) if pair[0] not in ONLY_WITH_VALUE]
     names, keys = [name for name, _ in pairs], tuple([key for _, key in pairs])
     if len(names) > 1:
         return keys, attrgetter(*names)
@@ -1103,7 +1108,7 @@ _FIELDS = {kind: _keys_and_getter(kind) for kind in EVENT_TYPES}
 _OPTIONAL = {
     kind: names
     for kind in EVENT_TYPES
-    if (names := [name for name, _ in keys_of(kind) if name in ONLY_WITH_FLOWS])
+    if (names := [name for name, _ in keys_of(kind) if name in ONLY_WITH_VALUE])
 }
 _NAMES: dict[type, tuple[str, ...]] = {}
 _SCALARS = frozenset({str, int, float, bool, NoneType})

@@ -96,6 +96,42 @@ def batch_run(count: int, failing: Iterable[int] = (), mark: str = "") -> list[S
     return timed(*events)
 
 
+ANSWERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "kind": {"$ref": "#/$defs/kind"},
+        "urgent": {"type": "boolean"},
+        "score": {"type": "number"},
+        "note": {"type": "string"},
+        "tags": {"type": "array"},
+        "extra": {"type": "object"},
+    },
+    "$defs": {"kind": {"enum": ["defect", "praise", "question"]}},
+}
+
+
+def valued_item(n: int, mark: str = "", **changes: Any) -> ItemFinished:
+    """An answer with a value for each property of its schema."""
+    kind = {2: "question", 4: "praise"}.get(n, "defect")
+    output = {"kind": kind, "urgent": n % 2 == 1, "score": 1, "tags": ["a", 1], **changes}
+    return item_finished(f"k{n}", n, text=None, output={**output, "note": f"about {n} {mark}"})
+
+
+def valued_run(count: int, mark: str = "", again: Iterable[Event] = ()) -> list[Stamped]:
+    """A step with a schema over rows of a table; the fourth item fails."""
+    failure = Failure("schema", f"row 3 is not as it should be {mark}")
+    events: list[Event] = [
+        run_started(resume_command="aish run p.yaml --resume"),
+        StepStarted(Place("sort"), "prompt", count, schema=ANSWERS),
+    ]
+    for n in range(count):
+        value = {"city": "Ulm" if n % 2 == 0 else "Rom", "note": mark or "-"}
+        events.append(ItemStarted(Place("sort", f"k{n}"), f"k{n}", n, "ab" * 8, value))
+        bad = item_finished("k3", 3, status="failed", text=None, error=failure)
+        events.append(bad if n == 3 else valued_item(n, mark))
+    return timed(*events, *again, run_finished())
+
+
 def two_parts() -> list[Stamped]:
     """A run that was killed, and gone on with an hour later."""
     failed = Failure("unavailable", "nobody answered")

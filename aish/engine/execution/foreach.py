@@ -170,7 +170,8 @@ async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepR
     before = context.resume_state.items.get(context.name(step)) if context.resume_state else None
     done = before.ok + before.failed if before is not None else 0
     parts = () if context.prefix else input_parts(step, context.plan)
-    context.emit(StepStarted(context.place(step), kind, known, done, parts))
+    schema = step.output.schema if isinstance(step, PromptStep) and step.output else None
+    context.emit(StepStarted(context.place(step), kind, known, done, parts, schema))
     if odd is not None:
         context.emit(
             Notice(context.place(step), "warning", "delimiter", f"{items.place(1)}: {odd}")
@@ -178,8 +179,9 @@ async def run_items(step: Step, foreach: Foreach, context: StepContext) -> StepR
     total = items.total if context.options.shard is None else None
     kept = context.run.ended[context.place(step)] = []
     repeats = None if foreach.key is None else Keys(foreach.on_duplicate)
-    own_key = key_of(foreach, values)
-    queue = _ItemQueue(step, foreach, context, items, iter(items), own_key, repeats, kept)
+    queue = _ItemQueue(
+        step, foreach, context, items, iter(items), key_of(foreach, values), repeats, kept
+    )
     return await _ForeachRun(step, foreach, context, queue, kept, total, known).run()
 
 

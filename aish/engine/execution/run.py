@@ -455,7 +455,11 @@ class _Run:
 
     def _start(self, servers: tuple[ServerInfo, ...]) -> None:
         environment, resumed = self.environment, self.environment.resume_state
-        environment.emit(run_started(self.plan, self.options, servers, environment))
+        started = run_started(self.plan, self.options, servers, environment)
+        if environment.recorder is None:
+            words = resume_words(self.plan.pipeline.file, environment.folder)
+            started = replace(started, resume_command=shlex.join(words) or None)
+        environment.emit(started)
         if resumed is not None:
             self.spending.begin(resumed)
         for notice in (*environment.notices, *(() if resumed is None else resumed.notices)):

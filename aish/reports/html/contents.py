@@ -4,19 +4,25 @@ If the page is too large, the least important parts are left out, the conversati
 items, and counted.
 """
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import field
 
-from aish.core.events import ItemMoved, Stamped
+from aish.core.events import ItemMoved, ItemStarted, Stamped, StepStarted
 from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.journal.history import Ended, History, TurnRecord, Unit
+from aish.reports.distribution import Distribution
 from aish.reports.html.conversation import Room, unit_body
+from aish.reports.html.item_columns import ValueColumns
 from aish.reports.markup import Markup
 from aish.reports.outcome import State, reason_of, state_of
 
+WELL: frozenset[State] = frozenset({"ok", "skipped"})
 _PREVIEW = 160
 _WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(600, 0, 0)
 
@@ -25,12 +31,14 @@ _WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(6
 class PageBudget:
     """The maximum bytes of the bodies of items: successful ones, the others, brief ones.
 
-    `rows` is the maximum number of items with a row; those that did not succeed come first.
+    `cells` is that of their columns. `rows` is the maximum number of items with a row; those that
+    did not succeed come first.
     """
 
     well: int = 8_000_000
     badly: int = 4_000_000
     brief: int = 3_000_000
+    cells: int = 4_000_000
     rows: int = 20_000
 
 
@@ -51,6 +59,39 @@ class ItemRow:
     preview: str
     body: bytes
     brief: bool
+    cells: bytes
+
+    @property
+    def tokens(self) -> int | None:
+        known = [count for count in (self.usage.input, self.usage.output) if count is not None]
+        return sum(known) if known else None
+
+    @property
+    def values(self) -> list[JsonValue]:
+        """Its cells, one for each of the columns that there were when it ended."""
+        return json.loads(self.cells)  # type: ignore[no-any-return]  # written as a list
+
+
+@slotted
+class ItemTotals:
+    """Figures of all items of a step."""
+
+    states: Counter[State] = field(default_factory=Counter)
+    seconds: Distribution = field(default_factory=Distribution)
+    cost: Distribution = field(default_factory=Distribution)
+    tokens: Distribution = field(default_factory=Distribution)
+
+    def count(self, row: ItemRow, sign: int = 1) -> None:
+        """Count an item; with a `sign` of -1 no longer."""
+        self.states[row.state] += sign
+        numbers = (
+            (self.seconds, row.seconds),
+            (self.cost, row.cost),
+            (self.tokens, row.tokens),
+        )
+        for distribution, number in numbers:
+            if number is not None and row.state != "skipped":
+                distribution.add(number, sign)
 
 
 @slotted
@@ -60,9 +101,15 @@ class StepPart:
     id: str
     unit: Unit | None = None
     rows: dict[str, ItemRow] = field(default_factory=dict)
+    columns: ValueColumns = field(default_factory=ValueColumns)
+    totals: ItemTotals = field(default_factory=ItemTotals)
 
     def rows_in_order(self) -> list[ItemRow]:
-        return sorted(self.rows.values(), key=lambda row: (row.index is None, row.index or 0))
+        """The items, those that did not succeed first, else in the order of the table."""
+        return sorted(
+            self.rows.values(),
+            key=lambda row: (row.state in WELL, row.index is None, row.index or 0),
+        )
 
 
 class Gathering:
@@ -80,7 +127,9 @@ class Gathering:
         if step is not None:
             # In the order of their starts, not of their ends.
             part = self._part(step)
-            if isinstance(event, ItemMoved) and event.place.item in part.rows:
+            if isinstance(event, StepStarted) and event.schema is not None:
+                part.columns.declare(event.schema)
+            elif isinstance(event, ItemMoved) and event.place.item in part.rows:
                 part.rows[event.place.item].index = event.index
         self.add(ended)
 
@@ -98,9 +147,11 @@ class Gathering:
                     share = _share(older.state, brief=older.brief)
                     self._spent[share] -= len(older.body)
                     self._empty.discard(share)
-                part.rows[unit.item] = self._row(
-                    unit, unit.item, None if older is None else older.index
-                )
+                    part.totals.count(older, -1)
+                    part.columns.count(older.values, -1)
+                row = self._row(unit, unit.item, None if older is None else older.index, part)
+                part.rows[unit.item] = row
+                part.totals.count(row)
 
     def parts(self) -> list[StepPart]:
         """The steps, without those that are no longer in the file (`--force`)."""
@@ -112,8 +163,10 @@ class Gathering:
             part = self.steps[step] = StepPart(step)
         return part
 
-    def _row(self, unit: Unit, key: str, index: int | None) -> ItemRow:
-        state, end = state_of(unit), unit.finished
+    def _row(self, unit: Unit, key: str, index: int | None, part: StepPart) -> ItemRow:
+        state, end, begin = state_of(unit), unit.finished, unit.started
+        item = begin.value if isinstance(begin, ItemStarted) else None
+        cells = part.columns.take(item, None if end is None else end.output, key)
         body, brief = self._body(unit, state)
         reason = reason_of(unit)
         answer = "" if end is None else end.text or ""
@@ -132,6 +185,7 @@ class Gathering:
             preview=shorten(for_line(text[: 2 * _PREVIEW].strip()), _PREVIEW),
             body=body,
             brief=brief,
+            cells=json_text(cells).encode(),
         )
 
     def _body(self, unit: Unit, state: State) -> tuple[bytes, bool]:

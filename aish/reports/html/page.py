@@ -4,22 +4,19 @@ Its parts from top to bottom: the status of the run and its figures; the annotat
 on an axis without the gaps between the segments of a resumed run; the steps with their items; the
 configuration of the run.
 
-Items are a table without scripts, and searchable data with them: a row of the data is a JSON array
-in the order of `COLUMNS`. The bodies are in blocks of inert HTML, several items each, which the
-page's script reads when a row is opened; everything in them was made by `markup`.
+Above the table of the items of a step are the counts and the distributions of their values.
 """
 
 import base64
 import hashlib
 import heapq
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import starmap
 
 from aish.core.events import Retry, RunFinished, RunStarted, plain
-from aish.core.frozen import frozen
+from aish.core.frozen import frozen, replace
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted
@@ -35,8 +32,11 @@ from aish.reports.figures import (
     took_text,
     when_text,
 )
-from aish.reports.html.contents import Gathering, ItemRow, StepPart
+from aish.reports.html.charts import counts_chart, numbers_chart
+from aish.reports.html.contents import WELL, Gathering, ItemRow, StepPart
 from aish.reports.html.conversation import Room, unit_body
+from aish.reports.html.item_columns import Origin, ValueColumn, titles
+from aish.reports.html.table import Column, Kind, TableRow, TableWords, chip, table
 from aish.reports.markup import NOTHING, Markup, concat, group_attributes, pre, tag
 from aish.reports.outcome import WORDS, State, state_of
 
@@ -76,21 +76,31 @@ class Axis:
         return place
 
 
-COLUMNS = (
-    "number", "key", "state", "preview", "tokens", "cost", "seconds", "turns", "calls",
-    "block", "place",
-)  # fmt: skip
-_FIRST = 25
-_MOST_PLAIN = 300
-_BLOCK = 160_000
-_IN_JSON = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+_FEW_COLUMNS = 12
+# The columns beside those of values, in the order in which they are chosen if there are many.
+_OWN: Sequence[tuple[str, str, Kind, int]] = (
+    ("key", "Item", "key", 1),
+    ("state", "Status", "state", 2),
+    ("seconds", "Time", "seconds", 6),
+    ("text", "Answer or reason", "text", 3),
+    ("cost", "Cost", "cost", 5),
+    ("tokens", "Tokens", "count", 4),
+    ("number", "#", "number", 0),
+    ("turns", "Turns", "count", 7),
+    ("calls", "Calls", "count", 8),
+)
+_ALWAYS = 5
+_BEFORE, _AFTER = (
+    ("number", "key", "state"),
+    ("text", "cost", "tokens", "seconds", "turns", "calls"),
+)
 
 
-def items(part: StepPart, anchor: str, most: int) -> Markup:
-    """The items of a step, at most `most` of them with rows of their own."""
-    rows = _choose_rows(part.rows_in_order(), most)
-    blocks = list(_blocks(rows))
-    data = list(_data(blocks))
+def items(part: StepPart, anchor: str, gathering: Gathering) -> Markup:
+    """The items of a step: figures of all of them, and a table."""
+    budget, started = gathering.budget, gathering.history.started
+    rows = part.rows_in_order()[: budget.rows]
+    table_rows, bare = _table_rows(rows, budget.cells)
     notes = []
     if gone := len(part.rows) - len(rows):
         notes.append(f"{gone:,} successful items are counted and have no row.")
@@ -99,120 +109,105 @@ def items(part: StepPart, anchor: str, most: int) -> Markup:
             f"{brief:,} items have no conversation here, to keep this file small."
             " The journal has everything."
         )
-    return tag(
-        "div",
-        _plain_table(rows),
-        concat([tag("p", note, class_="cut") for note in notes]) if notes else NOTHING,
-        _script("application/json", json_data(data), id=f"{anchor}-rows"),
-        *(
-            _script(
-                "text/html",
-                "".join(f"<div>{row.body.decode()}</div>" for row in block),
-                id=f"{anchor}-{n}",
-            )
-            for n, block in enumerate(blocks)
-        ),
-        class_="items",
-        data_items=anchor,
+    if bare:
+        notes.append(f"{bare:,} items have no values in their columns, for the same reason.")
+    has_failed = any(row.state in _TRIED_AGAIN for row in rows)
+    command = None if started is None else started.resume_command
+    retry = f"{command} --retry-failed" if command and has_failed else None
+    return concat(
+        [
+            item_charts(part),
+            tag("p", "Run the failed items again: ", tag("code", retry), class_="retry")
+            if retry
+            else NOTHING,
+            table(anchor, _columns_of(part), table_rows, TableWords("item", _states(rows), retry)),
+            *(tag("p", note, class_="cut") for note in notes),
+        ]
     )
 
 
-def json_data(value: JsonValue) -> str:
-    """JSON that is safe in a `script` element: nothing in it can end the element."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_IN_JSON)
-
-
-def _choose_rows(rows: list[ItemRow], most: int) -> list[ItemRow]:
-    if len(rows) <= most:
-        return rows
-    badly = [row for row in rows if row.state != "ok"][:most]
-    keys = {row.key for row in badly}
-    for row in rows:
-        if len(keys) == most:
-            break
-        keys.add(row.key)
-    return [row for row in rows if row.key in keys]
-
-
-def _blocks(rows: Sequence[ItemRow]) -> Iterator[list[ItemRow]]:
-    block: list[ItemRow] = []
-    size = 0
-    for row in rows:
-        if block and size + len(row.body) > _BLOCK:
-            yield block
-            block, size = [], 0
-        block.append(row)
-        size += len(row.body)
-    if block:
-        yield block
-
-
-def _data(blocks: Sequence[Sequence[ItemRow]]) -> Iterator[JsonValue]:
-    number = 0
-    for n, block in enumerate(blocks):
-        for place, row in enumerate(block):
-            usage = row.usage
-            known = [count for count in (usage.input, usage.output) if count is not None]
-            yield [
-                number if row.index is None else row.index,
-                for_line(row.key),
-                row.state,
-                row.preview,
-                sum(known) if known else None,
-                row.cost,
-                round(row.seconds, 3) if row.seconds == row.seconds else None,
-                row.turns,
-                row.calls,
-                n,
-                place,
-            ]
-            number += 1
-
-
-def _script(kind: str, content: str, id: str) -> Markup:
-    """A block of data; the browser runs none of it."""
-    assert "</script" not in content, "markup of ours only"
-    return Markup(f'<script type="{kind}" id="{id}">{content}</script>\n')
-
-
-def _plain_table(rows: Sequence[ItemRow]) -> Markup:
-    """The first ones and those that did not succeed, for a browser without scripts."""
-    sample = [row for n, row in enumerate(rows) if n < _FIRST or row.state != "ok"][:_MOST_PLAIN]
-    left = len(rows) - len(sample)
-    head = ("#", "Item", "Status", "Answer or reason", "Cost", "Time")
-    note = (
-        tag("p", f"{left:,} more are shown if scripts are enabled", class_="cut") if left else None
+def item_charts(part: StepPart) -> Markup:
+    """The counts and distributions of all items of a step, also of those without a row."""
+    totals = part.totals
+    states = [
+        (WORDS[state], state, totals.states[state]) for state in WORDS if totals.states[state]
+    ]
+    charts = [counts_chart("Status", states, "state")] if len(states) > 1 else []
+    for (column, id), title in zip(_value_ids(part), titles(part.columns), strict=True):
+        counts = [(name, "", count) for name, count in column.choices.items()]
+        if counts and any(count for _, _, count in counts):
+            charts.append(counts_chart(title, sorted(counts, key=lambda one: -one[2]), id))
+        if column.numbers.count > 1:
+            charts.append(numbers_chart(title, column.numbers, _number_text, usual=False))
+    usual = (
+        ("Time", totals.seconds, took_text),
+        ("Cost", totals.cost, cost_text),
+        ("Tokens", totals.tokens, "{:,.0f}".format),
     )
-    return tag(
-        "div",
-        tag(
-            "table",
-            tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))),
-            tag("tbody", *starmap(_plain_row, enumerate(sample))),
-        ),
-        note,
-        class_="plain-items",
-        **group_attributes(aria_label="items"),
-    )
+    charts += [
+        numbers_chart(title, numbers, text)
+        for title, numbers, text in usual
+        if numbers.count > 1 and numbers.quantile(1)
+    ]
+    return tag("div", *charts[:_MOST_CHARTS], class_="charts") if charts else NOTHING
 
 
-def _plain_row(number: int, row: ItemRow) -> Markup:
-    return tag(
-        "tr",
-        tag("td", str(number if row.index is None else row.index), class_="number"),
-        tag("td", for_line(row.key), class_="key"),
-        tag("td", chip(row.state)),
-        tag("td", row.preview, class_="preview"),
-        tag("td", cost_text(row.cost), class_="number"),
-        tag("td", took_text(row.seconds), class_="number"),
-    )
+def _number_text(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= _THOUSAND else f"{number:.3g}"
 
 
-def chip(state: State) -> Markup:
-    return tag("span", WORDS[state], class_=f"chip {state}")
+def _value_ids(part: StepPart) -> Iterator[tuple[ValueColumn, str]]:
+    for column in part.columns.of.values():
+        yield column, f"{column.origin}.{for_line(column.name)}"
+
+
+def _columns_of(part: StepPart) -> Sequence[Column]:
+    """The key, the state, the columns of the table and of the answers, and what was used."""
+    own = list(starmap(Column, _OWN))
+    values: dict[Origin, list[Column]] = {"item": [], "output": []}
+    ids = zip(_value_ids(part), titles(part.columns), strict=True)
+    for at, ((column, id), title) in enumerate(ids, len(own)):
+        values[column.origin].append(Column(id, title, "value", at))
+    middle = [*values["item"], *values["output"]]
+    wanted = [*own[:_ALWAYS], *values["output"], *values["item"], *own[_ALWAYS:]][:_FEW_COLUMNS]
+    by_id = {column.id: column for column in own}
+    order = [by_id[id] for id in _BEFORE] + middle + [by_id[id] for id in _AFTER]
+    return [replace(column, shown=column in wanted) for column in order]
+
+
+def _states(rows: Sequence[ItemRow]) -> Mapping[str, str]:
+    found = {row.state for row in rows}
+    return {state: word for state, word in WORDS.items() if state in found}
+
+
+def _table_rows(rows: Sequence[ItemRow], room: int) -> tuple[Sequence[TableRow], int]:
+    """The rows of the table; and how many have no values, because there is no more room."""
+    found = []
+    bare = 0
+    for number, row in enumerate(rows):
+        room -= len(row.cells)
+        bare += room < 0
+        values: list[JsonValue] = [
+            number if row.index is None else row.index,
+            for_line(row.key),
+            row.state,
+            row.preview,
+            row.tokens,
+            row.cost,
+            round(row.seconds, 3) if row.seconds == row.seconds else None,
+            row.turns,
+            row.calls,
+            *(row.values if room >= 0 else ()),
+        ]
+        found.append(TableRow(values, row.body, row.state not in WELL))
+    return found, bare
 
 
 _MOST = 200
+_MOST_CHARTS = 24
+_THOUSAND = 1000
+# What `--retry-failed` runs again.
+_TRIED_AGAIN = frozenset({"failed", "error", "denied"})
 _MOST_ANNOTATIONS = 1_000
 _CHIPS: dict[str, State] = {
     "ok": "ok",
@@ -250,7 +245,7 @@ def run_chip(end: RunFinished | None) -> Markup:
     """The status of the run; one without an end may still be running."""
     if end is None:
         return tag("span", "no end", class_="chip cut_off")
-    return tag("span", end.status, class_=f"chip {_CHIPS[end.status]}")
+    return chip(_CHIPS[end.status], end.status)
 
 
 def _exit(end: RunFinished | None) -> Markup:
@@ -694,7 +689,7 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
     spent = 0
     for part in parts:
         room = Room() if spent < _ROOMY else _NARROW
-        markup = _step(part, anchors[part.id], gathering.budget.rows, room, few=len(parts) <= _LONG)
+        markup = _step(part, anchors[part.id], gathering, room, few=len(parts) <= _LONG)
         yield markup
         spent += len(markup) if not part.rows else 0
     yield Markup("</section>")
@@ -703,7 +698,7 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
     yield tag("footer", f"Made by aish from the journal of {run}. It needs no network.")
 
 
-def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> Markup:
+def _step(part: StepPart, anchor: str, gathering: Gathering, room: Room, *, few: bool) -> Markup:
     unit = part.unit
     title = tag("h3", for_line(part.id))
     facts: list[str] = []
@@ -731,16 +726,16 @@ def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> M
     summary = tag(
         "summary",
         title,
-        chip(state) if state is not None else None,
+        chip(state, WORDS[state]) if state is not None else None,
         tag("span", " · ".join(facts), class_="facts"),
     )
     body = unit_body(unit, room) if unit is not None else NOTHING
-    table = items(part, anchor, most) if part.rows else None
+    rows = items(part, anchor, gathering) if part.rows else None
     opened = few or bool(part.rows) or state not in {"ok", "skipped"}
     return tag(
         "details",
         summary,
-        tag("div", body, table, class_="body"),
+        tag("div", body, rows, class_="body"),
         id=anchor,
         class_="step",
         open=opened,

@@ -1,20 +1,11 @@
 "use strict";
-// What a browser with scripts adds: a theme button, and tables of items that can be searched,
-// sorted and opened. Texts go in as text; the HTML of an item's body was escaped when it was made.
+// What a browser with scripts adds: a theme button, and tables that can be searched, filtered,
+// sorted and opened. Texts go in as text; the HTML of a body was escaped when it was made. What is
+// chosen in a table stands in the address: #step-1?sort=-cost&state=failed;step-2?search=a
 (() => {
-  const STATES = ["ok", "failed", "error", "denied", "paused", "skipped", "cut_off"];
-  const WORDS = { cut_off: "cut off" };
-  const COLUMNS = [
-    // name, title, place in a row of the data, is a number
-    ["number", "#", 0, true],
-    ["key", "Item", 1, false],
-    ["state", "Status", 2, false],
-    ["preview", "Answer or reason", 3, false],
-    ["tokens", "Tokens", 4, true],
-    ["cost", "Cost", 5, true],
-    ["seconds", "Time", 6, true],
-  ];
-  const KEY = 1, STATE = 2, PREVIEW = 3, TOKENS = 4, COST = 5, SECONDS = 6, BLOCK = 9, PLACE = 10;
+  const NUMBERS = new Set(["number", "count", "cost", "seconds"]);
+  const BAD = new Set(["failed", "error", "denied"]);
+  const SIZE = 50;
 
   const make = (name, given = {}, ...children) => {
     const element = document.createElement(name);
@@ -25,6 +16,7 @@
     element.append(...children);
     return element;
   };
+  const button = (title, act, given = {}) => make("button", { type: "button", ...given, on: { click: act } }, title);
 
   const took = (seconds) => {
     if (seconds === null) return "unknown";
@@ -35,88 +27,189 @@
   };
   const dollars = (cost) => (cost === null ? "–" : cost === 0 ? "$0" : cost < 0.01 ? `$${cost.toFixed(4)}` : `$${cost.toFixed(2)}`);
   const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
+  // Numbers in texts are compared as numbers.
+  const padded = (text) => text.toLowerCase().replace(/\d+/g, (digits) => digits.padStart(15, "0"));
 
-  class Items {
+  // What the address says of each table.
+  const places = () => new Map(location.hash.slice(1).split(";").map((part) => {
+    const [anchor, query = ""] = part.split(/\?(.*)/s);
+    return [anchor, query];
+  }));
+  const remember = (anchor, query) => {
+    const kept = places();
+    if (query) kept.set(anchor, query);
+    else if (kept.get(anchor)) kept.set(anchor, "");
+    const parts = [...kept].filter(([name]) => name).map(([name, one]) => (one ? `${name}?${one}` : name));
+    history.replaceState(null, "", `#${parts.join(";")}`);
+  };
+
+  class Table {
     constructor(place) {
       this.place = place;
       this.anchor = place.dataset.items;
+      const { noun, states, retry, columns } = JSON.parse(place.dataset.settings);
+      Object.assign(this, { noun, states, retry });
+      this.columns = columns.map(([id, title, kind, at, shown]) => ({ id, title, kind, at, shown }));
       this.rows = JSON.parse(document.getElementById(`${this.anchor}-rows`).textContent);
-      this.found = this.rows;
+      this.places = new Map(this.rows.map((row, n) => [row, n]));
       this.words = null;
       this.blocks = new Map();
-      this.state = "";
-      this.asked = "";
-      this.sort = { by: 0, down: false };
-      this.size = 50;
-      this.page = 0;
+      this.ranks = new Map();
       this.build();
+      this.read();
+    }
+
+    // What is chosen, from the address: the columns, the state, values, the search, the order.
+    read() {
+      const query = new URLSearchParams(places().get(this.anchor) || "");
+      const columns = query.getAll("column"), sort = query.get("sort") || "";
+      this.shown = new Set(columns.length ? columns : this.columns.filter((one) => one.shown).map((one) => one.id));
+      this.state = query.get("state") || "";
+      this.values = query.getAll("value").map((one) => JSON.parse(one)).filter(([id]) => this.column(id));
+      this.asked = query.get("search") || "";
+      this.search.value = this.asked;
+      const by = this.column(sort.replace(/^-/, ""));
+      this.sort = by ? { by, down: sort.startsWith("-") } : null;
       this.refresh();
     }
+
+    write() {
+      const query = new URLSearchParams();
+      const usual = this.columns.filter((one) => one.shown).map((one) => one.id);
+      if (usual.length !== this.shown.size || usual.some((id) => !this.shown.has(id))) {
+        for (const id of this.shown) query.append("column", id);
+      }
+      if (this.state) query.set("state", this.state);
+      for (const one of this.values) query.append("value", JSON.stringify(one));
+      if (this.asked) query.set("search", this.asked);
+      if (this.sort) query.set("sort", (this.sort.down ? "-" : "") + this.sort.by.id);
+      remember(this.anchor, query.toString());
+    }
+
+    change(act) { act(); this.write(); this.refresh(); }
+
+    column(id) { return this.columns.find((one) => one.id === id); }
 
     build() {
       const plain = this.place.querySelector(".plain-items");
+      const label = `Search ${this.noun}s`;
       this.search = make("input", {
-        type: "search", placeholder: "Search items", "aria-label": "Search items",
-        on: { input: () => { this.asked = this.search.value.trim().toLowerCase(); this.refresh(); } },
+        type: "search", placeholder: label, "aria-label": label,
+        on: { input: () => this.change(() => { this.asked = this.search.value.trim().toLowerCase(); }) },
       });
       this.choices = make("div", { class: "choice", role: "group", "aria-label": "Status" });
-      const counts = new Map();
-      for (const row of this.rows) counts.set(row[STATE], (counts.get(row[STATE]) || 0) + 1);
-      this.choose("", `All ${count(this.rows.length)}`);
-      for (const state of STATES) {
-        if (counts.has(state)) this.choose(state, `${WORDS[state] || state} ${count(counts.get(state))}`);
+      const at = this.columns.find((one) => one.kind === "state").at, counts = new Map();
+      this.stateAt = at;
+      for (const row of this.rows) counts.set(row[at], (counts.get(row[at]) || 0) + 1);
+      const choose = (state, title) => this.choices.append(button(title,
+        () => this.change(() => { this.state = state; }), { "data-state": state }));
+      choose("", `All ${count(this.rows.length)}`);
+      for (const [state, word] of Object.entries(this.states)) {
+        if (counts.has(state)) choose(state, `${word} ${count(counts.get(state))}`);
       }
+      this.chooser = make("details", { class: "columns" }, make("summary", {}, "Columns"),
+        make("div", { role: "group", "aria-label": "Columns" }, ...this.columns.filter((one) => one.kind !== "key").map((one) => {
+          one.box = make("input", { type: "checkbox", on: { change: () => this.change(() => {
+            if (one.box.checked) this.shown.add(one.id);
+            else this.shown.delete(one.id);
+          }) } });
+          return make("label", {}, one.box, one.title);
+        })));
+      this.chooser.addEventListener("keydown", (event) => {
+        if (event.key !== "Escape" || !this.chooser.open) return;
+        this.chooser.open = false;
+        this.chooser.querySelector("summary").focus();
+      });
+      this.filters = make("div", { class: "filters", role: "group", "aria-label": "Values" });
       this.head = make("tr");
-      COLUMNS.forEach(([name, title, , number], n) => this.head.append(
-        make("th", { scope: "col", class: `c-${name}${number ? " number" : ""}` },
-          make("button", { type: "button", on: { click: () => this.order(n) } }, title))));
-      this.body = make("tbody");
+      this.body = make("tbody", { on: { keydown: (event) => this.move(event) } });
       this.told = make("span", { "aria-live": "polite" });
-      this.back = make("button", { type: "button", on: { click: () => this.turn(-1) } }, "← Previous");
-      this.next = make("button", { type: "button", on: { click: () => this.turn(1) } }, "Next →");
+      this.back = button("← Previous", () => this.turn(-1));
+      this.next = button("Next →", () => this.turn(1));
       plain.replaceWith(
-        make("div", { class: "bar" }, this.search, this.choices),
-        make("table", { class: "grid" }, make("thead", {}, this.head), this.body),
-        this.pager = make("div", { class: "pager" }, this.back, this.next, this.told));
+        make("div", { class: "bar" }, this.search, this.choices, this.chooser),
+        this.filters,
+        make("div", { class: "sheet", tabindex: "0", role: "group", "aria-label": `${this.noun}s` },
+          make("table", { class: "grid" }, make("thead", {}, this.head), this.body)),
+        make("div", { class: "pager" }, this.back, this.next, this.told));
+      for (const list of this.place.parentNode.querySelectorAll(":scope > .charts .bars")) this.offer(list);
     }
 
-    choose(state, title) {
-      this.choices.append(make("button", {
-        type: "button", "data-state": state, "aria-pressed": String(state === this.state),
-        on: { click: () => { this.state = state; this.refresh(); } },
-      }, title));
+    // A click on a value of a chart chooses it.
+    offer(list) {
+      const { column } = list.dataset;
+      for (const line of list.querySelectorAll("[data-value]")) {
+        const name = line.querySelector(".name"), { value } = line.dataset;
+        name.replaceChildren(button(name.textContent, () => this.filter(this.column(column), value)));
+      }
+    }
+
+    filter(column, value) {
+      this.change(() => {
+        if (column.kind === "state") {
+          [this.state] = Object.entries(this.states).find(([, word]) => word === value) || [value];
+          return;
+        }
+        this.values = this.values.filter(([id]) => id !== column.id);
+        this.values.push([column.id, value]);
+      });
     }
 
     order(column) {
-      const by = COLUMNS[column][2];
-      this.sort = { by, down: this.sort.by === by ? !this.sort.down : COLUMNS[column][3] && by !== 0 };
-      this.refresh();
+      this.change(() => {
+        const first = NUMBERS.has(column.kind) && column.kind !== "number";
+        if (!this.sort || this.sort.by !== column) this.sort = { by: column, down: first };
+        else if (this.sort.down === first) this.sort.down = !first;
+        else this.sort = null;
+      });
     }
 
     refresh() {
       this.page = 0;
-      for (const button of this.choices.children) {
-        button.setAttribute("aria-pressed", String(button.dataset.state === this.state));
-      }
-      COLUMNS.forEach(([, , by], n) => {
-        const cell = this.head.children[n];
-        if (by !== this.sort.by) cell.removeAttribute("aria-sort");
-        else cell.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
-      });
+      for (const one of this.choices.children) one.setAttribute("aria-pressed", String(one.dataset.state === this.state));
+      this.seen = this.columns.filter((one) => one.kind === "key" || this.shown.has(one.id));
+      for (const one of this.columns) if (one.box) one.box.checked = this.shown.has(one.id);
+      const focused = document.activeElement && document.activeElement.dataset.column;
+      this.head.replaceChildren(...this.seen.map((one) => {
+        const sorted = this.sort && this.sort.by === one ? (this.sort.down ? "descending" : "ascending") : null;
+        return make("th", { scope: "col", class: `c-${one.kind}`, "aria-sort": sorted },
+          button(one.title, () => this.order(one), { "data-column": one.id }));
+      }));
+      if (focused) [...this.head.querySelectorAll("button")].find((one) => one.dataset.column === focused)?.focus();
+      this.filters.replaceChildren(...this.values.map((one) => button(
+        `${this.column(one[0]).title}: ${one[1]} ✕`,
+        () => { this.change(() => { this.values = this.values.filter((other) => other !== one); }); this.search.focus(); },
+        { "aria-label": `Remove the filter ${this.column(one[0]).title}: ${one[1]}` })));
       if (this.asked && !this.words) {
-        this.words = new Map(this.rows.map((row) => [row, `${row[KEY]} ${row[PREVIEW]}`.toLowerCase()]));
+        this.words = this.rows.map((row) => row.slice(0, -2).filter((one) => typeof one === "string").join(" ").toLowerCase());
       }
-      this.found = this.rows.filter((row) =>
-        (!this.state || row[STATE] === this.state) && (!this.asked || this.words.get(row).includes(this.asked)));
-      const { by, down } = this.sort, sign = down ? -1 : 1;
-      const compare = new Intl.Collator("en", { numeric: true }).compare;
-      this.found.sort((a, b) => {
-        const [one, other] = [a[by], b[by]];
+      const wanted = this.values.map(([id, value]) => [this.column(id).at, value]);
+      this.found = this.rows.filter((row, n) =>
+        (!this.state || row[this.stateAt] === this.state)
+        && (!this.asked || this.words[n].includes(this.asked))
+        && wanted.every(([at, value]) => String(row[at]) === value));
+      if (this.sort) {
+        const { down } = this.sort, sign = down ? -1 : 1, ranks = this.rank(this.sort.by.at);
         // What is unknown stands last, whichever way it goes.
-        if (one === null || other === null) return (one === null) - (other === null);
-        return sign * (typeof one === "number" ? one - other : compare(one, other));
-      });
+        this.found.sort((a, b) => {
+          const one = ranks.get(a), other = ranks.get(b);
+          return one === other ? 0 : one < 0 ? 1 : other < 0 ? -1 : sign * (one - other);
+        });
+      }
       this.show();
+    }
+
+    // The rank of each row by a column, made when it is first sorted by it: numbers before texts.
+    rank(at) {
+      if (!this.ranks.has(at)) {
+        const values = [...new Set(this.rows.map((row) => row[at] ?? null))].filter((one) => one !== null);
+        const numbers = values.filter((one) => typeof one === "number").sort((a, b) => a - b);
+        const texts = values.filter((one) => typeof one !== "number").map((one) => [padded(String(one)), one]);
+        texts.sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
+        const order = new Map([...numbers, ...texts.map(([, one]) => one)].map((one, n) => [one, n]));
+        this.ranks.set(at, new Map(this.rows.map((row) => [row, order.get(row[at] ?? null) ?? -1])));
+      }
+      return this.ranks.get(at);
     }
 
     turn(pages) {
@@ -126,50 +219,89 @@
     }
 
     show() {
-      const first = this.page * this.size, last = Math.min(first + this.size, this.found.length);
+      const first = this.page * SIZE, last = Math.min(first + SIZE, this.found.length);
       this.body.replaceChildren(...this.found.slice(first, last).map((row) => this.row(row)));
       this.told.textContent = this.found.length
-        ? `${count(first + 1)}–${count(last)} of ${count(this.found.length)}` : "No item is like that";
+        ? `${count(first + 1)}–${count(last)} of ${count(this.found.length)}` : `No ${this.noun} is like that`;
       this.back.disabled = this.page === 0;
       this.next.disabled = last === this.found.length;
-      this.back.hidden = this.next.hidden = this.found.length <= this.size;
+      this.back.hidden = this.next.hidden = this.found.length <= SIZE;
     }
 
     row(row) {
-      const button = make("button", { type: "button", "aria-expanded": "false" }, row[KEY]);
-      const line = make("tr", { class: "row" },
-        make("td", { class: "c-number number" }, count(row[0])),
-        make("td", { class: "c-key key", title: row[KEY] }, button),
-        make("td", { class: "c-state" }, make("span", { class: `chip ${row[STATE]}` }, WORDS[row[STATE]] || row[STATE])),
-        make("td", { class: "c-preview preview", title: row[PREVIEW] }, row[PREVIEW]),
-        make("td", { class: "c-tokens number" }, count(row[TOKENS])),
-        make("td", { class: "c-cost number" }, dollars(row[COST])),
-        make("td", { class: "c-seconds number" }, took(row[SECONDS])));
+      const line = make("tr", { class: "row" });
+      let opener = null;
+      line.append(...this.seen.map((column) => {
+        const value = row[column.at] ?? null;
+        const cell = make("td", { class: `c-${column.kind}`, "data-title": column.title });
+        if (typeof value === "number" && column.kind !== "drawn") cell.classList.add("number");
+        if (column.kind === "key") cell.append(opener = button(value, () => {}, { "aria-expanded": "false", title: value }));
+        else cell.append(...this.content(column, value, row));
+        return cell;
+      }));
       line.addEventListener("click", () => {
-        if (!String(window.getSelection())) this.toggle(line, row, button);
+        if (!String(window.getSelection())) this.toggle(line, row, opener);
       });
       return line;
     }
 
-    toggle(line, row, button) {
+    content(column, value, row) {
+      switch (column.kind) {
+        case "state": return [make("span", { class: `chip ${value}` }, this.states[value] || value)];
+        case "cost": return [dollars(value)];
+        case "seconds": return [took(value)];
+        case "number": case "count": return [count(value)];
+        case "drawn": return this.drawn(column, row);
+        case "value": {
+          if (value === null) return [];
+          const text = String(value);
+          return [button(text, (event) => { event.stopPropagation(); this.filter(column, text); },
+            { class: "value", tabindex: "-1", title: text, "aria-label": `${text}: show only ${column.title} ${text}` })];
+        }
+        default: return [make("span", { title: value }, value ?? "")];
+      }
+    }
+
+    drawn(column, row) {
+      const at = this.columns.filter((one) => one.kind === "drawn").indexOf(column);
+      const cell = this.inert("drawn")[this.places.get(row)].children[at];
+      return cell ? [document.importNode(cell, true)] : [];
+    }
+
+    // Arrow keys lead from row to row, and to the values of one: it is a single stop for Tab.
+    move(event) {
+      const line = event.target.closest("tr.row"), step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      const aside = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!line || !(step || aside)) return;
+      const all = step ? [...this.body.querySelectorAll("tr.row")] : [...line.querySelectorAll("button")];
+      const next = all[all.indexOf(step ? line : event.target) + (step || aside)];
+      if (!next) return;
+      event.preventDefault();
+      (step ? next.querySelector("button") : next).focus();
+    }
+
+    toggle(line, row, opener) {
       const open = line.classList.toggle("open");
-      button.setAttribute("aria-expanded", String(open));
+      opener.setAttribute("aria-expanded", String(open));
       if (!open) { line.nextElementSibling.remove(); return; }
-      const cell = make("td", { colspan: COLUMNS.length });
-      const body = this.bodies(row[BLOCK])[row[PLACE]];
+      const cell = make("td", { colspan: this.seen.length });
+      const [block, place] = row.slice(-2), body = this.inert(block)[place];
       cell.append(...(body && body.childNodes.length
         ? [...document.importNode(body, true).childNodes]
-        : [make("p", { class: "quiet" }, "Nothing more is kept of this item here.")]));
+        : [make("p", { class: "quiet" }, `Nothing more is kept of this ${this.noun} here.`)]));
+      if (this.retry && BAD.has(row[this.stateAt])) {
+        cell.prepend(make("p", { class: "retry" }, "Try it again: ", make("code", {}, this.retry)));
+      }
       line.after(make("tr", { class: "detail" }, cell));
     }
 
     // A block of bodies is read when the first of its rows is opened.
-    bodies(block) {
-      if (!this.blocks.has(block)) {
-        const data = document.getElementById(`${this.anchor}-${block}`).textContent;
-        this.blocks.set(block, new DOMParser().parseFromString(data, "text/html").body.children);
+    inert(name) {
+      if (!this.blocks.has(name)) {
+        const data = document.getElementById(`${this.anchor}-${name}`).textContent;
+        this.blocks.set(name, new DOMParser().parseFromString(data, "text/html").body.children);
       }
-      return this.blocks.get(block);
+      return this.blocks.get(name);
     }
   }
 
@@ -181,22 +313,22 @@
     kept.set = (theme) => store.setItem("aish-theme", theme);
   } catch { /* a file that may keep nothing */ }
   const THEMES = ["auto", "light", "dark"];
-  const button = make("button", { type: "button", class: "theme" });
-  const dress = (theme) => {
-    if (theme === "auto") delete root.dataset.theme;
-    else root.dataset.theme = theme;
-    button.textContent = { auto: "Theme: auto", light: "Theme: light", dark: "Theme: dark" }[theme];
-    button.dataset.now = theme;
+  const theme = make("button", { type: "button", class: "theme" });
+  const dress = (name) => {
+    if (name === "auto") delete root.dataset.theme;
+    else root.dataset.theme = name;
+    theme.textContent = `Theme: ${name}`;
+    theme.dataset.now = name;
   };
   dress(THEMES.includes(kept.get()) ? kept.get() : "auto");
-  button.addEventListener("click", () => {
-    const theme = THEMES[(THEMES.indexOf(button.dataset.now) + 1) % THEMES.length];
-    dress(theme);
-    kept.set(theme);
+  theme.addEventListener("click", () => {
+    const name = THEMES[(THEMES.indexOf(theme.dataset.now) + 1) % THEMES.length];
+    dress(name);
+    kept.set(name);
   });
-  document.querySelector(".top").append(button);
+  document.querySelector(".top").append(theme);
 
-  const tables = [...document.querySelectorAll("[data-items]")].map((place) => new Items(place));
+  const tables = [...document.querySelectorAll("[data-items]")].map((place) => new Table(place));
   document.addEventListener("keydown", (event) => {
     const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && tables.length) {
@@ -205,10 +337,15 @@
     }
   });
   const reveal = () => {
-    const target = document.getElementById(location.hash.slice(1));
+    const [anchor] = places().keys(), target = document.getElementById(anchor);
     if (target instanceof HTMLDetailsElement) target.open = true;
+    if (target && location.hash !== `#${anchor}`) target.scrollIntoView();
   };
-  window.addEventListener("hashchange", reveal);
+  window.addEventListener("hashchange", () => {
+    // A link within the page leaves the tables as they are.
+    for (const table of tables) location.hash.includes("?") ? table.read() : table.write();
+    reveal();
+  });
   reveal();
   let closed = [];
   window.addEventListener("beforeprint", () => {

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from e2e_project import ModelEndpoints, Project
 from live_runs import answer, live_run, pending, runtime_folder
 from mcp_peers import free_port
 from model_endpoint import text_reply, tool_reply
+from report_pages import MARKUP, page_of, valued_run
 
 pytestmark = pytest.mark.browser
 
@@ -104,3 +106,80 @@ def test_the_page_of_a_live_run_is_for_everybody(project: Project, browser: Any)
         (question,) = pending(client)
         answer(client, question)
         running.finish()
+
+
+def written(path: Path, text: str) -> str:
+    """Write a page; the link to it."""
+    path.write_text(text, encoding="utf-8")
+    return path.as_uri()
+
+
+def watched(context: Any) -> tuple[Any, list[str]]:
+    """A page, and what must not happen in it: errors, and requests for anything else."""
+    page, told = context.new_page(), []
+    page.on("pageerror", lambda error: told.append(str(error)))
+    page.on("console", lambda message: told.append(message.text))
+    page.on("request", lambda request: told.append(request.url))
+    return page, told
+
+
+def focus(page: Any, name: str) -> None:
+    """Go to a control by the Tab key alone."""
+    for _ in range(200):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent.trim()") == name:
+            return
+    raise AssertionError(f"no Tab leads to {name!r}")
+
+
+def test_the_page_of_a_batch_needs_no_mouse(browser: Any, tmp_path: Path) -> None:
+    """The address remembers what was chosen; texts stay texts."""
+    link = written(tmp_path / "batch.html", page_of(valued_run(120, mark=MARKUP)).text)
+    context = browser.new_context(viewport=WIDE)
+    page, told = watched(context)
+    page.goto(link)
+    rows, told_count = page.locator("tr.row"), page.locator(".pager span")
+    assert rows.first.locator("td").nth(1).text_content() == "failed"
+
+    focus(page, "k3")
+    page.keyboard.press("Enter")
+    assert "--resume --retry-failed" in page.locator("tr.detail").text_content()
+    page.keyboard.press("Enter")
+    assert page.locator("tr.detail").count() == 0
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.locator(".filters button").text_content() == "city: Ulm ✕"
+    focus(page, "city: Ulm ✕")
+    page.keyboard.press("Enter")
+
+    page.keyboard.type("about 1")
+    assert told_count.text_content() == "1\u201331 of 31"
+    focus(page, "Columns")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.keyboard.press("Escape")
+    assert page.locator("th").first.text_content() == "#"
+    focus(page, "Item")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert rows.first.locator("button").first.text_content() == "k119"
+    focus(page, "praise")
+    page.keyboard.press("Enter")
+    assert told_count.text_content() == "No item is like that"
+
+    page.reload()
+    assert page.locator(".filters button").text_content() == "kind: praise ✕"
+    assert page.locator("th").first.text_content() == "#"
+    focus(page, "kind: praise ✕")
+    page.keyboard.press("Enter")
+    assert rows.first.locator("button").first.text_content() == "k119"
+    assert {one for one in told if one.partition("#")[0] != link} == set()
+    context.close()
+
+
+def test_the_page_of_a_batch_is_for_everybody(browser: Any, tmp_path: Path) -> None:
+    link = written(tmp_path / "batch.html", page_of(valued_run(8)).text)
+
+    assert found(browser, lambda: link, ".grid") == []

@@ -9,7 +9,7 @@ import pytest
 from samples import each_case
 from schema_form import in_form
 
-from aish.core.events import EVENT_TYPES, ONLY_WITH_FLOWS, Event, Fallback, Place, TurnAdded
+from aish.core.events import EVENT_TYPES, ONLY_WITH_VALUE, Event, Fallback, Place, TurnAdded
 from aish.core.json import JsonValue
 from aish.system.files import schema_text
 
@@ -78,7 +78,7 @@ def test_an_event_and_its_schema_have_the_same_keys(kind: type[Event]) -> None:
     place = {field.name for field in fields(Place)}
 
     assert set(schema["properties"]) == {"type", *keys}
-    assert set(schema["required"]) - place == set(keys) - ONLY_WITH_FLOWS
+    assert set(schema["required"]) - place == set(keys) - ONLY_WITH_VALUE
     assert [
         line
         for key, hint in keys.items()

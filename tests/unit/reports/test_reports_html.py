@@ -1,5 +1,7 @@
 """The page: whole, in one file, and deaf to whatever stands in the data (B11, X2, X3)."""
 
+import json
+import math
 import re
 from collections import Counter
 
@@ -18,6 +20,8 @@ from report_pages import (
     sha256,
     timed,
     two_parts,
+    valued_item,
+    valued_run,
     without_end,
 )
 from scripted_events import (
@@ -36,14 +40,15 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.events import Failure, Place, Stamped, StepStarted, ToolFinished
+from aish.core.events import Event, Failure, Place, Stamped, StepStarted, ToolFinished
 from aish.core.messages import Usage
 from aish.core.text import for_terminal
+from aish.reports.distribution import Distribution
 from aish.reports.html.contents import PageBudget
 
 OURS = {
     "a", "body", "code", "dd", "del", "details", "div", "dl", "dt", "footer", "h1", "h2", "h3",
-    "h4", "head", "header", "html", "ins", "li", "main", "meta", "ol", "p", "pre", "rect",
+    "h4", "head", "i", "header", "html", "ins", "li", "main", "meta", "ol", "p", "pre", "rect",
     "script", "section", "small", "span", "strong", "style", "summary", "svg", "table", "tbody",
     "td", "th", "thead", "title", "tr", "ul",
 }  # fmt: skip
@@ -107,7 +112,7 @@ def test_hostile_data_is_text(mark: str) -> None:
     check_harmless(page)
     assert page.shown.count("is not as it should be") == 2
     assert [row[1] for row in page.rows] == [
-        for_terminal(f"row-{n:05d}{mark}").replace("\n", "⏎") for n in range(4)
+        for_terminal(f"row-{n:05d}{mark}").replace("\n", "⏎") for n in (1, 2, 0, 3)
     ]
 
 
@@ -253,17 +258,17 @@ def test_every_row_finds_its_body() -> None:
     blocks = [re.split(r"(?=<div><h4>|<div><div)", body.text)[1:] for body in page.bodies]
     assert len(blocks) > 1
     for row in page.rows:
-        assert f"about {row[1]}" in blocks[row[9]][row[10]]
+        assert f"about {row[1]}" in blocks[row[-2]][row[-1]]
 
 
 def test_without_scripts_the_first_items_and_every_failure_can_be_read() -> None:
     page = page_of(batch_run(200, failing=(3, 150, 199)))
 
-    assert "row-00000" in page.shown
+    assert page.shown.rindex("row-00199") < page.shown.rindex("row-00000")
     for n in (3, 150, 199):
         assert f"row {n} is not as it should be" in page.shown
     assert ">row-00100<" not in page.text
-    assert "173 more are shown if scripts are enabled" in page.shown
+    assert "175 more are shown if scripts are enabled" in page.shown
 
 
 def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
@@ -274,6 +279,69 @@ def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
     assert "30 successful items are counted and have no row" in page.shown
     assert re.search(r"\d+ items have no conversation here", page.shown)
     assert "60 items, 2 failed" in page.shown
+
+
+@pytest.mark.requirement("V35")
+def test_a_row_has_the_columns_of_its_table_and_of_the_schema_of_the_answers() -> None:
+    page = page_of(valued_run(6, mark=MARKUP))
+    check_harmless(page)
+
+    (settings,) = [
+        json.loads(one["data-settings"] or "") for _, one in page.tags if "data-settings" in one
+    ]
+    titles = [title for _, title, *_, shown in settings["columns"] if shown]
+    assert titles == [
+        "Item", "Status", "city", "kind", "urgent", "score", "output.note", "tags", "extra",
+        "Answer or reason", "Cost", "Time",
+    ]  # fmt: skip
+    assert sorted(title for _, title, *_, shown in settings["columns"] if not shown) == [
+        "#", "Calls", "Tokens", "Turns", "item.note"
+    ]  # fmt: skip
+    by_title = {title: at for _, title, _, at, _ in settings["columns"]}
+    failed, first = page.rows[0], page.rows[1]
+    assert [failed[by_title[name]] for name in ("Item", "Status", "kind")] == ["k3", "failed", None]
+    assert [first[by_title[name]] for name in ("city", "kind", "urgent", "score", "tags")] == [
+        "Ulm", "defect", False, 1, '["a", 1]'
+    ]  # fmt: skip
+    assert settings["retry"] == "aish run p.yaml --resume --retry-failed"
+    assert page.shown.count("aish run p.yaml --resume --retry-failed") == 1
+
+
+@pytest.mark.requirement("V36")
+def test_above_the_table_are_the_counts_and_quantiles_of_all_items() -> None:
+    """Also of those that have no row; an item that was run again counts once."""
+    again: list[Event] = [item_started("k1", 1), valued_item(1, kind="praise")]
+    page = page_of(valued_run(60, again=again), PageBudget(rows=5))
+
+    assert len(page.rows) == 5
+    for text in (
+        "defect 56", "praise 2", "question 1", "false 30", "true 29", "ok 59", "failed 1",
+        "p5 1 · p50 1 · p95 1",
+    ):  # fmt: skip
+        assert text in page.shown, text
+    histograms = [
+        one["aria-label"] or "" for name, one in page.tags if one.get("class") == "histogram"
+    ]
+    assert [one.partition(":")[0] for one in histograms] == ["score", "Time", "Cost", "Tokens"]
+    assert histograms[1] == "Time: p50 0.50 s · p90 0.50 s · p99 0.50 s"
+
+
+@given(st.lists(st.floats() | st.integers(-(10**30), 10**30), max_size=200))
+def test_quantiles_are_six_per_cent_exact_and_removing_leaves_nothing(numbers: list[float]) -> None:
+    distribution = Distribution()
+    for number in numbers:
+        distribution.add(number)
+
+    finite = sorted(one for one in map(float, numbers) if math.isfinite(one))
+    assert distribution.count == len(finite) == sum(count for *_, count in distribution.bars())
+    assert len(distribution.bars()) <= 49
+    for share in (0.0, 0.5, 0.9, 1.0) if finite else ():
+        value = finite[int(share * (len(finite) - 1))]
+        if not value or 1e-9 < abs(value) < 1e15:
+            assert distribution.quantile(share) == pytest.approx(value, rel=0.06)
+    for number in numbers:
+        distribution.add(number, -1)
+    assert distribution.counts == {}
 
 
 @pytest.mark.slow(reason="writes five thousand items")
