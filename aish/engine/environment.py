@@ -21,7 +21,6 @@ from aish.policy.questions import AnswerRecording, Questions
 
 if TYPE_CHECKING:
     # Not every run imports these.
-    from aish.engine.flow_scope import FlowScope
     from aish.engine.plan.credentials import ResolvedModel
     from aish.engine.resume_state import ResumeState
     from aish.journal.batches import RecordedBatch
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from aish.models.retry import RetryTiming
     from aish.models.transport import MakeClient
     from aish.net.renewed_secret import RenewedSecret
+    from aish.policy.flow import RunFlow
 
 
 _TAG_BYTES = 6
@@ -159,7 +159,7 @@ class RunEnvironment:
     events as its sinks get them. `opening` is told what is done before `run.started`, and nothing
     once that is over; there `prefix` precedes the names of a sub-pipeline's servers. `keys` are
     those of the whole run that are made, by what makes them, `batches` all that it has submitted.
-    `note_idle` is told how many more or fewer tasks wait for batches. `flows` follows the sources
+    `note_idle` is told how many more or fewer tasks wait for batches. `flow` follows the sources
     of text, where a file of the run asks for it; all inputs have `input_sources`.
     """
 
@@ -184,7 +184,7 @@ class RunEnvironment:
     keys: "dict[tuple[object, ...], RenewedSecret]" = field(default_factory=dict)
     batches: "list[RecordedBatch]" = field(default_factory=list)
     note_idle: Callable[[int], None] = lambda _: None
-    flows: "FlowScope | None" = None
+    flow: "RunFlow | None" = None
     input_sources: Sources = NO_SOURCES
 
     @property

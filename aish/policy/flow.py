@@ -398,6 +398,12 @@ class RunFlow:
         self.places = places
         self._warned = warned
 
+    def inner(self, file: FlowFile) -> "RunFlow":
+        """The flow of a sub-pipeline."""
+        above = (self.policy.own, *self.policy.above)
+        policy = FlowPolicy(file, above, self.policy.family)
+        return RunFlow(policy, self.places, self._warned)
+
     @property
     def local(self) -> Sources:
         """The sources of what may stand in files by now."""

@@ -28,7 +28,7 @@ from aish.core.protocols import Answer, Approver, Asking, Question
 from aish.core.rules import RuleEntry
 from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import Tool, ToolName, definition_of
-from aish.policy.decide import Ruling, decide, exact_entry, forbidden, simple_fit
+from aish.policy.decide import Ruling, Stricter, decide, exact_entry, forbidden, simple_fit
 from aish.policy.questions import (
     EXPIRED,
     WITHDRAWN,
@@ -182,20 +182,6 @@ class Decision:
         )
 
 
-class FlowJudge(Protocol):
-    """Judges calls by the text that they follow: `policy.flow.FlowPolicy`, which few runs load."""
-
-    def stricter(
-        self,
-        policy: Policy,
-        ruling: Ruling,
-        tool: Tool,
-        arguments: JsonObject,
-        sources: Sources,
-    ) -> Ruling:
-        """The stricter of a ruling and of what holds the call."""
-
-
 class Gate:
     """Decides on calls by the rules, and by a person where the rules say to ask.
 
@@ -224,7 +210,7 @@ class Gate:
         self._reviewed = reviewed
         self._mask = mask
         self.autonomy: Autonomy | None = None
-        self.flow: FlowJudge | None = None
+        self.stricter: Stricter | None = None
         self.offers_always = True
         """Whether an answer may add a rule, for the rest of this session."""
         self._count = 0
@@ -346,11 +332,7 @@ class Gate:
 
     def is_held(self, proposal: Proposal) -> bool:
         """Return true if the text that a call follows holds it, whatever rules approve."""
-        if self.flow is None or not proposal.sources:
-            return False
-        free = Ruling("auto", "", "")
-        tool, arguments, sources = proposal.tool, proposal.arguments, proposal.sources
-        return self.flow.stricter(self._policy, free, tool, arguments, sources).is_held
+        return self._with_flow(Ruling("auto", "", ""), proposal).is_held
 
     def level(self, proposal: Proposal, decision: Decision) -> DecisionLevel:
         """`info` for approved calls of tools that only read, else `security`.
@@ -701,9 +683,14 @@ class Gate:
         ruling = decide(self._policy, tool, arguments, fits, self._mask)
         if ruling.verdict == "ask" and not ruling.rule:
             ruling = self._let(tool, arguments) or ruling
-        if self.flow is None or not proposal.sources:
+        return self._with_flow(ruling, proposal)
+
+    def _with_flow(self, ruling: Ruling, proposal: Proposal) -> Ruling:
+        """The stricter of a ruling and of what holds the call by the text that it follows."""
+        if self.stricter is None or not proposal.sources:
             return ruling
-        return self.flow.stricter(self._policy, ruling, tool, arguments, proposal.sources)
+        tool, arguments, sources = proposal.tool, proposal.arguments, proposal.sources
+        return self.stricter(self._policy, ruling, tool, arguments, sources)
 
     def _let(self, tool: Tool, arguments: JsonObject) -> Ruling | None:
         """The ruling for a tool that the user allowed without asking; never for commands.

@@ -53,7 +53,7 @@ from aish.terminal.tty import Turns
 from aish.terminal.unattended import Unattended
 
 if TYPE_CHECKING:
-    from aish.engine.flow_scope import FlowScope
+    from aish.policy.flow import RunFlow
 
 
 @frozen
@@ -89,7 +89,7 @@ async def hold_session(
         notices=() if services is None else services.notices,
         attach=None if services is None else services.attach,
         follow=prepared.outlets.log.follow,
-        flows=_flows(prepared),
+        flow=_flow(prepared),
     )
     requests = RequestQueue(lines.interrupt)
     run = _SessionRun(prepared, person, lines, interrupts, environment, following, switch, requests)
@@ -97,14 +97,14 @@ async def hold_session(
     return end, run.sessions[-1].resume if run.sessions else None
 
 
-def _flows(prepared: PreparedSession) -> "FlowScope | None":
+def _flow(prepared: PreparedSession) -> "RunFlow | None":
     """Follow the sources of text, if the file asks for it."""
     if not follows_flows(prepared.plan):
         return None
-    from aish.engine.flow_scope import flow_scope
+    from aish.engine.flow_scope import run_flow
 
     earlier = prepared.earlier
-    return flow_scope(prepared.plan, {} if earlier is None else earlier.given.all)
+    return run_flow(prepared.plan, {} if earlier is None else earlier.given.all)
 
 
 @slotted

@@ -142,13 +142,13 @@ async def open_resources(
     """
     opening = environment.opening or (lambda _doing: None)
     opening(())
-    if environment.flows is None and follows_flows(plan):
+    if environment.flow is None and follows_flows(plan):
         # Few runs load it.
-        from aish.engine.flow_scope import flow_scope
+        from aish.engine.flow_scope import run_flow
 
         resumed = environment.resume_state
-        scope = flow_scope(plan, {} if resumed is None else resumed.given)
-        environment = replace(environment, flows=scope)
+        flow = run_flow(plan, {} if resumed is None else resumed.given)
+        environment = replace(environment, flow=flow)
     async with open_toolbox(plan, environment, meter, servers) as box, AsyncExitStack() as stack:
         opening(())
         stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
@@ -157,11 +157,13 @@ async def open_resources(
         inner: dict[str, Resources] = {}
         if plan.inner:
             environment = replace(environment, own_files=environment.own_files | own_files(plan))
-            if environment.flows is not None:
-                environment = replace(environment, flows=environment.flows.below(plan))
         for id, sub in {} if stops else plan.inner.items():
             counted = None if meter is None else meter.inner(sub)
             below = replace(environment, prefix=f"{environment.prefix}{id}/")
+            if environment.flow is not None:
+                from aish.engine.flow_scope import file_of_plan
+
+                below = replace(below, flow=environment.flow.inner(file_of_plan(sub)))
             opened = open_resources(sub, below, counted, throttles)
             inner[id] = await stack.enter_async_context(opened)
         runtime = replace(box.runtime, long_texts={}, tells_cut_off=True, models=models)
@@ -327,8 +329,7 @@ def _runtime(
         plan.secrets.mask,
     )
     gate.questions = environment.questions or Questions(environment.emit, environment.clock)
-    flow = None if environment.flows is None else environment.flows.open(plan)
-    gate.flow = None if flow is None else flow.policy
+    gate.stricter = None if environment.flow is None else environment.flow.policy.stricter
     return AgentRuntime(
         tools=tools,
         gate=gate,
@@ -340,7 +341,7 @@ def _runtime(
         check_arguments=check,
         mask=plan.secrets.mask,
         spans=no_spans if environment.recorder is None else environment.recorder.spans,
-        flow=flow,
+        flow=environment.flow,
     )
 
 

@@ -185,12 +185,12 @@ class Calls:
         before, self._flow = self._flow, None
         if follows_flows(plan):
             # Few servers load it.
-            from aish.engine.flow_scope import flow_scope
+            from aish.engine.flow_scope import run_flow
 
-            self._flow = flow_scope(plan, {}).open(plan)
+            self._flow = run_flow(plan, {})
             if before is not None:
                 self._flow.places.update(before.places)
-        self._gate.flow = None if self._flow is None else self._flow.policy
+        self._gate.stricter = None if self._flow is None else self._flow.policy.stricter
 
     def _sources_of(self, caller: Caller, tool: Tool) -> Sources:
         flow, sources = self._flow, self.sources.of(caller.client)
