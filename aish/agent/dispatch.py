@@ -302,6 +302,7 @@ def refuse(
         whole=reply,
         hint=decision.hint if decision else None,
         sources=sources,
+        place=place,
     )
     return _end(used, runtime, place, known=sources)
 
@@ -384,6 +385,7 @@ async def dispatch(
         sources=NO_SOURCES
         if runtime.flow is None
         else runtime.flow.of_result(proposal.tool, proposal.sources, source),
+        place=proposal.place,
     )
     if result.kind == "transport_error" and not used.repeatable:
         text = f"{name}: no answer came; whether the call took effect is not known"
@@ -414,6 +416,7 @@ def _unknown(approved: Approved) -> UsedCall:
         whole=wording.INTERRUPTED,
         repeatable=False,
         sources=proposal.sources,
+        place=proposal.place,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import Spans, no_spans
 from aish.config.model import LoopLimits, OnDenied
-from aish.core.events import Verdict
+from aish.core.events import NOWHERE, Place, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import (
@@ -119,3 +119,4 @@ class UsedCall:
     exit_code: int | None = None
     repeatable: bool = True
     sources: Sources = NO_SOURCES
+    place: Place = NOWHERE

@@ -62,6 +62,8 @@ from aish.config.model import (
     Prompt,
     PromptStep,
     ProtocolChoice,
+    Quoted,
+    QuoteSource,
     Refresh,
     Retrieval,
     RetryOn,
@@ -569,16 +571,14 @@ def _expectation(table: Table, documents: Documents) -> Expectation | None:
         form = table.part(kind)
         rubric, path, model = form.text("rubric"), form.text("path"), form.text("model")
         return Expectation(kind, rubric, where=table.path, path=path, model=model)
-    if kind == "tool_sequence":
-        return _sequence(table)
     if kind in {"tool_called", "tool_not_called"}:
         node = table.node.entries[kind]
         tool = _tool_match(node, table.place(kind), table)
         return Expectation(kind, where=table.path, tools=(tool,))
-    return _maximum(kind, table)
+    return {"tool_sequence": _sequence, "quoted": _quoted}.get(kind, _maximum)(table, kind)
 
 
-def _maximum(kind: ExpectKind, table: Table) -> Expectation:
+def _maximum(table: Table, kind: ExpectKind) -> Expectation:
     """A number, or a template of one; or an expression."""
     form = table.child(kind)
     inner, key = (table, str(kind)) if form is None else (form, "value")
@@ -607,12 +607,46 @@ def _about_a_value(kind: ExpectKind, table: Table, documents: Documents) -> Expe
     return Expectation(kind, inner.data(key), where=table.path, path=path)
 
 
-def _sequence(table: Table) -> Expectation:
+def _quoted(table: Table, kind: ExpectKind) -> Expectation:
+    form = table.child("quoted")
+    wanted = Quoted(each=table.text("quoted")) if form is None else _long_quoted(form)
+    return Expectation(kind, where=table.path, quoted=wanted)
+
+
+def _long_quoted(form: Table) -> Quoted:
+    sources = tuple(_quote_source(node, path, form) for path, node in form.items("in"))
+    usual = Quoted()
+    return Quoted(
+        each=form.text("each"),
+        text=form.text("text"),
+        file=form.text("file"),
+        line=form.text("line"),
+        within=form.whole("within", usual.within),
+        sources=sources or usual.sources,
+        tool=form.text("tool"),
+        min_length=form.whole("min", usual.min_length),
+        ellipsis=form.whole("ellipsis", usual.ellipsis),
+        at_least=form.whole("at_least", usual.at_least),
+    )
+
+
+def _quote_source(node: Node, path: str, table: Table) -> QuoteSource:
+    if isinstance(node, MappingNode):
+        form = Table(node, path, table.problems)
+        if form.has("file"):
+            return QuoteSource("file", form.text("file") or "", form.absolute("file"))
+        return QuoteSource("diff", form.text("diff") or "")
+    assert isinstance(node, ScalarNode)
+    name = str(node.value)
+    return QuoteSource("tools") if name == "tools" else QuoteSource("value", name)
+
+
+def _sequence(table: Table, kind: ExpectKind) -> Expectation:
     form = table.child("tool_sequence")
     inner, key = (table, "tool_sequence") if form is None else (form, "tools")
     tools = tuple(_tool_match(node, path, table) for path, node in inner.items(key))
     exact = form is not None and form.flag("exact", default=False)
-    return Expectation("tool_sequence", where=table.path, tools=tools, exact=exact)
+    return Expectation(kind, where=table.path, tools=tools, exact=exact)
 
 
 def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:

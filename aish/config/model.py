@@ -35,6 +35,7 @@ ExpectKind = Literal[
     "max_seconds",
     "snapshot",
     "judge",
+    "quoted",
 ]
 
 
@@ -57,6 +58,38 @@ class ToolMatch:
 
 
 @frozen
+class QuoteSource:
+    """A text that quotes may come from: results of `tools`, a value by its path, a file, a diff.
+
+    `path` of a file is absolute, `name` as in the pipeline file; there it may be a template.
+    """
+
+    kind: Literal["tools", "value", "file", "diff"]
+    name: str = ""
+    path: Path | None = None
+
+
+@frozen
+class Quoted:
+    """`quoted`: the quotes of an answer occur in `sources` (`in` in the file).
+
+    `each` leads to a list or one entry, `text`, `file` and `line` to fields of an entry. `tool` is
+    a glob for the calls whose results count. `min_length` and `ellipsis` count characters.
+    """
+
+    each: str | None = None
+    text: str | None = None
+    file: str | None = None
+    line: str | None = None
+    within: int = 3
+    sources: tuple[QuoteSource, ...] = (QuoteSource("tools"),)
+    tool: str | None = None
+    min_length: int = 12
+    ellipsis: int = 0
+    at_least: int = 0
+
+
+@frozen
 class Expectation:
     """An item of `expect`. `where` is its place in the file: `tests[0].expect[1]`.
 
@@ -64,8 +97,8 @@ class Expectation:
     `path` leads into the result (`outputs.notes`); `None` means the text. `tools` and `exact` are
     those of the `tool_*` kinds; `max_failed_calls` counts calls of `tools`, with `exit_codes` also
     commands. `file` is where a `snapshot` is kept, or where a `schema` was read from, absolute.
-    `model` is the alias of a `judge`, whose `value` is the rubric. Every text but an expression is
-    a template, rendered when the expectation is checked.
+    `model` is the alias of a `judge`, whose `value` is the rubric. Every text but an expression and
+    the paths and globs of `quoted` is a template, rendered when the expectation is checked.
     """
 
     kind: ExpectKind
@@ -77,6 +110,7 @@ class Expectation:
     exit_codes: bool = False
     file: Path | None = None
     model: str | None = None
+    quoted: Quoted | None = None
 
 
 @frozen

@@ -759,14 +759,54 @@ class Notice:
     text: str
 
 
+QuoteState = Literal["found", "missing", "not_shown", "own_words", "short", "elsewhere"]
+"""`not_shown`: only in the part of a result that the model was not shown; `own_words`: also in
+arguments of the model; `elsewhere`: in another file, or at another line, than the answer says."""
+
+
+@frozen
+class QuoteEvidence:
+    """A quote at `path` of an answer, and where it was found.
+
+    That is a call, by its step, turn and id, or another `source`; `file` and `line` are known of
+    some. `around` is the text around it, `left_out` what an ellipsis stands for.
+    """
+
+    path: str
+    state: QuoteState
+    quote: str
+    step: str | None = None
+    turn: int | None = None
+    call: str | None = None
+    tool: str | None = None
+    source: str | None = None
+    file: str | None = None
+    line: int | None = None
+    around: str | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@frozen
+class FileDigest:
+    """The SHA-256 of a file of the project, at the time when it was read."""
+
+    path: str
+    sha256: str
+
+
 @frozen
 class ExpectChecked:
-    """An expectation of a step was checked; `message` describes expected and actual value."""
+    """An expectation of a step was checked; `message` describes expected and actual value.
+
+    `evidence` has the quotes of a `quoted`, `file_digests` the files that they were looked up in.
+    """
 
     place: Place
     kind: str
     ok: bool
     message: str
+    evidence: tuple[QuoteEvidence, ...] | None = None
+    file_digests: tuple[FileDigest, ...] | None = None
 
 
 @frozen
@@ -1091,7 +1131,10 @@ def keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:
 
 
 ONLY_WITH_VALUE = frozenset(
-    {"sources", "flow", "output_sources", "released_bits", "schema", "resume_command"}
+    {
+        *("sources", "flow", "output_sources", "released_bits", "schema", "resume_command"),
+        *("evidence", "file_digests"),
+    }
 )
 """Keys that an event has only with a value: runs without flows are recorded as ever."""
 

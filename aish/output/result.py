@@ -105,8 +105,13 @@ class ResultFold:
             case Notice(place, level, code, text):
                 where = _where(place)
                 self._tell(self._notices, {"level": level, "code": code, "text": text, **where})
-            case ExpectChecked(place, kind, ok, message):
+            case ExpectChecked(place, kind, ok, message) as event:
                 checked: Row = {"step": place.step, "kind": kind, "ok": ok, "message": message}
+                more = {
+                    "evidence": plain(event.evidence),
+                    "file_digests": plain(event.file_digests),
+                }
+                checked |= {key: value for key, value in more.items() if value is not None}
                 self._tell(self._expectations, checked | _where(place))
             case _:
                 pass

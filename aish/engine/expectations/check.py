@@ -7,22 +7,43 @@ expected, or only a limited number of times, must not even have been requested: 
 those with bad arguments count.
 
 Expectations about a text or a value, and about an expression.
+
+Quotes of an answer, in the texts that a `QuoteScope` has.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 from itertools import starmap
 
+import anyio.to_thread
+
 from aish.agent.runtime import CheckArguments, UsedCall
-from aish.config.model import Expectation, ExpectKind, ToolMatch
-from aish.core.errors import AishError
+from aish.config.documents import REFERENCED_LIMIT, UnreadableError, reason
+from aish.config.documents import as_text as decode_file
+from aish.config.model import Expectation, ExpectKind, Quoted, QuoteSource, ToolMatch
+from aish.core.errors import AishError, UsageError
+from aish.core.events import FileDigest, QuoteEvidence
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.phrases import and_more, dollars, first_of, plural
-from aish.core.tools import FAILED_KINDS, ToolName
+from aish.core.tools import FAILED_KINDS, Tool, ToolName
 from aish.engine.answer_schema import parse_whole
+from aish.engine.expectations.quoted import (
+    Passage,
+    QuoteSearch,
+    TooMuchError,
+    call_passages,
+    describe,
+    diff_passages,
+    evidence_of,
+    file_passage,
+    quotes_of,
+    value_passages,
+)
 from aish.engine.expectations.rendering import UnusableError, render_expectation, template_sources
-from aish.engine.expectations.snapshot import snapshot
+from aish.engine.expectations.snapshot import check_place, project_of, snapshot
 from aish.engine.expectations.subject import (
     Mask,
     NotThereError,
@@ -36,11 +57,12 @@ from aish.engine.expectations.subject import (
     short,
 )
 from aish.policy.rules import LONGEST, Fit, matches_tool, same_json
+from aish.system.files import read_capped
 from aish.system.globs import matches_path
 from aish.system.schema.check import PYTHON_PATTERN, SchemaProblem
 from aish.templates.limits import TemplateError
 from aish.templates.render import evaluate, join_names, references, references_of_expression
-from aish.templates.values import is_template, text_of
+from aish.templates.values import ProjectNames, is_template, text_of
 
 _MOST_SHOWN = 8
 _NEVER_RAN = frozenset({"denied", "bad_arguments"})
@@ -370,6 +392,27 @@ class CheckedExpectation:
     ok: bool
     message: str
     where: str
+    evidence: tuple[QuoteEvidence, ...] | None = None
+    file_digests: tuple[FileDigest, ...] | None = None
+
+
+Remember = Callable[[Mapping[str, str]], Awaitable[Mapping[str, JsonValue] | None]]
+"""Puts the digests of files into the cassette; returns those of a replay, if it has any."""
+
+
+@frozen
+class QuoteScope:
+    """The calls whose results an answer may quote, in order, and what is known of their tools."""
+
+    calls: Sequence[UsedCall] = ()
+    tool_of: Callable[[ToolName], Tool | None] = lambda _: None
+    remember: Remember | None = None
+
+    def reads(self, call: UsedCall) -> bool | None:
+        """True for a tool of ours that only reads, false for another of ours, else `None`."""
+        server, _, name = call.tool.partition("__")
+        tool = self.tool_of(ToolName(server, name))
+        return None if tool is None or not tool.builtin else tool.only_reads
 
 
 _UNRENDERED = "a template that gives a usable value"
@@ -381,13 +424,14 @@ async def check_all(
     fits: CheckArguments,
     mask: Mask = str,
     grade: Grade | None = None,
+    scope: QuoteScope | None = None,
 ) -> tuple[CheckedExpectation, ...]:
     """Check all expectations, in order; `fits` is the run's bounded JSON Schema check.
 
     `mask` masks what is shown, and what is compared with a snapshot, as when it was written.
-    `grade` asks the model of a `judge`.
+    `grade` asks the model of a `judge`, `scope` has the sources of quotes.
     """
-    return tuple([await check(entry, subject, fits, mask, grade) for entry in expectations])
+    return tuple([await check(entry, subject, fits, mask, grade, scope) for entry in expectations])
 
 
 async def check(
@@ -396,15 +440,16 @@ async def check(
     fits: CheckArguments,
     mask: Mask = str,
     grade: Grade | None = None,
+    scope: QuoteScope | None = None,
 ) -> CheckedExpectation:
-    """Check one expectation; only a judge can raise an error."""
+    """Check one expectation; only a judge and a cassette can raise an error."""
     expected, got = _UNRENDERED, None
     subject = replace(subject, mask=mask)
     try:
         expectation = render_expectation(expectation, subject.names, mask)
         if expectation.kind == "judge":
             expected, got = await judge(expectation, subject, grade)
-        else:
+        elif expectation.quoted is None:
             expected, got = await _outcome(expectation, subject, fits)
     except NotThereError as error:
         expected = f"something at `{expectation.path}`" if expectation.path else "a text"
@@ -414,8 +459,128 @@ async def check(
     except TemplateError as error:
         said = f"this cannot be checked: {error.message}"
         return CheckedExpectation(expectation.kind, ok=False, message=said, where=expectation.where)
+    else:
+        if expectation.quoted is not None:
+            return await quoted(expectation.quoted, expectation, subject, scope or QuoteScope())
     message = f"expected {expected}" + ("" if got is None else f"; got {got}")
     return CheckedExpectation(expectation.kind, got is None, message, expectation.where)
+
+
+async def quoted(
+    wanted: Quoted, expectation: Expectation, subject: Subject, scope: QuoteScope
+) -> CheckedExpectation:
+    """Look up the quotes of an answer in their sources; secrets are masked on both sides.
+
+    Raises:
+        CassetteMissError: in a replay.
+    """
+    expected = f"the quotes of `{wanted.each or 'output'}` in {_format_sources(wanted)}"
+    evidence: tuple[QuoteEvidence, ...] | None = None
+    digests: dict[str, str] = {}
+    try:
+        files = {one.name: _read_source(one, subject) for one in _files_of(wanted)}
+        digests = {name: sha256(data).hexdigest() for name, data in files.items()}
+        await _require_same(digests, scope)
+        look_up = partial(_look_up, wanted, subject, scope, files)
+        evidence, got = await anyio.to_thread.run_sync(look_up)
+    except (NotThereError, TooMuchError, UnusableError) as error:
+        got = str(error)
+    ok = evidence is not None and all(one.state == "found" for one in evidence)
+    if ok and len(evidence or ()) < wanted.at_least:
+        ok, got = False, f"{got}; at least {wanted.at_least:,} are expected"
+    message = f"expected {expected}{': ' if ok else '; got '}{got}"
+    told = tuple(starmap(FileDigest, digests.items())) or None
+    return CheckedExpectation("quoted", ok, message, expectation.where, evidence, told)
+
+
+def _look_up(
+    wanted: Quoted, subject: Subject, scope: QuoteScope, files: Mapping[str, bytes]
+) -> tuple[tuple[QuoteEvidence, ...], str]:
+    mask = subject.mask
+    given = [replace(one, text=mask(one.text)) for one in quotes_of(wanted, subject.names)]
+    passages = _passages(wanted, subject, scope, files)
+    search = QuoteSearch([replace(one, text=mask(one.text)) for one in passages], wanted)
+    found = search.look_up(given)
+    evidence = tuple(evidence_of(one, search, scope.calls) for one in found)
+    return evidence, describe(found, evidence, search)
+
+
+def _format_sources(wanted: Quoted) -> str:
+    tool = f"calls of `{wanted.tool}`" if wanted.tool else "results of tools"
+    return " or ".join(tool if one.kind == "tools" else f"`{one.name}`" for one in wanted.sources)
+
+
+def _files_of(wanted: Quoted) -> Iterator[QuoteSource]:
+    return (source for source in wanted.sources if source.kind == "file")
+
+
+def _read_source(source: QuoteSource, subject: Subject) -> bytes:
+    """The bytes of a file of the project.
+
+    Raises:
+        UnusableError: it cannot be read, or is outside of the project.
+    """
+    names, path = subject.names, source.path
+    assert path is not None
+    root = names.root if isinstance(names, ProjectNames) else path.parent
+    try:
+        check_place(path, project_of(root / "_"), "sources of quotes have")
+        return read_capped(path, REFERENCED_LIMIT)
+    except UsageError as error:
+        raise UnusableError(f"a problem with `{source.name}`: {error.message}") from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnusableError(f"nothing of `{source.name}`: {why}") from error
+
+
+async def _require_same(digests: Mapping[str, str], scope: QuoteScope) -> None:
+    """Compare files with those of the recording, in a replay.
+
+    Raises:
+        UnusableError: one has changed.
+    """
+    held = await scope.remember(digests) if digests and scope.remember is not None else None
+    for name, digest in digests.items():
+        if held is not None and held.get(name) != digest:
+            raise UnusableError(f"`{name}`, changed since the recording")
+
+
+def _passages(
+    wanted: Quoted, subject: Subject, scope: QuoteScope, files: Mapping[str, bytes]
+) -> Iterator[Passage]:
+    # Arguments of calls count against every source that a call may have changed.
+    kinds = {source.kind for source in wanted.sources}
+    if kinds & {"tools", "file"}:
+        every = call_passages(scope.calls, wanted.tool, scope.reads)
+        roles = {"arguments", "written"} if "tools" not in kinds else None
+        yield from (one for one in every if roles is None or one.role in roles)
+    for source in wanted.sources:
+        if source.kind == "file":
+            try:
+                text = decode_file(files[source.name], source.name, REFERENCED_LIMIT)
+            except UnreadableError as error:
+                raise UnusableError(f"`{source.name}`, which {reason(error)}") from error
+            yield file_passage(source.name, text, len(scope.calls))
+        elif source.kind == "diff":
+            yield from diff_passages(source.name, text_of(subject.at(source.name) or ""))
+        elif source.kind == "value":
+            value = subject.at(source.name)
+            parts = source.name.split(".")
+            if parts[0] == "steps" and len(parts) == _WHOLE_STEP:
+                value = _results_of(value)
+            yield from value_passages(source.name, value)
+
+
+_WHOLE_STEP = 2
+
+
+def _results_of(view: JsonValue) -> JsonValue:
+    """The text and the output of a step, or of each item, without the arguments of its calls."""
+    if isinstance(view, list):
+        return [_results_of(item) for item in view]
+    if not isinstance(view, dict):
+        return view
+    return [view.get("text"), view.get("output")]
 
 
 async def judge(expectation: Expectation, subject: Subject, grade: Grade | None) -> tuple[str, Got]:
@@ -468,19 +633,34 @@ def names_read(expectation: Expectation) -> frozenset[str]:
     """
     if expectation.kind == "expression":
         return references_of_expression(str(expectation.value))
+    if expectation.quoted is not None:
+        named = [_read_by(path) for path, _ in quoted_paths(expectation.quoted)]
+        in_files = (references(source) for _, source in template_sources(expectation))
+        return frozenset().union(*named, *in_files)
     in_templates = (references(source) for _, source in template_sources(expectation))
     return path_read(expectation).union(*in_templates)
 
 
+def quoted_paths(wanted: Quoted) -> Iterator[tuple[str, str]]:
+    """The paths into the context, and the keys that they are under."""
+    yield wanted.each or "output", "each"
+    for index, source in enumerate(wanted.sources):
+        if source.kind in {"value", "diff"}:
+            yield source.name, f"in[{index}]" + (".diff" if source.kind == "diff" else "")
+
+
 def path_read(expectation: Expectation) -> frozenset[str]:
     """The place that its path leads to; `None` if there is none, or only the run knows it."""
-    if expectation.path is None or is_template(expectation.path):
+    return frozenset() if expectation.path is None else _read_by(expectation.path)
+
+
+def _read_by(path: str) -> frozenset[str]:
+    if is_template(path):
         return frozenset()
     try:
-        path = parse_path(expectation.path)
+        return frozenset({join_names(parse_path(path))})
     except ValueError:
         return frozenset()
-    return frozenset({join_names(path)})
 
 
 def all_names_read(expectations: Iterable[Expectation]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from sys import float_info
 
-from aish.config.model import Expectation, ToolMatch
+from aish.config.model import Expectation, QuoteSource, ToolMatch
 from aish.config.yaml_tree import at, join, texts_with_paths
 from aish.core.json import JsonValue
 from aish.engine.expectations.subject import Mask, short
@@ -40,6 +40,9 @@ def template_sources(expectation: Expectation) -> Iterator[tuple[str, str]]:
         sources.append(("path", expectation.path))
     if expectation.kind != "expression" and not _is_schema_file(expectation):
         sources += texts_with_paths(expectation.value, _VALUE_KEYS.get(expectation.kind, "value"))
+    if expectation.quoted is not None:
+        files = enumerate(expectation.quoted.sources)
+        sources += [(f"in[{n}].file", one.name) for n, one in files if one.kind == "file"]
     for index, match in enumerate(expectation.tools):
         place = at("tools", index) if expectation.kind == "tool_sequence" else ""
         sources.append((join(place, "tool"), match.tool))
@@ -63,14 +66,11 @@ def render_expectation(expectation: Expectation, names: Context, mask: Mask = st
         changes["path"] = render(expectation.path, names)
     kind, value = expectation.kind, expectation.value
     if kind == "snapshot":
-        # The snapshot's file: only the part written in the file is a template, not its folder
         assert expectation.file is not None
-        source = str(expectation.value)
-        name = render(source, names)
-        _demand_text(name, source)
-        if "\0" in name:
-            raise UnusableError(f"`{source}`, which does not give a file name")
-        changes["file"] = replace_file_name(expectation.file, source, name)
+        _, changes["file"] = _file(str(expectation.value), expectation.file, names)
+    elif expectation.quoted is not None:
+        sources = tuple(_quote_source(one, names) for one in expectation.quoted.sources)
+        changes["quoted"] = replace(expectation.quoted, sources=sources)
     elif kind in _BOUNDS:
         changes["value"] = _number(render_tree(value, names), str(value))
     elif kind != "expression" and not _is_schema_file(expectation):
@@ -97,6 +97,22 @@ def _match(match: ToolMatch, names: Context) -> ToolMatch:
     _demand_text(tool, match.tool)
     arguments = {key: render_tree(value, names) for key, value in match.arguments.items()}
     return replace(match, tool=tool, arguments=arguments)
+
+
+def _quote_source(source: QuoteSource, names: Context) -> QuoteSource:
+    if source.path is None:
+        return source
+    name, path = _file(source.name, source.path, names)
+    return replace(source, name=name, path=path)
+
+
+def _file(source: str, path: Path, names: Context) -> tuple[str, Path]:
+    """A file by its rendered name: only what is written is a template, not the folder before it."""
+    name = render(source, names)
+    _demand_text(name, source)
+    if "\0" in name:
+        raise UnusableError(f"`{source}`, which does not give a file name")
+    return name, replace_file_name(path, source, name)
 
 
 def replace_file_name(path: Path, source: str, name: str) -> Path:

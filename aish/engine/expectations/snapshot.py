@@ -29,7 +29,7 @@ def snapshot(expectation: Expectation, subject: Subject) -> tuple[str, str | Non
     if is_template(str(expectation.value)) and isinstance(subject.names, ProjectNames):
         # A row or an answer may have chosen the name: it must not reveal other files.
         try:
-            _check_place(file, project_of(subject.names.root / "_"))
+            check_place(file, project_of(subject.names.root / "_"))
         except UsageError as error:
             return words, error.message
     try:
@@ -61,7 +61,7 @@ def write_snapshot(
     file = _file(expectation)
     text = snapshot_text(_value(expectation, subject), mask)
     try:
-        _check_place(file, project)
+        check_place(file, project)
         if file.is_file() and file.read_bytes() == text.encode():
             return False
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,12 +81,16 @@ def project_of(file: Path) -> Path:
     return Path.cwd() if folder.is_relative_to(Path.cwd()) else folder
 
 
-def _check_place(file: Path, project: Path) -> None:
-    """Refuse a path outside the project, and one that a link leads to."""
+def check_place(file: Path, project: Path, subject: str = "snapshots have") -> None:
+    """Refuse a path outside the project, and one that a link leads to.
+
+    Raises:
+        UsageError: it is one; `subject` begins the message.
+    """
     place, base = Path(os.path.normpath(file)), Path(os.path.normpath(project))
     if not place.is_relative_to(base):
         hint = f"the project is `{base}`"
-        raise UsageError("snapshots have to be inside the project", where=str(file), hint=hint)
+        raise UsageError(f"{subject} to be inside the project", where=str(file), hint=hint)
     step = base
     for part in place.relative_to(base).parts:
         step /= part

@@ -3,14 +3,15 @@
 A model may judge the result by a rubric.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
 from aish.agent.conversation import TurnObserver, add_system, add_user
 from aish.agent.converse import Ask
+from aish.agent.runtime import UsedCall
 from aish.agent.turn_recorder import request_recorder
-from aish.config.model import Expectation, LoopLimits, Step
+from aish.config.model import Expectation, LoopLimits, PromptStep, Step
 from aish.core.errors import BudgetError, ExitCode, StepFailedError
 from aish.core.events import (
     Event,
@@ -23,12 +24,12 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import History
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.text import for_line, safe_utf8
 from aish.engine.answer_schema import instruction
-from aish.engine.expectations.check import CheckedExpectation, Grade, check
+from aish.engine.expectations.check import CheckedExpectation, Grade, QuoteScope, check
 from aish.engine.expectations.subject import step_subject
 from aish.engine.plan.order import OPENING
 from aish.engine.records import StepRecord
@@ -45,14 +46,46 @@ async def check_expectations(step: Step, record: StepRecord, context: StepContex
     subject = step_subject(context.template_values(), record)
     unmet: list[CheckedExpectation] = []
     fits, mask, ask = runtime.check_arguments, context.plan.secrets.mask, grader(context, place)
+    scope = quote_scope((*_earlier_calls(step, context), *record.calls), context, place)
     for expectation in step.expect:
-        checked = await check(expectation, subject, fits, mask, ask)
-        runtime.emit(ExpectChecked(place, checked.kind, checked.ok, checked.message))
-        unmet += () if checked.ok else (checked,)
+        done = await check(expectation, subject, fits, mask, ask, scope)
+        event = ExpectChecked(
+            place, done.kind, done.ok, done.message, done.evidence, done.file_digests
+        )
+        runtime.emit(event)
+        unmet += () if done.ok else (done,)
     if not unmet:
         return record
     failure = Failure("expectation", _summary_of(unmet))
     return replace(record, status="failed", failure=failure, exit_code=ExitCode.FAILED)
+
+
+def _earlier_calls(step: Step, context: StepContext) -> tuple[UsedCall, ...]:
+    """The calls of the conversation that a step continues."""
+    before = step.continues if isinstance(step, PromptStep) else None
+    if before is None:
+        return ()
+    earlier = next(one for one in context.plan.steps if one.id == before)
+    return (*_earlier_calls(earlier, context), *context.records[before].calls)
+
+
+def quote_scope(calls: Sequence[UsedCall], context: StepContext, place: Place) -> QuoteScope:
+    """The sources of quotes of a step, an item or a run."""
+    recorder = context.resources.files.recorder
+
+    async def remember(digests: Mapping[str, str]) -> Mapping[str, JsonValue] | None:
+        if recorder is None:
+            return None
+
+        async def read() -> JsonObject:  # ruff: ignore[unused-async] - files are read otherwise
+            return {"digests": dict(digests)}
+
+        asked: JsonObject = {"item": place.item, "at": "quoted", "files": list(digests)}
+        held = await recorder.context_files(place.step or "", asked, read)
+        known = None if held is None else held.get("digests")
+        return known if isinstance(known, Mapping) else None
+
+    return QuoteScope(calls, context.resources.tools.by_name, remember)
 
 
 def grader(context: StepContext, place: Place) -> Grade:

@@ -53,7 +53,8 @@ def tag_of_recording(interactions: Iterable[Interaction]) -> str | None:
     for interaction in interactions:
         if kind_of(interaction.request) == "context":
             tag = _files_of(interaction.response).get("tag")
-            return tag if isinstance(tag, str) else None
+            if isinstance(tag, str):
+                return tag
     return None
 
 

@@ -20,7 +20,7 @@ from aish.agent.restore import (
 from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
 from aish.core.errors import ExitCode
-from aish.core.events import EVENT_TYPES, REFUSED, ApprovalAnswered, ApprovalAsked
+from aish.core.events import EVENT_TYPES, REFUSED, ApprovalAnswered, ApprovalAsked, Place
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Spent, SpentSum, Usage
@@ -187,6 +187,7 @@ class AttemptCalls:
             exit_code=finished.get("exit_code"),
             repeatable=call.began is None or self._repeatable(call.tool),
             sources=_sources_of(finished),
+            place=Place(*(finished.get(key) for key in ("step", "item", "turn", "call"))),
         )
 
     def _of(self, record: JsonObject) -> ScannedCall | None:

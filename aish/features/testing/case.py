@@ -34,7 +34,7 @@ from aish.engine.plan.order import judges_of, require_stdin
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.run_folder import new_folder
 from aish.engine.steps.context import StepContext
-from aish.engine.steps.expect import grader
+from aish.engine.steps.expect import grader, quote_scope
 from aish.features.launch import Launch, open_run
 from aish.features.recording.session import CassetteChoice, Mode, load_session, test_renewal
 from aish.features.testing.outcome import CaseJob, CaseOutcome, verdict_of
@@ -58,7 +58,7 @@ class Examiner:
     ) -> None:
         self.checked: tuple[CheckedExpectation, ...] = ()
         self.written: tuple[str, ...] = ()
-        self._expect = expect
+        self.expects = expect
         self._names = names
         self._update = update_snapshots
         self._begun = monotonic()
@@ -71,12 +71,14 @@ class Examiner:
             self.written = tuple(dict.fromkeys(self._update_snapshots(context, subject)))
         fits = context.agent.check_arguments
         ask = grader(context, NOWHERE)
-        self.checked = await check_all(self._expect, subject, fits, plan.secrets.mask, ask)
+        scope = quote_scope(subject.calls, context, NOWHERE)
+        mask = plan.secrets.mask
+        self.checked = await check_all(self.expects, subject, fits, mask, ask, scope)
 
     def _update_snapshots(self, context: StepContext, subject: Subject) -> Iterator[str]:
         """Write the snapshots of the case and of the steps; the paths of those that changed."""
         records = context.records
-        yield from _write_snapshots(self._expect, subject, context.plan)
+        yield from _write_snapshots(self.expects, subject, context.plan)
         for step in context.plan.pipeline.steps:
             if any(one.kind == "snapshot" for one in step.expect) and step.id in records:
                 own = step_subject(context.template_values(), records[step.id])
@@ -163,7 +165,7 @@ def _run(job: CaseJob, mode: Mode, *, update_snapshots: bool) -> CaseOutcome:
     folder = new_folder(plan, options, clock, ephemeral=True)
     launch = Launch(plan, options, folder, clock, cassette=session, staging="unkept")
     examiner = Examiner(_expectations(job, mode), job.case.names, update_snapshots=update_snapshots)
-    look = examiner if mode == "none" or judges else None
+    look = examiner if mode == "none" or examiner.expects else None
     with open_run(launch) as run:
         run.begin()
         end = anyio.run(run.execute, look)
@@ -179,9 +181,17 @@ def _run(job: CaseJob, mode: Mode, *, update_snapshots: bool) -> CaseOutcome:
 
 
 def _expectations(job: CaseJob, mode: Mode) -> tuple[Expectation, ...]:
-    """The expectations of a case; while it is recorded only its judges, which are recorded too."""
+    """The expectations of a case; while it is recorded only those that are recorded too."""
     expect = job.case.expect
-    return expect if mode == "none" else tuple(one for one in expect if one.kind == "judge")
+    return expect if mode == "none" else tuple(one for one in expect if _is_recorded(one))
+
+
+def _is_recorded(expectation: Expectation) -> bool:
+    """Return true if it asks a judge, or looks up quotes in files."""
+    wanted = expectation.quoted
+    return expectation.kind == "judge" or (
+        wanted is not None and any(source.kind == "file" for source in wanted.sources)
+    )
 
 
 def _own(job: CaseJob) -> str:

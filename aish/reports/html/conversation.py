@@ -1,6 +1,7 @@
 """A unit as HTML: turns, tool calls, retries, expectations, the end."""
 
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 
 from aish.core.events import (
     REFUSED,
@@ -9,11 +10,14 @@ from aish.core.events import (
     Fallback,
     MessagePurpose,
     Notice,
+    Place,
+    QuoteEvidence,
     Retry,
     TextWithdrawn,
 )
-from aish.core.frozen import frozen
+from aish.core.frozen import frozen, replace
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
+from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.journal.history import Aside, CallRecord, Entry, Sent, TurnRecord, Unit
 from aish.output.status import answer_text, call_status, flow_text, question_text
@@ -21,6 +25,8 @@ from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, concat, pre, tag
 from aish.reports.outcome import reason_of
 
+_CallId = tuple[int | None, str | None]
+"""The turn of a call and its id."""
 _SHORT = 8
 _LINE = 90
 _PURPOSES: Mapping[AnswerPurpose, str] = {
@@ -111,6 +117,8 @@ def _checks(unit: Unit) -> Markup:
 
 
 def _check(check: ExpectChecked) -> Markup:
+    """An expectation; each quote of a `quoted` leads to the call that has it."""
+    quotes = [_quote(one, check.place) for one in check.evidence or ()]
     first, _, rest = check.message.partition("\n")
     return tag(
         "li",
@@ -124,7 +132,41 @@ def _check(check: ExpectChecked) -> Markup:
         " ",
         first,
         pre(rest, *map(_diff_line, rest.split("\n")), class_="diff") if rest else None,
+        tag("details", tag("summary", counted(len(quotes), "quote")), tag("ul", *quotes))
+        if quotes
+        else None,
     )
+
+
+def _quote(quote: QuoteEvidence, place: Place) -> Markup:
+    where = quote.file or quote.source or ""
+    where += f":{quote.line}" if where and quote.line is not None else ""
+    found = " ".join(part for part in (quote.tool, where) if part)
+    here = replace(place, turn=quote.turn, call=quote.call)
+    is_linked = quote.call is not None and quote.step == place.step
+    return tag(
+        "li",
+        tag("span", quote.state, class_=f"chip {'ok' if quote.state == 'found' else 'failed'}"),
+        " ",
+        tag("code", quote.path),
+        " ",
+        quote.quote,
+        " ",
+        tag("a", found, href=f"#{_anchor(here)}") if is_linked else tag("span", found),
+        tag("p", quote.around, class_="quiet") if quote.around else None,
+        *(tag("p", f"left out: {text}", class_="quiet") for text in quote.left_out),
+    )
+
+
+def _anchor(place: Place) -> str:
+    """The id of a call on its page."""
+    key = json_text([place.step, place.item, place.turn, place.call])
+    return f"call-{sha256(key.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+def _quoted_calls(unit: Unit) -> frozenset[_CallId]:
+    quotes = (quote for check in unit.checks for quote in check.evidence or ())
+    return frozenset((quote.turn, quote.call) for quote in quotes if quote.step == unit.step)
 
 
 def _diff_line(line: str) -> Markup:
@@ -138,17 +180,20 @@ def _answer_part(unit: Unit, room: Room) -> Markup:
     if not entries:
         return NOTHING
     answer = unit.finished.text if unit.finished is not None else None
-    items = [_entry(entry, unit, room, answer) for entry in entries[: room.entries]]
+    quoted = _quoted_calls(unit)
+    items = [_entry(entry, unit, room, answer, quoted) for entry in entries[: room.entries]]
     left = len(entries) - len(items)
     more = tag("p", f"… and {left:,} more entries, left out here", class_="cut") if left else None
     return concat([tag("h4", "Conversation"), tag("ol", *items, class_="talk"), more])
 
 
-def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
+def _entry(
+    entry: Entry, unit: Unit, room: Room, answer: str | None, quoted: frozenset[_CallId]
+) -> Markup:
     match entry:
         case TurnRecord():
             return _turn(entry, unit, room, answer)
-        case CallRecord():
+        case CallRecord(place=place):
             return tag(
                 "li",
                 tag(
@@ -160,6 +205,7 @@ def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
                 _result(entry, room),
                 NOTHING if entry.decided is None else _hint(entry.decided.hint),
                 class_="call",
+                id=_anchor(place) if (place.turn, place.call) in quoted else None,
             )
         case Sent():
             return _messages(entry, room)

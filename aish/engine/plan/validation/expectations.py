@@ -6,13 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from aish.config.inputs import fits
-from aish.config.model import Case, CassetteSettings, Expectation, Pipeline, Step
+from aish.config.model import (
+    Case,
+    CassetteSettings,
+    Expectation,
+    Pipeline,
+    Quoted,
+    QuoteSource,
+    Step,
+)
 from aish.config.yaml_tree import texts_with_paths
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonValue
 from aish.core.phrases import backticked
-from aish.engine.expectations.check import all_names_read, names_read, path_read
+from aish.core.tools import ToolName
+from aish.engine.expectations.check import all_names_read, names_read, path_read, quoted_paths
+from aish.engine.expectations.quoted import TOOLS_WITH_LINES
 from aish.engine.expectations.rendering import template_sources
+from aish.engine.expectations.snapshot import check_place, project_of
 from aish.engine.expectations.subject import parse_path
 from aish.engine.plan.case_rows import cases_of
 from aish.engine.plan.order import in_order, lacks_stdin
@@ -26,6 +37,8 @@ from aish.engine.plan.validation.templates import (
     unknown_output,
 )
 from aish.engine.plan.validation.tools import glob_issues, unknown_model
+from aish.packs.catalogue import tool_marks
+from aish.policy.rules import matches_tool
 from aish.system.schema.check import spell_path
 from aish.templates.render import references, references_of_expression
 from aish.templates.values import is_template
@@ -213,7 +226,66 @@ def _expectation(
     elif expectation.kind == "judge":
         path = _part(where, "model", pipeline)
         yield from unknown_model(str(expectation.model), path, pipeline)
+    elif expectation.quoted is not None:
+        yield from _quoted(expectation.quoted, where, pipeline, own)
     yield from _tools(expectation, where, pipeline)
+
+
+_LINES = "`in: [{file: …}]` and `{diff: stdin}` have lines, and so have results of our packs"
+
+
+def _quoted(wanted: Quoted, where: str, pipeline: Pipeline, own: Step | None) -> Iterator[Issue]:
+    """Paths, globs and sources of quotes, and fields that no source could bear out."""
+    for key, path in (("text", wanted.text), ("file", wanted.file), ("line", wanted.line)):
+        if path is not None:
+            yield from _path_issues(path, _part(where, key, pipeline), "quote")
+    if wanted.tool is not None:
+        place = _part(where, "tool", pipeline)
+        if any(source.kind == "tools" for source in wanted.sources):
+            yield from glob_issues(wanted.tool, place, pipeline, local=True)
+        else:
+            yield Issue(place, "`tool` is for results of calls, and `in` has no `tools`")
+    for index, source in enumerate(wanted.sources):
+        yield from _source_issues(source, f"{where}.in[{index}]", pipeline, own)
+    located = any(_has_lines(source, wanted, pipeline) for source in wanted.sources)
+    for key, field in (("file", wanted.file), ("line", wanted.line)):
+        if field is not None and not located:
+            message = f"`{key}` cannot be checked: no source has files and lines"
+            yield Issue(_part(where, key, pipeline), message, _LINES)
+
+
+def _source_issues(
+    source: QuoteSource, place: str, pipeline: Pipeline, own: Step | None
+) -> Iterator[Issue]:
+    if source.path is not None and not is_template(source.name):
+        try:
+            check_place(source.path, project_of(pipeline.file), "sources of quotes have")
+        except UsageError as error:
+            yield Issue(f"{place}.file", error.message, error.hint)
+        else:
+            if not source.path.is_file():
+                yield Issue(f"{place}.file", f"no such file: `{source.name}`")
+    elif own is not None and source.name.split(".")[:2] == ["steps", own.id]:
+        yield Issue(place, f"an answer of `{own.id}` is no source for quotes in it")
+
+
+def _path_issues(path: str, place: str, example: str) -> Iterator[Issue]:
+    try:
+        parse_path(path)
+    except ValueError as error:
+        yield Issue(place, str(error), f"a path looks like `{example}`")
+
+
+def _has_lines(source: QuoteSource, wanted: Quoted, pipeline: Pipeline) -> bool:
+    if source.kind != "tools":
+        return source.kind in {"file", "diff"}
+    marks = tool_marks()
+    return any(
+        marks[name].pack in entry.pack
+        and (wanted.tool is None or matches_tool(wanted.tool, ToolName(alias, name)))
+        for alias, entry in pipeline.servers.items()
+        for name in TOOLS_WITH_LINES
+    )
 
 
 def _tools(expectation: Expectation, where: str, pipeline: Pipeline) -> Iterator[Issue]:
@@ -229,6 +301,14 @@ def _names(
     expectation: Expectation, where: str, pipeline: Pipeline, names: Sequence[str], own: Step | None
 ) -> Iterator[Issue]:
     path = _part(where, "path", pipeline)
+    for named, key in () if expectation.quoted is None else quoted_paths(expectation.quoted):
+        # `tests[0].expect[0].quoted`, or a key of the longer form.
+        place = f"{where}.{key}"
+        place = place if place in pipeline.positions else where
+        issues = tuple(_quoted_path(named, place, own))
+        yield from issues
+        if issues:
+            return
     if expectation.path is not None and not is_template(expectation.path):
         try:
             keys = parse_path(expectation.path)
@@ -246,6 +326,18 @@ def _names(
     led = path_read(expectation)
     for name in sorted(read):
         yield from name_issues(name, path if name in led else where, pipeline, names, own)
+
+
+def _quoted_path(named: str, place: str, own: Step | None) -> Iterator[Issue]:
+    if is_template(named):
+        yield Issue(place, f"`{named[:_MOST_SHOWN]}` is not rendered: it is a path")
+        return
+    issues = tuple(_path_issues(named, place, "output.findings"))
+    yield from issues
+    if not issues:
+        keys = parse_path(named)
+        if keys[0] == "output" and own is not None:
+            yield from unknown_output(own, keys[1:], "output", place)
 
 
 def _template(source: str, path: str) -> Iterator[Issue]:
