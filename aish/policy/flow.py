@@ -5,7 +5,7 @@ and where text that it is given can be read again. What is not known counts as b
 sending and changing. Nothing of this is loaded unless a file asks for it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
 from typing import Final
@@ -159,6 +159,17 @@ class FlowFile:
         if facts.packs:
             return not _marks(tool.name.name).get("read_only")
         return tool.name == LOCAL_COMMAND or not _only_reads(tool, facts)
+
+    def is_sink(self, rule: FlowRule, tool: Tool, matches: Callable[[str], bool]) -> bool:
+        """Return true if a rule is about calls of a tool; `matches` tells if a glob is."""
+        return any(
+            self.sends(tool)
+            if sink == SENDS
+            else self.changes(tool)
+            if sink == CHANGES
+            else matches(sink)
+            for sink in rule.sinks
+        )
 
     def place(self, tool: Tool) -> str | None:
         """The place where text given to a call can be read again; `None` for nowhere."""
@@ -339,7 +350,7 @@ class FlowPolicy:
             for file in (self.own, *self.above):
                 yield from self._exfiltration(file, tool, arguments, found)
         for rule, causes in zip(self.own.settings.flow, found.of_rules, strict=True):
-            if causes and self._is_sink(rule, tool):
+            if causes and self.own.is_sink(rule, tool, lambda glob: matches_tool(glob, tool.name)):
                 yield Held(rule.path, rule.then, causes)
 
     def _exfiltration(
@@ -373,16 +384,6 @@ class FlowPolicy:
                 ),
             )
         return known
-
-    def _is_sink(self, rule: FlowRule, tool: Tool) -> bool:
-        return any(
-            self.own.sends(tool)
-            if sink == SENDS
-            else self.own.changes(tool)
-            if sink == CHANGES
-            else matches_tool(sink, tool.name)
-            for sink in rule.sinks
-        )
 
 
 class RunFlow:

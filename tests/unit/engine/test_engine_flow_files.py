@@ -261,10 +261,10 @@ def test_names_that_the_file_does_not_have_are_errors(tmp_path: Path) -> None:
     assert [line.partition(" (")[0] for line in found] == [
         "mcp.exfiltration.except[0]: `nosuch__put` can match no server of this file",
         "mcp.flow[0].from[0]: unknown source `untrused`",
-        "mcp.flow[0].from[1]: unknown server `opne` in `opne__*`",
+        "mcp.flow[0].from[1]: `opne__*` can match no server of this file",
         "mcp.flow[0].from[2]: unknown source `steps.b`",
         "mcp.flow[0].to[0]: unknown tool `change`",
-        "mcp.flow[0].to[1]: the server `repo` has no tool `file_raed`",
+        "mcp.flow[0].to[1]: the packs `fs`, `edit`, `git` have no tool `file_raed`",
         'mcp.labels["inputs.dif"]: unknown source `inputs.dif`',
     ]
     assert "(did you mean `untrusted`)" in found[1]

@@ -5,14 +5,11 @@ from typing import get_args
 
 from aish.config.model import Pipeline, RunStep
 from aish.config.yaml_tree import join
-from aish.core.errors import did_you_mean
-from aish.core.phrases import backticked
 from aish.core.sources import PLAIN_NAMES, Label, descriptions_of
-from aish.engine.plan.validation.issue import STEPS, Issue
-from aish.engine.plan.validation.tools import rule_issues
-from aish.packs.catalogue import is_builtin, tools_of
-from aish.policy.flow import CHANGES, SENDS, alias_of
-from aish.policy.rules import LOCAL_COMMAND, SEPARATOR, is_exact
+from aish.engine.plan.validation.issue import STEPS, Issue, unknown_name
+from aish.engine.plan.validation.tools import glob_issues, pack_tool_issues, rule_issues
+from aish.policy.flow import CHANGES, SENDS
+from aish.policy.rules import SEPARATOR, is_exact
 from aish.system.globs import matches_word
 
 _BY = ("mcp.servers", "inputs", *STEPS)
@@ -59,17 +56,9 @@ def _check_name(
 ) -> Iterator[Issue]:
     if SEPARATOR not in name:
         if not any(matches_word(name, one) for one in known):
-            hint = did_you_mean(name, known) or f"{what}s: {backticked(known)}"
-            yield Issue(path, f"unknown {what} `{name}`", hint, by=_BY)
+            yield unknown_name(what, name, known, path, _BY)
         return
-    server, tool = alias_of(name), name.partition(SEPARATOR)[2]
-    aliases = (*pipeline.servers, LOCAL_COMMAND.server)
-    if not any(matches_word(server, alias) for alias in aliases):
-        hint = did_you_mean(server, aliases) or f"servers: {backticked(aliases)}"
-        yield Issue(path, f"unknown server `{server}` in `{name}`", hint, by=_BY)
-    entry = pipeline.servers.get(server)
-    if entry is not None and is_builtin(entry.pack) and is_exact(tool):
-        tools = [one for one, _ in tools_of(entry.pack)]
-        if tool not in tools:
-            near = did_you_mean(tool, tools)
-            yield Issue(path, f"the server `{server}` has no tool `{tool}`", near, by=_BY)
+    yield from glob_issues(name, path, pipeline, local=True)
+    server, _, tool = name.partition(SEPARATOR)
+    if server in pipeline.servers and is_exact(tool):
+        yield from pack_tool_issues(tool, path, pipeline.servers[server].pack)

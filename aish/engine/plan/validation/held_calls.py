@@ -41,10 +41,8 @@ from aish.engine.plan.order import expressions, ids_needed, in_order, sources, t
 from aish.engine.plan.uris import is_uri
 from aish.packs.catalogue import is_builtin, tools_of
 from aish.policy.flow import (
-    CHANGES,
     EXFILTRATION,
     LOCAL,
-    SENDS,
     SHOWN,
     FlowFile,
     FlowPolicy,
@@ -115,7 +113,7 @@ class HeldCalls:
 
 @frozen
 class _Sink:
-    """Rules that may hold calls of some tools; `reads_private`: one call reads it and sends it."""
+    """Rules that may hold calls of a tool; `reads_private`: one call reads it and sends it."""
 
     exfiltration: tuple[str, HeldThen] | None
     reads_private: bool
@@ -151,32 +149,24 @@ def _files_of_run(
         session = PromptStep("", Prompt(""), context=pipeline.context)
         pipeline = replace(pipeline, steps=(session,))
     found = {pipeline.file.resolve(): (pipeline, policy)}
-    callers: defaultdict[Path, set[Path]] = defaultdict(set)
+    above: defaultdict[Path, set[Path]] = defaultdict(set)
     ahead = deque(found)
     while ahead:
         path = ahead.popleft()
+        callers = {path} | above[path]
         for step in found[path][0].steps:
             if not isinstance(step, PipelineStep):
                 continue
             file = step.file.resolve()
-            callers[file].add(path)
             if file not in found and (read := inner(step)) is not None:
                 found[file] = read
+            if file in found and not callers <= above[file]:
+                above[file] |= callers
                 ahead.append(file)
     return {
-        path: _FileOfRun(*one, find_lock(one[0]), frozenset(_above(path, callers)))
+        path: _FileOfRun(*one, find_lock(one[0]), frozenset(above[path]))
         for path, one in found.items()
     }
-
-
-def _above(path: Path, callers: Mapping[Path, set[Path]]) -> set[Path]:
-    above: set[Path] = set()
-    ahead = [path]
-    while ahead:
-        more = callers.get(ahead.pop(), set()) - above
-        above |= more
-        ahead += more
-    return above
 
 
 class _Flows:
@@ -439,7 +429,7 @@ class _Flows:
             (rule, sum(bit for name, bit in self._bits.items() if self._is_from(rule, name)))
             for rule in pipeline.flows.flow
         ]
-        sinks: dict[object, Mapping[_Sink, tuple[str, ...]]] = {}
+        sinks: dict[object, _Sink] = {}
         for step in pipeline.steps:
             # The author words a command: where nothing is said of flows, it is not warned of.
             if isinstance(step, PipelineStep) or (
@@ -447,72 +437,49 @@ class _Flows:
             ):
                 continue
             asked = tuple(_requests(step, pipeline)) if isinstance(step, PromptStep) else ()
+            calls = [(("words", path, step.id), tool) for tool in asked]
+            calls += [(_request(path, step), tool) for tool in self._callable(path, step)]
             found: defaultdict[tuple[str, HeldThen, int], list[str]] = defaultdict(list)
-            for node, tools in (
-                (_request(path, step), self._callable(path, step)),
-                (("words", path, step.id), asked),
-            ):
-                key = tuple(tool.name for tool in tools)
+            for node, tool in calls:
+                key = tool.name, tool.annotations.read_only
                 if key not in sinks:
-                    sinks[key] = self._sinks(path, tools)
-                for sink, names in sinks[key].items():
-                    for held in self._strictest(sink, self._sets[node], rules):
-                        found[held] += names
-            for (rule, then, causes), names_held in found.items():
+                    sinks[key] = self._sink(self._policies[path], tool)
+                for held in self._strictest(sinks[key], self._sets[node], rules):
+                    found[held].append(str(tool.name))
+            for (rule, then, causes), tools in found.items():
                 names = self._first_names(causes)
                 by_itself = rule.startswith(EXFILTRATION) and not causes & self._private
                 labelled = [(name, self._labels[name]) for name in names]
                 why = read_words(labelled, causes.bit_count(), by_itself=by_itself)
-                by = self._rules_for((*names_held, *names), path) if then == "warn" else ()
-                yield HeldCalls(pipeline, step.id, tuple(names_held), rule, then, names, why, by)
+                rules_by = [
+                    one.text
+                    for one in (self._files[path].policy.auto_approve if then == "warn" else ())
+                    if any(_may_meet(one.entry.tool, name) for name in (*tools, *names))
+                ]
+                by = tuple(dict.fromkeys(rules_by))
+                yield HeldCalls(pipeline, step.id, tuple(tools), rule, then, names, why, by)
 
-    def _rules_for(self, names: Iterable[str], path: Path) -> tuple[str, ...]:
-        """The rules that approve calls of tools, of those names that are tools."""
-        policy, wanted = self._files[path].policy, frozenset(names)
-        tools = (tool for tools in self._tools[path].values() for tool in tools)
-        rules = [
-            rule
-            for tool in tools
-            for part, rule in _approved(tool, policy)
-            if str(part.name) in wanted
-        ]
-        return tuple(dict.fromkeys(rule.text for rule in policy.auto_approve if rule in rules))
+    def _sink(self, policy: FlowPolicy, tool: Tool) -> _Sink:
+        name = str(tool.name)
+        rules = tuple(
+            at
+            for at, rule in enumerate(() if self._warns else policy.own.settings.flow)
+            if policy.own.is_sink(rule, tool, lambda glob: _may_meet(glob, name))
+        )
+        reads_private = "private" in self._labels.get(name, policy.labels(name))
+        return _Sink(_exfiltration(policy, tool, warns=self._warns), reads_private, rules)
 
     def _strictest(
         self, sink: _Sink, known: int, rules: Sequence[tuple[FlowRule, int]]
     ) -> Iterator[tuple[str, HeldThen, int]]:
         """The strictest rule that holds calls after text of these sources, and which it is."""
         private, untrusted = known & self._private, known & self._untrusted
-        found: list[tuple[str, HeldThen, int]] = []
+        found = [(rules[at][0].path, rules[at][0].then, known & rules[at][1]) for at in sink.rules]
         if sink.exfiltration is not None and (private or sink.reads_private) and untrusted:
-            found.append((*sink.exfiltration, private | untrusted))
-        found += [(rules[at][0].path, rules[at][0].then, known & rules[at][1]) for at in sink.rules]
+            found.insert(0, (*sink.exfiltration, private | untrusted))
         holding = [one for one in found if one[2]]
         if holding:
             yield max(holding, key=lambda one: _STRICTNESS.index(one[1]))
-
-    def _sinks(self, path: Path, tools: Iterable[Tool]) -> Mapping[_Sink, tuple[str, ...]]:
-        """Tools by the rules that may hold their calls."""
-        policy, sinks = self._policies[path], defaultdict[_Sink, list[str]](list)
-        for tool in tools:
-            name = str(tool.name)
-            rules = tuple(
-                at
-                for at, rule in enumerate(() if self._warns else policy.own.settings.flow)
-                if any(
-                    policy.own.sends(tool)
-                    if sink == SENDS
-                    else policy.own.changes(tool)
-                    if sink == CHANGES
-                    else _may_meet(sink, name)
-                    for sink in rule.sinks
-                )
-            )
-            exfiltration = _exfiltration(policy, tool, warns=self._warns)
-            reads_private = "private" in self._labels.get(name, policy.labels(name))
-            if rules or exfiltration is not None:
-                sinks[_Sink(exfiltration, reads_private, rules)].append(name)
-        return {sink: tuple(names) for sink, names in sinks.items()}
 
     def _is_from(self, rule: FlowRule, name: str) -> bool:
         return any(given in self._labels[name] or _may_meet(given, name) for given in rule.sources)

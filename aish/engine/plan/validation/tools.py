@@ -333,10 +333,10 @@ def unmatched_issues(pipeline: Pipeline) -> Iterator[Issue]:
         server, _, name = glob.partition("__")
         entry = pipeline.servers.get(server)
         if name and entry is not None and not _NO_GLOB.search(glob):
-            yield from _of_packs(name, place, entry.pack, glob)
+            yield from pack_tool_issues(name, place, entry.pack, glob)
     for alias, entry in pipeline.servers.items():
         for n, name in enumerate(entry.tools):
-            yield from _of_packs(name, f"mcp.servers.{alias}.tools[{n}]", entry.pack, name)
+            yield from pack_tool_issues(name, f"mcp.servers.{alias}.tools[{n}]", entry.pack, name)
 
 
 def _globs(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
@@ -467,10 +467,10 @@ def _check_tool_name(tool: str, path: str, pipeline: Pipeline, *, local: bool) -
         hint = near or servers_hint(pipeline)
         yield Issue(path, f"unknown server `{server}`", hint, by=("mcp.servers",))
     elif not local:
-        yield from _of_packs(name, path, pipeline.servers[server].pack)
+        yield from pack_tool_issues(name, path, pipeline.servers[server].pack)
 
 
-def _of_packs(name: str, path: str, packs: Sequence[str], glob: str = "") -> Iterator[Issue]:
+def pack_tool_issues(name: str, path: str, packs: Sequence[str], glob: str = "") -> Iterator[Issue]:
     """A tool that none of the packs of its server has; only a warning for one of a `glob`."""
     if not packs or any(pack not in PACKS for pack in packs):
         return
@@ -556,7 +556,7 @@ def locked_issues(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
             continue
         name = ToolName(*split_glob(named[1]))
         entry = pipeline.servers.get(name.server)
-        if entry is not None and any(_of_packs(name.name, path, entry.pack)):
+        if entry is not None and any(pack_tool_issues(name.name, path, entry.pack)):
             continue  # that is an error without a lock too
         if pinned.lacks(name):
             hint = pinned.near(str(name)) or f"`aish lock {pipeline.file} --update`, if it is new"
