@@ -18,9 +18,9 @@ from cli_process import Aish, clean_environment
 from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 from model_endpoint import Answer, ModelEndpoint
-from samples import spread
+from samples import COLLECTED, divide_by_cost
 
-# What `make test-all` and CI do: many examples, and the tests marked `slow`.
+# What `make test-all` does: many examples, all cases, and the tests marked `slow`.
 _ALL = os.environ.get("AISH_TEST_ALL") == "1"
 # What `make test-browser` does: the tests marked `browser`.
 _BROWSER = os.environ.get("AISH_TEST_BROWSER") == "1"
@@ -58,6 +58,9 @@ _REAL_CONNECT_EX = socket.socket.connect_ex
 _REAL_GETADDRINFO = socket.getaddrinfo
 
 
+_LEFT_OUT = pytest.StashKey[int]()
+
+
 class NetworkBlockedError(AssertionError):
     """A test tried to leave this machine."""
 
@@ -82,32 +85,35 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # syrupy has seen all of them then
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[COLLECTED] = tuple(items)
     for item in items:
-        slow = item.get_closest_marker("slow")
-        if slow is not None and not _ALL:
-            (why,) = (*slow.args, *slow.kwargs.values())
-            reason = f"{why} (AISH_TEST_ALL=1 runs it)"
-            item.add_marker(pytest.mark.skip(reason=reason))
         if item.get_closest_marker("browser") is not None and not _BROWSER:
             item.add_marker(pytest.mark.skip(reason="drives Chromium (make test-browser runs it)"))
     if not _ALL:
-        _skip_all_but_samples(items)
+        kept, left_out = divide_by_cost(items)
+        items[:] = kept
+        config.stash[_LEFT_OUT] = len(left_out)
+        config.hook.pytest_deselected(items=left_out)
 
 
-def _skip_all_but_samples(items: list[pytest.Item]) -> None:
-    """Of tests that are marked `sampled`, keep so many cases, spread evenly over their table."""
-    cases: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("sampled") and not item.get_closest_marker("skip"):
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for of_one in cases.values():
-        mark = of_one[0].get_closest_marker("sampled")
-        kept = spread(mark.args[0], len(of_one)) if mark is not None else ()
-        for index, item in enumerate(of_one):
-            if index not in kept:
-                reason = "cases of the same kind (AISH_TEST_ALL=1 runs them)"
-                item.add_marker(pytest.mark.skip(reason=reason))
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker send how many tests it has left out; each of them has collected all."""
+    if (sent := getattr(session.config, "workeroutput", None)) is not None:
+        sent["left_out"] = session.config.stash.get(_LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if count := config.stash.get(_LEFT_OUT, 0):
+        terminalreporter.write_line(f"{count} slow tests were left out: AISH_TEST_ALL=1 runs them")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from requirement_marks import marked_requirements, read_off
+from samples import COLLECTED
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -21,17 +22,21 @@ PAGE = ROOT / "docs" / "reference" / "requirements.md"
 @pytest.fixture(scope="module")
 def tests_by_number(request: pytest.FixtureRequest) -> Mapping[str, list[str]]:
     """The tests that carry each number; collected anew where only some tests were asked for."""
-    session = request.session
-    options = session.config.option
-    everything = {item.path for item in session.items} == set(TESTS.rglob("test_*.py"))
-    if everything and not options.keyword and not options.markexpr:
-        pairs = list(marked_requirements(session.items))
+    if _is_whole(request.session):
+        collected = request.config.stash[COLLECTED]
+        pairs = list(marked_requirements(collected))
     else:
         pairs = list(read_off(_collect(TESTS, "-p", "requirement_marks")))
     found: dict[str, list[str]] = {}
     for test, number in pairs:
         found.setdefault(number, []).append(test)
     return found
+
+
+def _is_whole(session: pytest.Session) -> bool:
+    options = session.config.option
+    files = {item.path for item in session.config.stash[COLLECTED]}
+    return files == set(TESTS.rglob("test_*.py")) and not options.keyword and not options.markexpr
 
 
 def _collect(where: Path, *options: str) -> str:
@@ -51,6 +56,19 @@ def test_every_requirement_has_a_test(tests_by_number: Mapping[str, list[str]]) 
     ]
 
     assert missing == []
+
+
+def test_every_requirement_has_a_test_that_runs_on_each_change(
+    request: pytest.FixtureRequest,
+) -> None:
+    if not _is_whole(request.session):
+        pytest.skip("only some tests were asked for")
+
+    missing = REQUIREMENTS.keys() - {
+        number for _, number in marked_requirements(request.session.items)
+    }
+
+    assert missing == set()
 
 
 def test_every_number_a_test_carries_is_a_requirement(

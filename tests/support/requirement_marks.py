@@ -6,6 +6,7 @@ python -m pytest --collect-only -q -p requirement_marks
 from collections.abc import Iterable, Iterator
 
 import pytest
+from samples import COLLECTED
 
 PREFIX = "requirement\t"
 
@@ -19,7 +20,8 @@ def marked_requirements(items: Iterable[pytest.Item]) -> Iterator[tuple[str, str
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    for test, number in marked_requirements(session.items):
+    collected = session.config.stash.get(COLLECTED, session.items)
+    for test, number in marked_requirements(collected):
         print(f"{PREFIX}{number}\t{test}")
 
 
