@@ -28,6 +28,7 @@ import httpx
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp_processes import is_alive
+from plain_http import PLAIN
 
 from aish.system.files import state_of_servers
 
@@ -266,7 +267,7 @@ class Soak:
         }
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(
-                httpx.AsyncClient(headers=headers, timeout=PATIENCE)
+                httpx.AsyncClient(headers=headers, timeout=PATIENCE, verify=PLAIN)
             )
 
             async def call(params: dict[str, Any], id: int) -> None:

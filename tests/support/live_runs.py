@@ -13,6 +13,7 @@ import pexpect
 import pytest
 from cli_process import Running
 from e2e_project import Project
+from plain_http import PLAIN
 from terminal_window import close_terminal
 
 WAITS = "waits for an answer"
@@ -44,11 +45,15 @@ def client_of(project: Project) -> Generator[httpx.Client]:
     if kind == "unix":
         # However long it takes until the next request, the connection is the same.
         limits = httpx.Limits(keepalive_expiry=None)
-        transport, headers, url = httpx.HTTPTransport(uds=rest, limits=limits), {}, "http://aish"
+        transport, headers, url = (
+            httpx.HTTPTransport(uds=rest, limits=limits, verify=PLAIN),
+            {},
+            "http://aish",
+        )
     else:
         token = Path(named["token_file"]).read_text(encoding="utf-8").strip()
         headers = {"Authorization": f"Bearer {token}"}
-        transport, url = httpx.HTTPTransport(), f"http://{named['address']}"
+        transport, url = httpx.HTTPTransport(verify=PLAIN), f"http://{named['address']}"
     base = f"{url}/api/v1"
     with httpx.Client(transport=transport, base_url=base, headers=headers, timeout=60) as client:
         yield client

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import httpx
 from e2e_project import Project
+from plain_http import PLAIN
 from served_hub import META, MODERN_META, PATIENCE, Message, ServedHub
 
 from aish.mcp.protocol.mirrored_headers import standard_headers
@@ -70,6 +71,7 @@ class HttpHub(ServedHub):
     def client(self, token: str | None = None, **options: Any) -> "HttpClient":
         """A client with a token: the one that was made, if it is not told which."""
         bearer = {"Authorization": f"Bearer {token or self.token}"}
+        options = {"verify": PLAIN, **options}
         client = httpx.Client(headers={**BOTH, **bearer}, timeout=PATIENCE, **options)
         self.clients.append(client)
         return HttpClient(client, self.url)
@@ -86,7 +88,7 @@ class HttpHub(ServedHub):
 
     def until_ready(self, status: int) -> None:
         """Wait until `/readyz` has this status."""
-        with httpx.Client(timeout=PATIENCE) as client:
+        with httpx.Client(timeout=PATIENCE, verify=PLAIN) as client:
             found = (client.get(f"{self.base}/readyz").status_code for _ in range(_TRIES))
             assert status in found, f"`/readyz` is not {status}"
 

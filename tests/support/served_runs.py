@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import httpx
+from plain_http import PLAIN
 from tcp_relay import tcp_relay
 
 from aish.core.errors import ExitCode
@@ -91,7 +92,7 @@ class ServedRun:
         if scopes not in self.clients:
             headers = {"Authorization": f"Bearer {token_of(*scopes)}"} if scopes else {}
             headers["Host"] = self.host
-            client = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60)
+            client = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, verify=PLAIN)
             self.clients[scopes] = await self.stack.enter_async_context(client)
         return self.clients[scopes]
 

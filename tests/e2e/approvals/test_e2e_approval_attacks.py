@@ -31,6 +31,7 @@ from live_runs import (
 )
 from mcp_peers import free_port
 from model_endpoint import Reply, text_reply, tool_reply
+from plain_http import PLAIN
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 WAITING = f"""
@@ -237,7 +238,7 @@ def test_an_id_of_another_run_answers_nothing(waiting: Project) -> None:
         waiting.aish.start("run", "p.yaml", "--control", path) as second,
     ):
         second.wait_for_line(WAITS)
-        where = httpx.HTTPTransport(uds=path.removeprefix("unix:"))
+        where = httpx.HTTPTransport(uds=path.removeprefix("unix:"), verify=PLAIN)
         other = httpx.Client(transport=where, base_url="http://x/api/v1", timeout=60)
         (mine,), (theirs,) = pending(client), pending(other)
         for asked in (mine, {**mine, "digest": theirs["digest"]}):

@@ -12,6 +12,7 @@ import pytest
 from e2e_project import Project, of_type
 from live_runs import at_terminal, client_of, runtime_folder
 from patience import rounds
+from plain_http import PLAIN
 from served_hub import ServedHub
 from shell_terminal import at_prompt, sitting
 
@@ -151,7 +152,7 @@ def test_the_person_in_a_session_answers_and_no_model_is_asked(
         with sitting(project, "--control", f"unix:{path}", columns=160) as window:
             window.wait_for(f"listening on unix:{path}")
             window.wait_for(at_prompt(window))
-            transport = httpx.HTTPTransport(uds=str(path))
+            transport = httpx.HTTPTransport(uds=str(path), verify=PLAIN)
             base = "http://aish/api/v1"
             with httpx.Client(transport=transport, base_url=base, timeout=60) as client:
                 with asked(client) as waiting:
@@ -176,7 +177,7 @@ def test_what_is_asked_of_a_hub_is_listed_and_answered_too(project: Project) -> 
         hub.stderr_with("control API: listening on")
         (named,) = runtime.glob("aish/hub-*.control.json")
         path = json.loads(named.read_text())["address"].removeprefix("unix:")
-        transport = httpx.HTTPTransport(uds=path)
+        transport = httpx.HTTPTransport(uds=path, verify=PLAIN)
         with (
             httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=60) as client,
             asked(client) as waiting,

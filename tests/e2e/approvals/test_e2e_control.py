@@ -30,6 +30,7 @@ from live_runs import (
     runtime_folder,
 )
 from mcp_peers import free_port
+from plain_http import PLAIN
 
 from aish.system.user import login_name
 
@@ -116,7 +117,9 @@ def test_of_a_hundred_answers_at_once_one_counts(waiting: Project) -> None:
 
         def many(number: int) -> None:
             with httpx.Client(
-                transport=httpx.HTTPTransport(uds=path), base_url="http://x/api/v1", timeout=60
+                transport=httpx.HTTPTransport(uds=path, verify=PLAIN),
+                base_url="http://x/api/v1",
+                timeout=60,
             ) as mine:
                 mine.get("status")
                 begin.wait(60)
@@ -368,6 +371,7 @@ def test_over_tcp_a_token_is_needed(waiting: Project) -> None:
                 f"{url}/approvals/{question['id']}",
                 json={"answer": "approve", "digest": question["digest"]},
                 headers=headers,
+                verify=PLAIN,
             )
             assert code_of(refused) == (401, "unauthorized")
         run = waiting.run_folders[0].name
@@ -521,7 +525,7 @@ def test_a_command_ends_the_run_as_a_signal_does(waiting: Project, command: str,
 def test_what_was_refused_is_in_the_journal_and_does_not_fill_it(waiting: Project) -> None:
     with live_run(waiting, "--control", "127.0.0.1:0") as (running, client):
         url = f"http://{control_file(waiting)['address']}/api/v1/status"
-        with httpx.Client() as stranger:
+        with httpx.Client(verify=PLAIN) as stranger:
             for _ in range(150):
                 assert stranger.get(url).status_code == 401
         (question,) = pending(client)
@@ -592,7 +596,7 @@ def test_a_file_says_where_a_run_listens_and_who_may_connect(waiting: Project) -
         url = f"http://{control_file(waiting)['address']}/api/v1"
         reads = {"Authorization": f"Bearer {reader}"}
         writes = {"Authorization": f"Bearer {writer}"}
-        with httpx.Client(base_url=url, headers=reads) as client:
+        with httpx.Client(base_url=url, headers=reads, verify=PLAIN) as client:
             (question,) = pending(client)
             assert code_of(answer(client, question)) == (403, "forbidden")
             assert code_of(client.post("commands", json={"command": "stop"})) == (403, "forbidden")
@@ -600,7 +604,7 @@ def test_a_file_says_where_a_run_listens_and_who_may_connect(waiting: Project) -
             assert client.get("status", headers=page).status_code == 200
             page = {"Origin": "https://runs.example.com"}
             assert code_of(client.get("status", headers=page)) == (403, "wrong_origin")
-        with httpx.Client(base_url=url, headers=writes) as client:
+        with httpx.Client(base_url=url, headers=writes, verify=PLAIN) as client:
             assert code_of(client.get("status")) == (403, "forbidden")
             assert answer(client, question, note=f"with {reader}").status_code == 200
         done = running.finish()

@@ -22,6 +22,7 @@ from live_runs import (
     pending,
     runtime_folder,
 )
+from plain_http import PLAIN
 
 from aish.core.events import NOWHERE
 from aish.core.protocols import Question
@@ -69,7 +70,7 @@ def opened_link(project: Project, *arguments: str) -> tuple[str, str]:
 def test_a_link_is_good_once_and_gives_a_token_that_is_written_nowhere(waiting: Project) -> None:
     with live_run(waiting, "--control", "127.0.0.1:0") as (running, own):
         address, code = opened_link(waiting, "latest")
-        with httpx.Client(base_url=f"{address}api/v1", timeout=60) as visitor:
+        with httpx.Client(base_url=f"{address}api/v1", timeout=60, verify=PLAIN) as visitor:
             guessed = visitor.post("link", json={"code": guessed_id()})
             malformed = [
                 visitor.post("link", json=body)
@@ -153,9 +154,9 @@ def test_tokens_and_the_address_of_the_file_are_those_of_the_link(waiting: Proje
         unset = waiting.aish("control", "open", "--token-env", "UNSET_TOKEN")
         address, code = opened_link(waiting, "latest", "--token-env", "READER")
         local = f"http://{control_file(waiting)['address']}/api/v1"
-        found = httpx.post(f"{local}/link", json={"code": code}).json()
+        found = httpx.post(f"{local}/link", json={"code": code}, verify=PLAIN).json()
         bearer = {"Authorization": f"Bearer {found['token']}"}
-        with httpx.Client(base_url=local, headers=bearer) as reader:
+        with httpx.Client(base_url=local, headers=bearer, verify=PLAIN) as reader:
             (question,) = pending(reader)
             denied = answer(reader, question, "deny")
         running.interrupt()

@@ -12,6 +12,7 @@ from cli_process import Running
 from e2e_project import REPO, Project, of_type
 from live_runs import ledger, runtime_folder
 from mcp_peers import free_port
+from plain_http import PLAIN
 
 SERVER = json.dumps([sys.executable, str(REPO / "tests" / "support" / "mcp_ledger_server.py")])
 PAUSING = f"""
@@ -41,7 +42,9 @@ def served(project: Project, *flags: str) -> Generator[tuple[Running, httpx.Clie
     with project.aish.start("control", "pending", *listen, *flags) as running:
         running.wait_for_lines(1)
         code = running.stdout.partition("#code=")[2].strip()
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=60) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}/api/v1", timeout=60, verify=PLAIN
+        ) as client:
             token = client.post("link", json={"code": code}).json()["token"]
             client.headers["Authorization"] = f"Bearer {token}"
             yield running, client

@@ -12,6 +12,7 @@ from e2e_project import REPO, Project, of_type
 from live_runs import control_file, ledger, runtime_folder
 from mcp_peers import free_port
 from nginx_proxy import NGINX, nginx
+from plain_http import PLAIN
 from tls_files import TlsFiles, make_tls_files
 from web_server import Visit, WebServer, answer
 
@@ -61,7 +62,7 @@ def test_a_run_with_a_certificate_is_asked_and_answered_encrypted(
                 ):
                     other.status()
             with pytest.raises(httpx.TransportError):
-                httpx.get(f"http://{address}/api/v1/status", trust_env=False)
+                httpx.get(f"http://{address}/api/v1/status", trust_env=False, verify=PLAIN)
             given = ("latest", question.id, "--yes", "--digest", question.digest)
             distrustful = waiting.aish("approve", *given)
             told = waiting.aish("approve", *given, env={"SSL_CERT_FILE": str(tls.authority)})

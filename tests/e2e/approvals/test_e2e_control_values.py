@@ -11,6 +11,7 @@ import pytest
 from control_shapes import READS, check
 from e2e_project import REPO, Project, of_type
 from live_runs import WAITS, control_file, ledger, pending, runtime_folder
+from plain_http import PLAIN
 
 from aish.system.user import login_name
 
@@ -24,7 +25,7 @@ WAITING = f"""
 
 
 def over_socket(address: str) -> httpx.Client:
-    transport = httpx.HTTPTransport(uds=address.removeprefix("unix:"))
+    transport = httpx.HTTPTransport(uds=address.removeprefix("unix:"), verify=PLAIN)
     return httpx.Client(transport=transport, base_url="http://aish/api/v1/", timeout=60)
 
 
@@ -43,6 +44,7 @@ def test_a_run_listens_at_several_addresses_and_its_limits_end_with_it(project: 
                     base_url=f"http://{second}/api/v1/",
                     headers={"Authorization": f"Bearer {token}"},
                     timeout=60,
+                    verify=PLAIN,
                 ) as port,
             ):
                 (question,) = pending(socket)

@@ -11,6 +11,7 @@ import vcr
 from cli_process import Running, heeding_modes
 from e2e_project import REPO, ModelEndpoints, Project
 from model_endpoint import Gate, ModelEndpoint, delta, sse, stream_reply, text_reply, usage
+from plain_http import PLAIN
 from samples import sampled
 
 from aish.api import run
@@ -182,7 +183,11 @@ def test_a_recording_of_another_program_by_plain_vcrpy_is_a_miss(
 ) -> None:
     endpoint = model_endpoint(lambda _: text_reply("theirs"))
     with vcr.use_cassette(str(project.folder / "c.yaml"), decode_compressed_response=True):
-        httpx.post(f"{endpoint.base_url}/chat/completions", json={"model": "x", "messages": []})
+        httpx.post(
+            f"{endpoint.base_url}/chat/completions",
+            json={"model": "x", "messages": []},
+            verify=PLAIN,
+        )
     project.uses(endpoint)
     project.pipeline("prompt: Say hello")
     asked = len(endpoint.requests)

@@ -12,6 +12,7 @@ import pytest
 import vcr
 from cli_process import Aish, without_network
 from e2e_project import Project
+from plain_http import PLAIN
 
 from aish.cassettes.format.file import load
 from aish.cassettes.format.interaction import Interaction
@@ -189,7 +190,7 @@ def test_plain_vcrpy_plays_the_models_part_of_our_cassettes(cassette: Path) -> N
 
     with (
         vcr.use_cassette(str(cassette), record_mode="none", match_on=parts) as played,
-        httpx.Client() as client,
+        httpx.Client(verify=PLAIN) as client,
     ):
         answers = [
             client.post(one.request.uri, content=one.request.body, headers=one.request.headers)

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from e2e_project import Project, stdio
+from plain_http import PLAIN
 from served_http import BOTH, HttpClient, HttpHub, initialize, read_all
 from served_hub import META, PATIENCE, text_of
 from tls_files import make_tls_files
@@ -225,7 +226,7 @@ def test_http_on_a_socket_file_needs_the_same_user_and_no_token(project: Project
     serving(project)
     path = project.folder / "run" / "hub.sock"
     with HttpHub(project, "p.yaml", listen="unix:run/hub.sock") as hub:
-        transport = httpx.HTTPTransport(uds=str(path))
+        transport = httpx.HTTPTransport(uds=str(path), verify=PLAIN)
         http = httpx.Client(transport=transport, headers=BOTH, timeout=PATIENCE)
         hub.clients.append(http)
         client = HttpClient(http, "http://whatever.example/mcp")

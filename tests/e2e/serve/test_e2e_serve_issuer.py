@@ -13,6 +13,7 @@ from e2e_project import Project, stdio
 from mcp_emulators import Legacy, McpEndpoint
 from model_endpoint import Gate, Reply, json_reply
 from patience import rounds
+from plain_http import PLAIN
 from served_http import (
     BOTH,
     JSON,
@@ -68,7 +69,7 @@ def issuer() -> Generator[TokenIssuer]:
 def refused(hub: HttpHub) -> list[tuple[str, str]]:
     """Why clients were refused, as the audit log has it."""
     # A record is written right after its answer: before the next request is.
-    assert httpx.get(f"{hub.base}/healthz", timeout=PATIENCE).status_code == 200
+    assert httpx.get(f"{hub.base}/healthz", timeout=PATIENCE, verify=PLAIN).status_code == 200
     records = [one for one in hub.audit if one["event"] == "refused"]
     return [(one["reason"], one.get("detail", "")) for one in records]
 
@@ -77,7 +78,11 @@ def ask(hub: HttpHub, token: str | None, message: Message | None = None) -> http
     """The answer to a message with this token, or without one."""
     own = {} if token is None else {"Authorization": f"Bearer {token}"}
     return httpx.post(
-        hub.url, json=message or initialize(), headers={**BOTH, **own}, timeout=PATIENCE
+        hub.url,
+        json=message or initialize(),
+        headers={**BOTH, **own},
+        timeout=PATIENCE,
+        verify=PLAIN,
     )
 
 
@@ -146,15 +151,17 @@ def test_the_metadata_is_at_the_path_and_at_the_root_as_the_client_spells_the_se
     write(project, f"{issuer.origin}/")
     with HttpHub(project, "p.yaml") as hub:
         found = [
-            httpx.get(f"http://{host}:{hub.port}/.well-known/oauth-protected-resource{path}")
+            httpx.get(
+                f"http://{host}:{hub.port}/.well-known/oauth-protected-resource{path}", verify=PLAIN
+            )
             for host in ("127.0.0.1", "localhost")
             for path in ("/mcp", "")
         ]
         stale = {"Authorization": "Bearer an-old-token"}
-        with_token = httpx.get(found[0].url, headers=stale)
+        with_token = httpx.get(found[0].url, headers=stale, verify=PLAIN)
         # Nobody's page may read it, by whichever name it finds the server.
         odd = [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}]
-        pages = [httpx.get(found[0].url, headers=headers) for headers in odd]
+        pages = [httpx.get(found[0].url, headers=headers, verify=PLAIN) for headers in odd]
         told = hub.stderr_with("the issuer calls itself")
 
     assert [answer.json()["resource"] for answer in found] == [
@@ -180,7 +187,7 @@ def test_the_metadata_lists_only_scopes_of_the_issuer_or_none(
         write(project, issuer.origin, auth=resource + more)
         with HttpHub(project, "p.yaml") as hub:
             place = f"{hub.base}/.well-known/oauth-protected-resource"
-            documents.append(httpx.get(f"{place}/team/mcp").json())
+            documents.append(httpx.get(f"{place}/team/mcp", verify=PLAIN).json())
             told = hub.stderr_with("does not list the scopes `tools:write`")
             challenges.append(ask(hub, None).headers["www-authenticate"])
 
@@ -307,6 +314,7 @@ def test_a_token_that_is_sent_in_another_way_is_refused(
                 content=body,
                 headers=[*JSON.items(), *headers],
                 timeout=PATIENCE,
+                verify=PLAIN,
             )
 
         bearer = ("Authorization", f"Bearer {token}")
@@ -441,7 +449,9 @@ def test_it_says_where_it_listens_once_it_has_the_keys_and_ends_before_if_it_is_
                 (url,) = hub.addresses()
                 bearer = {"Authorization": f"Bearer {issuer.token('tools:read')}"}
                 headers = {**BOTH, **bearer}
-                done = httpx.post(url, json=initialize(), headers=headers, timeout=PATIENCE)
+                done = httpx.post(
+                    url, json=initialize(), headers=headers, timeout=PATIENCE, verify=PLAIN
+                )
                 assert done.status_code == 200
 
 
@@ -476,7 +486,7 @@ def test_keys_that_the_file_names_need_no_metadata(project: Project, issuer: Tok
         works = ask(hub, issuer.token("tools:read"))
         told = hub.stderr_with("clients are sent to")
         place = f"{hub.base}/.well-known/oauth-protected-resource"
-        document = httpx.get(place).json()
+        document = httpx.get(place, verify=PLAIN).json()
 
     assert works.status_code == 200
     assert f"clients are sent to `{issuer.origin}`, as it is written" in told
@@ -518,7 +528,7 @@ def test_a_socket_file_is_no_proof_where_an_issuer_has_tokens(
     write(project, issuer.origin, listen=f"http+unix:{path}")
     with ServedHub(project, "p.yaml") as hub:
         hub.addresses()
-        transport = httpx.HTTPTransport(uds=str(path))
+        transport = httpx.HTTPTransport(uds=str(path), verify=PLAIN)
         with httpx.Client(transport=transport, headers=BOTH, timeout=PATIENCE) as client:
             url = "http://tools.local/mcp"
             bare = client.post(url, json=initialize())

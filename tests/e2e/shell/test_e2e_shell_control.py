@@ -12,6 +12,7 @@ import pytest
 from control_shapes import READS, check
 from e2e_project import ModelEndpoints, Project, of_type, stdio
 from live_runs import WAITS, answer, client_of, code_of, control_path, pending, runtime_folder
+from plain_http import PLAIN
 from shell_sessions import FS, READ, obedient, records, session_folders
 from shell_terminal import (
     CTRL_C,
@@ -46,7 +47,7 @@ def socket_of(project: Project) -> Path:
 
 
 def client_at(path: Path) -> httpx.Client:
-    transport = httpx.HTTPTransport(uds=str(path))
+    transport = httpx.HTTPTransport(uds=str(path), verify=PLAIN)
     return httpx.Client(transport=transport, base_url="http://aish/api/v1", timeout=60)
 
 
@@ -505,7 +506,7 @@ def test_a_session_listens_where_its_file_says_and_a_token_has_its_scopes(
         url = f"http://{port}/api/v1"
         for token, status in ((READER, 403), (TALKER, 200)):
             headers = {"Authorization": f"Bearer {token}"}
-            with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+            with httpx.Client(base_url=url, headers=headers, timeout=60, verify=PLAIN) as client:
                 (question,) = pending(client)
                 assert answer(client, question).status_code == 403
                 assert say(client, f"my token is {token}").status_code == status
