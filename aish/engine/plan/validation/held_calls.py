@@ -415,7 +415,7 @@ class _Flows:
             one = self._files[path]
             tools = _tools_of(step, self._tools[path], one.pipeline)
             if self._warns:
-                tools = (part for tool in tools for part, _ in _approved(tool, one.policy))
+                tools = (part for tool in tools for part in _approved(tool, one.policy))
             else:
                 tools = (tool for tool in tools if not _is_taken(tool.name, one.policy.deny))
             self._callables[key] = tuple({tool.name: tool for tool in tools}.values())
@@ -608,8 +608,8 @@ def _tools_of(step: _ToolStep, known: _Known, pipeline: Pipeline) -> Iterator[To
         if step.tools is None:
             yield from (tool for tools in known.values() for tool in tools)
             return
-        shown = (tool for glob in step.tools for tool in _shown(glob, known, pipeline.servers))
-        yield from {tool.name: tool for tool in shown}.values()
+        for glob in step.tools:
+            yield from _shown(glob, known, pipeline.servers)
         return
     called = LOCAL_COMMAND
     if isinstance(step, CallStep):
@@ -623,14 +623,21 @@ def _shown(glob: str, known: _Known, servers: Mapping[str, ServerEntry]) -> Iter
     """The tools that a glob matches; of a pattern of names, the part that it matches."""
     server, wanted = split_glob(glob)
     for alias in (server,) if is_exact(server) else known:
-        if not matches_word(server, alias):
-            continue
         for tool in known.get(alias, ()):
-            part = _meet(wanted, tool.name.name)
-            if part == tool.name.name:
-                yield tool
-            elif part is not None and (not is_exact(part) or is_wanted(servers[alias], part)):
-                yield _unseen(ToolName(alias, part), trusted=tool.trusted)
+            part = _part(tool, server, wanted)
+            if part is not None and (
+                not is_exact(part.name.name) or is_wanted(servers[alias], part.name.name)
+            ):
+                yield part
+
+
+def _part(tool: Tool, server: str, wanted: str) -> Tool | None:
+    """The tool, or of a pattern of names the part, that a glob matches."""
+    alias, name = tool.name.server, tool.name.name
+    met = _meet(wanted, name) if matches_word(server, alias) else None
+    if met is None or met == name:
+        return None if met is None else tool
+    return _unseen(ToolName(alias, met), trusted=tool.trusted)
 
 
 def _meet(one: str, other: str) -> str | None:
@@ -668,18 +675,13 @@ def _is_taken(name: ToolName, rules: Iterable[Rule]) -> bool:
     )
 
 
-def _approved(tool: Tool, policy: Policy) -> Iterator[tuple[Tool, Rule]]:
-    """Yield the rules that approve calls of a tool; of a pattern of names, each with its part."""
+def _approved(tool: Tool, policy: Policy) -> Iterator[Tool]:
+    """Yield the tool if a rule approves calls of it; of a pattern of names, the parts of rules."""
     stricter = (*policy.deny, *policy.stage, *policy.ask)
-    server, name = tool.name.server, tool.name.name
     for rule in policy.auto_approve:
-        part: Tool | None = None
-        if is_exact(name):
-            part = tool if may_approve(rule, tool) else None
-        elif matches_word(rule.server, server) and (met := _meet(rule.tool, name)) is not None:
-            part = _unseen(ToolName(server, met), trusted=tool.trusted)
-        if part is not None and not _is_taken(part.name, stricter):
-            yield part, rule
+        part = _part(tool, rule.server, rule.tool)
+        if part is not None and may_approve(rule, part) and not _is_taken(part.name, stricter):
+            yield part
 
 
 def _without_guesses(file: FlowFile, one: _FileOfRun) -> FlowFile:
@@ -696,15 +698,13 @@ def _without_guesses(file: FlowFile, one: _FileOfRun) -> FlowFile:
         else replace(facts, pinned=True, has_credential=False, reads_files=False)
         for alias, facts in file.servers.items()
     }
-    labels = dict(file.settings.labels)
+    given = file.settings.labels
+    labels = dict(given)
     rules = [rule for rule in one.policy.auto_approve if rule.unconditional and rule.exact]
     for alias, facts in servers.items():
         names = [ToolName(alias, name) for name, _ in tools_of(facts.packs)]
         if not any(runs_commands(name) and rule.covers(name) for name in names for rule in rules):
             commands = [str(name) for name in names if is_of_commands(name.name)]
-            labels |= {
-                name: frozenset({"private"})
-                for name in commands
-                if not any(matches_source(glob, name) for glob in file.settings.labels)
-            }
+            own = (name for name in commands if not any(matches_source(g, name) for g in given))
+            labels |= dict.fromkeys(own, frozenset({"private"}))
     return replace(file, servers=servers, settings=replace(file.settings, labels=labels))
