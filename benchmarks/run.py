@@ -30,6 +30,7 @@ import pages
 import prompts
 import python_code
 import python_names
+import quotes
 import rag
 import reports
 import serving
@@ -79,6 +80,7 @@ MEASURES = (
     context.refresh,
     metrics.metrics,
     pages.page_markdown,
+    quotes.quotes,
     rag.rag,
     reports.html_report,
     reports.junit_report,

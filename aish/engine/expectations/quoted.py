@@ -9,7 +9,7 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, compress, islice
 from typing import Literal
 
 from aish.agent.runtime import UsedCall
@@ -52,18 +52,34 @@ _TYPOGRAPHIC = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2039\u203a", "'"),
         **dict.fromkeys("\u201c\u201d\u201e\u201f\xab\xbb", '"'),
+        **dict.fromkeys("\x85\u1680\u2028\u2029", " "),
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
     }
 )
 _LIGATURE, _LIGATURE_LENGTH = "\ufdfa", 18
+_MANY_SPACES = lazy_pattern("  +")
 _ELLIPSIS = lazy_pattern(r" ?(?:\[\.{3}\]|\.{3}) ?")
 
 
 def normalise(text: str) -> str:
     """The form in which quotes and passages are compared, on one line."""
-    if not text.isascii():
-        text = _FOREIGN.sub(_normalise_foreign, text)
-    return " ".join(text.split())
+    # Half the time of joining the words.
+    return _MANY_SPACES.sub(" ", _normalise_signs(text).translate(_SPACES)).strip(" ")
+
+
+def _normalise_lines(text: str) -> list[str]:
+    """The same of each line; those that are not empty, joined by spaces, are the form of all."""
+    spaced = _MANY_SPACES.sub(" ", _normalise_signs(text).translate(_SPACES_IN_LINES))
+    return spaced.replace(" \n", "\n").replace("\n ", "\n").strip(" ").split("\n")
+
+
+_WHITE = "\t\n\v\f\r\x1c\x1d\x1e\x1f"
+_SPACES = str.maketrans(dict.fromkeys(_WHITE, " "))
+_SPACES_IN_LINES = str.maketrans(dict.fromkeys(_WHITE.replace("\n", ""), " "))
+
+
+def _normalise_signs(text: str) -> str:
+    return text if text.isascii() else _FOREIGN.sub(_normalise_foreign, text)
 
 
 def _normalise_foreign(match: re.Match[str]) -> str:
@@ -311,12 +327,9 @@ class _Texts:
     def line_starts(self, passage: int) -> Sequence[int]:
         """The place of each line of a passage."""
         if passage not in self._line_starts:
-            starts, place = [], self.starts[passage]
-            for line in self.passages[passage].text.split("\n"):
-                starts.append(place)
-                length = len(normalise(line))
-                place += length + 1 if length else 0
-            self._line_starts[passage] = starts
+            lengths = map(len, _normalise_lines(self.passages[passage].text))
+            steps = (length + 1 if length else 0 for length in lengths)
+            self._line_starts[passage] = list(accumulate(steps, initial=self.starts[passage]))[:-1]
         return self._line_starts[passage]
 
     def line_at(self, passage: int, place: int) -> int | None:
@@ -333,16 +346,12 @@ class _Texts:
             TooMuchError: the passages repeat themselves too often.
         """
         found: dict[str, dict[int, int]] = {needle: {} for needle in needles}
-        plain = {needle for needle in found if len(needle) < _least(_SIZES[-1])}
-        for size, larger in zip(_SIZES, (None, *_SIZES), strict=False):
-            plain |= self._search_blocks(
-                {
-                    needle: places
-                    for needle, places in found.items()
-                    if _least(size) <= len(needle) < (_least(larger) if larger else len(needle) + 1)
-                },
-                size,
-            )
+        plain = {needle for needle in found if len(needle) < _least(_SMALLEST)}
+        by_block = {needle: places for needle, places in found.items() if needle not in plain}
+        if by_block:
+            # As large as the shortest of them allows: the larger, the fewer blocks there are.
+            size = min((min(map(len, by_block)) + 1) // 2, _LARGEST)
+            plain |= self._search_blocks(by_block, size)
         for needle in plain:
             found[needle] = self._find_each(needle)
         return found
@@ -372,8 +381,10 @@ class _Texts:
         """The places of blocks, among every `size`th."""
         if not blocks:
             return ()
-        whole = self.whole
-        return [at for at in range(0, len(whole), size) if whole[at : at + size] in blocks]
+        # One call for all slices, and one for all look-ups: half the time of a loop.
+        pieces = re.findall(f"(?s).{{{size}}}", self.whole)
+        places = range(0, len(self.whole), size)
+        return compress(places, map(blocks.__contains__, pieces))
 
     def _find_each(self, needle: str) -> dict[int, int]:
         places: dict[int, int] = {}
@@ -392,7 +403,7 @@ class _Texts:
 
     def nearest(self, needles: Sequence[str]) -> Mapping[str, tuple[int, int, int]]:
         """For each text that is not there the passage with most in common: it, begin and end."""
-        size = _SIZES[-1]
+        size = _COMPARED_SIZE
         blocks: dict[str, list[tuple[str, int]]] = {}
         for needle in needles:
             for offset in range(min(len(needle), _LONGEST_COMPARED) - size + 1):
@@ -419,8 +430,9 @@ class _Texts:
         return best
 
 
-_SIZES = (16, 6)
+_SMALLEST, _LARGEST = 6, 16
 """Lengths of the blocks by which texts are found; every nth block of the passages is looked at."""
+_COMPARED_SIZE = 8
 _LONGEST_COMPARED = 2_000
 _BESIDE = 12
 

@@ -64,6 +64,7 @@ def test_a_call_is_decided_then_started_then_finished() -> None:
         1.0,
         whole="seen",
         repeatable=False,
+        place=PLACE,
     )
 
 
