@@ -405,13 +405,12 @@ class QuoteScope:
     """The calls whose results an answer may quote, in order, and what is known of their tools."""
 
     calls: Sequence[UsedCall] = ()
-    tool_of: Callable[[ToolName], Tool | None] = lambda _: None
+    tool_of: Callable[[UsedCall], Tool | None] = lambda _: None
     remember: Remember | None = None
 
     def reads(self, call: UsedCall) -> bool | None:
         """True for a tool of ours that only reads, false for another of ours, else `None`."""
-        server, _, name = call.tool.partition("__")
-        tool = self.tool_of(ToolName(server, name))
+        tool = self.tool_of(call)
         return None if tool is None or not tool.builtin else tool.only_reads
 
 

@@ -328,7 +328,7 @@ class _Texts:
         """The place of each line of a passage."""
         if passage not in self._line_starts:
             lengths = map(len, _normalise_lines(self.passages[passage].text))
-            steps = (length + 1 if length else 0 for length in lengths)
+            steps = [length + 1 if length else 0 for length in lengths]
             self._line_starts[passage] = list(accumulate(steps, initial=self.starts[passage]))[:-1]
         return self._line_starts[passage]
 
@@ -403,7 +403,7 @@ class _Texts:
 
     def nearest(self, needles: Sequence[str]) -> Mapping[str, tuple[int, int, int]]:
         """For each text that is not there the passage with most in common: it, begin and end."""
-        size = _COMPARED_SIZE
+        size = min(max(min(map(len, needles), default=0) // 3, _SMALLEST), _LARGEST)
         blocks: dict[str, list[tuple[str, int]]] = {}
         for needle in needles:
             for offset in range(min(len(needle), _LONGEST_COMPARED) - size + 1):
@@ -432,7 +432,6 @@ class _Texts:
 
 _SMALLEST, _LARGEST = 6, 16
 """Lengths of the blocks by which texts are found; every nth block of the passages is looked at."""
-_COMPARED_SIZE = 8
 _LONGEST_COMPARED = 2_000
 _BESIDE = 12
 
@@ -446,7 +445,7 @@ def _offsets(needle: str, size: int) -> Iterator[int]:
     """For each way to begin within a block, the offset of the most telling block."""
     last = len(needle) - size
     for first in range(size):
-        choices = range(first, min(last, first + 3 * size) + 1, size)
+        choices = range(first, min(last, first + 2 * size) + 1, size)
         yield max(choices, key=lambda at: len(set(needle[at : at + size])))
 
 

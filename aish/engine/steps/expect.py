@@ -5,6 +5,7 @@ A model may judge the result by a rubric.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 
 from aish.agent.conversation import TurnObserver, add_system, add_user
@@ -28,11 +29,13 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import History
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.text import for_line, safe_utf8
+from aish.core.tools import Tool, ToolName
 from aish.engine.answer_schema import instruction
 from aish.engine.expectations.check import CheckedExpectation, Grade, QuoteScope, check
 from aish.engine.expectations.subject import step_subject
 from aish.engine.plan.order import OPENING
 from aish.engine.records import StepRecord
+from aish.engine.resources.resources import Resources
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.structured_output import answer
 
@@ -85,7 +88,17 @@ def quote_scope(calls: Sequence[UsedCall], context: StepContext, place: Place) -
         known = None if held is None else held.get("digests")
         return known if isinstance(known, Mapping) else None
 
-    return QuoteScope(calls, context.resources.tools.by_name, remember)
+    return QuoteScope(calls, partial(_tool_of, context), remember)
+
+
+def _tool_of(context: StepContext, call: UsedCall) -> Tool | None:
+    """The tool of a call, of which a sub-pipeline has its own."""
+    resources: Resources | None = context.resources
+    *outer, _ = (call.place.step or "").removeprefix(context.prefix).split("/")
+    for id in outer:
+        resources = None if resources is None else resources.inner.get(id)
+    server, _, name = call.tool.partition("__")
+    return None if resources is None else resources.tools.by_name(ToolName(server, name))
 
 
 def grader(context: StepContext, place: Place) -> Grade:
