@@ -201,7 +201,7 @@ def _result_passages(call: UsedCall, index: int, *, is_own: bool) -> Iterator[Pa
         if data is None and call.content.lstrip()[:1] in {"{", "["}:
             try:
                 data = strict_json(call.content)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
         yield from (Passage(text, call=index) for text in _texts(data))
 
@@ -259,7 +259,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
                 pass
 
 
-_HUNK = lazy_pattern(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_HUNK = lazy_pattern(r"@@ -\d{1,9}(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 
 
 def diff_passages(name: str, text: str) -> Iterator[Passage]:
@@ -294,11 +294,19 @@ def diff_passages(name: str, text: str) -> Iterator[Passage]:
                 yield Passage(joined, name=name, path=path, lines=[at for *_, at in side])
 
 
+_ESCAPE = lazy_pattern(rb"\\([0-3][0-7]{2}|.)", re.DOTALL)
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    """A byte of a quoted name, as git writes those beyond ASCII."""
+    return match[1] if len(match[1]) == 1 else bytes([int(match[1], 8)])
+
+
 def _diff_path(name: str) -> str:
     name = name.partition("\t")[0].strip()
     if name.startswith('"') and name.endswith('"'):
-        raw = name[1:-1].encode("ascii", "replace").decode("unicode_escape", "replace")
-        name = raw.encode("latin-1", "replace").decode("utf-8", "replace")
+        raw = _ESCAPE.sub(_unescape, name[1:-1].encode("utf-8", "replace"))
+        name = raw.decode("utf-8", "replace")
     return "" if name == "/dev/null" else name.removeprefix("a/" if name.startswith("a/") else "b/")
 
 

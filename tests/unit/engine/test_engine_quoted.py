@@ -183,6 +183,17 @@ def test_a_diff_counts_lines_in_the_new_file(
     assert found.state == state
 
 
+def test_a_broken_diff_has_what_can_be_read() -> None:
+    broken = (
+        '+++ "b/\\q\\377\\999"\n@@ -1 +1 @@\n-one\n+two\n'
+        f"@@ -0,0 +{'9' * 5_000} @@\n+lost\n@@ -1,999999999 +1 @@\n three\n"
+    )
+
+    texts = [passage.text for passage in diff_passages("stdin", broken)]
+
+    assert texts == ["one\ntwo", "two", "one", "three\n"]
+
+
 def test_a_line_that_is_often_there_may_be_any_of_its_places() -> None:
     text = "x = compute_it(1)\n\n" * 50
     passage = Passage(text, path="a.py", lines=range(11, 11 + 101))
@@ -251,6 +262,7 @@ def test_words_of_the_model_are_no_evidence_and_neither_is_what_it_was_not_shown
         ([call("s__read", {}, "cut", whole="cut", structured=[line], full="f.txt")], "not_shown"),
         ([call("s__read", {}, "{}", structured={"a": [1, {"b": line}]})], "found"),
         ([call("s__read", {}, '[{"a": "the cache\\nis never emptied"}]')], "found"),
+        ([call("s__read", {}, "[" * 90_000), call("s__read", {}, line)], "found"),
         ([call("s__a", {}, "the cache is"), call("s__b", {}, "never emptied")], "missing"),
         ([replace(call("s__read", {}, line), kind="handler_error")], "missing"),
     ]
