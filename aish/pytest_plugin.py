@@ -97,8 +97,8 @@ class PipelineCase(pytest.Item):
         """The failures as `aish test` reports them; for any other exception the traceback."""
         if not isinstance(excinfo.value, CaseFailedError):
             return super().repr_failure(excinfo, style)
-        from aish.cli.case_report import explanation
         from aish.core.text import for_ci_log
+        from aish.features.testing.outcome import explanation
 
         path, line, _ = self.reportinfo()
         where = f"{self._shown(Path(path))}:{(line or 0) + 1}: {self.name}"

@@ -37,6 +37,7 @@ import serving
 import serving_http
 import talk
 import turns
+import verdicts
 import wires
 from figures import PYTHON, ROOT, VENV, Bench, Row
 
@@ -52,6 +53,7 @@ MEASURES = (
     turns.tenth_turn,
     turns.long_conversation,
     turns.shortened_conversation,
+    verdicts.verdict_shares,
     wires.wire_start,
     wires.wire_deltas,
     wires.wire_tool_turns,

@@ -17,8 +17,14 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import counted
 from aish.core.text import for_ci_log, for_line
-from aish.engine.final import NAMES
-from aish.features.testing.outcome import AllOutcomes, CaseOutcome, Tried, Verdict, exit_code
+from aish.features.testing.outcome import (
+    AllOutcomes,
+    CaseOutcome,
+    Tried,
+    Verdict,
+    exit_code,
+    explanation,
+)
 from aish.output.formats.junit import CaseResult, CaseSuite, Trouble
 from aish.output.status import seconds_text
 from aish.output.style import Look, Style, look_of
@@ -116,20 +122,6 @@ def summary_lines(session: AllOutcomes, manners: Manners) -> Iterator[str]:
     yield ""
     worst = any(tried.outcome.verdict != "passed" for tried in session.tried) or session.stopped
     yield look.paint("red" if worst else "green", summary(session))
-
-
-def explanation(outcome: CaseOutcome, *, verbose: bool = False) -> Iterator[str]:
-    """Yield why a case did not pass: the failed expectations, the result of its run."""
-    for check in outcome.unmet:
-        yield f"{check.where} {check.kind}: {check.message}"
-    if outcome.verdict == "failed" and outcome.code is not ExitCode.OK:
-        yield f"the run ended with {int(outcome.code)} ({NAMES[outcome.code]}): {outcome.reason}"
-    elif outcome.reason:
-        yield outcome.reason
-    if outcome.hint:
-        yield f"hint: {outcome.hint}"
-    if outcome.trace:
-        yield outcome.trace if verbose else "hint: `-v` shows the details; please report it"
 
 
 def summary(session: AllOutcomes) -> str:

@@ -394,6 +394,24 @@ class LiveOptions:
     write_baseline: Annotated[
         Path | None, Option("--write-baseline FILE", "Live: write the results as a baseline.")
     ] = None
+    extend_baseline: Annotated[
+        Path | None,
+        Option("--extend-baseline FILE", "Live: add the results, as a session, to a baseline."),
+    ] = None
+    against: Annotated[
+        str | None,
+        Option(
+            "--against ALIAS",
+            "Live: compare with this model, or with `itself`.",
+        ),
+    ] = None
+    repeat: Annotated[
+        int | None,
+        Option("--repeat N", "Live: run each case so many times on each model.", min=1, max=100),
+    ] = None
+    all_runs: Annotated[
+        bool, Option("--all-runs", "Live: do not stop repeated runs once the verdict is known.")
+    ] = False
 
     def first_given(self) -> str | None:
         options = {
@@ -409,6 +427,10 @@ class LiveOptions:
             "--html": self.html,
             "--baseline": self.baseline,
             "--write-baseline": self.write_baseline,
+            "--extend-baseline": self.extend_baseline,
+            "--against": self.against,
+            "--repeat": self.repeat is not None,
+            "--all-runs": self.all_runs,
         }
         return next((option for option, value in options.items() if value), None)
 

@@ -28,6 +28,7 @@ from aish.config.model import (
     CallOutcome,
     CallStep,
     Case,
+    CaseRepeat,
     CaseRows,
     CassetteSettings,
     Context,
@@ -99,7 +100,7 @@ from aish.core.errors import Problem, UnavailableError, UsageError, did_you_mean
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.phrases import backticked
+from aish.core.phrases import backticked, counted
 from aish.core.protocols import Asking, OnAsk
 from aish.core.rules import (
     Exfiltration,
@@ -536,7 +537,23 @@ def _case(table: Table, documents: Documents) -> Case:
         expect=decode_expect(table, documents),
         where=table.path,
         rows=_rows(table),
+        repeat=_repeat(table),
     )
+
+
+def _repeat(table: Table) -> CaseRepeat | None:
+    if not table.has("repeat"):
+        return None
+    settings = table.child("repeat")
+    if settings is None:
+        return CaseRepeat(table.whole("repeat", 1))
+    runs, share = settings.whole("runs", 1), settings.text("pass")
+    if share is not None:
+        return CaseRepeat(runs, percent=int(share.removesuffix("%")))
+    passes = settings.whole("pass", 0) or None
+    if passes is not None and passes > runs:
+        settings.problem("pass", f"`pass` is {passes}, but there are {counted(runs, 'run')}")
+    return CaseRepeat(runs, passes)
 
 
 def _rows(table: Table) -> CaseRows | None:

@@ -295,6 +295,24 @@ class CaseRows:
 
 
 @frozen
+class CaseRepeat:
+    """`repeat` of a test: how often it runs live, and how many of those runs have to pass.
+
+    The number is in `passes`, the share in `percent`; without either all have to.
+    """
+
+    runs: int
+    passes: int | None = None
+    percent: int | None = None
+
+    def needed(self, runs: int) -> int:
+        """The passes that are needed of so many runs; a number keeps its share."""
+        if self.percent is not None:
+            return -(-self.percent * runs // 100)
+        return runs if self.passes is None else -(-self.passes * runs // self.runs)
+
+
+@frozen
 class Case:
     """An item of `tests`. `where` is its place in the file: `tests[0]`.
 
@@ -311,6 +329,7 @@ class Case:
     where: str = ""
     rows: CaseRows | None = None
     names: Mapping[str, JsonValue] = field(default_factory=dict)
+    repeat: CaseRepeat | None = None
 
 
 FinishUse = Literal["required", "optional"]

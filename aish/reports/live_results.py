@@ -5,7 +5,7 @@ Texts are masked, and not sanitized yet: names, answers and messages come from f
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
 from typing import Literal
@@ -24,9 +24,9 @@ CellVerdict = Literal["passed", "failed", "error", "unreachable", "not_run", "un
 Change = Literal["worse", "better", "same", "new"]
 """Against the baseline; `new` where it knows nothing of the case, or the case has changed."""
 
-Outcome = Literal["worse", "better", "no_difference", "different", "same", "flipped", "undecided"]
-"""`different` and `same` are of a comparison of an endpoint with itself, `flipped` of single runs;
-`undecided`: it ended between two looks."""
+Outcome = Literal["worse", "better", "no_difference", "different", "same", "undecided"]
+"""`different` and `same` are of an endpoint that is compared with itself; `undecided`: it ended
+before the comparison did."""
 
 Interval = tuple[float, float]
 """The least and the greatest value, both included."""
@@ -77,23 +77,32 @@ class LiveRun:
 
 @frozen
 class LiveCell:
-    """A case on a model: its runs in the order of the rounds.
+    """A case on a model: its runs in the order of the rounds, at most as many as are `planned`.
 
     `needed` are the passes that its `pass` asks for, of the runs that were possible. `interval` is
     that of its rate (95 %), missing after one run and where it stopped early. `before` are the
-    passes and the runs of the other side of a comparison. `fails` says that it makes the command
+    passes and the runs of the other side of a comparison. `is_compared`: that decides about it, and
+    not `needed`. `fails` says that it makes the command
     fail. `stopped` says that more runs were planned and would not have changed a verdict.
+    `fixed`: its models are asked at temperature 0 or with a seed, so that equal answers are copies.
     """
 
     model: str | None
     verdict: CellVerdict
     runs: tuple[LiveRun, ...]
+    planned: int = 1
     needed: int = 1
     interval: Interval | None = None
     change: Change | None = None
     before: tuple[int, int] | None = None
+    is_compared: bool = False
     fails: bool = False
     stopped: bool = False
+    fixed: bool = False
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.planned > 1
 
     @property
     def tried(self) -> Sequence[LiveRun]:
@@ -181,8 +190,12 @@ class LiveComparison:
     sessions: int = 1
     correlation: float | None = None
     inflation: float = 1.0
-    cost_before: float | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def fails(self) -> bool:
+        """True if it makes the command fail."""
+        return self.outcome in {"worse", "different"}
 
 
 @frozen
@@ -191,7 +204,9 @@ class LiveColumn:
 
     `rate` is the mean over the cases that were measured. `pass_power` has for each k the
     probability that k runs of a case all pass. Variances are of the outcome of a run, between the
-    cases and from run to run. `median_seconds` is of a run.
+    cases and from run to run. `median_seconds` is of a run. `endpoints` has the
+    name and the parameters of each model, by alias. `cost_before` is that of the last session of
+    the baseline. `served` are the names of the models that answered.
     """
 
     model: str | None
@@ -200,7 +215,10 @@ class LiveColumn:
     pass_power: tuple[tuple[int, float], ...] = ()
     variances: tuple[float, float] | None = None
     median_seconds: float | None = None
+    endpoints: JsonObject = field(default_factory=dict)
     comparison: LiveComparison | None = None
+    cost_before: float | None = None
+    served: tuple[str, ...] = ()
 
 
 @frozen
@@ -223,6 +241,7 @@ class LiveResults:
     broken: tuple[tuple[str, tuple[str, ...]], ...] = ()
     baseline: str | None = None
     gone: tuple[tuple[str, str | None], ...] = ()
+    pipelines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cells(self) -> Sequence[LiveCell]:

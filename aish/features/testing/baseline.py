@@ -1,49 +1,88 @@
-"""Compares results with those of an earlier `aish test --live`."""
+"""Baselines: results of earlier sessions of `aish test --live`, and what has changed since.
 
-from collections.abc import Mapping, Sequence
+A file has the JSON object of the last session, and under `earlier` those of the ones before it,
+without their answers. One without `runs` has one run of each case.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue, strict_json
-from aish.features.testing.live import Cell, CellVerdict, Matrix
-
-Change = Literal["worse", "better", "same", "new"]
-"""Against the baseline; `new` where it knows nothing of the case on this model."""
+from aish.core.json import JsonObject, JsonValue, json_text, strict_json
+from aish.core.phrases import backticked
+from aish.features.testing.repeat_statistics import Counts
+from aish.reports.live_files import VERSION, live_json
+from aish.reports.live_results import TRIED, CellVerdict, Change, LiveResults, LiveRun
 
 CellKey = tuple[str, str | None]
 
-VERSION = 1
-_TRIED = frozenset({"passed", "failed", "error"})
 _WRITE = "`aish test --live --write-baseline FILE` writes one"
 _LARGEST = 64 * 1024 * 1024
 
 
 @frozen
-class Baseline:
-    """The verdicts of an earlier run, and the cost of each model then."""
-
-    file: Path
-    verdicts: Mapping[CellKey, CellVerdict]
-    costs: Mapping[str | None, float | None]
+class BaselineRun:
+    passed: bool
+    digest: str | None = None
+    cost_usd: float | None = None
+    seconds: float = 0.0
+    served: tuple[str, ...] = ()
 
 
 @frozen
-class BaselineComparison:
-    """The change of each cell, and the cells of the baseline that no longer exist."""
+class BaselineCell:
+    """A case on a model: the runs of each session, without those that could not be made.
 
-    baseline: Baseline
-    changes: Mapping[CellKey, Change]
-    gone: tuple[CellKey, ...] = ()
+    `fixed`: equal answers are copies. The digests are empty in a file that does not have them.
+    """
 
-    def count(self, change: Change) -> int:
-        return sum(other == change for other in self.changes.values())
+    sessions: tuple[tuple[BaselineRun, ...], ...] = ()
+    fixed: bool = False
+    inputs_digest: str = ""
+    expected_digest: str = ""
+
+    @property
+    def counts(self) -> tuple[Counts, ...]:
+        """The counts of each session; copies count as one."""
+        sides = (
+            count_runs(((run.passed, run.digest) for run in runs), fixed=self.fixed)
+            for runs in self.sessions
+        )
+        return tuple(one for one in sides if one.runs)
+
+    @property
+    def runs(self) -> Sequence[BaselineRun]:
+        return [run for session in self.sessions for run in session]
 
 
-def read_baseline(path: Path) -> Baseline:
-    """The object that `--write-baseline` or `--format json` wrote."""
-    where = f"--baseline {path}"
+@frozen
+class Baseline:
+    """The sessions of a file, the last one first; `costs` are those of its models."""
+
+    file: Path
+    sessions: tuple[JsonObject, ...]
+    cells: Mapping[CellKey, BaselineCell]
+    costs: Mapping[str | None, float | None]
+
+
+def count_runs(runs: Iterable[tuple[bool, str | None]], *, fixed: bool) -> Counts:
+    """The counts of runs; with `fixed` those with the same answer count once."""
+    found = list(dict.fromkeys(runs)) if fixed else list(runs)
+    return Counts(sum(passed for passed, _ in found), len(found))
+
+
+def count_live(runs: Sequence[LiveRun], *, fixed: bool) -> Counts:
+    tried = [run for run in runs if run.verdict in TRIED]
+    return count_runs(
+        ((run.verdict == "passed", run.digest if fixed else None) for run in tried), fixed=fixed
+    )
+
+
+def read_baseline(path: Path, option: str = "--baseline") -> Baseline:
+    """The sessions that `--write-baseline`, `--extend-baseline` or `--format json` wrote."""
+    where = f"{option} {path}"
     try:
         with path.open("rb") as file:
             data = file.read(_LARGEST + 1)
@@ -57,49 +96,94 @@ def read_baseline(path: Path) -> Baseline:
     if not isinstance(found, Mapping) or found.get("kind") != "live" or found.get("v") != VERSION:
         raise UsageError("is not a result of `aish test --live`", where=where, hint=_WRITE)
     try:
-        return Baseline(path, dict(_verdicts(found)), dict(_costs(found)))
+        sessions = (found, *_list(found.get("earlier", [])))
+        cells: dict[CellKey, BaselineCell] = {}
+        for session in sessions:
+            for key, cell in _cells(session):
+                before = cells.get(key, BaselineCell()).sessions
+                cells[key] = BaselineCell(
+                    (*before, *cell.sessions), cell.fixed, cell.inputs_digest, cell.expected_digest
+                )
+        return Baseline(path, sessions, cells, dict(_costs(found)))
     except (KeyError, TypeError, AttributeError) as error:
         raise UsageError("lacks a part of it", where=where, hint=_WRITE) from error
 
 
-def compare(matrix: Matrix, baseline: Baseline, *, whole: bool) -> BaselineComparison:
-    """The changes; with `whole` also the cells that no longer exist."""
-    changes = {
-        cell.key: _change(cell.verdict, baseline.verdicts.get(cell.key))
-        for cell in matrix.cells
-        if cell.verdict in _TRIED
-    }
-    known = {cell.key for cell in matrix.cells}
-    models = set(matrix.models)
-    gone = tuple(key for key in baseline.verdicts if key not in known and key[1] in models)
-    return BaselineComparison(baseline, changes, gone if whole else ())
+def baseline_file(results: LiveResults, before: Baseline | None = None) -> bytes:
+    """The file of a baseline, with the sessions before."""
+    earlier = () if before is None else before.sessions
+    plain = [{key: one[key] for key in one if key != "earlier"} for one in earlier]
+    session = live_json(results, answers=False)
+    return f"{json_text({**session, 'earlier': plain}, indent=2)}\n".encode()
 
 
-def counts_as_failed(cell: Cell, comparison: BaselineComparison | None) -> bool:
-    """Return true if a case makes the command fail: not if it failed before."""
-    if cell.verdict != "failed":
-        return False
-    return comparison is None or comparison.changes[cell.key] != "same"
+def require_same(baseline: Baseline, identity: JsonObject, option: str) -> None:
+    """Refuse to add a session of other pipelines, cases or models.
+
+    Raises:
+        UsageError: they differ.
+    """
+    where, before = f"{option} {baseline.file}", baseline.sessions[0]
+    if "pipelines" not in before:
+        raise UsageError("does not say which pipelines it is of", where=where, hint=_WRITE)
+    for what in ("pipelines", "models", "cases"):
+        one, other = dict(_identities(before, what)), dict(_identities(identity, what))
+        changed = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        if changed:
+            message = f"is of other {what}: {backticked(changed, 3)}"
+            raise UsageError(message, where=where, hint=_WRITE)
 
 
-def _change(now: CellVerdict, before: CellVerdict | None) -> Change:
-    if before not in _TRIED:
+def _identities(session: JsonObject, key: str) -> Iterator[tuple[str, JsonValue]]:
+    value = session[key]
+    match key:
+        case "pipelines" if isinstance(value, Mapping):
+            yield from value.items()
+        case "models":
+            for row in _list(value):
+                yield str(row["model"]), row.get("endpoints")
+        case _:
+            for row in _list(value):
+                yield str(row["id"]), [row.get("inputs_digest"), row.get("expected_digest")]
+
+
+def change_of_verdict(now: CellVerdict, before: Sequence[BaselineRun]) -> Change | None:
+    """The change of a case with one run on each side."""
+    if now not in TRIED:
+        return None
+    if not before:
         return "new"
-    if (now == "passed") == (before == "passed"):
+    if (now == "passed") == before[0].passed:
         return "same"
     return "better" if now == "passed" else "worse"
 
 
-def _verdicts(document: Mapping[str, JsonValue]) -> Sequence[tuple[CellKey, CellVerdict]]:
-    rows: list[tuple[CellKey, CellVerdict]] = []
-    for case in _list(document["cases"]):
+def _cells(session: JsonObject) -> Iterator[tuple[CellKey, BaselineCell]]:
+    for case in _list(session["cases"]):
+        id, digests = case["id"], [case.get(f"{one}_digest", "") for one in ("inputs", "expected")]
         for result in _list(case["results"]):
-            model, verdict = result["model"], result["verdict"]
-            if not (model is None or isinstance(model, str)) or not isinstance(case["id"], str):
+            model = result["model"]
+            if not (model is None or isinstance(model, str)) or not isinstance(id, str):
                 raise TypeError
-            known = (value for value in get_args(CellVerdict) if value == verdict)
-            rows.extend(((case["id"], model), value) for value in known)
-    return rows
+            rows = _list(result["runs"]) if "runs" in result else [result]
+            runs = tuple(run for row in rows for run in _run(row))
+            fixed = result.get("fixed") is True
+            yield (id, model), BaselineCell((runs,), fixed, str(digests[0]), str(digests[1]))
+
+
+def _run(row: Mapping[str, JsonValue]) -> Iterator[BaselineRun]:
+    verdict = row["verdict"]
+    if verdict not in get_args(CellVerdict) or verdict not in TRIED:
+        return
+    cost, seconds, digest = row.get("cost_usd"), row.get("seconds"), row.get("digest")
+    served = row.get("served")
+    yield BaselineRun(
+        verdict == "passed",
+        digest if isinstance(digest, str) else None,
+        float(cost) if isinstance(cost, int | float) else None,
+        float(seconds) if isinstance(seconds, int | float) else 0.0,
+        tuple(map(str, served)) if isinstance(served, list) else (),
+    )
 
 
 def _costs(document: Mapping[str, JsonValue]) -> Sequence[tuple[str | None, float | None]]:

@@ -1,6 +1,6 @@
 """Data of `aish test`: files, cases, outcomes, and the exit code."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -8,7 +8,7 @@ from aish.config.model import Case, CassetteSettings, Pipeline
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.engine.expectations.check import CheckedExpectation
-from aish.engine.final import PRECEDENCE
+from aish.engine.final import NAMES, PRECEDENCE
 
 Verdict = Literal["passed", "failed", "miss", "error"]
 """`miss`: the cassette does not fit; `error`: the case could not be tried."""
@@ -104,6 +104,20 @@ class AllOutcomes:
     orphans: tuple[str, ...] = ()
     orphans_fail: bool = False
     stopped: ExitCode | None = None
+
+
+def explanation(outcome: CaseOutcome, *, verbose: bool = False) -> Iterator[str]:
+    """Yield why a case did not pass: the failed expectations, the result of its run."""
+    for check in outcome.unmet:
+        yield f"{check.where} {check.kind}: {check.message}"
+    if outcome.verdict == "failed" and outcome.code is not ExitCode.OK:
+        yield f"the run ended with {int(outcome.code)} ({NAMES[outcome.code]}): {outcome.reason}"
+    elif outcome.reason:
+        yield outcome.reason
+    if outcome.hint:
+        yield f"hint: {outcome.hint}"
+    if outcome.trace:
+        yield outcome.trace if verbose else "hint: `-v` shows the details; please report it"
 
 
 def verdict_of(code: ExitCode, checked: Iterable[CheckedExpectation]) -> Verdict:

@@ -148,7 +148,7 @@ def variance_parts(cases: Sequence[Counts]) -> tuple[float, float] | None:
 
 
 def smallest_fall(
-    rate: float, before: int, now: int, cases: int, inflation: float = 1.0
+    rate: float, before: float, now: float, cases: int, inflation: float = 1.0
 ) -> float | None:
     """The fall of `rate` that is detected 9 times in 10; `None` if even a fall to 0 is not."""
     fall = rate

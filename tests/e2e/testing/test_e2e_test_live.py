@@ -141,20 +141,32 @@ def test_a_baseline_fails_on_what_got_worse_only(live: Project) -> None:
 
     again = live.aish("test", "--live", *models, "--baseline", "base.json", "-q")
     assert again.code == 0, again.stdout
-    assert "0 worse than before" in again.stdout
+    assert "0 flipped" in again.stdout
+    assert "hint: one run a case proves little: `--repeat 8`" in again.stdout
 
-    live.write("pipelines/cases.csv", CASES.replace(",money\n", ",cash\n"))
+    live.aish.env["GOOD_URL"] = live.aish.env["BAD_URL"]
     worse = live.aish("test", "--live", *models, "--baseline", "base.json", "--format", "json")
 
     assert worse.code == 1
     changes = {key: cell["change"] for key, cell in results(worse.stdout).items()}
     assert changes == {
-        ("answers[refund]", "good"): "worse",
-        ("answers[refund]", "bad"): "worse",
-        ("answers[hours]", "good"): "same",
+        ("answers[refund]", "good"): "same",
+        ("answers[refund]", "bad"): "same",
+        ("answers[hours]", "good"): "worse",
         ("answers[hours]", "bad"): "same",
     }
-    assert "worse than in base.json:" in worse.stderr
+    assert "flipped, worse than in base.json:" in worse.stderr
+
+
+def test_a_case_that_has_changed_is_new_beside_a_baseline(live: Project) -> None:
+    live.aish("test", "--live", "-m", "good", "--write-baseline", "base.json", "-q")
+    live.write("pipelines/cases.csv", CASES.replace(",money\n", ",cash\n"))
+
+    done = live.aish("test", "--live", "-m", "good", "--baseline", "base.json", "--format", "json")
+
+    assert done.code == 1
+    changes = {key[0]: cell["change"] for key, cell in results(done.stdout).items()}
+    assert changes == {"answers[refund]": "new", "answers[hours]": "same"}
 
 
 def test_a_new_case_that_fails_is_a_failure_beside_a_baseline(live: Project) -> None:

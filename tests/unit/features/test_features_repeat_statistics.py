@@ -32,6 +32,7 @@ def enumerated_tail(pairs: Sequence[Pair]) -> float:
     return float(sum(chance for count, chance in ways if count <= observed))
 
 
+@pytest.mark.requirement("V6")
 def test_the_tail_is_that_of_every_way_to_deal_the_runs() -> None:
     # Fisher's exact test, one-sided: his lady, and 8 of 8 against 0 of 8.
     assert isclose(stats.lower_tail([pair(3, 4, 1, 4)]), 17 / 70, abs_tol=1e-9)
