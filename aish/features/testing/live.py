@@ -190,7 +190,8 @@ class LiveListener(Protocol):
 class LiveSession:
     """All that is to be run: drafts by case and model, and the seed of their order.
 
-    `known` are the cells that the baseline has as they are now.
+    `known` are the cells that the baseline has as they are now. `is_by_runs`: with more than one
+    run of a case on a side, so that the baseline is compared by their numbers.
     """
 
     drafts: tuple[CellDraft, ...]
@@ -198,6 +199,7 @@ class LiveSession:
     settings: LiveSettings
     seed: int
     known: frozenset[CellKey] = frozenset()
+    is_by_runs: bool = False
 
     @property
     def rounds(self) -> int:
@@ -214,18 +216,6 @@ class LiveSession:
     def is_compared(self, draft: CellDraft) -> bool:
         """True if a comparison decides about the case, and not its `pass`."""
         return self.settings.against is not None or (self.is_by_runs and draft.key in self.known)
-
-    @property
-    def is_by_runs(self) -> bool:
-        """True if the sides of the baseline have more than one run of a case."""
-        baseline = self.settings.baseline
-        if baseline is None:
-            return False
-        return any(
-            draft.planned > 1 or len(baseline.cells[draft.key].runs) > 1
-            for draft in self.drafts
-            if draft.key in self.known
-        )
 
 
 def prepare_session(jobs: Sequence[CaseJob], settings: LiveSettings, seed: int = 0) -> LiveSession:
@@ -244,8 +234,12 @@ def prepare_session(jobs: Sequence[CaseJob], settings: LiveSettings, seed: int =
     columns = models or (AS_IN_THE_FILE,)
     drafts = tuple(_with_digests(_draft(job, model, settings)) for job in jobs for model in columns)
     baseline = settings.baseline
-    known = (d.key for d in drafts if baseline is not None and _is_known(d, baseline))
-    return LiveSession(drafts, columns, settings, seed, frozenset(known))
+    if baseline is None:
+        return LiveSession(drafts, columns, settings, seed)
+    known = [draft for draft in drafts if _is_known(draft, baseline)]
+    by_runs = any(d.planned > 1 or len(baseline.cells[d.key].runs) > 1 for d in known)
+    keys = frozenset(draft.key for draft in known)
+    return LiveSession(drafts, columns, settings, seed, keys, by_runs)
 
 
 def _is_known(draft: CellDraft, baseline: Baseline) -> bool:
@@ -445,8 +439,9 @@ class _LiveTrial:
             run = await self._run(draft)
         runs = self._runs[draft.key]
         runs.append(run)
-        if self._settings.stop_first and run.verdict not in {"passed", "not_run"}:
-            self._first_failed = not draft.has_share or self._is_lost(draft)
+        if self._settings.stop_first and not self._session.is_compared(draft):
+            broken = run.verdict not in {"passed", "failed", "not_run"}
+            self._first_failed |= broken or self._is_lost(draft)
         self._tell.ended(draft, run, number)
 
     def _close(self, number: int) -> None:
@@ -643,7 +638,10 @@ class _LiveTrial:
         stopped = draft.key in self._closed and len(runs) < draft.planned
         needed = draft.repeat.needed(tried)
         cell = LiveCell(draft.model, "passed", runs, draft.planned, needed, stopped=stopped)
-        cell = replace(cell, verdict=self._verdict(cell, tried), fixed=draft.is_fixed)
+        verdict = self._verdict(cell, tried)
+        if self._first_failed and verdict == "unmeasured" and self._is_lost(draft):
+            verdict = "failed"
+        cell = replace(cell, verdict=verdict, fixed=draft.is_fixed)
         if tried > 1 and not stopped:
             cell = replace(cell, interval=wilson(cell.passed / tried, tried))
         return self._compare(cell, draft)

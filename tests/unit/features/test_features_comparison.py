@@ -25,7 +25,7 @@ def test_a_case_that_broke_goes_on_where_the_suite_has_ended() -> None:
 
     first = judge(plan, {**others, **broken}, 3, UNDECIDED)
 
-    assert (first.outcome, first.open) == ("no_difference", {"broken"})
+    assert (first.outcome, first.open) == ("no_difference", frozenset({"broken"}))
     last = judge(plan, {**others, **broken, "broken": sides(8, 0, 8)}, 8, first)
     assert (last.outcome, last.falls) == ("worse", ("broken",))
     mended = judge(plan, {**others, **broken, "broken": sides(8, 4, 8)}, 8, first)
