@@ -16,7 +16,7 @@ from typing import Protocol
 
 import anyio
 
-from aish.config.model import CaseRepeat, Limits, PromptStep
+from aish.config.model import Case, CaseRepeat, Limits, PromptStep
 from aish.core.errors import AishError, BudgetError, ExitCode, UsageError, did_you_mean
 from aish.core.events import (
     Exit,
@@ -157,7 +157,7 @@ def _with_digests(draft: CellDraft) -> CellDraft:
     inputs = draft.options.inputs if plan is not None else case.inputs
     values: tuple[JsonValue, JsonValue] = (
         {"inputs": dict(inputs), "stdin": case.stdin},
-        {"expect": list(_expected_data(draft.job)), "names": dict(case.names)},
+        {"expect": list(_expected_data(draft.job)), "row": _row_of(case)},
     )
     digests = [hash_value(one if plan is None else plan.secrets.mask_json(one)) for one in values]
     fixed = False
@@ -165,6 +165,11 @@ def _with_digests(draft: CellDraft) -> CellDraft:
         steps = [step for step in plan.steps if isinstance(step, PromptStep)]
         fixed = bool(steps) and all(_is_fixed(plan, step) for step in steps)
     return replace(draft, inputs_digest=digests[0], expected_digest=digests[1], is_fixed=fixed)
+
+
+def _row_of(case: Case) -> JsonObject:
+    """The names of a row that say which one it is; its number says only where it is."""
+    return {name: value for name, value in case.names.items() if name != "index"}
 
 
 def _is_fixed(plan: Plan, step: PromptStep) -> bool:

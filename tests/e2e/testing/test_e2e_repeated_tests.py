@@ -86,7 +86,8 @@ def answer(live: Project, model_endpoint: ModelEndpoints) -> Callable[..., Rates
 
 def shown(live: Project, done: Done) -> str:
     """The end of the screen without times, and the lines on stderr."""
-    text = re.sub(r" {2,}", "  ", re.sub(r"-{2,}", "--", live.tidy(done.stdout + done.stderr)))
+    text = re.sub(r"\b(\d+ min )?(\d+\.)?\d+ (s|min)\b", "<s> s", done.stdout + done.stderr)
+    text = re.sub(r" {2,}", "  ", re.sub(r"-{2,}", "--", live.tidy(text)))
     return re.sub(r"(?m)^pipelines\S+ (\S+ )?run \d of .*\n", "", text)
 
 
