@@ -253,7 +253,7 @@ def _rows(results: LiveResults) -> Iterator[tuple[str, ...]]:
     for case in results.cases:
         yield (log_line(case.id), *map(_cell_text, case.cells))
     cells = [results.of_column(number) for number in range(len(columns))]
-    yield ("passed", *map(_share_passed, cells))
+    yield ("passed", *map(_share_passed, cells, columns))
     if results.repeat > 1:
         yield ("rate", *map(_rate, columns))
         for k in sorted({k for column in columns for k, _ in column.pass_power if k > 1}):
@@ -276,8 +276,11 @@ def _interval(interval: Interval) -> str:
     return f"{100 * interval[0]:.0f} to {percent(interval[1])}"
 
 
-def _share_passed(cells: Sequence[LiveCell]) -> str:
+def _share_passed(cells: Sequence[LiveCell], column: LiveColumn) -> str:
     """Passed of those that were tried; unreachable cases say nothing about the model's answers."""
+    if column.comparison is not None:
+        runs = sum(len(cell.tried) for cell in cells)
+        return f"{sum(cell.passed for cell in cells)} of {runs} runs"
     tried = [cell for cell in cells if cell.verdict in TRIED]
     return f"{sum(cell.verdict == 'passed' for cell in tried)} of {len(tried)}"
 

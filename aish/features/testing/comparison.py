@@ -214,7 +214,7 @@ def _majority(counts: Counts) -> int:
 def conclude(
     plan: ComparisonPlan, cases: Mapping[str, Sides], decision: Decision
 ) -> LiveComparison:
-    """What a decision says, in figures and in words."""
+    """The result of a comparison, in figures and in words."""
     if not cases:
         said = "nothing to compare: no case was run on both sides"
         return LiveComparison(plan.against, "undecided", said)

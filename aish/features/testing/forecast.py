@@ -33,7 +33,7 @@ def forecast_line(session: LiveSession) -> str:
     usual = (least + most) / 2 / most
     parts = [runs, _cost(session, usual), _time(session, usual)]
     line = f"{size}, {counted(session.rounds, 'run')} each: {', '.join(filter(None, parts))}"
-    return "; ".join((line, *_found(session)))
+    return "; ".join((line, *_smallest_fall(session)))
 
 
 def _fewest(draft: CellDraft, session: LiveSession) -> int:
@@ -114,8 +114,8 @@ def _time(session: LiveSession, usual: float) -> str:
     return f"{seconds_text(seconds / width)} at {width} at a time"
 
 
-def _found(session: LiveSession) -> Iterator[str]:
-    """What the comparison of the first column can find."""
+def _smallest_fall(session: LiveSession) -> Iterator[str]:
+    """The fall that the comparison of the first column can find."""
     baseline = session.settings.baseline
     for plan, model in comparison_plans(session):
         sides: dict[str, Sides] = {}

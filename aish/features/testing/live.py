@@ -179,7 +179,7 @@ def _is_fixed(plan: Plan, step: PromptStep) -> bool:
 
 
 def _expected_data(job: CaseJob) -> Sequence[JsonValue]:
-    """What the file says under `expect`, as it is written."""
+    """The list under `expect`, as the file has it."""
     tests = job.pipeline.data.get("tests")
     number = job.case.where.removeprefix("tests[").removesuffix("]")
     entry = tests[int(number)] if isinstance(tests, list) and number.isdigit() else None
@@ -624,7 +624,7 @@ class _LiveTrial:
             repeat=self._session.rounds,
             seed=self._session.seed if self._session.rounds > 1 else None,
             baseline=None if baseline is None else str(baseline.file),
-            gone=tuple(self._gone()),
+            gone=tuple(self._missing_cells()),
             pipelines={d.job.file: d.job.pipeline.digest for d in self._drafts},
         )
         codes = {code for cell in results.cells for code in _codes(cell)}
@@ -710,7 +710,7 @@ class _LiveTrial:
             served=tuple(dict.fromkeys(m for cell in cells for r in cell.runs for m in r.served)),
         )
 
-    def _gone(self) -> Iterator[CellKey]:
+    def _missing_cells(self) -> Iterator[CellKey]:
         """The cells of the baseline, on the models of now, that are not there any more."""
         baseline, models = self._settings.baseline, self._session.models
         for key in () if baseline is None else baseline.cells:
@@ -778,7 +778,7 @@ def _expected_line(draft: CellDraft, number: int) -> str:
 
 
 def _expected_value(draft: CellDraft, number: int) -> JsonValue:
-    """What an expectation asks for, rendered as far as the row of the case tells it."""
+    """The value that an expectation asks for, rendered as far as the row of the case tells it."""
     expectation = draft.job.case.expect[number]
     try:
         value = render_expectation(expectation, dict(draft.job.case.names)).value
