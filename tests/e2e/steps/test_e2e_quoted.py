@@ -273,6 +273,34 @@ steps:
     assert (told["evidence"][0]["step"], told["evidence"][0]["call"]) == ("read", "c0")
 
 
+def test_results_of_a_sub_pipeline_have_the_lines_of_its_servers(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.write("total.py", SOURCE)
+    claim = {"quote": "# An empty list has no average.", "file": "total.py", "line": 2}
+    wrong = {"quote": "# An empty list has no average.", "file": "total.py", "line": 20}
+    read = ("repo__file_read", {"path": "total.py"})
+    answering(project, model_endpoint, [read], claim, wrong)
+    project.pipeline(
+        f"{REPO}prompt: Review\n{SCHEMA}"
+        "outputs: {findings: '{{ steps.main.output.findings }}'}\n",
+        "inner.yaml",
+    )
+    project.pipeline(f"""steps:
+  - id: inner
+    pipeline: inner.yaml
+    expect: [quoted: {LONG}]
+""")
+
+    done = project.run()
+
+    assert done.code == 1, done.stderr
+    assert [(one["state"], one["line"]) for one in evidence(project)] == [
+        ("found", 2),
+        ("elsewhere", 2),
+    ], done.stderr
+
+
 BROKEN = {
     "{text: quote, line: line, in: [stdin]}": "`line` cannot be checked: no source has files and",
     "{text: quote, line: line, tool: 'web__*'}": "`web__*` can match no server of this file",

@@ -11,6 +11,7 @@ from aish.config.model import (
     CassetteSettings,
     Expectation,
     Pipeline,
+    PipelineStep,
     Quoted,
     QuoteSource,
     Step,
@@ -279,6 +280,8 @@ def _path_issues(path: str, place: str, example: str) -> Iterator[Issue]:
 def _has_lines(source: QuoteSource, wanted: Quoted, pipeline: Pipeline) -> bool:
     if source.kind != "tools":
         return source.kind in {"file", "diff"}
+    if any(isinstance(step, PipelineStep) for step in pipeline.steps):
+        return True  # their files have servers of their own
     marks = tool_marks()
     return any(
         marks[name].pack in entry.pack
