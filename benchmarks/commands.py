@@ -10,8 +10,7 @@ from statistics import median
 from commands_load import SIZE
 from figures import PYTHON, ROOT, Bench, Row, at_most, ms
 
-from aish.mcp.transports.confined import NAMES
-from aish.system.process.sandbox import sandbox_report
+from aish.system.process.sandbox import NAMES, sandbox_report
 
 LOAD = str(ROOT / "benchmarks" / "commands_load.py")
 MEGABYTE = 1_000_000

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from aish.core.errors import UnavailableError
 from aish.core.frozen import frozen
 from aish.core.patterns import lazy_pattern
 from aish.net.address_guard import (
@@ -45,15 +46,6 @@ _ENTRY: Final = lazy_pattern(
     r"(?P<bare>[0-9a-f:.]*:[0-9a-f:.]*:[0-9a-f:.]*)"
     r"|(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[^:\[\]/@]+))(?::(?P<port>[0-9]{1,5}))?"
 )
-
-
-class DestinationError(Exception):
-    """A destination of a sandbox cannot be used."""
-
-    def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
 
 
 @frozen
@@ -134,7 +126,7 @@ async def resolve_network(
     Hosts that share addresses get different ones where they have several.
 
     Raises:
-        DestinationError: one of them has no address, or none that is permitted.
+        UnavailableError: one of them has no address, or none that is permitted.
     """
     guard = guard_of(listed, resolve)
     found: dict[ListedDestination, Sequence[str]] = {}
@@ -160,14 +152,14 @@ async def _addresses(one: ListedDestination, guard: AddressGuard) -> Sequence[st
             found = await guard.addresses(destination.host, destination.port)
     except BlockedAddressError as error:
         message = f"`{host_text(destination.host)}` has an address that is not public"
-        raise DestinationError(message, f"`{destination}` permits any address") from error
+        raise UnavailableError(message, hint=f"`{destination}` permits any address") from error
     except (OSError, UnicodeError, TimeoutError) as error:
         message = f"no address was found for `{host_text(destination.host)}`"
-        raise DestinationError(message) from error
+        raise UnavailableError(message) from error
     usable = list(filter(_is_usable, found))
     if not usable:
         message = f"`{host_text(destination.host)}` has no address that can be connected to"
-        raise DestinationError(message)
+        raise UnavailableError(message)
     return usable
 
 

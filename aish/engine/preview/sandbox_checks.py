@@ -5,8 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aish.engine.preview.checkup import CheckResult
-from aish.mcp.transports.confined import NAMES
-from aish.system.process.sandbox import try_server_parts
+from aish.system.process.sandbox import NAMES, try_server_parts
 
 _APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 _APPARMOR_HINT = (

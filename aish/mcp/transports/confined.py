@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import anyio
 
 from aish.config.model import ServerEntry, ServerSandbox
+from aish.core.errors import UnavailableError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
 from aish.core.text import for_line
@@ -31,7 +32,6 @@ from aish.mcp.transports.settings import ServerConnection
 from aish.net.destinations import (
     NAME_SERVER_SOCKETS,
     RESOLV_CONF,
-    DestinationError,
     SandboxNetwork,
     parse_destination,
     resolve_network,
@@ -51,12 +51,15 @@ from aish.system.process.child import Child, ChildProcess, child_of, hide_proces
 from aish.system.process.reaper import Reaper
 from aish.system.process.sandbox import (
     FOLDERS_OF_HOME,
+    KINDS,
+    NAMES,
     PRIVATE_HOME,
+    Kind,
     Mounts,
     NoSandboxError,
-    sandbox_problem,
     server_rules,
     server_words,
+    working_kind,
 )
 from aish.system.process.seccomp import has_filter, seccomp_filter
 from aish.system.process.supervisor import (
@@ -67,10 +70,7 @@ from aish.system.process.supervisor import (
 )
 from aish.system.secrets.secrets import Secrets
 
-Kind = Literal["bubblewrap", "landlock"]
 _REPLACED = "a path in its sandbox was replaced meanwhile: it is not what the file names any more"
-KINDS: Final[tuple[Kind, ...]] = ("bubblewrap", "landlock")
-NAMES: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Landlock"}
 _MOST_ENTRIES = 1_000_000
 """Entries of the folders of one server that are looked at for files that it must not see."""
 _SHOWN = 3
@@ -151,12 +151,10 @@ def choose_kind(sandbox: ServerSandbox, environ: Mapping[str, str], root: Path |
                 " Landlock knows ports only"
             )
         kinds = ("bubblewrap",)
-    problems = {kind: sandbox_problem(kind, environ, root) for kind in kinds}
-    for kind, problem in problems.items():
-        if not problem:
-            return kind
-    reasons = [f"{NAMES[kind]} does not work here: {why}" for kind, why in problems.items()]
-    raise NoSandboxError(f"its sandbox cannot be kept: {'; '.join(reasons)}")
+    try:
+        return working_kind(kinds, environ, root)
+    except NoSandboxError as error:
+        raise NoSandboxError(f"its sandbox cannot be kept: {error.message}") from None
 
 
 @frozen
@@ -388,7 +386,7 @@ async def _resolve(sandbox: ServerSandbox) -> SandboxNetwork | None:
     listed = sandbox.network if isinstance(sandbox.network, tuple) else ()
     try:
         return await resolve_network([parse_destination(text) for text in listed])
-    except DestinationError as error:
+    except UnavailableError as error:
         hint = "" if error.hint is None else f" ({error.hint})"
         raise NoSandboxError(f"`network` of its sandbox: {error.message}{hint}") from error
 

@@ -125,7 +125,9 @@ class _Place:
             return
         said = result.stderr.decode("utf-8", "replace")
         told = (line.strip() for line in said.splitlines() if "A complete log of" not in line)
-        lines = "\n".join([line for line in told if line][:_LINES])
+        lines = (
+            "\n".join([line for line in told if line][:_LINES]) or f"exit code {result.exit_code}"
+        )
         if _DIFFERS.search(said):
             message = "what the registry sent does not have its checksum"
             raise LockDiffersError(f"{message}: {lines}")

@@ -12,19 +12,23 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
+from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.system.offline import permit_own_processes
 from aish.system.process.seccomp import has_filter, seccomp_filter
 from aish.system.process.supervisor import SCRIPT, Landlock
 
-SandboxKind = Literal["bubblewrap", "landlock", "none"]
+Kind = Literal["bubblewrap", "landlock"]
+SandboxKind = Kind | Literal["none"]
 SandboxChoice = Literal["auto", "bubblewrap", "landlock", "off", "required"]
+KINDS: Final[tuple[Kind, ...]] = ("bubblewrap", "landlock")
+NAMES: Final[Mapping[str, str]] = {"bubblewrap": "bubblewrap", "landlock": "Landlock"}
 
 _NOT_INSTALLED = "`bwrap` is not installed"
 _TRIAL_SECONDS = 30
@@ -67,12 +71,8 @@ _HIDDEN = ("/tmp/", "/run/")  # ruff: ignore[hardcoded-temp-file] - the sandbox 
 _KEPT_CAPABILITIES = ("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
 
 
-class NoSandboxError(Exception):
+class NoSandboxError(AishError):
     """The sandbox that was asked for does not work here."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 @frozen
@@ -96,13 +96,26 @@ def sandbox_report(environ: Mapping[str, str]) -> SandboxReport:
     return SandboxReport(bubblewrap, landlock, chosen if bubblewrap else "bubblewrap", program)
 
 
-def sandbox_problem(
-    kind: Literal["bubblewrap", "landlock"], environ: Mapping[str, str], root: Path | None
-) -> str:
+def sandbox_problem(kind: Kind, environ: Mapping[str, str], root: Path | None) -> str:
     """Why a kind does not work here, empty if it does; tries it."""
     if kind == "landlock":
         return _landlock_problem()
     return _bubblewrap_problem(_bubblewrap_program(environ, root))
+
+
+def working_kind(kinds: Iterable[Kind], environ: Mapping[str, str], root: Path | None) -> Kind:
+    """The first of some kinds that works here.
+
+    Raises:
+        NoSandboxError: none of them does.
+    """
+    problems: list[str] = []
+    for kind in kinds:
+        problem = sandbox_problem(kind, environ, root)
+        if not problem:
+            return kind
+        problems.append(f"{NAMES[kind]} does not work here: {problem}")
+    raise NoSandboxError("; ".join(problems))
 
 
 ServerPart = Literal["files", "no network", "listed hosts"]
@@ -111,7 +124,7 @@ ServerPart = Literal["files", "no network", "listed hosts"]
 
 def try_server_parts(
     environ: Mapping[str, str],
-) -> Mapping[Literal["bubblewrap", "landlock"], Mapping[ServerPart, str]]:
+) -> Mapping[Kind, Mapping[ServerPart, str]]:
     """Try each part of a server's sandbox in each kind: empty, or why it does not work."""
     program = _bubblewrap_program(environ)
     words = ("/bin/sh", "-c", ":")
@@ -152,22 +165,19 @@ def choose_sandbox(
     Raises:
         NoSandboxError: what was asked for does not work here.
     """
+    if not network and choice in {"off", "landlock"}:
+        why = "and it is off" if choice == "off" else "not Landlock"
+        raise NoSandboxError(f"`network: false` needs the sandbox `bubblewrap`, {why}")
     if choice == "off":
-        if not network:
-            raise NoSandboxError("`network: false` needs the sandbox `bubblewrap`, and it is off")
         return "none"
-    if choice == "landlock":
-        if not network:
-            raise NoSandboxError("`network: false` needs the sandbox `bubblewrap`, not Landlock")
-        if problem := _landlock_problem():
-            raise NoSandboxError(f"Landlock does not work here: {problem}")
-        return "landlock"
-    problem = _bubblewrap_problem(_bubblewrap_program(environ, root))
-    if not problem:
-        return "bubblewrap"
-    if choice != "auto" or not network:
-        raise NoSandboxError(f"bubblewrap does not work here: {problem}")
-    return "none" if _landlock_problem() else "landlock"
+    is_effort = choice == "auto" and network
+    kinds = KINDS if is_effort else (KINDS[choice == "landlock"],)
+    try:
+        return working_kind(kinds, environ, root)
+    except NoSandboxError:
+        if is_effort:
+            return "none"
+        raise
 
 
 def bubblewrap_words(

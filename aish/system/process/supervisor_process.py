@@ -161,6 +161,11 @@ def _let_run(
 ) -> bool:
     """Check and complete the sandbox that bubblewrap has made; false if nothing may run in it."""
     info, going = pipes
+    if "sockets" in request:
+        # While bubblewrap mounts, and behind the folders of the standard library.
+        sys.path.append(os.path.abspath(f"{__file__}/../../../.."))  # ruff: ignore[os-path-abspath] - pathlib is too much to import
+        with contextlib.suppress(ImportError):  # said by the process that needs it
+            __import__("aish.system.process.namespace_sockets")
     child = _child_of_bubblewrap(info)
     if not child:
         if "sockets" in request:
@@ -219,8 +224,6 @@ def _pass_sockets(
     if helper == 0:
         code = 1
         try:
-            # Behind the folders of the standard library.
-            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))  # ruff: ignore[os-path-abspath] - pathlib is too much to import
             from aish.system.process.namespace_sockets import open_sockets
 
             opened = open_sockets(child, wanted, library)

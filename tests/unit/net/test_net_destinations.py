@@ -2,9 +2,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from aish.core.errors import UnavailableError
 from aish.net.address_guard import Destination, Resolve
 from aish.net.destinations import (
-    DestinationError,
     ListedDestination,
     parse_destination,
     resolve_network,
@@ -100,11 +100,11 @@ async def test_each_host_has_an_address_that_it_really_has_and_its_own_where_it_
 async def test_a_host_without_a_permitted_address_is_an_error_that_says_what_to_write() -> None:
     found = {"db.internal": ["10.0.0.5"], "gone.example": [], "null.example": ["0.0.0.0"]}
 
-    with pytest.raises(DestinationError) as private:
+    with pytest.raises(UnavailableError) as private:
         await resolve_network([parse_destination("db.internal")], resolving(found))
-    with pytest.raises(DestinationError) as gone:
+    with pytest.raises(UnavailableError) as gone:
         await resolve_network([parse_destination("gone.example")], resolving(found))
-    with pytest.raises(DestinationError) as null:
+    with pytest.raises(UnavailableError) as null:
         await resolve_network([parse_destination("null.example:80")], resolving(found))
     named = await resolve_network([parse_destination("db.internal:443")], resolving(found))
 
