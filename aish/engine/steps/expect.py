@@ -25,7 +25,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, objects_in
 from aish.core.messages import History
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.text import for_line, safe_utf8
@@ -81,12 +81,17 @@ def quote_scope(calls: Sequence[UsedCall], context: StepContext, place: Place) -
             return None
 
         async def read() -> JsonObject:  # ruff: ignore[unused-async] - files are read otherwise
-            return {"digests": dict(digests)}
+            files = [
+                {"path": name, "change": "quoted", "sha256": digest}
+                for name, digest in digests.items()
+            ]
+            return {"files": list[JsonValue](files)}
 
         asked: JsonObject = {"item": place.item, "at": "quoted", "files": list(digests)}
         held = await recorder.context_files(place.step or "", asked, read)
-        known = None if held is None else held.get("digests")
-        return known if isinstance(known, Mapping) else None
+        if held is None:
+            return None
+        return {str(file.get("path")): file.get("sha256") for file in objects_in(held.get("files"))}
 
     return QuoteScope(calls, partial(_tool_of, context), remember)
 

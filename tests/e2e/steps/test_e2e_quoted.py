@@ -244,6 +244,7 @@ tests: [{{name: it}}]
     project.write("policy.md", "Refunds are possible within 30 days. Not on Sundays.\n")
     changed = project.aish("test", "p.yaml")
 
+    assert "policy.md" in project.aish("cassette", "show", "c.yaml").stdout
     assert (recorded.code, same.code, replayed.code, changed.code) == (0, 0, 0, 1), recorded.stderr
     assert "`policy.md`, changed since the recording" in changed.stdout
 
