@@ -54,7 +54,7 @@ PACKS: Mapping[str, PackEntry] = {
 
 @frozen
 class ToolMarks:
-    """Facts about a tool for rules, the search for exfiltration and a resumed run.
+    """Facts about a tool for rules, flows and a resumed run.
 
     A tool that `reads_untrusted` returns text that anybody may have written; one that `sends` can
     carry data to anybody.

@@ -1,8 +1,9 @@
 """Find the calls that `mcp.exfiltration` and `mcp.flow` may hold, over all files of a run.
 
 More is found than ever happens: each tool that no rule denies is called by each step that has it,
-conditions are true, and what was written anywhere is in all that is read there. What is not found
-is never held. Tools whose server would have to be asked for their names stand as `alias__*`.
+conditions are true, and what was written anywhere is in all that is read there, but by steps that
+had ended before. What is not found is never held. Tools whose server would have to be asked for
+their names stand as `alias__*`.
 
 Where a file lets calls that send be made, those are found that need no approval, after text that
 came in without approval.
@@ -129,14 +130,14 @@ def held_calls(
     if any(one.pipeline.flows.holds for one in files.values()):
         flows = _Flows(files)
         found += (held for path in files for held in flows.held(path))
-    warned = [path for path, one in files.items() if not _is_asked({path, *one.above}, files)]
+    warned = [path for path, one in files.items() if not _any_holds({path, *one.above}, files)]
     if any(files[path].pipeline.servers for path in warned):
         flows = _Flows(files, warns=True)
         found += (held for path in warned for held in flows.held(path))
     return tuple(found)
 
 
-def _is_asked(paths: Iterable[Path], files: Mapping[Path, _FileOfRun]) -> bool:
+def _any_holds(paths: Iterable[Path], files: Mapping[Path, _FileOfRun]) -> bool:
     """Return true if one of these files holds calls that send."""
     asked = [files[path].pipeline.flows.exfiltration for path in paths]
     return any(one is not None and one.then != "warn" for one in asked)
@@ -181,7 +182,7 @@ class _Flows:
         self._tools = {path: dict(_known_tools(one)) for path, one in files.items()}
         facts = {path: flow_file(one.pipeline, one.lock) for path, one in files.items()}
         if warns:
-            facts = {path: _without_guesses(one, files[path]) for path, one in facts.items()}
+            facts = {path: _certain_facts(one, files[path]) for path, one in facts.items()}
         family = tuple(facts.values())
         self._policies = {
             path: FlowPolicy(one, tuple(facts[above] for above in files[path].above), family)
@@ -415,9 +416,9 @@ class _Flows:
             one = self._files[path]
             tools = _tools_of(step, self._tools[path], one.pipeline)
             if self._warns:
-                tools = (part for tool in tools for part in _approved(tool, one.policy))
+                tools = (part for tool in tools for part in _approved_tools(tool, one.policy))
             else:
-                tools = (tool for tool in tools if not _is_taken(tool.name, one.policy.deny))
+                tools = (tool for tool in tools if not _is_covered(tool.name, one.policy.deny))
             self._callables[key] = tuple({tool.name: tool for tool in tools}.values())
         return self._callables[key]
 
@@ -609,7 +610,7 @@ def _tools_of(step: _ToolStep, known: _Known, pipeline: Pipeline) -> Iterator[To
             yield from (tool for tools in known.values() for tool in tools)
             return
         for glob in step.tools:
-            yield from _shown(glob, known, pipeline.servers)
+            yield from _shown_tools(glob, known, pipeline.servers)
         return
     called = LOCAL_COMMAND
     if isinstance(step, CallStep):
@@ -619,7 +620,7 @@ def _tools_of(step: _ToolStep, known: _Known, pipeline: Pipeline) -> Iterator[To
     yield from found or [presumed_tool(called, pipeline) or _unseen(called)]
 
 
-def _shown(glob: str, known: _Known, servers: Mapping[str, ServerEntry]) -> Iterator[Tool]:
+def _shown_tools(glob: str, known: _Known, servers: Mapping[str, ServerEntry]) -> Iterator[Tool]:
     """The tools that a glob matches; of a pattern of names, the part that it matches."""
     server, wanted = split_glob(glob)
     for alias in (server,) if is_exact(server) else known:
@@ -666,7 +667,7 @@ def _covers(glob: str, pattern: str) -> bool:
     return matches_word(server, alias) and tool in {"*", name}
 
 
-def _is_taken(name: ToolName, rules: Iterable[Rule]) -> bool:
+def _is_covered(name: ToolName, rules: Iterable[Rule]) -> bool:
     """Return true if one of these rules is about all calls of a tool, or of those of a pattern."""
     return any(
         rule.unconditional
@@ -675,16 +676,16 @@ def _is_taken(name: ToolName, rules: Iterable[Rule]) -> bool:
     )
 
 
-def _approved(tool: Tool, policy: Policy) -> Iterator[Tool]:
+def _approved_tools(tool: Tool, policy: Policy) -> Iterator[Tool]:
     """Yield the tool if a rule approves calls of it; of a pattern of names, the parts of rules."""
     stricter = (*policy.deny, *policy.stage, *policy.ask)
     for rule in policy.auto_approve:
         part = _part(tool, rule.server, rule.tool)
-        if part is not None and may_approve(rule, part) and not _is_taken(part.name, stricter):
+        if part is not None and may_approve(rule, part) and not _is_covered(part.name, stricter):
             yield part
 
 
-def _without_guesses(file: FlowFile, one: _FileOfRun) -> FlowFile:
+def _certain_facts(file: FlowFile, one: _FileOfRun) -> FlowFile:
     """The file, if it says nothing of flows, with what is private or untrusted for certain.
 
     What other servers could read, or say of their tools, does not count, and what a command prints
