@@ -325,7 +325,7 @@ def _cell_text(cell: LiveCell) -> str:
         parts.append(f"(before {cell.before[0]} of {cell.before[1]})")
     if any(run.verdict != "not_run" or run.folder is not None for run in cell.runs):
         parts += _figures(cell.cost_usd, cell.seconds)
-    if cell.change in {"worse", "better"}:
+    if cell.change in {"worse", "better", "new"}:
         parts.append(f"({cell.change})")
     return " ".join(parts)
 

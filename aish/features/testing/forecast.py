@@ -111,7 +111,7 @@ def _time(session: LiveSession, usual: float) -> str:
         for before, draft in zip(runs, session.drafts, strict=True)
     )
     width = min(session.width, len(session.drafts))
-    return f"{seconds_text(seconds / width)} at {width} at a time"
+    return f"{seconds_text(seconds / width)} at {width} at a time" if seconds else ""
 
 
 def _smallest_fall(session: LiveSession) -> Iterator[str]:
