@@ -49,6 +49,7 @@ _SUMMARIES = {
     "its journal.",
     "runs report": "Make reports of a past run, from its journal: an HTML page in its folder, "
     "or what is named.",
+    "runs open": "Write the HTML page of a past run into its folder, and open it in a browser.",
     "runs export": "Write a past run's messages, tool calls and commands to a folder.",
     "runs merge": "Join the results of all shards of a run, if they are all there.",
     "runs clean": "Delete old run folders, never that of a live run.",

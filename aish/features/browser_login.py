@@ -1,7 +1,5 @@
 """Logs a person in at a server of a plan, in a browser: for `aish login` and `:mcp connect`."""
 
-import os
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from importlib.util import find_spec
@@ -19,9 +17,9 @@ from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.fresh_login import log_in_person
 from aish.net.oauth.login_store import KeptLogin, place_of
 from aish.net.oauth.person_login import PERSON_SECONDS, Person, PersonLogin
+from aish.system.browser import has_browser, open_browser
 from aish.system.secrets.secrets import Secrets
 
-_SCREENS: Final = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 _INSTALL: Final = "pip install 'aish-pipelines[keyring]'"
 
 
@@ -94,15 +92,10 @@ def _describe_end(login: KeptLogin) -> str:
 
 def _open_browser(address: str) -> bool:
     """Open the address in a browser, if there is a screen for one."""
-    if sys.platform != "darwin" and not any(map(os.environ.get, _SCREENS)):
+    if not has_browser():
         return False
     import threading
-    import webbrowser
 
-    try:
-        webbrowser.get()
-    except webbrowser.Error:
-        return False
     # Some browsers run until they are closed, and the login is answered meanwhile.
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    threading.Thread(target=open_browser, args=(address,), daemon=True).start()
     return True

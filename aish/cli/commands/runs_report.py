@@ -35,7 +35,7 @@ from aish.output.items.table import ALL_RAW, step_of, write_table
 from aish.reports.make import ReportFiles, make_reports
 from aish.system.secrets.secrets import Secrets
 
-_IN_FOLDER = "report.html"
+IN_FOLDER = "report.html"
 
 
 def command(
@@ -75,7 +75,7 @@ def command(
             journal = require_past(store, run_id, stack)
             in_folder = not (asked.at_end or asked.traced or output is not None)
             if in_folder:
-                html = store.path / run_id / _IN_FOLDER
+                html = store.path / run_id / IN_FOLDER
             others = _others(asked, run_id, secrets, stack)
             items = stack.enter_context(closing(open_items_file(None)))
             if output is not None:

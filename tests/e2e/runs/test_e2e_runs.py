@@ -498,3 +498,19 @@ def test_clean_wants_to_be_told_what(three: Project, words: list[str], said: str
     assert (done.code, done.stdout) == (2, "")
     assert said in done.stderr
     assert ids(three) == {FIRST, SECOND, THIRD}
+
+
+def test_the_page_of_a_run_is_opened_or_its_path_is_printed(project: Project) -> None:
+    """A browser gets its address; where there is none the path is enough."""
+    page = kept(project, FIRST, ordinary_run()) / "report.html"
+    project.write("browser", '#!/bin/sh\nprintf %s "$1" > opened\n').chmod(0o755)
+
+    without = project.aish("runs", "open", "aaaa")
+    assert (without.code, without.stdout) == (0, f".aish/runs/{FIRST}/report.html\n")
+    assert "note: there is no browser" in without.stderr
+    assert page.read_text().startswith("<!doctype html>")
+
+    project.aish.env["BROWSER"] = f"{project.folder}/browser %s"
+    opened = project.aish("runs", "open")
+    assert (opened.code, opened.stdout, opened.stderr) == (0, without.stdout, "")
+    assert (project.folder / "opened").read_text() == page.as_uri()
