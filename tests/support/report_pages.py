@@ -29,9 +29,19 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.messages import Usage
+from aish.core.text import for_terminal
 from aish.journal.history import Ended, History
 from aish.reports.html.contents import Gathering, PageBudget
 from aish.reports.html.page import page
+from aish.reports.live_results import (
+    LiveCall,
+    LiveCase,
+    LiveCell,
+    LiveColumn,
+    LiveComparison,
+    LiveResults,
+    LiveRun,
+)
 
 RUN = "20261118T120640Z-triage-a1b2"
 MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;<!-- \u202egnp\x00"
@@ -113,8 +123,14 @@ ANSWERS: dict[str, Any] = {
 def valued_item(n: int, mark: str = "", **changes: Any) -> ItemFinished:
     """An answer with a value for each property of its schema."""
     kind = {2: "question", 4: "praise"}.get(n, "defect")
-    output = {"kind": kind, "urgent": n % 2 == 1, "score": 1, "tags": ["a", 1], **changes}
-    return item_finished(f"k{n}", n, text=None, output={**output, "note": f"about {n} {mark}"})
+    output = {"kind": kind, "urgent": n % 2 == 1, "score": n + 1, "tags": ["a", 1], **changes}
+    output["note"] = f"about {n} {mark}"
+    used: dict[str, Any] = {
+        "seconds": n + 1.0,
+        "cost_usd": (n + 1) / 1000,
+        "usage": Usage(100 * n, 10),
+    }
+    return item_finished(f"k{n}", n, text=None, output=output, **used)
 
 
 def valued_run(count: int, mark: str = "", again: Iterable[Event] = ()) -> list[Stamped]:
@@ -255,3 +271,73 @@ def own_file(name: str) -> str:
 def without_end(events: Sequence[Stamped]) -> list[Stamped]:
     """The same run, killed before its end."""
     return [one for one in events if not isinstance(one.event, (RunFinished, StepFinished))]
+
+
+OURS = {
+    "a", "b", "body", "code", "dd", "del", "details", "div", "dl", "dt", "footer", "h1", "h2", "h3",
+    "h4", "head", "header", "html", "i", "ins", "li", "main", "meta", "ol", "p", "pre", "rect",
+    "script", "section", "small", "span", "strong", "style", "summary", "svg", "table", "tbody",
+    "td", "th", "thead", "title", "tr", "ul",
+}  # fmt: skip
+
+
+def check_harmless(page: Page) -> None:
+    """Nothing in it is anybody's but ours, runs, or reaches out."""
+    assert {tag for tag, _ in page.tags} <= OURS
+    for _, attributes in page.tags:
+        assert not [
+            name for name in attributes if name.startswith("on") or name in {"style", "src"}
+        ]
+        assert (attributes.get("href") or "#").startswith("#")
+    for body in page.bodies:
+        assert not body.scripts
+        check_harmless(body)
+    assert for_terminal(page.text) == page.text
+
+
+def live_results() -> LiveResults:
+    """Three cases on a model, four runs each, against a baseline: one worse, one flaky."""
+
+    def run(verdict: Any, answer: str) -> LiveRun:
+        call = LiveCall("repo__find", "exit 1", 0.2)
+        reasons = () if verdict == "passed" else ("contains: yes",)
+        return LiveRun(
+            verdict, reasons=reasons, seconds=1.5, cost_usd=0.01, answer=answer, calls=(call,)
+        )
+
+    yes, no = run("passed", "It is\nyes"), run("failed", "It is\nno, not at all")
+    cells = {
+        "good": LiveCell("cloud", "passed", (yes,) * 4, interval=(0.51, 1.0)),
+        "flaky": LiveCell("cloud", "failed", (yes, no, yes, no), interval=(0.15, 0.85)),
+        "worse": LiveCell(
+            "cloud",
+            "failed",
+            (yes, no, no, no),
+            interval=(0.05, 0.7),
+            change="worse",
+            before=(8, 8),
+        ),
+    }
+    sentence = "worse: 80% → 60% (-20 points, -30 to -10)"
+    comparison = LiveComparison("base.json", "worse", sentence, before=0.8, now=0.6)
+    column = LiveColumn(
+        "cloud", 0.6, (0.41, 0.77), ((1, 0.6), (4, 0.3)), None, 1.5, comparison=comparison,
+        served=("gpt-4o-2024-11-20",),
+    )  # fmt: skip
+    return LiveResults(
+        (column,),
+        tuple(
+            LiveCase(
+                f"p.yaml: {name}",
+                "p.yaml",
+                name,
+                (cell,),
+                {"question": "What is it?"},
+                expected=("contains: yes",),
+            )
+            for name, cell in cells.items()
+        ),
+        exit=1,
+        repeat=4,
+        seed=7,
+    )

@@ -131,7 +131,7 @@ def _check(check: ExpectChecked) -> Markup:
         tag("code", check.kind),
         " ",
         first,
-        pre(rest, *map(_diff_line, rest.split("\n")), class_="diff") if rest else None,
+        pre(rest, *map(diff_line, rest.split("\n")), class_="diff") if rest else None,
         tag("details", tag("summary", counted(len(quotes), "quote")), tag("ul", *quotes))
         if quotes
         else None,
@@ -169,7 +169,7 @@ def _quoted_calls(unit: Unit) -> frozenset[_CallId]:
     return frozenset((quote.turn, quote.call) for quote in quotes if quote.step == unit.step)
 
 
-def _diff_line(line: str) -> Markup:
+def diff_line(line: str) -> Markup:
     sign = line.lstrip()[:1]
     kind = {"+": "ins", "-": "del"}.get(sign, "span")
     return tag(kind, f"{line}\n")

@@ -11,7 +11,7 @@ import base64
 import hashlib
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import starmap
 
@@ -137,7 +137,7 @@ def item_charts(part: StepPart) -> Markup:
         counts = [(name, "", count) for name, count in column.choices.items()]
         if counts and any(count for _, _, count in counts):
             charts.append(counts_chart(title, sorted(counts, key=lambda one: -one[2]), id))
-        if column.numbers.count > 1:
+        if column.numbers.quantile(0) != column.numbers.quantile(1):
             charts.append(numbers_chart(title, column.numbers, _number_text, usual=False))
     usual = (
         ("Time", totals.seconds, took_text),
@@ -147,7 +147,7 @@ def item_charts(part: StepPart) -> Markup:
     charts += [
         numbers_chart(title, numbers, text)
         for title, numbers, text in usual
-        if numbers.count > 1 and numbers.quantile(1)
+        if numbers.quantile(0) != numbers.quantile(1)
     ]
     return tag("div", *charts[:_MOST_CHARTS], class_="charts") if charts else NOTHING
 
@@ -641,15 +641,20 @@ _NARROW = Room(4_000, 1_000, 40)
 
 def page(gathering: Gathering, run: str) -> Iterator[bytes]:
     """The whole file, piece by piece; `gathering` is complete."""
-    style, script = own_file("report.css"), own_file("report.js")
     segments = gathering.history.segments
     name = for_line(segments[0].started.pipeline if segments else run)[:_TITLE]
+    return document(f"{name} · aish", _body(gathering, run))
+
+
+def document(title: str, body: Iterable[Markup]) -> Iterator[bytes]:
+    """A whole file with this body, in the style of all pages; nothing else in it is run."""
+    style, script = own_file("report.css"), own_file("report.js")
     yield b"<!doctype html>\n"
     yield b'<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-    for piece in _head(f"{name} · aish", style, script):
+    for piece in _head(title, style, script):
         yield f"{piece}\n".encode()
     yield f"<style>{style}</style>\n</head>\n<body>\n".encode()
-    for part in _body(gathering, run):
+    for part in body:
         yield f"{part}\n".encode()
     yield f"<script>{script}</script>\n</body>\n</html>\n".encode()
 

@@ -98,10 +98,9 @@ def test_the_reports_have_a_suite_for_each_model_and_a_page(live: Project) -> No
     assert counts == [("0", "0"), ("1", "0"), ("0", "2")]
     page = (live.folder / "t.html").read_text("utf-8")
     assert "expected the text to contain `open`; got `money is all I know`" in page
-    assert "<summary>answer</summary><pre>You said: open when?</pre>" in page
+    assert "<pre>You said: open when?</pre>" in page
     answers = [one.text for one in root.iter("system-out")]
     assert answers[1:4:2] == ["You said: open when?", "money is all I know"]
-    assert "<script" not in page
     # The id of a run ends in four random characters.
     page = live.tidy(page)
     assert "http" not in page.replace("http-equiv", "").replace("http://127.0.0.1", "")
