@@ -29,6 +29,7 @@ tests:
     expect: [{contains: "yes"}]
 """
 CASES = 6
+WRITE_SMALL = ("test", "--live", "pipelines", "--repeat", "2", "--write-baseline", "b.json", "-q")
 
 Passes = Callable[[int, int], bool]
 """Says if a case passes in its run: the number of the case, and the run's, both from 0."""
@@ -292,7 +293,7 @@ def test_an_interrupted_session_has_no_verdict_and_keeps_what_ran(
 ) -> None:
     answer(nine_of_ten)
     repeat = ("test", "--live", "pipelines", "--repeat", "8", "-n", "1", "--format", "json")
-    live.aish(*repeat, "--write-baseline", "b.json")
+    live.aish(*WRITE_SMALL)
     gate, rates = Gate(), Rates(lambda case, run: run < 3 or nine_of_ten(case, run))
 
     def hang(request: Any) -> Reply:
@@ -324,7 +325,7 @@ def test_a_limit_that_ends_a_session_leaves_no_verdict(
 ) -> None:
     answer(nine_of_ten)
     repeat = ("test", "--live", "pipelines", "--repeat", "8", "-n", "1")
-    live.aish(*repeat, "--write-baseline", "b.json", "-q")
+    live.aish(*WRITE_SMALL)
 
     # An answer costs 0.000013 and a request at most 0.000053.
     limits = ("--max-cost-usd", "0.00015", "--format", "json")
