@@ -17,7 +17,7 @@ from confined_servers import BUBBLEWRAP
 from e2e_project import REPO, Project, of_type, wait_gone
 from mcp_peers import clock_by_uvx
 from package_registry import HAS_NPM, HAS_UV, LAUNCHERS, UV, PackageRegistry, archive_page
-from web_server import Visit, answer
+from web_server import Visit, WebServer, answer
 
 from aish.mcp.transports.package_fetch import tree_digest
 
@@ -250,6 +250,50 @@ def test_of_an_altered_archive_nothing_starts(
         assert done.code == 7, done.stderr
         assert "what the registry sent does not have its checksum" in done.stderr
     assert not entries(project)
+
+
+@pytest.mark.slow("an altered archive of the registry itself is tried always")
+@HAS_UV
+@pytest.mark.parametrize("is_same", [True, False])
+def test_an_archive_of_another_host_needs_the_checksum_too(
+    project: Project, registry: PackageRegistry, *, is_same: bool
+) -> None:
+    registry.add("uvx", "1.0.0")
+    write(project, "uvx")
+    path = registry.archive("uvx", "1.0.0")
+    page = registry.web.pages[path]
+    assert isinstance(page, bytes)
+    _, _, data = page.partition(b"\r\n\r\n")
+    with WebServer({"/x": archive_page(data if is_same else tampered(data))}) as other:
+        elsewhere = answer(status="302 Found", location=f"{other.url}/x", connection="close")
+        registry.replace(path, elsewhere)
+
+        done = project.aish("fetch", "p.yaml")
+
+    assert done.code == (0 if is_same else 7), done.stderr
+    assert len(entries(project)) == is_same
+
+
+@pytest.mark.slow("starts each program with a limit")
+@pytest.mark.real_process
+@HAS_NPM
+def test_without_room_for_its_files_nothing_of_a_server_is_left(
+    project: Project, registry: PackageRegistry
+) -> None:
+    registry.add("npx", "1.0.0")
+    write(project, "npx")
+    real = project.aish.python
+    project.aish.python = ("prlimit", "--fsize=300", *real)
+
+    refused = project.aish("fetch", "p.yaml")
+    left = entries(project)
+    project.aish.python = real
+    again = project.aish("fetch", "p.yaml")
+
+    assert refused.code == 5
+    assert "file too large" in refused.stderr
+    assert not left
+    assert again.code == 0, again.stderr
 
 
 @pytest.mark.sampled(1)
