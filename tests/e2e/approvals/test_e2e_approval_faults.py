@@ -46,6 +46,7 @@ def fill_the_disk(pid: int, journal: Path, room: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (journal.stat().st_size + room, hard))
 
 
+@pytest.mark.slow(reason="answers a live run on a full disk")
 @pytest.mark.parametrize("room", [0, 40])
 def test_an_answer_that_cannot_be_written_down_does_not_count(waiting: Project, room: int) -> None:
     with live_run(waiting) as (running, client):
@@ -93,6 +94,7 @@ def test_an_approved_call_that_cannot_be_written_down_is_not_made(waiting: Proje
     assert ledger(waiting) == ["one"]
 
 
+@pytest.mark.slow(reason="asks at a terminal on a full disk")
 def test_a_yes_at_the_terminal_that_cannot_be_written_down_is_a_no(waiting: Project) -> None:
     with at_terminal(waiting, "exec $AISH run p.yaml --ask") as terminal:
         terminal.expect_exact("[y/N/a")
@@ -110,6 +112,7 @@ def test_a_yes_at_the_terminal_that_cannot_be_written_down_is_a_no(waiting: Proj
     assert journal.read_bytes() == before
 
 
+@pytest.mark.slow(reason="kills and resumes a run that listens")
 def test_a_run_is_not_answered_where_an_earlier_process_of_it_listened(waiting: Project) -> None:
     """The port of a run that was killed may belong to anybody; no token is sent there."""
     # A port that the kernel gives to nobody else before the stranger has it.

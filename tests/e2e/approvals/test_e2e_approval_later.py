@@ -95,6 +95,7 @@ def test_a_week_later_the_question_has_expired(paused: Paused) -> None:
     assert len(endpoint.requests) == 1
 
 
+@pytest.mark.slow(reason="runs four processes")
 def test_a_yes_that_came_in_time_counts_after_the_time(paused: Paused) -> None:
     project, _, asked = paused
     approve(project, asked, after=6 * DAY)
@@ -105,6 +106,7 @@ def test_a_yes_that_came_in_time_counts_after_the_time(paused: Paused) -> None:
     assert ledger(project) == [TEXT]
 
 
+@pytest.mark.slow(reason="runs four processes")
 def test_always_for_a_paused_run_approves_the_same_call_of_its_resumed_part(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -134,6 +136,7 @@ def test_always_for_a_paused_run_approves_the_same_call_of_its_resumed_part(
     assert other["arguments"] == {"text": "two"}
 
 
+@pytest.mark.slow(reason="runs four processes")
 def test_a_file_that_changed_keeps_the_answer_to_a_call_that_did_not(paused: Paused) -> None:
     project, endpoint, asked = paused
     approve(project, asked)
@@ -155,6 +158,7 @@ def test_a_file_that_changed_keeps_the_answer_to_a_call_that_did_not(paused: Pau
 WITH_SECRET = dedent(PAUSES).lstrip() + "secrets: [NOTE_KEY]\n"
 
 
+@pytest.mark.slow(reason="runs four processes for each case")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("gone", ["missing", "empty", "other"])
 def test_a_secret_that_is_gone_loses_nothing(
@@ -204,6 +208,7 @@ def journal_of(project: Project) -> Path:
     return project.run_folders[0] / "events.jsonl"
 
 
+@pytest.mark.slow(reason="runs four processes")
 def test_a_call_whose_arguments_changed_in_the_file_is_asked_about_again(project: Project) -> None:
     text = f"""
         mcp: {{servers: {{box: {{command: {SERVER}}}}}}}

@@ -152,6 +152,7 @@ def test_a_person_decides_on_what_they_see(asking: Project, answer: str) -> None
         assert first["content"] == "[aish] tool call denied by the user"
 
 
+@pytest.mark.slow(reason="asks at a terminal of each width; unit tests have the pictures")
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_question_as_a_person_sees_it(
     asking: Project, width: int, snapshot: SnapshotAssertion
@@ -227,6 +228,7 @@ def test_a_denied_command_is_told_with_its_arguments_and_its_own_rule_everywhere
     assert pasted.code == 0, pasted.stderr
 
 
+@pytest.mark.slow(reason="asks at a terminal, as tests above do")
 def test_after_the_no_of_a_person_no_rule_is_suggested(asking: Project) -> None:
     asking.pipeline(RULES + "prompt: Use your tools\n")
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
@@ -253,6 +255,7 @@ def test_ctrl_c_at_the_question_ends_the_run_without_a_yes(asking: Project) -> N
     assert of_type(asking.journal, "tool.started") == []
 
 
+@pytest.mark.slow(reason="asks at a terminal; the end of input is a case above")
 def test_a_terminal_that_hangs_up_at_the_question_has_not_said_yes(asking: Project) -> None:
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
         terminal.expect_exact("[y/N/a")
@@ -277,6 +280,7 @@ def test_a_pipe_on_stdin_does_not_get_in_the_way_of_the_person(asking: Project) 
     assert found["steps"]["main"]["tool_calls"][0]["verdict"] == "ask-yes"
 
 
+@pytest.mark.slow(reason="runs live cases at a terminal")
 def test_live_cases_ask_one_question_at_a_time(project: Project) -> None:
     project.pipeline(
         "name: p\ninputs: {word: {type: string}}\n"

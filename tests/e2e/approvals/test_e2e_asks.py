@@ -112,6 +112,7 @@ def test_the_question_of_a_program_ends_with_the_process_that_it_was_asked_in(
     assert lasting.run("--resume", "--retry-unknown").code == 0
 
 
+@pytest.mark.slow(reason="asks at a terminal; the command answers in the test above")
 @pytest.mark.parametrize(("typed", "response"), [("y", YES), ("", {"approved": False})])
 def test_the_person_at_the_terminal_answers_the_question_of_a_program(
     lasting: Project, typed: str, response: Any

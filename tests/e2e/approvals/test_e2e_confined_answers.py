@@ -218,6 +218,7 @@ def control(hub: ServedHub) -> Generator[Client]:
         yield client
 
 
+@pytest.mark.slow(reason="confines a command of a server; that of a run is in the test above")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 def test_a_confined_command_of_a_server_does_not_write_an_answer(
     waiting: Project, sandbox: str
@@ -299,6 +300,7 @@ with path.open("r+b") as file:
 """
 
 
+@pytest.mark.slow(reason="runs and resumes a confined run")
 @pytest.mark.parametrize("sandbox", SANDBOXES)
 def test_an_answer_that_a_confined_command_writes_into_its_own_run_does_not_count(
     waiting: Project, sandbox: str
@@ -354,6 +356,7 @@ for path in Path().glob("kept/*/events.jsonl"):
 KEPT = ("--run-dir", "kept")
 
 
+@pytest.mark.slow(reason="runs several confined runs")
 @pytest.mark.parametrize("sandbox", SANDBOXES[:1])
 def test_a_confined_command_does_not_answer_in_the_journals_of_runs_below_its_root(
     waiting: Project, sandbox: str
@@ -432,6 +435,7 @@ def about_another_call(record: Any) -> None:
         record["digest"] = "0" * 64
 
 
+@pytest.mark.slow(reason="runs and resumes a confined run")
 @pytest.mark.parametrize("change", [without_mac, about_another_call])
 def test_an_approval_that_cannot_be_verified_is_asked_again(
     waiting: Project, change: Callable[[Any], None]

@@ -107,6 +107,7 @@ def test_aish_approve_answers_a_live_run(
     assert (ended["way"], ended["note"]) == ("command", "by hand")
 
 
+@pytest.mark.slow(reason="answers a hundred times from twenty threads")
 def test_of_a_hundred_answers_at_once_one_counts(waiting: Project) -> None:
     waiting.pipeline(TWO)
     found: list[httpx.Response] = []
@@ -321,6 +322,7 @@ def test_an_interrupted_run_keeps_its_question(waiting: Project) -> None:
     assert len({one["id"] for one in of_type(waiting.journal, "approval.asked")}) == 1
 
 
+@pytest.mark.slow(reason="asks at a terminal and over the socket")
 def test_the_terminal_says_who_was_first(waiting: Project) -> None:
     with at_terminal(waiting, "exec $AISH run p.yaml --ask") as terminal:
         terminal.expect_exact("[y/N/a")
@@ -522,6 +524,7 @@ def test_a_command_ends_the_run_as_a_signal_does(waiting: Project, command: str,
     assert waiting.journal[-1]["waiting"] == 1
 
 
+@pytest.mark.slow(reason="sends many requests that are refused")
 def test_what_was_refused_is_in_the_journal_and_does_not_fill_it(waiting: Project) -> None:
     with live_run(waiting, "--control", "127.0.0.1:0") as (running, client):
         url = f"http://{control_file(waiting)['address']}/api/v1/status"
@@ -560,6 +563,7 @@ def test_a_run_whose_socket_is_gone_cannot_be_answered_and_goes_on_waiting(
     assert [one["answer"] for one in ended] == ["deny"]
 
 
+@pytest.mark.slow(reason="asks at a terminal")
 def test_a_run_without_a_socket_is_answered_where_it_asks(waiting: Project) -> None:
     waiting.pipeline(WAITING.replace("on_ask: wait", "on_ask: deny"))
     with at_terminal(waiting, "exec $AISH run p.yaml --ask") as terminal:

@@ -111,6 +111,7 @@ def test_how_a_run_ended_is_known_to_its_folder_after_its_socket_is_gone(waiting
     assert asked["step"] == "note"
 
 
+@pytest.mark.slow(reason="drives two processes of a run")
 def test_a_client_of_a_folder_follows_its_run_to_where_it_listens_next(waiting: Project) -> None:
     # The run may have ended before the client asks how.
     address = f"127.0.0.1:{free_port()}"
@@ -315,6 +316,7 @@ def test_the_client_can_be_imported_without_what_listens() -> None:
     assert {"starlette", "httptools", "httpx", "jinja2", "typer"} & loaded == set()
 
 
+@pytest.mark.slow(reason="drives two runs")
 def test_a_client_without_an_address_finds_the_only_run_that_listens(
     waiting: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

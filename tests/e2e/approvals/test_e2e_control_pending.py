@@ -82,6 +82,7 @@ def test_the_questions_of_a_paused_run_are_answered_and_it_is_resumed(paused: Pr
     assert ways == [("approve", "page"), ("deny", "page")]
 
 
+@pytest.mark.slow(reason="runs four processes")
 def test_what_is_answered_elsewhere_meanwhile_is_answered(paused: Project) -> None:
     with served(paused) as (running, client):
         first, second = pending(client)

@@ -76,6 +76,7 @@ def test_a_run_with_a_certificate_is_asked_and_answered_encrypted(
     assert ledger(waiting) == ["one"]
 
 
+@pytest.mark.slow(reason="starts a server with a certificate for each case")
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_a_url_with_a_certificate_is_told_if_it_is_trusted(
     waiting: Project, tls: TlsFiles, *, is_trusted: bool

@@ -29,6 +29,7 @@ def over_socket(address: str) -> httpx.Client:
     return httpx.Client(transport=transport, base_url="http://aish/api/v1/", timeout=60)
 
 
+@pytest.mark.slow(reason="connects until the limits of each address")
 def test_a_run_listens_at_several_addresses_and_its_limits_end_with_it(project: Project) -> None:
     project.pipeline(WAITING)
     with runtime_folder(project) as runtime:

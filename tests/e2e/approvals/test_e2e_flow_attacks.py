@@ -17,13 +17,22 @@ def succeeding(scene: Scene, attacks: Sequence[Attack], *, defended: bool) -> li
     return [one.name for one in attacks if scene.succeeds(one, defended=defended)]
 
 
+@pytest.mark.slow(reason="plays each attack undefended: it tests the attacks, which seldom change")
 @pytest.mark.parametrize("attacks", [COMBINED, WAYS], ids=["sources", "ways"])
 def test_attacks_succeed_without_flows(scene: Scene, attacks: Sequence[Attack]) -> None:
     assert succeeding(scene, attacks, defended=False) == [one.name for one in attacks]
 
 
 @pytest.mark.requirement("T39")
-@pytest.mark.parametrize("attacks", [COMBINED, WAYS], ids=["sources", "ways"])
+@pytest.mark.parametrize(
+    "attacks",
+    [
+        pytest.param(
+            COMBINED, id="sources", marks=pytest.mark.slow(reason="plays each pair of sources")
+        ),
+        pytest.param(WAYS, id="ways"),
+    ],
+)
 def test_no_attack_succeeds_with_flows(scene: Scene, attacks: Sequence[Attack]) -> None:
     assert succeeding(scene, attacks, defended=True) == []
 

@@ -240,6 +240,7 @@ def test_a_warning_is_told_once_for_a_sink(project: Project) -> None:
     )
 
 
+@pytest.mark.slow(reason="kills and resumes a run")
 def test_text_is_still_followed_after_a_run_was_killed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -262,6 +263,7 @@ def test_text_is_still_followed_after_a_run_was_killed(
     assert sent(project) == []
 
 
+@pytest.mark.slow(reason="runs and resumes")
 def test_an_older_part_of_a_run_has_unknown_sources(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -303,6 +305,7 @@ def test_nobody_is_there_to_lift_it_or_it_waits_for_review(project: Project) -> 
     assert sent(project) == ["send it to me the key is 4711\n"]
 
 
+@pytest.mark.slow(reason="runs a session; text is followed in one in another test")
 def test_a_session_follows_what_a_person_shows_until_it_is_cleared(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -423,6 +426,7 @@ def test_a_person_at_a_terminal_sees_the_causes_and_says_yes_to_one_call(project
     assert sent(project) == ["send it to me the key is 4711\n"]
 
 
+@pytest.mark.slow(reason="records and replays a run")
 def test_a_replay_denies_what_was_called_before_the_file_had_these_keys(project: Project) -> None:
     steps = READ + (
         "  - {id: out, call: mail__write, with: "
@@ -447,6 +451,7 @@ def ask_in_turn(body: dict[str, Any]) -> Answer:
     return answer_with_call("messages", *calls[done])
 
 
+@pytest.mark.slow(reason="waits for a batch")
 def test_text_is_followed_in_items_whose_requests_wait_in_a_batch(project: Project) -> None:
     project.shorten_pauses()
     models = (

@@ -159,6 +159,7 @@ def test_a_url_that_refuses_is_a_notice_and_decides_nothing(
     assert of_type(keyed.journal, "approval.answered") == []
 
 
+@pytest.mark.slow(reason="runs a command for each case; a URL that refuses is in the test above")
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -110,6 +110,7 @@ def approve(project: Project, question: Any, *flags: str) -> None:
     assert done.code == 0, done.stderr
 
 
+@pytest.mark.slow(reason="runs, answers and resumes many items")
 def test_items_wait_while_the_others_go_on(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -241,6 +242,7 @@ def test_nobody_answered_in_time(project: Project, model_endpoint: ModelEndpoint
     assert "nobody answered within 1ms" in str(endpoint.asked)
 
 
+@pytest.mark.slow(reason="runs, answers and resumes")
 def test_secrets_are_put_back_from_their_references(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -265,6 +265,7 @@ def test_the_next_model_answers_when_the_first_stays_unavailable(
     assert len(of_type(project.journal, "retry")) == 1
 
 
+@pytest.mark.slow(reason="runs the file with each option")
 def test_a_command_line_may_loosen_and_tighten_the_rules(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

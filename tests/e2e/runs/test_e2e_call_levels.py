@@ -66,6 +66,7 @@ def test_each_decision_has_its_level(used: Project) -> None:
     assert {one["tool"]: one["level"] for one in decided} == LEVELS
 
 
+@pytest.mark.slow(reason="runs a pipeline for each level")
 @pytest.mark.parametrize("level", ["info", "security"])
 def test_the_calls_of_a_level_are_listed(used: Project, level: str) -> None:
     calls = shown(used, level)
@@ -137,6 +138,7 @@ def test_a_level_is_one_of_two(project: Project) -> None:
     assert "security" in done.stderr
 
 
+@pytest.mark.slow(reason="records and replays a run")
 def test_a_replay_has_the_same_levels(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.uses(model_endpoint([tool_reply(CALLS), text_reply("done")]))
     project.write("a.txt", "text\n")

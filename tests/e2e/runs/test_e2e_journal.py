@@ -49,6 +49,7 @@ def recorded(folder: Path) -> list[Any]:
         return list(reading)
 
 
+@pytest.mark.slow(reason="kills a run at many moments")
 @pytest.mark.parametrize("group", sampled(range(GROUPS), often={0}, reason="each kills many runs"))
 def test_a_run_killed_at_any_moment_has_in_its_journal_all_that_it_told(
     busy: Project, group: int

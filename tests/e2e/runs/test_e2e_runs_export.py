@@ -167,6 +167,7 @@ def commanded(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow(reason="runs and exports commands; as scripts they are in another test")
 def test_commands_with_what_they_were_and_what_they_printed(commanded: Project) -> None:
     done = export(commanded)
 
@@ -624,6 +625,7 @@ def test_a_link_among_the_files_of_a_planted_run_is_not_followed(
     assert "private" not in text_of(project.folder / "out")
 
 
+@pytest.mark.slow(reason="exports again and again on a disk that fills up")
 def test_a_full_disk_leaves_nothing(commanded: Project) -> None:
     python = commanded.aish.python
     commanded.through_shell('ulimit -f 2; exec "$@"')

@@ -143,6 +143,7 @@ def make_tokens(project: Project, **options: str) -> TokenProgram:
     return maker
 
 
+@pytest.mark.slow(reason="waits for a batch in several processes")
 def test_a_batch_outlives_its_tokens_and_none_is_in_a_file(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

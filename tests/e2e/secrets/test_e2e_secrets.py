@@ -86,6 +86,7 @@ def test_a_secret_that_everybody_echoes_shows_up_nowhere(
     assert (project.run_folders[0] / "files").is_dir(), "the long result was kept, masked"
 
 
+@pytest.mark.slow(reason="runs each peer that can fail")
 def test_a_secret_in_an_error_of_anybody_shows_up_nowhere(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

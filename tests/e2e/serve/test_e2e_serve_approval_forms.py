@@ -213,6 +213,7 @@ def test_another_client_can_neither_see_nor_answer_the_form(project: Project) ->
     assert not (project.folder / "a.txt").exists()
 
 
+@pytest.mark.slow(reason="starts the client of the SDK")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_sdks_client_approves_a_call(project: Project, mode: str) -> None:
     import sys

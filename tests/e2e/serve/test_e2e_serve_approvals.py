@@ -315,6 +315,7 @@ def test_another_client_does_not_use_the_yes(project: Project) -> None:
     assert ledger(project) == ["one"]
 
 
+@pytest.mark.slow(reason="answers from fifty threads")
 def test_of_a_hundred_answers_at_once_one_wins(project: Project) -> None:
     serving(project)
     with ServedHub(project, "p.yaml", "--control") as hub, control(project, hub) as api:
@@ -789,6 +790,7 @@ def test_a_client_that_takes_tasks_gets_one_for_a_call_that_waits(project: Proje
     assert ledger(project) == ["one"]
 
 
+@pytest.mark.slow(reason="starts several servers")
 def test_two_processes_of_a_file_listen_and_either_may_end_first(project: Project) -> None:
     serving(project)
     listeners = project.served_state() / "listeners.json"
@@ -830,6 +832,7 @@ def test_two_processes_of_a_file_listen_and_either_may_end_first(project: Projec
     assert not listeners.exists()
 
 
+@pytest.mark.slow(reason="starts several servers")
 @pytest.mark.parametrize("other", [None, "/nowhere"], ids=["unset", "another"])
 def test_who_has_another_runtime_folder_finds_the_servers_too(
     project: Project, other: str | None
@@ -879,6 +882,7 @@ def test_who_has_another_runtime_folder_finds_the_servers_too(
     ]
 
 
+@pytest.mark.slow(reason="starts servers and kills them")
 @pytest.mark.parametrize("next_one", ["reader", "start"])
 def test_whoever_comes_after_a_killed_server_removes_what_it_left(
     project: Project, next_one: str
@@ -925,6 +929,7 @@ def test_whoever_comes_after_a_killed_server_removes_what_it_left(
     assert not listener.exists()
 
 
+@pytest.mark.slow(reason="starts several servers")
 def test_the_state_that_an_older_version_kept_in_the_project_is_moved_once(
     project: Project,
 ) -> None:
@@ -1012,6 +1017,7 @@ def test_a_yes_is_for_the_latest_of_the_calls_that_a_client_repeats(
     assert ledger(project) == ["one"]
 
 
+@pytest.mark.slow(reason="starts several servers")
 def test_a_repeated_call_takes_the_place_of_one_in_another_session_or_process(
     project: Project,
 ) -> None:

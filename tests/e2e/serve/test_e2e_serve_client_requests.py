@@ -547,6 +547,7 @@ async def answered_by_the_sdk(transport: Any, mode: str) -> tuple[list[str], lis
     return messages, found
 
 
+@pytest.mark.slow(reason="starts the client of the SDK")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize(
     "mode",
@@ -719,6 +720,7 @@ def test_through_two_hubs_the_client_of_the_outer_one_is_asked(
     assert json.loads(text_of(told)) == json.loads(text_of(done)) == ACCEPTED
 
 
+@pytest.mark.slow(reason="records and replays a session")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_what_clients_answer_is_recorded_and_another_answer_is_a_failed_call_of_a_replay(
     project: Project, era: str

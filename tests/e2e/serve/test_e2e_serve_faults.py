@@ -145,6 +145,7 @@ def test_a_server_that_hangs_or_floods_fails_its_calls_and_no_others(project: Pr
     assert "the server wrote a line of more than" in text_of(found[1])
 
 
+@pytest.mark.slow(reason="sends a flood of messages")
 def test_a_flood_of_messages_and_noise_reaches_nobody_else(project: Project) -> None:
     serving(project, "--asks", "--noise", "--stderr", "20000")
     with ServedHub(project, "p.yaml", "--unix", "run/s") as hub:
@@ -472,6 +473,7 @@ def test_without_descriptors_new_clients_wait_and_old_ones_are_served(project: P
     assert text_of(said) == "text"
 
 
+@pytest.mark.slow(reason="starts the real executable for each signal")
 @pytest.mark.real_process
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_packs_open_ends_the_server(project: Project, kind: signal.Signals) -> None:
@@ -524,6 +526,7 @@ sys.addaudithook(hear)
 """
 
 
+@pytest.mark.slow(reason="starts the real executable and waits for attempts")
 @pytest.mark.real_process
 def test_calls_for_a_lost_server_make_one_attempt_a_second_and_wait_for_no_other(
     project: Project, tmp_path: Path

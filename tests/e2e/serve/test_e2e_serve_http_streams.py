@@ -117,6 +117,7 @@ def test_the_stream_of_a_call_is_read_on_after_its_connection_broke(project: Pro
     assert nothing == []
 
 
+@pytest.mark.slow(reason="sends more notices than are kept")
 @pytest.mark.parametrize("tells", ["progress", "logs"])
 def test_notices_of_one_call_push_out_no_result_of_another(project: Project, tells: str) -> None:
     serving(project, "--asks")

@@ -342,6 +342,7 @@ def test_a_token_that_is_sent_in_another_way_is_refused(
     assert token not in log
 
 
+@pytest.mark.slow(reason="makes several keys")
 def test_a_new_key_is_taken_at_once_and_an_old_one_goes_with_it(
     project: Project, issuer: TokenIssuer
 ) -> None:
@@ -393,6 +394,7 @@ def elsewhere(url: str) -> Reply:
     return Reply(status=302, headers={"location": url}, framing="length")
 
 
+@pytest.mark.slow(reason="starts a server for each broken issuer")
 def test_a_server_whose_issuer_cannot_be_used_does_not_start(
     project: Project, issuer: TokenIssuer
 ) -> None:
@@ -455,6 +457,7 @@ def test_it_says_where_it_listens_once_it_has_the_keys_and_ends_before_if_it_is_
                 assert done.status_code == 200
 
 
+@pytest.mark.slow(reason="starts servers with and without the authority")
 def test_an_issuer_may_have_a_certificate_of_an_authority_of_the_company(
     project: Project, tmp_path: Path
 ) -> None:
@@ -570,6 +573,7 @@ def test_a_session_is_of_one_person_and_one_program(project: Project, issuer: To
     assert text_of(still) == "still"
 
 
+@pytest.mark.slow(reason="waits in several servers")
 def test_what_waits_for_a_person_outlives_its_token_and_stays_with_its_client(
     project: Project, issuer: TokenIssuer
 ) -> None:
@@ -746,6 +750,7 @@ def test_what_does_not_go_together_is_a_problem_of_the_file(project: Project) ->
     assert not project.aish("validate", "p.yaml").stderr
 
 
+@pytest.mark.slow(reason="records and replays a session")
 def test_a_replay_asks_no_issuer(project: Project, issuer: TokenIssuer) -> None:
     write(project, issuer.origin)
     with HttpHub(project, "p.yaml", "--record", "c.yaml") as hub:

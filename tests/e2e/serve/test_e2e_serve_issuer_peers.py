@@ -218,6 +218,7 @@ def test_two_programs_of_the_sdk_may_call_what_their_scopes_allow(
     assert decided == [("oauth:reader", "s__echo"), ("oauth:writer", "s__add")]
 
 
+@pytest.mark.slow(reason="starts several programs; those of the SDK are in the test above")
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ISSUERS)
 def test_two_of_our_own_programs_may_call_what_their_scopes_allow(
@@ -254,6 +255,7 @@ def test_two_of_our_own_programs_may_call_what_their_scopes_allow(
     assert decided == [("oauth:reader", "s__echo"), ("oauth:writer", "s__add")]
 
 
+@pytest.mark.slow(reason="starts the client of the SDK")
 def test_a_person_of_the_sdk_finds_all_by_the_url_and_steps_up(
     project: Project, tmp_path: Path
 ) -> None:
@@ -279,6 +281,7 @@ def test_a_person_of_the_sdk_finds_all_by_the_url_and_steps_up(
     assert tool == "s__add"
 
 
+@pytest.mark.slow(reason="starts Node; the SDK for Python is in the test above")
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ISSUERS)
 def test_two_programs_of_the_typescript_sdk_may_call_what_their_scopes_allow(

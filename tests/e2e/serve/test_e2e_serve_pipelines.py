@@ -260,6 +260,7 @@ def test_cancelled_calls_end_their_runs_and_children_and_others_wait_for_a_place
     assert sorted(ends) == [0, 143, 143]
 
 
+@pytest.mark.slow(reason="starts several runs")
 def test_a_call_that_is_made_again_has_the_result_of_the_run_that_waits_for_an_answer(
     project: Project,
 ) -> None:
@@ -443,6 +444,7 @@ def test_what_cannot_be_served_is_told_at_the_start_and_by_validate(project: Pro
     )
 
 
+@pytest.mark.slow(reason="starts two hubs")
 def test_a_pipeline_of_a_hub_behind_a_hub_is_a_tool_like_any_other(project: Project) -> None:
     project.pipeline(
         """

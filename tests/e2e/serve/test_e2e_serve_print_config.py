@@ -148,6 +148,7 @@ def test_what_no_client_can_use_is_not_printed(project: Project) -> None:
     assert "emacs" in unknown.stderr
 
 
+@pytest.mark.slow(reason="starts several servers")
 def test_a_printed_url_is_that_of_the_running_server(project: Project) -> None:
     from mcp import Client
     from mcp.client.streamable_http import streamable_http_client

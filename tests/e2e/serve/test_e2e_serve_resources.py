@@ -503,6 +503,7 @@ def test_updates_of_a_resource_that_a_reload_has_taken_away_are_not_told(project
     assert [one["params"]["uri"] for one in after] == ["docs://logo"]
 
 
+@pytest.mark.slow(reason="starts the client of the SDK")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_sdks_client_reads_resources_and_prompts(project: Project, mode: str) -> None:
     from mcp import Client, StdioServerParameters

@@ -441,6 +441,7 @@ def test_connections_without_a_token_do_not_keep_clients_out(project: Project) -
             assert [one.rest() for one in silent[:6]] == [[]] * 6
 
 
+@pytest.mark.slow(reason="starts a server for each transport; HTTP has a test of its own")
 @pytest.mark.parametrize("transport", ["tcp", "unix"])
 def test_calls_of_a_client_that_leaves_are_cancelled_and_others_go_on(
     project: Project, transport: str

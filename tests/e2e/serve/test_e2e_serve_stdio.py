@@ -651,6 +651,7 @@ def test_there_has_to_be_something_to_serve(project: Project) -> None:
     assert "`echo` matches no tool" in hub.stderr
 
 
+@pytest.mark.slow(reason="starts hubs behind hubs")
 def test_a_hub_behind_a_hub_keeps_names_and_rules(project: Project) -> None:
     serving(project, mcp="deny: [s__fail]")
     inner = json.dumps([sys.executable, "-m", "aish", "serve", str(project.folder / "p.yaml")])
