@@ -5,7 +5,7 @@ Standard library only: `mcp_tools.py` uses it in server processes.
 
 from __future__ import annotations
 
-import base64
+import binascii
 
 TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ LIVE_CAPABILITIES: dict[str, Any] = {
     "logging": {},
 }
 """Of a server that tells of changes too."""
-PICTURE = base64.b64decode(
+PICTURE = binascii.a2b_base64(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 LIST_PAGES: list[list[dict[str, Any]]] = [
@@ -52,7 +52,7 @@ PROMPTS = [
 
 
 def blob(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def contents(uri: str) -> list[dict[str, Any]]:

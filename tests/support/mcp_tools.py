@@ -6,7 +6,7 @@ spoken: `initialize` and the stateless 2026-07-28.
 
 from __future__ import annotations
 
-import base64
+import binascii
 
 import mcp_offered_resources
 
@@ -23,7 +23,7 @@ LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 CAPABILITIES: Message = {"tools": {"listChanged": False}}
 """What a server declares; with those of `mcp_offered_resources`, resources and prompts too."""
 SERVER_INFO = {"name": "aish-test-server", "version": "1.0.0"}
-PNG = base64.b64decode(
+PNG = binascii.a2b_base64(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
@@ -90,7 +90,7 @@ def call(name: str, arguments: Message) -> Message:
             more = {"structuredContent": {"said": text}} if arguments.get("structured") else {}
             return text_result(text, **more)
         case "image":
-            data = base64.b64encode(PNG).decode()
+            data = binascii.b2a_base64(PNG, newline=False).decode()
             return {"content": [{"type": "image", "data": data, "mimeType": "image/png"}]}
     raise RpcFaultError(-32602, f"Unknown tool: {name}")
 
