@@ -124,6 +124,7 @@ def test_a_new_tool_ends_the_run_too(locked: Project) -> None:
     assert [notice["code"] for notice in found["notices"]] == ["lock_differs"]
 
 
+@pytest.mark.slow(reason="locks and runs several times")
 def test_with_warn_the_run_goes_on_without_the_tool(
     locked: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -274,6 +275,7 @@ def test_a_prompt_or_a_model_that_changed_ends_the_run_before_anything_is_asked(
     assert endpoint.asked == []
 
 
+@pytest.mark.slow(reason="locks and runs several times")
 @pytest.mark.parametrize(
     ("lock", "option", "code", "told"),
     sampled(

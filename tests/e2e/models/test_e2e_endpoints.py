@@ -6,6 +6,7 @@ from e2e_project import Project, stdio
 SERVER = "mcp: {{servers: {{s: {{command: {}}}}}}}"
 
 
+@pytest.mark.slow(reason="validates a file for each endpoint")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("entry", "said"),

@@ -40,6 +40,7 @@ def model(api: str, name: str, down: frozenset[int] = frozenset()) -> Callable[[
     return reply
 
 
+@pytest.mark.slow(reason="runs, resumes and replays a long conversation")
 @pytest.mark.parametrize(("api", "spare"), [("messages", "responses"), ("responses", "messages")])
 def test_twelve_rounds_cross_to_another_api_and_are_resumed_and_replayed(
     project: Project, model_endpoint: ModelEndpoints, api: str, spare: str

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import messages_streams
+import pytest
 import responses_streams
 from e2e_project import ModelEndpoints, Project
 from key_scenes import on_path, program
@@ -158,6 +159,7 @@ def test_init_writes_the_entry_of_a_vendor(project: Project, snapshot: SnapshotA
     assert "\n---\n".join(parts) == snapshot
 
 
+@pytest.mark.slow(reason="validates each template with each vendor")
 def test_each_template_is_valid_with_each_vendor(tmp_path: Path) -> None:
     others = [template for template in Template if template is not Template.MINIMAL]
     # A template cares for the `api` alone.

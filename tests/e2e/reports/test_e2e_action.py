@@ -392,6 +392,7 @@ def test_the_action_runs_a_pipeline(action: Any, step: Step, project: Project) -
     assert "<code>greet</code>" in (step.folder / "summary.md").read_text("utf-8")
 
 
+@pytest.mark.slow(reason="runs the action for each title")
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("inputs", "said"),

@@ -185,6 +185,7 @@ def test_the_second_job_is_skipped_where_nothing_waits(workflow: Workflow) -> No
     assert workflow.run("approved") is None
 
 
+@pytest.mark.slow(reason="runs the action of two jobs")
 def test_a_run_that_fails_is_no_pause(workflow: Workflow) -> None:
     (workflow.checkout / "README.md").unlink()
 
@@ -195,6 +196,7 @@ def test_a_run_that_fails_is_no_pause(workflow: Workflow) -> None:
     assert workflow.artifacts == {}
 
 
+@pytest.mark.slow(reason="runs the action of two jobs")
 def test_what_was_not_reviewed_is_not_approved(paused: Workflow) -> None:
     outputs = paused.results["release"].outputs
     id, digest, tool = outputs["pending"].split()
@@ -208,6 +210,7 @@ def test_what_was_not_reviewed_is_not_approved(paused: Workflow) -> None:
     assert not (second.workspace / "TITLE.md").exists()
 
 
+@pytest.mark.slow(reason="runs the action of two jobs")
 def test_a_job_without_the_secret_does_not_continue(paused: Workflow) -> None:
     paused.secrets = {"NOTE_KEY": ""}
 

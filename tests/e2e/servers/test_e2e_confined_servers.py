@@ -57,6 +57,7 @@ def test_the_pipeline_of_the_ci_job_runs(project: Project) -> None:
     assert done.code == 0, done.stderr
 
 
+@pytest.mark.slow(reason="runs three commands that start servers")
 def test_plan_doctor_and_the_list_of_servers_show_the_sandbox(project: Project) -> None:
     project.aish.env["MODEL_URL"] = "http://127.0.0.1:9"
     add_probe(project, {"read": ["data"]}, default="off")
@@ -98,6 +99,7 @@ def test_a_server_sees_its_folders_and_a_home_of_its_own(project: Project, kind:
     assert not Path(home).exists()
 
 
+@pytest.mark.slow(reason="starts a confined server for each folder")
 @BUBBLEWRAP
 def test_keys_and_runs_in_its_folders_are_empty_and_what_the_run_is_made_of_stays(
     project: Project,
@@ -268,6 +270,7 @@ def test_each_failure_of_a_confined_server_names_its_sandbox_in_its_second_line(
     assert "its stderr ends with:\nno luck" in start
 
 
+@pytest.mark.slow(reason="locks confined servers several times")
 def test_a_lock_pins_the_sandbox_and_a_wider_one_is_a_difference(project: Project) -> None:
     project.write("more/x.txt", "")
     add_probe(project, {"read": ["data"]})

@@ -121,6 +121,7 @@ def test_the_index_is_that_of_the_user_and_never_of_a_project(
     assert len(entries(project)) == 1
 
 
+@pytest.mark.slow(reason="starts an installer")
 @HAS_NPM
 def test_servers_of_a_pipeline_that_the_file_runs_are_fetched_too(
     project: Project, registry: PackageRegistry
@@ -296,6 +297,7 @@ def test_without_room_for_its_files_nothing_of_a_server_is_left(
     assert again.code == 0, again.stderr
 
 
+@pytest.mark.slow(reason="installs packages again and again")
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_of_a_moved_version_nothing_starts(
@@ -313,6 +315,7 @@ def test_of_a_moved_version_nothing_starts(
     assert not entries(project)
 
 
+@pytest.mark.slow(reason="installs packages again and again")
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("launcher", "locked"),
@@ -367,6 +370,7 @@ def test_a_package_with_install_scripts_is_refused_and_none_of_them_runs(
     assert not entries(project)
 
 
+@pytest.mark.slow(reason="starts an installer")
 @HAS_UV
 def test_a_package_that_has_to_be_built_is_refused(
     project: Project, registry: PackageRegistry
@@ -384,6 +388,7 @@ def test_a_package_that_has_to_be_built_is_refused(
     assert not entries(project)
 
 
+@pytest.mark.slow(reason="starts an installer")
 @HAS_UV
 def test_a_package_with_a_program_python_is_refused_and_does_not_run(
     project: Project, registry: PackageRegistry
@@ -401,6 +406,7 @@ def test_a_package_with_a_program_python_is_refused_and_does_not_run(
     assert not mark.exists()
 
 
+@pytest.mark.slow(reason="starts npm")
 @HAS_NPM
 def test_a_package_with_no_checksum_but_sha_1_is_refused(
     project: Project, registry: PackageRegistry
@@ -515,6 +521,7 @@ def test_each_reason_why_a_server_of_a_registry_does_not_start_has_an_error_of_i
         assert words in done.stderr
 
 
+@pytest.mark.slow(reason="installs packages again and again")
 @HAS_NPM
 def test_what_was_not_started_for_a_month_is_removed(
     project: Project, registry: PackageRegistry

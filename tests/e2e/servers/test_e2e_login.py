@@ -107,6 +107,7 @@ def test_a_person_logs_in_once_and_runs_use_and_renew_the_login(project: Project
         assert not [one for one in (*issuer.tokens, *issuer.refreshing) if one in seen]
 
 
+@pytest.mark.slow(reason="logs in and starts several processes")
 def test_a_login_that_is_dead_is_dropped_and_told_with_the_command(project: Project) -> None:
     with behind(project) as place:
         assert place.log_in().code == 0
@@ -133,6 +134,7 @@ def test_a_login_that_is_dead_is_dropped_and_told_with_the_command(project: Proj
         assert project.run().code == 0
 
 
+@pytest.mark.slow(reason="logs in and starts several processes")
 def test_a_renewal_without_a_new_refresh_token_keeps_the_old_one(project: Project) -> None:
     with behind(project) as place:
         assert place.log_in().code == 0
@@ -174,6 +176,7 @@ def test_a_server_that_refuses_every_token_gets_one_renewal_and_no_loop(project:
             assert [one.method for one in server.requests[asked:]].count("POST") == 2
 
 
+@pytest.mark.slow(reason="logs in and starts several processes")
 def test_a_renewal_that_cannot_be_kept_is_used_and_told(project: Project) -> None:
     with behind(project) as place:
         assert place.log_in().code == 0
@@ -237,6 +240,7 @@ def test_two_processes_use_a_refresh_token_once(project: Project) -> None:
         assert place.issuer.grants == ["authorization_code", "refresh_token"]
 
 
+@pytest.mark.slow(reason="logs in and starts several processes")
 def test_ctrl_c_waits_for_no_other_process_and_loses_no_login(project: Project) -> None:
     with behind(project) as place, ExitStack() as stack:
         assert place.log_in().code == 0
@@ -439,6 +443,7 @@ def test_a_session_logs_in_when_it_connects_to_a_server(session: tuple[Behind, W
     assert not [one for one in place.issuer.tokens if one.encode() in window.raw]
 
 
+@pytest.mark.slow(reason="logs in in a session")
 def test_a_server_that_is_added_in_a_session_may_want_a_login(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -470,6 +475,7 @@ def test_a_server_that_is_added_in_a_session_may_want_a_login(
             window.wait_for("notes: logged in at")
 
 
+@pytest.mark.slow(reason="logs in in a session")
 def test_ctrl_c_gives_up_a_login_and_leaves_the_session_intact(
     session: tuple[Behind, Window],
 ) -> None:
@@ -502,6 +508,7 @@ def test_a_session_without_a_person_opens_no_login_page(project: Project) -> Non
         assert place.issuer.registrations == []
 
 
+@pytest.mark.slow(reason="logs in and starts several processes")
 def test_a_served_server_tells_that_its_login_is_over_and_takes_the_next_one(
     project: Project,
 ) -> None:
@@ -572,6 +579,7 @@ def test_a_client_is_registered_anew_if_its_port_is_taken(project: Project) -> N
         assert urlsplit(place.kept()["redirect_url"]).port != port
 
 
+@pytest.mark.slow(reason="logs in and starts several processes")
 def test_a_client_of_the_file_is_not_registered(project: Project) -> None:
     with behind(project, scopes_supported=["offline_access", "more"]) as place:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -646,6 +654,7 @@ def test_logins_are_listed_and_forgotten(project: Project) -> None:
         assert place.files == []
 
 
+@pytest.mark.slow(reason="logs in and starts several processes")
 def test_a_login_that_cannot_be_read_or_kept_is_told_and_replaced(project: Project) -> None:
     with behind(project) as place:
         assert place.log_in().code == 0

@@ -109,6 +109,7 @@ def test_a_person_logs_in_and_the_refresh_token_is_rotated_twice(project: Projec
         assert not [one for one in seen if one in project.everything_written()]
 
 
+@pytest.mark.slow(reason="starts a provider in Node")
 def test_a_server_that_the_provider_does_not_know_is_told_with_the_setting(
     project: Project,
 ) -> None:
@@ -133,6 +134,7 @@ def test_a_server_that_the_provider_does_not_know_is_told_with_the_setting(
         assert f"the server refuses the token that `{check.issuer}` has just" in unnamed.stderr
 
 
+@pytest.mark.slow(reason="starts a provider in Node")
 def test_programs_get_what_their_clients_may(project: Project) -> None:
     with protected(project) as (place, check):
         sum_of = {"tool": "add", "arguments": "{a: 1, b: 2}", "client_secret_env": "CLIENT_SECRET"}
@@ -155,6 +157,7 @@ def test_programs_get_what_their_clients_may(project: Project) -> None:
         assert SECRET not in project.everything_written()
 
 
+@pytest.mark.slow(reason="starts a provider in Node; tokens of other issuers are in tests of hubs")
 def test_a_served_project_behind_the_provider_lets_each_client_do_what_its_scopes_are_for(
     project: Project,
 ) -> None:

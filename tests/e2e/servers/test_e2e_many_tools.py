@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from e2e_project import Project, stdio
 
 FILE = f"""
@@ -18,6 +19,7 @@ CROWDED = (
 )
 
 
+@pytest.mark.slow(reason="plans with many tools")
 def test_plan_warns_of_requests_with_more_tools_than_endpoints_accept(project: Project) -> None:
     project.pipeline(FILE)
 

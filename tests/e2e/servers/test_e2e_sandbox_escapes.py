@@ -170,6 +170,7 @@ def test_a_socket_in_a_folder_that_a_server_may_only_read_is_not_its_own(
     assert (tried["socket of a path"] is None) == (kind == "bubblewrap")
 
 
+@pytest.mark.slow(reason="starts confined servers again and again")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_folder_that_is_swapped_by_a_link_while_a_server_starts_is_not_shown(
     tmp_path: Path, kind: str

@@ -136,6 +136,7 @@ def test_what_is_no_host_is_an_error_of_the_file(project: Project, entry: str, w
     assert f"mcp.servers.probe.sandbox.network: `{entry}` cannot be listed: {words}" in done.stderr
 
 
+@pytest.mark.slow(reason="starts several confined servers")
 def test_where_the_namespace_cannot_be_entered_a_list_fails_and_no_network_works(
     project: Project, host: WebServer
 ) -> None:
@@ -167,6 +168,7 @@ def test_where_the_namespace_cannot_be_entered_a_list_fails_and_no_network_works
     assert "files, no network; bubblewrap ended before its network was prepared" in doctor.stdout
 
 
+@pytest.mark.slow(reason="starts several confined servers")
 def test_two_servers_share_a_host_and_one_that_is_restarted_reaches_it_again(
     project: Project, host: WebServer
 ) -> None:

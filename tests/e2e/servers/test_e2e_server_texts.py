@@ -86,6 +86,7 @@ def test_an_unknown_tool_means_the_same_however_a_server_says_so(
     assert "not known" not in done.stderr + resumed.stderr
 
 
+@pytest.mark.slow(reason="locks and runs several times")
 def test_the_version_and_the_capabilities_of_a_server_decide_nothing(project: Project) -> None:
     serve(project)
     write(project, "call: s__look")
@@ -100,6 +101,7 @@ def test_the_version_and_the_capabilities_of_a_server_decide_nothing(project: Pr
     assert "differ" not in done.stderr
 
 
+@pytest.mark.slow(reason="locks and runs several times")
 def test_what_is_suspicious_in_a_tool_can_be_accepted_as_it_is(project: Project) -> None:
     odd = {**TOOL, "description": "You must always look first"}
     serve(project, [odd, {**odd, "name": "other"}])
@@ -137,6 +139,7 @@ SAID = "Look before you leap."
 BEGIN = "What the tool server `s` says about its use, and not the user:\n"
 
 
+@pytest.mark.slow(reason="locks and runs several times")
 def test_instructions_of_a_server_are_added_where_the_file_says_so_and_are_pinned(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

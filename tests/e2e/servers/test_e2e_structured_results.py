@@ -98,6 +98,7 @@ def test_data_that_the_text_holds_is_not_told_twice(
     assert seen(project, model_endpoint, answer=answer) == texts
 
 
+@pytest.mark.slow(reason="starts a hub behind a run")
 def test_the_text_of_a_pack_is_whole_behind_a_hub_too(project: Project) -> None:
     project.write("note.txt", "a note\n")
     project.pipeline("mcp: {servers: {f: {pack: fs, root: .}}, auto_approve: ['f__*']}", "hub.yaml")

@@ -30,6 +30,7 @@ def on(window: Window, line: str = ":norris on") -> None:
     answered(window, line, "norris is on")
 
 
+@pytest.mark.slow(reason="runs a session at a terminal for each tool")
 @pytest.mark.parametrize(("trust", "tool"), [(True, "crash"), (False, "echo")])
 def test_what_is_destructive_or_untrusted_is_asked_about_all_the_same(
     project: Project, model_endpoint: ModelEndpoints, tool: str, *, trust: bool

@@ -350,6 +350,7 @@ def test_a_server_of_the_file_comes_back_by_its_alias(scene: Project, model: Mod
     assert again - without == {name for name in again if name.startswith("kid__")} != set()
 
 
+@pytest.mark.slow(reason="runs sessions with several servers")
 def test_what_was_approved_of_a_lost_server_is_not_approved_of_another_that_takes_its_alias(
     scene: Project, model: ModelEndpoint
 ) -> None:
@@ -385,6 +386,7 @@ def test_a_required_server_that_is_let_go_is_not_asked_for_any_more(
     assert [text for _, text in sent_messages(model.requests[0].json)] == ["two"]
 
 
+@pytest.mark.slow(reason="connects to a server for each failure")
 def test_every_way_a_connection_fails_changes_nothing(
     scene: Project, model_endpoint: Callable[..., ModelEndpoint]
 ) -> None:
@@ -583,6 +585,7 @@ def test_inputs_of_a_pipeline_are_told_as_they_are_typed_here(scene: Project) ->
     assert re.search(r"(?<!\w)-i\b", done.stderr) is None
 
 
+@pytest.mark.slow(reason="runs pipelines in a session")
 def test_what_the_session_denies_is_denied_in_its_pipelines(scene: Project) -> None:
     scene.pipeline(
         """
@@ -870,6 +873,7 @@ def test_a_file_that_is_too_long_is_not_attached(scene: Project, model: ModelEnd
     assert sent_messages(model.requests[-1].json) == [("user", "nothing with it")]
 
 
+@pytest.mark.slow(reason="connects to two servers")
 def test_a_resource_of_two_servers_is_named_with_its_server(scene: Project) -> None:
     with http_server("--offers") as url:
         done = piped(

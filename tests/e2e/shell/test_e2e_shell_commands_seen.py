@@ -124,6 +124,7 @@ mcp_stdio_server.main()
         assert sequence not in window.raw
 
 
+@pytest.mark.slow(reason="types at a terminal with servers; completion has unit tests")
 def test_a_tab_completes_what_servers_have(scene: Project) -> None:
     piped(scene, "an earlier session")
     (earlier,) = (scene.folder / ".aish" / "sessions").glob("*Z-*")
@@ -162,6 +163,7 @@ def _completes(window: Window, typed: str, whole: str) -> None:
     window.wait_for(at_prompt(window))
 
 
+@pytest.mark.slow(reason="waits for a server")
 def test_a_connection_that_hangs_is_given_up_and_nothing_has_changed(scene: Project) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, settled(scene) as window:
         before = do(window, ":mcp list")

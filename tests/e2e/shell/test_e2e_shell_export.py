@@ -151,6 +151,7 @@ def test_the_file_is_pleasant_to_review(
     assert (project.folder / "x.cassette.yaml").stat().st_mode & 0o777 == file_mode(Path("none"))
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_two_models_are_both_in_the_file(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(
         """
@@ -186,6 +187,7 @@ def test_a_server_that_came_and_went_is_in_the_file_for_who_was_shown_it(
         says_the_same(project, endpoint)
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_server_that_no_model_was_shown_is_left_out(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_server_that_no_model_was_shown_is_left_out(
     assert "mcp" not in data
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_retries_and_other_models_that_answer_in_their_stead_leave_no_trace(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -257,6 +260,7 @@ def test_what_a_person_decides_at_the_terminal_is_exported(
     ]
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_what_was_interrupted_is_left_out_and_said(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -351,6 +355,7 @@ def test_a_server_whose_url_held_a_key_has_to_be_connected_again(
     assert "the address of the server `web` is unknown in this part of the session" in said
 
 
+@pytest.mark.slow(reason="kills a session and runs its export")
 def test_a_killed_session_is_exported_from_what_it_had_recorded(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -488,6 +493,7 @@ def test_an_ephemeral_session_is_not_recorded(project: Project, endpoint: ModelE
     assert "is not recorded" in refused(project, "hello", args=("--ephemeral",))
 
 
+@pytest.mark.slow(reason="exports a session on a full disk")
 def test_a_full_disk_leaves_nothing_behind(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(APPROVED)
     project.write("data/note.txt", "milk\n" * 3000)
@@ -514,6 +520,7 @@ OFFERS = f"mcp: {{servers: {{docs: {{command: [{sys.executable}, {STDIO_SERVER},
 SEEING = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 @pytest.mark.parametrize(
     ("attached", "steps"),
     sampled(
@@ -550,6 +557,7 @@ def test_a_picture_that_is_elsewhere_is_an_error(project: Project, endpoint: Mod
     assert "an image cannot be included" in said
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_file_that_has_changed_since_is_told_of(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -614,6 +622,7 @@ def test_calls_side_by_side_and_over_many_rounds(project: Project, endpoint: Mod
     says_the_same(project, endpoint)
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_what_ctrl_c_stopped_is_left_out(project: Project, model_endpoint: ModelEndpoints) -> None:
     gate = Gate()
     half = stream_reply(sse([delta(content="half of ")], done=False), gate)
@@ -638,6 +647,7 @@ def test_what_ctrl_c_stopped_is_left_out(project: Project, model_endpoint: Model
     assert ids(accepted(project, "x.yaml")) == ["line-1", "line-3"]
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 @pytest.mark.parametrize(
     "name",
     sampled(
@@ -655,6 +665,7 @@ def test_any_name_will_do(project: Project, endpoint: ModelEndpoint, name: str) 
     assert project.aish("validate", "--strict", f"./{name}").code == 0
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_commands_of_another_folder_stand_as_they_were(
     project: Project, endpoint: ModelEndpoint
 ) -> None:

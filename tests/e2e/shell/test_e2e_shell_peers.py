@@ -98,6 +98,7 @@ def test_a_server_that_dies_is_started_again_and_missed_where_that_fails(
     sent_messages(endpoint.asked[-1])
 
 
+@pytest.mark.slow(reason="runs a session and its export")
 def test_a_session_whose_server_was_lost_can_be_exported(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -222,6 +223,7 @@ def test_an_answer_of_one_endless_line_is_shown_and_can_be_stopped(
         assert endpoint.requests[0].aborted.wait(60)
 
 
+@pytest.mark.slow(reason="sends five megabytes")
 @pytest.mark.parametrize(
     "arguments", sampled([[], ["--plain"]], often={0}, reason="cases of the same kind")
 )

@@ -257,6 +257,7 @@ def test_without_a_stdin_the_session_is_empty(project: Project, talking: Any, en
     assert (done.code, done.stdout) == (0, "")
 
 
+@pytest.mark.slow(reason="fills the buffers of a pipe")
 @pytest.mark.parametrize(
     ("line", "code", "asked"),
     sampled(

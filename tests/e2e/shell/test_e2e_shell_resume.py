@@ -114,6 +114,7 @@ def test_a_session_asks_the_model_that_was_chosen_and_not_the_one_that_stood_in(
     assert [asked["model"] for asked in endpoint.asked] == ["b", "a", "b", "a"]
 
 
+@pytest.mark.slow(reason="runs three parts of a session")
 def test_a_session_that_was_gone_on_with_twice_is_one_session(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_server_that_was_connected_is_connected_again_by_hand(
     assert "accepts it" in done.stdout, done.stderr
 
 
+@pytest.mark.slow(reason="runs several parts of a session")
 def test_images_come_back(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(
         "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
@@ -260,6 +262,7 @@ def test_images_come_back(project: Project, endpoint: ModelEndpoint) -> None:
 VISION = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
 
 
+@pytest.mark.slow(reason="runs several parts of a session")
 @pytest.mark.parametrize(
     ("before", "after"),
     sampled(
@@ -393,6 +396,7 @@ def test_a_killed_question_can_be_asked_again(
     assert asked == "[local command: echo hi]\nhi\n[exit code 0]\n\nHOLD it"
 
 
+@pytest.mark.slow(reason="runs several parts of a session")
 @pytest.mark.parametrize("again", [":retry", ":context"])
 def test_a_question_that_is_taken_back_waits_however_often_the_session_is_left(
     project: Project, model_endpoint: ModelEndpoints, again: str
@@ -472,6 +476,9 @@ def test_a_session_that_was_killed_in_a_call_knows_that_nobody_answered_it(
     assert endpoint.asked[-1]["messages"][: len(said)] == said
 
 
+@pytest.mark.slow(
+    reason="kills a session and resumes it; one killed in a call is in the test above"
+)
 def test_a_session_that_was_killed_while_a_command_ran(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
@@ -666,6 +673,7 @@ def test_a_secret_on_the_tape_does_not_end_a_session(
     assert sit(project, "and?", args=LATEST).code == 0
 
 
+@pytest.mark.slow(reason="runs a session on a full disk")
 def test_a_full_disk_does_not_end_a_session(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline(APPROVED)
     project.write("data/note.txt", "milk\n" * 2000)
@@ -690,6 +698,7 @@ def test_a_long_session_keeps_its_conversation_once(
     assert recording.count("the 0th question") == 1  # which the model has said back
 
 
+@pytest.mark.slow(reason="runs several parts of a session")
 def test_a_session_whose_journal_ends_in_nul_bytes_goes_on_and_says_so(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

@@ -125,6 +125,7 @@ def test_kill_9_leaves_no_process(
         wait_gone(pid)
 
 
+@pytest.mark.slow(reason="starts the real executable")
 @pytest.mark.real_process
 def test_kill_9_ends_a_local_command_too(project: Project, model_endpoint: ModelEndpoints) -> None:
     state = STATES["a local command"]
@@ -137,6 +138,7 @@ def test_kill_9_ends_a_local_command_too(project: Project, model_endpoint: Model
     wait_gone(pid)
 
 
+@pytest.mark.slow(reason="starts the real executable")
 @pytest.mark.real_process
 @pytest.mark.parametrize("typed", ["", "hello\r"])
 def test_a_signal_to_a_session_that_has_hardly_begun_ends_it_in_order(
@@ -155,6 +157,7 @@ def test_a_signal_to_a_session_that_has_hardly_begun_ends_it_in_order(
     assert journal[-1]["exit"]["code"] == 143
 
 
+@pytest.mark.slow(reason="runs a session below another program")
 def test_a_session_under_nohup_outlives_its_window(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

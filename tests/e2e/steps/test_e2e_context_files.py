@@ -543,6 +543,7 @@ def test_with_live_tools_the_files_are_real_and_the_tag_is_the_recorded_one(
     assert "n = 1 # another one" in other.stderr
 
 
+@pytest.mark.slow(reason="records and replays several times")
 def test_a_recording_that_is_extended_looks_at_the_files_again(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -830,6 +831,7 @@ def test_a_definition_that_is_gone_is_lost_until_it_is_back(
     assert found == [f"# {file} {name}: lost", "", f"# {file} {name}: found again"]
 
 
+@pytest.mark.slow(reason="runs several steps with files of each kind")
 def test_a_definition_in_a_broken_file_is_found_as_lines(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
