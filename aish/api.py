@@ -87,6 +87,7 @@ class Result:
     folder: str | None
     cassette: JsonObject | None
     call_counts: JsonObject
+    served: Mapping[str, JsonObject]
     pending: Sequence[JsonObject] = ()
     output_sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     value: JsonValue = None

@@ -62,28 +62,37 @@ class Assembled:
     asked: Usage = Usage()
     usage: Usage = Usage()
 
-    def event(
+    def tell(
         self,
+        emit: Emit,
         place: Place,
         alias: str,
         purpose: AnswerPurpose = "answer",
         calls: Sequence[Asked] = (),
-    ) -> TurnFinished:
-        """The event of the turn, whose model is `alias` if no other one has answered."""
+    ) -> None:
+        """Emit the event of the turn, whose model is `alias` if no other one has answered.
+
+        Raises:
+            LockDiffersError: its model is not one that the lock pins; it is paid for anyway.
+        """
         finish = self.finish
-        return TurnFinished(
-            place=place,
-            model=finish.model or alias,
-            finish=finish.reason,
-            text=self.text,
-            calls=tuple(calls),
-            usage=finish.usage,
-            first_token_seconds=self.first_token,
-            seconds=self.seconds,
-            cost_usd=finish.cost_usd,
-            purpose=purpose,
-            served=finish.served,
+        emit(
+            TurnFinished(
+                place=place,
+                model=finish.model or alias,
+                finish=finish.reason,
+                text=self.text,
+                calls=tuple(calls),
+                usage=finish.usage,
+                first_token_seconds=self.first_token,
+                seconds=self.seconds,
+                cost_usd=finish.cost_usd,
+                purpose=purpose,
+                served=finish.served,
+            )
         )
+        if finish.unpinned is not None:
+            raise finish.unpinned
 
 
 async def assemble(
@@ -195,9 +204,9 @@ class Assembly:
         """Tell at once what a part of a turn has used: it is paid for, whatever comes of it."""
         seconds = self.clock.monotonic() - self.begun
         part = Assembled("", (), {}, finish, None, seconds)
-        self.emit(part.event(self.place, finish.model, "paused"))
         self._asked = self._asked or finish.usage
         self._used = add_usage(self._used, finish.usage)
+        part.tell(self.emit, self.place, finish.model, "paused")
 
     def result(self, alias: str) -> Assembled:
         """The turn, once the stream has ended.

@@ -250,7 +250,7 @@ async def summarise(
     except (UnavailableError, StepFailedError) as error:
         return Summary("", why=str(error))
     usage = answer.usage
-    runtime.emit(answer.event(place, model.alias, "summary"))
+    answer.tell(runtime.emit, place, model.alias, "summary")
     text = _truncate(answer.text.strip(), longest, runtime.mask)
     if not text or answer.finish.reason == "refusal":
         return Summary("", usage, f"model `{model.alias}` gave none")

@@ -446,7 +446,7 @@ class _Exchange:
     def _tell_turn(self, answer: Assembled, place: Place, ids: tuple[str, ...]) -> None:
         asked = zip(ids, answer.calls, strict=True)
         calls = [Asked(id, call.name, call.arguments) for id, call in asked]
-        self._runtime.emit(answer.event(place, self._ask.model.alias, calls=calls))
+        answer.tell(self._runtime.emit, place, self._ask.model.alias, calls=calls)
 
     def _outcome(self, status: StepStatus, text: str, failure: Failure | None) -> Outcome:
         usage, bound = self._usage, self._ask.bound

@@ -99,7 +99,7 @@ class Sampling:
         answer = await assemble(model, request, self.place, quiet, self._clock)
         self.usage = add_usage(self.usage, answer.usage)
         # So that its usage is counted.
-        self._emit(answer.event(self.place, model.alias, "sampling"))
+        answer.tell(self._emit, self.place, model.alias, "sampling")
         return _result(answer, model.alias)
 
     def _why_not(self, alias: str) -> str:

@@ -29,6 +29,8 @@ _RUN_ID = r"[0-9A-Za-z][0-9A-Za-z-]*\Z"
 _PATH = r"[^-]"
 # A socket file or a port, and not the name of a pipeline file.
 _ADDRESS = r"unix:|\S*:\d+\Z"
+ASK_MODELS = "models:"
+"""Stands for asking the models themselves."""
 DEFAULT_ADDRESS = "default"
 """Stands for the address that an option has without a value."""
 # Only after a `=`: the next word is an argument of its own.
@@ -44,6 +46,7 @@ _ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "shell": {"--resume": ("latest", _RUN_ID), "--control": ("auto", _ADDRESS)},
     "serve": {"--tcp": (DEFAULT_ADDRESS, _ADDRESS), "--control": ("auto", _ADDRESS)},
+    "lock": {"--served": (ASK_MODELS, _PATH)},
     "test": {"--record": ("changed", _NOTHING)},
 }
 

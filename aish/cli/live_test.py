@@ -35,7 +35,7 @@ from aish.features.testing.live import (
 )
 from aish.features.testing.session import FoundCases, find_cases
 from aish.output.formats.junit import junit_xml
-from aish.output.status import seconds_text
+from aish.output.status import seconds_text, served_change
 from aish.output.style import Style
 from aish.reports.figures import cost_text
 from aish.reports.html.cases import cases_page
@@ -260,6 +260,7 @@ def _rows(results: LiveResults) -> Iterator[tuple[str, ...]]:
             powers = [dict(column.pass_power).get(k) for column in columns]
             yield (f"pass^{k}", *("" if one is None else percent(one) for one in powers))
     yield ("cost", *(cost_text(sum_costs(cell.cost_usd for cell in own)) for own in cells))
+    yield ("answered", *(log_line(", ".join(column.served)) for column in columns))
     yield ("time", *(seconds_text(sum(cell.seconds for cell in own)) for own in cells))
     if results.baseline is not None:
         yield ("cost before", *(cost_text(column.cost_before) for column in columns))
@@ -286,6 +287,9 @@ def _share_passed(cells: Sequence[LiveCell], column: LiveColumn) -> str:
 
 
 def _changes(results: LiveResults) -> Iterator[str]:
+    for one in results.columns:
+        if text := served_change(model_name(one.model), one.served_before, one.served):
+            yield log_line(text)
     compared = [column for column in results.columns if column.comparison is not None]
     for change in ("worse", "better"):
         keys = [

@@ -847,12 +847,66 @@ class CallCounts:
         )
 
 
+_MOST_NAMES = 20
+
+
+@frozen
+class ServedModels:
+    """The names by which what answered under an alias called itself, each once, in their order.
+
+    `None` is an answer that named no model. More than a few names are not kept.
+    """
+
+    alias: str
+    models: tuple[str | None, ...] = ()
+    fingerprints: tuple[str, ...] = ()
+
+    def plus(self, served: Served | None) -> "ServedModels":
+        """The same, with an answer more."""
+        model, state = (None, None) if served is None else (served.model, served.fingerprint)
+        models, states = self.models, self.fingerprints
+        if model not in models and len(models) < _MOST_NAMES:
+            models = (*models, model)
+        if state is not None and state not in states and len(states) < _MOST_NAMES:
+            states = (*states, state)
+        is_same = models is self.models and states is self.fingerprints
+        return self if is_same else ServedModels(self.alias, models, states)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models that were named."""
+        return tuple(model for model in self.models if model is not None)
+
+
+class ServedLog:
+    """What answered under each alias of a run; those of sub-pipelines as `step/alias`."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, earlier: Iterable[ServedModels] = ()) -> None:
+        self._of = {one.alias: one for one in earlier}
+
+    def add(self, step: str | None, alias: str, served: Served | None) -> ServedModels | None:
+        """Add an answer; return the names of its alias if it is the second one with a name."""
+        outer, slash, _ = (step or "").rpartition("/")
+        alias = f"{outer}{slash}{alias}"
+        before = self._of.get(alias) or ServedModels(alias)
+        after = self._of[alias] = before.plus(served)
+        second = 2
+        return after if len(before.names) < len(after.names) == second else None
+
+    @property
+    def all(self) -> tuple[ServedModels, ...]:
+        return tuple(self._of.values())
+
+
 @frozen
 class RunFinished:
     """Last event of the stream: the final state, the exit code and its reason.
 
     `denials` counts the denied calls of each tool, `waiting` the questions that are open, and can
     be answered for `--resume`. `calls` is missing where nobody counts them, as in a server.
+    `served` are the models that have answered in all parts of the run.
     `released_bits` are those of all outputs that lost labels, `output_sources` the sources of each
     of the `outputs`.
     """
@@ -870,6 +924,7 @@ class RunFinished:
     calls: CallCounts | None = None
     released_bits: int = 0
     output_sources: Mapping[str, tuple[str, ...]] | None = None
+    served: tuple[ServedModels, ...] = ()
     place: Place = NOWHERE
 
 

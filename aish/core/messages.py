@@ -230,7 +230,10 @@ class Extras:
 
 @frozen
 class Served:
-    """An endpoint's names for the model that answered, for its state, and for the answer."""
+    """An endpoint's names for the model that answered, for its state, and for the answer.
+
+    Where they change within an answer, the last ones of model and state count, and the first id.
+    """
 
     model: str | None = None
     fingerprint: str | None = None
@@ -259,6 +262,8 @@ class Finish:
     """
     in_batch: bool | None = None
     """Whether it was charged as a part of a batch, if the endpoint says that."""
+    unpinned: Exception | None = None
+    """The error that ends the run once the turn is told, if the lock pins another model."""
 
 
 @frozen

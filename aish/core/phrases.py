@@ -58,7 +58,10 @@ def dollars(amount: float) -> str:
     """US dollars with as many digits as needed: `$0.50`, `$0.0123`."""
     if amount == 0 or math.isclose(amount, round(amount, 2), rel_tol=1e-9):
         return f"${amount:,.2f}"
-    return f"${amount:,.4f}" if amount >= _SMALL_CHANGE else f"${amount:.2g}"
+    if amount >= _SMALL_CHANGE:
+        return f"${amount:,.4f}"
+    digits = 1 - math.floor(math.log10(amount))
+    return f"${amount:.{digits}f}".rstrip("0")
 
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))

@@ -28,8 +28,11 @@ from aish.core.events import (
     CallCounts,
     Event,
     ItemFinished,
+    Notice,
     PipelineSpent,
     Place,
+    ServedLog,
+    ServedModels,
     StepFinished,
     ToolDecided,
     ToolFinished,
@@ -660,11 +663,15 @@ class Spending:
     denials: dict[str, int] = field(default_factory=dict)
     bits: Mapping[tuple[type[Event], str], int] = field(default_factory=dict)
     released_bits: int = 0
+    served: ServedLog = field(default_factory=ServedLog)
 
-    def take(self, event: Event) -> None:
-        """Count a call, a denial or a turn; one without an answer is a turn too."""
+    def take(self, event: Event) -> Notice | None:
+        """Count a call, a denial or a turn; one without an answer is a turn too.
+
+        Returns what is to be told of it.
+        """
         if event.__class__ not in _COUNTED:
-            return
+            return None
         match event:
             case ToolFinished():
                 self.calls = self.calls.plus(event.kind, event.exit_code)
@@ -675,12 +682,15 @@ class Spending:
             case TurnFinished(place=place, usage=usage, cost_usd=cost):
                 used = Spent(usage=usage, cost_usd=cost, known_usd=cost or 0.0)
                 self.add(used, place.step, place.item)
+                mixed = self.served.add(place.step, event.model, event.served)
+                return None if mixed is None else Notice(place, "warning", *served_mixed(mixed))
             case StepFinished() | ItemFinished() if self.bits and event.output is not None:
                 self.released_bits += self.bits.get((type(event), event.place.step or ""), 0)
             case PipelineSpent():
                 self.whole = self.whole.plus(Spent(event.turns, event.usage, event.cost_usd))
             case _:
                 pass
+        return None
 
     def add(self, used: Spent, step: str | None, item: str | None = None) -> None:
         """Count usage for the run, for the step and the steps around it, and for the item."""
@@ -694,6 +704,7 @@ class Spending:
         """Count the usage and the calls of earlier parts of the run."""
         self.earlier, self.calls = earlier.spent, earlier.calls
         self.denials |= earlier.denials
+        self.served = ServedLog(earlier.served)
         for (kind, step), bits in self.bits.items():
             items = earlier.items.get(step) if kind is ItemFinished else None
             self.released_bits += bits * (items.ok if items else step in earlier.steps)
@@ -718,6 +729,13 @@ class Spending:
     def forget(self, place: Place) -> None:
         if place.item is not None:
             self.items.pop((place.step, place.item), None)
+
+
+def served_mixed(served: ServedModels) -> tuple[str, str]:
+    """The code and the text of a warning: two models have answered under one alias."""
+    first, second, *_ = served.names
+    text = f"model `{served.alias}`: `{first}` has answered, and `{second}` too"
+    return "served_mixed", text
 
 
 def answer_usage(usage: Usage, cost_usd: float | None, turns: int = 1) -> Spent:

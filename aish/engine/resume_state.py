@@ -11,7 +11,7 @@ from hashlib import blake2b
 from aish.agent.converse import Earlier
 from aish.agent.runtime import UsedCall
 from aish.core.errors import ExitCode, UsageError
-from aish.core.events import CallCounts, Counts, Notice, StepStatus
+from aish.core.events import CallCounts, Counts, Notice, ServedModels, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Spent, SpentSum, Turn, Usage
@@ -236,6 +236,7 @@ class ResumeState:
     by_step: Mapping[str | None, Spent] = field(default_factory=dict)
     denials: Counts = field(default_factory=dict)
     calls: CallCounts = CallCounts()
+    served: tuple[ServedModels, ...] = ()
     begun: Mapping[str, int] = field(default_factory=dict)
     last_seq: int = 0
     part_seq: int = 0

@@ -11,7 +11,14 @@ from aish.engine.plan.lock import pins_of_file, with_tools
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.packages import PackageResult, fetch_packages
 from aish.engine.resources.resources import open_toolbox, require_servers
-from aish.policy.lock import Difference, Lock, ServerPin, compare, package_difference
+from aish.policy.lock import (
+    Difference,
+    Lock,
+    ServerPin,
+    compare,
+    package_difference,
+    served_difference,
+)
 
 
 @frozen
@@ -35,10 +42,12 @@ async def take_lock(
     accept: Sequence[str] = (),
     *,
     renew: bool = False,
+    served: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Taken:
     """Fetch packages, connect to the servers, list their tools, disconnect.
 
     With `renew` what a file names without an exact version is resolved anew, though it is pinned.
+    `served` are the names to pin of what has answered, by alias; others stay pinned as they are.
 
     Raises:
         LockDiffersError: a package is not what is pinned, or was changed in the store.
@@ -72,9 +81,24 @@ async def take_lock(
             packages[alias] = pin
         elif known is not None and package_difference(alias, pin, known) is None:
             packages[alias] = pin  # of another platform
-    now = replace(now, servers=_pins(now.servers, before, missing), packages=packages)
+    pins = _served_pins(now, before, served or {})
+    now = replace(now, servers=_pins(now.servers, before, missing), packages=packages, served=pins)
     unpinned = tuple(result for result in results if result.entry is None)
     return Taken(_with_accepted(now, before, accept), unasked, compare(before, now), unpinned)
+
+
+def _served_pins(
+    now: Lock, before: Lock, served: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, tuple[str, ...]]:
+    """The names under which models may answer; those of a model that was exchanged are dropped."""
+    pins = {}
+    for alias, id in now.models.items():
+        names, pinned = served.get(alias), before.served.get(alias)
+        if names is not None and (pinned is None or served_difference(alias, pinned, names)):
+            pins[alias] = names
+        elif pinned is not None and before.models.get(alias) == id:
+            pins[alias] = pinned
+    return pins
 
 
 def _with_accepted(lock: Lock, older: Lock, names: Sequence[str]) -> Lock:

@@ -21,8 +21,9 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.model import BATCH, ModelEntry
+from aish.core.errors import AishError
 from aish.core.frozen import replace
-from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
+from aish.core.messages import Delta, Finish, Retrying, Served, StreamNotice, Withdrawn
 from aish.core.phrases import duration
 from aish.core.protocols import Hold, Meter, ModelRequest, PendingAnswer, PendingError
 from aish.core.tools import MediaKinds
@@ -76,6 +77,8 @@ SPARED = 4
 """How many refusals for load alone are forgiven for each try that the file allows."""
 
 Got = TypeVar("Got")
+CheckServed = Callable[[str, Served | None], AishError | None]
+"""Compares what answered under an alias with what the lock pins; the error if that differs."""
 
 
 class Turn:
@@ -175,6 +178,8 @@ class ChatModel:
         meter: Meter | None = None,
         key: EndpointKey | None = None,
     ) -> None:
+        self.check_served: CheckServed | None = None
+        """Asked about each answer."""
         self._entry = entry
         self._meter = meter
         self._key = key
@@ -466,6 +471,8 @@ class ChatModel:
             # Then all of it is: so our marks say.
             written = finish.usage.cache_written
         finish = replace(finish, model=self.alias, origin=apart, long_written=written)
+        if self.check_served is not None:
+            finish = replace(finish, unpinned=self.check_served(self.alias, finish.served))
         news = [*self._news(), *self._watch_cache(turn, finish)]
         return [*deltas[:-1], *news, finish if hold is None else hold.settle(finish)]
 

@@ -604,6 +604,8 @@ def _run_summary(account: ClosingLines, event: RunFinished, look: Look) -> Itera
     for denial in event.denials:
         for hint in account.approving.of(denial):
             yield from hint_rows(for_line(hint), look.width)
+    for line in account.tally.served_lines(event):
+        yield from _own_lines(look, line)
     status, *parts = account.tally.parts(event)
     # A line of its own: together with the folder it would be too long.
     used = parts.pop() if event.cassette is not None else None

@@ -22,6 +22,7 @@ from aish.core.events import (
     Place,
     RunFinished,
     RunStarted,
+    ServedModels,
     Stamped,
     keys_of,
     plain,
@@ -75,7 +76,8 @@ def refusal_row(run: str, pipeline: str, error: AishError, calls: Sequence[JsonO
     """The object of a run that is not resumed, because these calls might be made again."""
     code, (reason, *_) = error.exit_code, error.message.splitlines()
     end = Exit(int(code), code.name.lower(), retryable=False, reason=reason, hint=error.hint)
-    nothing: Row = dict.fromkeys(("outputs", "cost_usd", "folder", "cassette", "call_counts"))
+    nulls = ("outputs", "cost_usd", "folder", "cassette", "call_counts", "served")
+    nothing: Row = dict.fromkeys(nulls)
     nothing |= dict.fromkeys(("expectations", "annotations", "notices"), ())
     head: Row = {"v": VERSION, "run": run, "pipeline": pipeline, "status": "failed"}
     of_nothing: Row = {"steps": {}, "denials": {}, "usage": plain(Usage()), "seconds": 0.0}
@@ -147,6 +149,7 @@ class ResultFold:
             "cost_usd": None if end is None else end.cost_usd,
             "seconds": None if end is None else end.seconds,
             "call_counts": None if end is None else plain(end.calls),
+            "served": None if end is None else served_json(end.served),
             "denials": denials,
             "notices": self._notices_json(),
             "folder": folder,
@@ -197,6 +200,14 @@ class ResultFold:
             {name: plain(getattr(one, name)) for name, _ in _OF_ANNOTATION} | _where(one.place)
             for one in self._history.annotations.found
         ]
+
+
+def served_json(served: Iterable[ServedModels]) -> JsonObject:
+    """What has answered, by alias."""
+    return {
+        one.alias: {"models": list(one.models), "fingerprints": list(one.fingerprints)}
+        for one in served
+    }
 
 
 def _step_row(unit: Unit, finished: Finished) -> Row:

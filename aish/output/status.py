@@ -20,10 +20,12 @@ from aish.core.events import (
     Exit,
     Failure,
     HeldFlow,
+    ModelInfo,
     OfControl,
     Retry,
     RunFinished,
     RunStarted,
+    ServedModels,
     Stamped,
     StepFinished,
     StepStarted,
@@ -33,7 +35,7 @@ from aish.core.events import (
 )
 from aish.core.json import json_text
 from aish.core.messages import Usage
-from aish.core.phrases import counted, dollars, first_of, shorten
+from aish.core.phrases import backticked, counted, dollars, first_of, shorten
 from aish.system.files import state_of_servers
 
 _MINUTE = 60
@@ -256,13 +258,14 @@ class Tally:
     def __init__(self) -> None:
         self._steps = 0
         self._resumed = False
+        self._models: tuple[ModelInfo, ...] = ()
         self._asked: set[str | None] = set()
         self.answers = 0
 
     def take(self, stamped: Stamped) -> None:
         match stamped.event:
-            case RunStarted(resumed_from=before):
-                self._resumed = before is not None
+            case RunStarted(resumed_from=before, models=models):
+                self._resumed, self._models = before is not None, models
             case StepStarted(place=place, kind="prompt"):
                 self._asked.add(place.step)
             case StepFinished(place=place, status=status) if status != "skipped":
@@ -291,6 +294,30 @@ class Tally:
             place = "to" if used.use == "recorded" else "from"
             parts.append(f"{used.use} {what} {place} {used.path}")
         return parts
+
+    def served_lines(self, finished: RunFinished) -> Iterator[str]:
+        """Say which models have answered under another name than they were asked by."""
+        asked = {model.alias: model.model for model in self._models if model.origin != "embedded"}
+        for one in finished.served:
+            names = backticked(one.names)
+            if one.alias in asked and one.names not in {(), (asked[one.alias],)}:
+                yield f"model {one.alias}: asked `{asked[one.alias]}`, answered {names}"
+
+
+def served_cells(served: ServedModels | None) -> tuple[str, str]:
+    """The names of what has answered under an alias, and its fingerprints."""
+    if served is None:
+        return "", ""
+    names = ("no name" if name is None else name for name in served.models)
+    return ", ".join(names), ", ".join(served.fingerprints)
+
+
+def served_change(model: str, before: Sequence[str], now: Sequence[str]) -> str | None:
+    """Say that other models have answered than in the baseline; `None` where neither is known."""
+    if not before or not now or set(before) == set(now):
+        return None
+    names = f"{backticked(now)}, before {backticked(before)}"
+    return f"{model}: answered by another model than the baseline: {names}"
 
 
 def calls_text(calls: CallCounts, noun: str = "") -> str:

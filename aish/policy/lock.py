@@ -3,11 +3,11 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from pathlib import PurePosixPath
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
@@ -105,7 +105,8 @@ class Lock:
     """Everything pinned: servers by alias, model ids by alias, hashes of prompts by step.
 
     `keys` are the commands that make keys, by their path in the file; `${VAR}` unresolved.
-    `packages` are those of fetched servers.
+    `packages` are those of fetched servers. `served` are the names that a model may answer under,
+    by its alias.
     """
 
     servers: Mapping[str, ServerPin]
@@ -113,6 +114,7 @@ class Lock:
     prompts: Mapping[str, str]
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     packages: Mapping[str, PackagePin] = field(default_factory=dict)
+    served: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @frozen
@@ -191,8 +193,14 @@ def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
             )
         )
     )
+    served = (
+        difference
+        for alias, names in now.served.items()
+        if (pins := pinned.served.get(alias))
+        and (difference := served_difference(alias, pins, names))
+    )
     addresses = address_differences(pinned, now)
-    return (*addresses, *told, *tools, *packages, *stale_differences(pinned, now))
+    return (*addresses, *told, *tools, *packages, *stale_differences(pinned, now), *served)
 
 
 def package_difference(
@@ -278,6 +286,16 @@ def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
     yield from _differences("key", "command", pinned.keys, now.keys)
 
 
+def served_difference(
+    alias: str, pins: tuple[str, ...], names: Sequence[str | None]
+) -> Difference | None:
+    """Return how the names that a model answered under differ from the pinned ones, if they do."""
+    if set(names) <= set(pins):
+        return None
+    field = FieldChange("served", ", ".join(pins), ", ".join(name or _NO_NAME for name in names))
+    return Difference("model", alias, "changed", (field,))
+
+
 def instructions_difference(alias: str, before: ServerPin | None, now: str) -> Difference | None:
     """Return how the instructions of a server differ from the pinned ones, if they do."""
     if before is None or before.instructions == now:
@@ -333,6 +351,9 @@ def tool_difference(
     return Difference("tool", shown, "changed", fields)
 
 
+_NO_NAME = "(no name)"
+
+
 def _differences(
     kind: DifferenceKind,
     field: str,
@@ -379,7 +400,7 @@ def lock_text(lock: Lock) -> str:
     packages = {alias: pin.row for alias, pin in lock.packages.items()}
     data = {
         _VERSION_KEY: VERSION,
-        "models": lock.models,
+        "models": {alias: _model(id, lock.served.get(alias)) for alias, id in lock.models.items()},
         "prompts": lock.prompts,
         **({"keys": lock.keys} if lock.keys else {}),
         **({"packages": packages} if packages else {}),
@@ -411,12 +432,20 @@ def lock_of_data(data: JsonValue) -> Lock:
     servers = cast("Mapping[str, JsonObject]", data["servers"])
     keys = cast("Mapping[str, list[str]]", data.get("keys", {}))
     packages = cast("Mapping[str, JsonObject]", data.get("packages", {}))
+    models = cast("Mapping[str, str | Mapping[str, Any]]", data["models"])
     return Lock(
         servers={alias: _server_pin(alias, server) for alias, server in servers.items()},
-        models=cast("Mapping[str, str]", data["models"]),
+        models={
+            name: one if isinstance(one, str) else one["model"] for name, one in models.items()
+        },
         prompts=cast("Mapping[str, str]", data["prompts"]),
         keys={place: tuple(words) for place, words in keys.items()},
         packages={alias: package_pin(row) for alias, row in packages.items()},
+        served={
+            alias: tuple(model["served"])
+            for alias, model in models.items()
+            if not isinstance(model, str)
+        },
     )
 
 
@@ -427,6 +456,10 @@ def lock_schema() -> JsonObject:
 
     schema: JsonObject = json.loads(schema_text(SCHEMA))
     return schema
+
+
+def _model(id: str, served: tuple[str, ...] | None) -> JsonValue:
+    return id if served is None else {"model": id, "served": list(served)}
 
 
 def _server(pin: ServerPin) -> JsonObject:

@@ -206,7 +206,8 @@ class LiveColumn:
     probability that k runs of a case all pass. Variances are of the outcome of a run, between the
     cases and from run to run. `median_seconds` is of a run. `endpoints` has the
     name and the parameters of each model, by alias. `cost_before` is that of the last session of
-    the baseline. `served` are the names of the models that answered.
+    the baseline. `served` are the names of the models that answered, `served_before` those of the
+    last session of the baseline.
     """
 
     model: str | None
@@ -219,6 +220,7 @@ class LiveColumn:
     comparison: LiveComparison | None = None
     cost_before: float | None = None
     served: tuple[str, ...] = ()
+    served_before: tuple[str, ...] = ()
 
 
 @frozen

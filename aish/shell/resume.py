@@ -285,6 +285,7 @@ class EarlierParts:
                 self.seconds += event.seconds
             case TurnFinished():
                 self._spending.add(answer_usage(event.usage, event.cost_usd), step)
+                self._spending.served.add(step, event.model, event.served)
             case ToolStarted():
                 self._spending.add(Spent(tool_calls=1), step)
             case PipelineSpent():

@@ -47,5 +47,7 @@ class SessionStats:
                 self.begun = True
             case _:
                 pass
-        self.spending.take(event)
+        notice = self.spending.take(event)
         self.emit(event)
+        if notice is not None:
+            self.emit(notice)

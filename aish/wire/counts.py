@@ -63,8 +63,31 @@ def read_cost(value: Any) -> float | None:
     return None
 
 
-def read_served(value: dict[str, Any]) -> Served | None:
-    """Read what a chunk says of the model that answers."""
-    names = (value.get(key) for key in ("model", "system_fingerprint", "id"))
-    told = [repair_text(name[:_LONGEST_NAME]) if isinstance(name, str) else None for name in names]
-    return Served(*(name or None for name in told)) if any(told) else None
+class ServedReader:
+    """The names of the model that answers, from the chunks of its answer."""
+
+    __slots__ = ("_others", "served", "told")
+
+    def __init__(self) -> None:
+        self.served: Served | None = None
+        self.told: Any = None
+        """The last name of the model as it came; most chunks say the same as the one before."""
+        self._others: tuple[Any, Any] = (None, None)
+
+    def take(self, value: dict[str, Any]) -> str | None:
+        """Read a chunk, or a whole answer; return a sentence if it names another model."""
+        told, others = value.get("model"), (value.get("system_fingerprint"), value.get("id"))
+        if told == self.told and others == self._others:
+            return None
+        self.told, self._others = told, others
+        model, state, id = map(_read_name, (told, *others))
+        before = self.served or Served()
+        served = Served(model or before.model, state or before.fingerprint, before.id or id)
+        self.served = None if served == Served() else served
+        if before.model is None or served.model == before.model:
+            return None
+        return f"the answer names two models: first `{before.model}`, then `{served.model}`"
+
+
+def _read_name(value: Any) -> str | None:
+    return repair_text(value[:_LONGEST_NAME]) or None if isinstance(value, str) else None

@@ -35,6 +35,7 @@ from model_endpoint import (
     ModelEndpoint,
     Reply,
     json_reply,
+    named,
     stream_reply,
     text_reply,
     tool_reply,
@@ -407,7 +408,8 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _answer(told: Mapping[str, Any]) -> Answer:
     """`{"text": …}`, `{"call": alias__tool, "arguments": {…}}` or `{"status": 503, "body": …}`.
 
-    A text with `"endless": true` never comes to its end; `"api"` is its format.
+    A text with `"endless": true` never comes to its end; `"api"` is its format, `"model"` the name
+    of what has answered.
     """
     if "status" in told:
         headers = {"retry-after-ms": "10"}
@@ -416,6 +418,8 @@ def _answer(told: Mapping[str, Any]) -> Answer:
         arguments = json.dumps(told.get("arguments", {}))
         return tool_reply([("call_1", told["call"], arguments)], told.get("text", ""))
     reply = _TEXT_REPLIES[told.get("api", "chat")](told["text"])
+    if "model" in told:
+        reply = named(reply, told["model"])
     if told.get("endless"):
         *said, end = reply.parts
         return reply.but(parts=(*said, Gate(), end))

@@ -23,6 +23,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -440,7 +441,7 @@ class ModelEndpoint:
         self, request: Recorded, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Send the reply; whether the connection may be used again."""
-        reply = self._choose(request)
+        reply = _named_as_asked(self._choose(request), request)
         try:
             whole = await self._send(reply, reader, writer)
         except ConnectionError:
@@ -487,6 +488,27 @@ class ModelEndpoint:
             for task in (passed, left):
                 task.cancel()
             await asyncio.gather(passed, left, return_exceptions=True)
+
+
+_NAME = re.compile(rb'"model": ?"(?:scripted|claude-test|gpt-6)"')
+"""The name of a model in an answer whose test says nothing of it."""
+
+
+def named(reply: Reply, model: str | None, **more: str) -> Reply:
+    """The answer of a model that calls itself so."""
+    name = json.dumps({"model": model, **more})[1:-1].encode()
+    return reply.but(
+        parts=tuple(
+            _NAME.sub(lambda _: name, part) if isinstance(part, bytes) else part
+            for part in reply.parts
+        )
+    )
+
+
+def _named_as_asked(reply: Reply, request: Recorded) -> Reply:
+    """The reply with the name that the model was asked by, as endpoints answer."""
+    asked = re.search(rb'"model": ?"([^"\\]*)"', request.body)
+    return reply if asked is None else named(reply, asked[1].decode())
 
 
 def _refusal(why: str) -> Reply:

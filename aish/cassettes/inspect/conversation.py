@@ -22,7 +22,7 @@ from aish.cassettes.format.json_body import (
 from aish.cassettes.inspect.other_wires import messages_as_chat, responses_as_chat
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import Usage
+from aish.core.messages import Served, Usage
 from aish.core.phrases import counted
 from aish.core.wires import wire_at
 
@@ -60,6 +60,7 @@ class Answer:
     usage: Usage = Usage()
     trouble: str | None = None
     cost_usd: float | None = None
+    served: Served | None = None
 
 
 @frozen

@@ -195,6 +195,7 @@ def finish_run(
             calls=spending.calls,
             released_bits=spending.released_bits,
             output_sources=output_sources,
+            served=spending.served.all,
         )
     )
     return end
@@ -340,11 +341,12 @@ class _Run:
 
         Servers may send messages before `run.started`, which has to come first.
         """
-        self.spending.take(event)
-        if self.held.started:
-            self.held.emit(event)
-        else:
-            self.held(event)
+        notice = self.spending.take(event)
+        for one in (event,) if notice is None else (event, notice):
+            if self.held.started:
+                self.held.emit(one)
+            else:
+                self.held(one)
 
     def _tell_of_end(self, items: int) -> None:
         """Tell that a signal has come: `items` go on for a while."""

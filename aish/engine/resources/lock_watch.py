@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aish.core.errors import AishError, LockDiffersError
 from aish.core.events import NOWHERE, Level, Notice
+from aish.core.messages import Served
 from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.lock import (
@@ -24,6 +25,7 @@ from aish.policy.lock import (
     Lock,
     address_differences,
     instructions_difference,
+    served_difference,
     stale_differences,
     tool_difference,
 )
@@ -47,6 +49,7 @@ class LockWatch:
         self._models = plan.models if plan.steps else self._now.models if plan.models else ()
         self._servers: dict[str, Difference] = {}
         self._asked: list[Difference] = []
+        self._served: list[Difference] = []
         self._tools: dict[ToolName, Difference] = {}
         self._good: dict[ToolName, Tool] = {}
 
@@ -100,6 +103,25 @@ class LockWatch:
             self._compare(tool)
         return not self._is_out(tool.name)
 
+    def check_served(self, alias: str, served: Served | None) -> AishError | None:
+        """Compare what answered under an alias with its pins; return the error that ends the run.
+
+        A difference is reported once.
+        """
+        pins, name = self._pinned.served.get(alias), None if served is None else served.model
+        difference = None if pins is None else served_difference(alias, pins, (name,))
+        if difference is None:
+            return None
+        ignored = is_ignored(difference, self._pipeline)
+        if difference not in self._served:
+            self._served.append(difference)
+            if ignored:
+                self._notice("warning", "lock_differs", difference)
+            else:
+                self._asked.append(difference)
+                self._say(difference)
+        return None if ignored else self.error()
+
     def exclusion_reason(self, name: ToolName) -> str | None:
         """Why a tool may not be called, if so, after comparing its current definition."""
         tool = self._offering.by_name(name) if self._offering else None
@@ -127,7 +149,8 @@ class LockWatch:
 
     def refusal(self, message: str) -> LockDiffersError:
         """An error about this lock, with what to do."""
-        hint = f"`aish lock {self._pipeline.file} --diff` shows how, `--update` accepts it"
+        served = " --served RUN" if self._served else ""
+        hint = f"`aish lock {self._pipeline.file}{served} --diff` shows how, `--update` accepts it"
         without = "; `--lock warn` continues with a warning" if self._enforced else ""
         return LockDiffersError(message, where=str(self._path), hint=hint + without)
 

@@ -358,7 +358,7 @@ async def open_models(
         UnavailableError: an embedded model could not be started, and not only packs may ask it.
     """
     single: dict[str, Model] = {}
-    pace = _pace(environment)
+    pace, watch = _pace(environment), box.tools.watch
     for alias, resolved in plan.models.items():
         ready = resolved
         if resolved.entry.embedded is not None:
@@ -393,7 +393,9 @@ async def open_models(
             meter=box.runtime.meter,
             secret=secret,
         )
-        single[alias] = _with_pauses(await stack.enter_async_context(model), ready)
+        opened = await stack.enter_async_context(model)
+        opened.check_served = None if watch is None else watch.check_served
+        single[alias] = _with_pauses(opened, ready)
     return {
         alias: with_fallbacks(
             model, [single[name] for name in plan.models[alias].entry.fallback if name in single]

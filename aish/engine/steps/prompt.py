@@ -124,6 +124,11 @@ async def _run_prompt(
         history = await prepare_history(step, context, model, heard, files)
     else:
         history = History(list(unfinished.turns))
+        watch, last = context.resources.tools.watch, unfinished.earlier.answer
+        if watch is not None and last is not None:
+            error = watch.check_served(last.finish.model, last.finish.served)
+            if error is not None:
+                raise error
         if files is not None:
             await files.go_on()
     ask = Ask(

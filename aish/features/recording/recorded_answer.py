@@ -54,6 +54,7 @@ def _answer(deltas: Iterable[Delta], trouble: str | None) -> Answer:
         usage=finish.usage if finish else Usage(),
         trouble=trouble,
         cost_usd=finish.cost_usd if finish else None,
+        served=finish.served if finish else None,
     )
 
 

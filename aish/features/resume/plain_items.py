@@ -6,8 +6,10 @@ undecoded, until its end; whatever else is said about an item has its lines fold
 is said about the run or a step has the lines of all items folded first.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from operator import itemgetter
 
 from aish.core.events import StepStatus
@@ -39,6 +41,9 @@ _ANSWERED = re.compile(
     + rb'"first_token_seconds":[^,"]*,"seconds":[^,"]*,"cost_usd":([^,]*),"purpose":"[a-z]*"'
     rb'(?:,"served":(?:null|{[^{}]*}))?}'
 ).fullmatch
+_ALIAS = re.compile(rb'"model":"([^"\\]*)"').match
+_SERVED_FROM = b',"served":'
+_SERVED = re.compile(rb',"served":(?:null|{("model":[^\\]*),"id":(?:null|"[^"]*")})}').fullmatch
 _ENDED_FROM = b',"usage":{'
 _ENDED = re.compile(
     rb"," + _USAGE + rb'"cost_usd":([^,]*),"seconds":[^,"]*,"error":null(?:,"exit_code":[^,"]*)?}'
@@ -123,14 +128,40 @@ class _PlainItems:
             answers = [
                 _read_usage(one[4], _ANSWERED_FROM, _ANSWERED) for one in held if one[0] == _ANSWER
             ]
+            served = [_read_served(one) for one in held if one[0] == _ANSWER]
             total = _read_usage(end[4], _ENDED_FROM, _ENDED)
         except ValueError:
             return False
         if not self._scan.is_plain(step, key):
             return False
+        for alias, names in filter(None, served):
+            self._scan.add_served(step, alias, names)
         item = DoneItem(key, int(started[1]), started[2].decode(), _WELL[finished[2]])
         self._scan.add_plain_item(step, item, answers, total, (began, end[2]))
         return True
+
+
+def _read_served(line: ItemLine) -> tuple[str, JsonObject | None] | None:
+    """The alias of the model that has answered, with its own names; older journals say none.
+
+    Raises:
+        ValueError: they have another form.
+    """
+    text = line[4]
+    begin = text.rfind(_SERVED_FROM)
+    if begin < 0:
+        return None
+    alias, served = _ALIAS(text, line[3]), _SERVED(text, begin)
+    if alias is None or served is None:
+        raise ValueError(text)
+    return alias[1].decode(), None if served[1] is None else _names(served[1])
+
+
+@lru_cache(maxsize=64)
+def _names(text: bytes) -> JsonObject:
+    """The names of a model, which nearly all answers have in common."""
+    names: JsonObject = json.loads(b"{%b}" % text)
+    return names
 
 
 def _read_usage(line: bytes, begin: bytes, tail: _Match) -> tuple[Usage, float | None]:

@@ -23,7 +23,7 @@ from aish.core.errors import ExitCode
 from aish.core.events import EVENT_TYPES, REFUSED, ApprovalAnswered, ApprovalAsked, Place
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, json_text
-from aish.core.messages import Spent, SpentSum, Usage
+from aish.core.messages import Served, Spent, SpentSum, Usage
 from aish.core.sources import NO_SOURCES, UNKNOWN, Sources, union
 from aish.core.tools import NOT_MADE_KINDS
 from aish.engine.limits import Spending, answer_usage
@@ -792,11 +792,18 @@ class Scan:
     def _on_turn_finished(self, record: Any) -> None:
         used = answer_usage(_usage(record), record.get("cost_usd"))
         self._spending.add(used, record.get("step"))
+        if "served" in record:  # which older journals do not say
+            self.add_served(record.get("step"), str(record.get("model")), record["served"])
         unit = self._unit(record)
         if unit is not None:
             unit.calls.add_requests(record)
             unit.used.append(used)
         self._add_to_talk(record)
+
+    def add_served(self, step: str | None, alias: str, named: Any) -> None:
+        """Count the name of the model that has answered, as its record tells it."""
+        served = None if named is None else Served(named.get("model"), named.get("fingerprint"))
+        self._spending.served.add(step, alias, served)
 
     def _on_tool_decided(self, record: JsonObject) -> None:
         unit = self._unit(record)

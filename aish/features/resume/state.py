@@ -12,7 +12,7 @@ from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import SECRETS, ReadFile
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
-from aish.core.messages import AssistantTurn, Finish, History, Turn, Usage
+from aish.core.messages import AssistantTurn, Finish, History, Served, Turn, Usage
 from aish.core.phrases import counted
 from aish.core.sources import NO_SOURCES, Sources, union
 from aish.core.tools import ToolCall
@@ -187,7 +187,11 @@ def _last_answer(record: Any, turns: Sequence[Turn]) -> Assembled:
     last = turns[-1] if turns else None
     added = last if isinstance(last, AssistantTurn) else None
     calls = tuple(ToolCall(one["id"], one["name"], one["arguments"]) for one in record["calls"])
-    finish = Finish(record["finish"], Usage(), record["finish"], model=record["model"])
+    named = record.get("served")
+    served = None if named is None else Served(named.get("model"), named.get("fingerprint"))
+    finish = Finish(
+        record["finish"], Usage(), record["finish"], model=record["model"], served=served
+    )
     return Assembled(
         text=record["text"],
         calls=calls if added is None else added.calls,
@@ -247,6 +251,7 @@ def read_resume_state(
         by_step=scan.spending.steps,
         denials=scan.denials,
         calls=scan.spending.calls,
+        served=scan.spending.served.all,
         begun=scan.begun,
         last_seq=scan.last_seq,
         part_seq=scan.part_seq,

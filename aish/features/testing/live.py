@@ -691,7 +691,10 @@ class _LiveTrial:
         drafts = [draft for draft in self._drafts if draft.model == model]
         baseline = self._settings.baseline
         cost = None if baseline is None else baseline.costs.get(model)
-        column = LiveColumn(model, endpoints=_endpoints(drafts), cost_before=cost)
+        before = () if baseline is None else baseline.served(model)
+        column = LiveColumn(
+            model, endpoints=_endpoints(drafts), cost_before=cost, served_before=before
+        )
         one = next((one for one in self._comparisons if one.model == model), None)
         if one is not None:
             column = replace(column, comparison=conclude(one.plan, one.sides, one.decision))

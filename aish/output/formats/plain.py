@@ -220,6 +220,7 @@ class Plain(Sink):
             yield from self._questions.lines_at_end(event)
             if event.exit.hint and event.exit.hint != self._hint:
                 yield f"hint: {event.exit.hint}"
+        yield from self._tally.served_lines(event)
         yield ", ".join(self._tally.parts(event))
 
 

@@ -482,6 +482,8 @@ def _head(run: ReportData) -> Iterator[Markup]:
     if end.cost_usd is None and any((one.input, one.output) != (None, None) for one in usages):
         facts.append(f"cost {UNKNOWN}")
     yield tag("p", " · ".join(facts))
+    for line in run.tally.served_lines(end):
+        yield tag("p", code(line))
     if end.cassette:
         yield tag("p", f"{end.cassette.use}: ", code(end.cassette.path))
     if end.folder:

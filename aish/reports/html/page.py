@@ -23,7 +23,14 @@ from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.journal.history import Aside, CallRecord, Entry, Segment, TurnRecord, Unit
 from aish.output.result import LEVELS, place_text
-from aish.output.status import approve_command, call_status, problems_text, short_id, until_text
+from aish.output.status import (
+    approve_command,
+    call_status,
+    problems_text,
+    served_cells,
+    short_id,
+    until_text,
+)
 from aish.reports.figures import (
     UNKNOWN,
     cost_text,
@@ -390,11 +397,15 @@ def ingredients(gathering: Gathering) -> Markup:
         (one.alias, one.transport, one.state, counted(one.tools, "tool"), one.error or "")
         for one in started.servers
     ]
+    served = {} if end is None else {one.alias: one for one in end.served}
     tables = [
         _table(
             "Models",
-            ("Alias", "Model", "Endpoint"),
-            [(model.alias, model.model, model.origin) for model in started.models],
+            ("Alias", "Model", "Endpoint", "Answered", "Fingerprints"),
+            [
+                (model.alias, model.model, model.origin, *served_cells(served.get(model.alias)))
+                for model in started.models
+            ],
         ),
         _table("Servers", ("Alias", "Transport", "State", "Tools", "Error"), rows),
         _table("Approval rules", ("List", "Rule"), [(one.list, one.rule) for one in started.rules]),

@@ -14,7 +14,6 @@ from aish.core.messages import (
     Extras,
     Finish,
     FinishReason,
-    Served,
     StreamNotice,
     TextPiece,
     Usage,
@@ -23,7 +22,7 @@ from aish.core.tools import ToolCall
 from aish.wire.calls import is_whole, looks_leaked, make_call_id
 from aish.wire.chat.answer_text import REASONING_FIELDS, content_pieces, reasoning_text
 from aish.wire.chat.tool_calls import Slot, ToolCallSlots
-from aish.wire.counts import first_count, read_cost, read_count, read_served, whole_input
+from aish.wire.counts import ServedReader, first_count, read_cost, read_count, whole_input
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -298,7 +297,7 @@ class Answer:
         self.slots = self.first.slots
         self.begun = False
         """Whether a choice has come."""
-        self.served: Served | None = None
+        self.served = ServedReader()
         self._others: dict[str, Choice] = {}
 
     @property
@@ -344,6 +343,11 @@ class Answer:
     def notice(self, code: str, text: str) -> None:
         self.first.notice(code, text)
 
+    def read_served(self, value: dict[str, Any]) -> None:
+        """Read what a chunk says of the model that answers."""
+        if (changed := self.served.take(value)) is not None:
+            self.notice("served_changed", changed)
+
     def take(self, value: dict[str, Any]) -> bool:
         """Add a chunk of a stream, or a whole completion; returns whether it carries anything.
 
@@ -352,8 +356,7 @@ class Answer:
             LimitError: there are too many choices.
         """
         is_news = False
-        if self.served is None:
-            self.served = read_served(value)
+        self.read_served(value)
         if usage := value.get("usage"):
             is_news = self.first.count(usage)
         elif isinstance(other := value.get("x_groq"), dict) and not self.first.usage:
@@ -485,7 +488,7 @@ def last_deltas(answer: Answer, *, done: bool) -> list[Delta]:
             raw=repair_text(answer.finish),
             refusal=answer.refusal and repair_text(answer.refusal),
             cost_usd=answer.cost_usd,
-            served=answer.served,
+            served=answer.served.served,
         ),
     ]
 

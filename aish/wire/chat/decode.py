@@ -88,7 +88,7 @@ class ChatDecoder(AnswerStream):
 
     def _take_frames(self, frames: list[Frame]) -> None:
         """Process events; nearly all are a piece of text without a name."""
-        first, speech = self._answer.first, self._answer.speech
+        first, speech, served = self._answer.first, self._answer.speech, self._answer.served
         for data, event in frames:
             if event is not None or (value := parse_value(data)) is None:
                 self._take_odd(data, event)
@@ -104,6 +104,8 @@ class ChatDecoder(AnswerStream):
                 if speech.thoughts:
                     speech.settle()
                 speech.texts.append(text)
+                if (model := value.get("model")) != served.told and model:
+                    self._answer.read_served(value)
 
     def _take_object(self, value: dict[str, Any]) -> None:
         if error := find_error(value, self._mask):

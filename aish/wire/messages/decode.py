@@ -16,7 +16,6 @@ from aish.core.messages import (
     Finish,
     FinishReason,
     ReasoningPiece,
-    Served,
     StreamNotice,
     Usage,
     Withdrawn,
@@ -24,7 +23,7 @@ from aish.core.messages import (
 from aish.core.tools import ToolCall
 from aish.wire.answer_stream import AnswerStream
 from aish.wire.calls import is_whole, looks_leaked, make_call_id
-from aish.wire.counts import cache_miss_text, first_count, read_served
+from aish.wire.counts import ServedReader, cache_miss_text, first_count
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -154,7 +153,7 @@ class MessagesDecoder(AnswerStream):
         self._usage: dict[str, Any] = {}
         self._raw = ""
         self._details: dict[str, Any] = {}
-        self._served: Served | None = None
+        self._served = ServedReader()
         self._started = False
         self._was_whole = False
         self._noticed: set[tuple[str, str]] = set()
@@ -227,7 +226,7 @@ class MessagesDecoder(AnswerStream):
         self._started = True
         message = value.get("message")
         if isinstance(message, dict):
-            self._served = read_served(message)
+            self._served.take(message)
             self._count(message.get("usage"))
             self._take_diagnostics(message)
             if message.get("content") or message.get("stop_reason"):
@@ -246,7 +245,7 @@ class MessagesDecoder(AnswerStream):
         if self._begun:
             raise _broken_stream("a second message")
         self._started = self._was_whole = True
-        self._served = read_served(value)
+        self._served.take(value)
         self._take_diagnostics(value)
         self._count(value.get("usage"))
         self._take_content(value)
@@ -388,7 +387,7 @@ class MessagesDecoder(AnswerStream):
                 _usage_of(self._usage),
                 raw=repair_text(self._raw),
                 refusal=self._refusal() if reason == "refusal" else None,
-                served=self._served,
+                served=self._served.served,
                 long_written=first_count(self._usage, (_HOUR,)),
                 in_batch=_TIERS.get(str(self._usage.get("service_tier"))),
             ),

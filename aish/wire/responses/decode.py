@@ -16,7 +16,6 @@ from aish.core.messages import (
     Finish,
     FinishReason,
     ReasoningPiece,
-    Served,
     StreamNotice,
     TextPiece,
     Usage,
@@ -25,7 +24,13 @@ from aish.core.messages import (
 from aish.core.tools import ToolCall
 from aish.wire.answer_stream import AnswerStream
 from aish.wire.calls import as_text, canonical, is_whole, looks_leaked, make_call_id
-from aish.wire.counts import cache_miss_text, first_count, read_cost, read_served, whole_input
+from aish.wire.counts import (
+    ServedReader,
+    cache_miss_text,
+    first_count,
+    read_cost,
+    whole_input,
+)
 from aish.wire.errors import (
     EmptyStreamError,
     InBandError,
@@ -172,7 +177,7 @@ class ResponsesDecoder(AnswerStream):
         """How it ended: `completed`, `incomplete` and so on; empty before the end."""
         self._response: dict[str, Any] = {}
         """The response as the last event describes it."""
-        self._served: Served | None = None
+        self._served = ServedReader()
 
     @property
     def complete(self) -> bool:
@@ -338,7 +343,8 @@ class ResponsesDecoder(AnswerStream):
         self._take_output(response.get("output"))
 
     def _read_served(self, response: dict[str, Any]) -> None:
-        self._served = self._served or read_served(response)
+        if (changed := self._served.take(response)) is not None:
+            self._notice("served_changed", changed)
 
     # Items.
 
@@ -462,7 +468,7 @@ class ResponsesDecoder(AnswerStream):
                 raw=repair_text(self._raw()),
                 refusal=repair_text(refusal) or None,
                 cost_usd=read_cost(self._response.get("usage")),
-                served=self._served,
+                served=self._served.served,
                 long_written=first_count(self._response.get("usage"), (_LONG_WRITTEN,)),
                 in_batch=True if self._response.get("service_tier") == "batch" else None,
             ),

@@ -74,7 +74,7 @@ async def test_a_turn_is_one_streaming_post_to_chat_completions() -> None:
     assert request.headers["content-type"] == "application/json"
     assert request.headers["accept-encoding"] == "identity"
     assert text_of(said) == "hello there"
-    served = Served("scripted", None, "chatcmpl-1")
+    served = Served("m", None, "chatcmpl-1")
     assert said[-1] == Finish("stop", Usage(7, 3), raw="stop", model="cloud", served=served)
 
 
