@@ -163,3 +163,23 @@ def test_a_fallback_answers_under_its_own_alias(
     assert found["served"] == {"b": {"models": [NEW], "fingerprints": ["fp_1"]}}
     (turn,) = of_type(project.journal, "turn.finished")
     assert (turn["model"], turn["served"]["model"]) == ("b", NEW)
+
+
+def test_a_live_test_tells_of_another_model_than_that_of_the_baseline(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([says(OLD), says(NEW)]))
+    case = "tests: [{name: it, expect: [{contains: Done}]}]"
+    project.pipeline(f"{ASKS}prompt: Hi\n{case}")
+    live = ("test", "--live", "p.yaml", "-m", "gpt")
+    before = project.aish(*live, "--write-baseline", "b.json", "--format", "json")
+
+    now = project.aish(*live, "--baseline", "b.json")
+
+    model = json.loads(before.stdout)["models"][0]
+    (result,) = json.loads((project.folder / "b.json").read_text())["cases"][0]["results"]
+    assert model["served"] == [OLD]
+    assert result["served"] == {"gpt": {"models": [OLD], "fingerprints": ["fp_1"]}}
+    told = f"gpt: answered by another model than the baseline: `{NEW}`, before `{OLD}`"
+    assert told in now.stdout
+    assert now.code == 0
