@@ -879,7 +879,7 @@ class ServedModels:
 
 
 class ServedLog:
-    """What answered under each alias of a run; those of sub-pipelines as `step/alias`."""
+    """Names of the models that answered, by alias; those of sub-pipelines as `step/alias`."""
 
     __slots__ = ("_of",)
 

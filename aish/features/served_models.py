@@ -28,8 +28,8 @@ _FEWEST = {"responses": 16}
 """The fewest tokens that an endpoint may be asked for, where that is more than one."""
 
 
-def served_in_run(reading: JournalReading, pipeline: Pipeline) -> tuple[ServedModels, ...]:
-    """What has answered in a run, as its journal tells it.
+def names_in_run(reading: JournalReading, pipeline: Pipeline) -> tuple[ServedModels, ...]:
+    """The names of the models that have answered in a run, from its journal.
 
     Raises:
         UsageError: it is a run of another pipeline.
@@ -45,8 +45,8 @@ def served_in_run(reading: JournalReading, pipeline: Pipeline) -> tuple[ServedMo
     return log.all
 
 
-def served_in_cassette(plan: Plan, cassette: Cassette) -> tuple[ServedModels, ...]:
-    """What has answered in the recorded exchanges; `plan` has the recorded variables.
+def names_in_cassette(plan: Plan, cassette: Cassette) -> tuple[ServedModels, ...]:
+    """The names of the models in recorded answers; `plan` has the recorded variables.
 
     A request is that of each model with its endpoint and its id.
     """
@@ -77,7 +77,7 @@ def _bare(url: str) -> str:
 
 @frozen
 class AskedModels:
-    """What has answered to one request each, and what that has cost."""
+    """The names of models that were asked once, and the usage of that."""
 
     served: tuple[ServedModels, ...]
     usage: Usage

@@ -203,7 +203,7 @@ class ResultFold:
 
 
 def served_json(served: Iterable[ServedModels]) -> JsonObject:
-    """What has answered, by alias."""
+    """The names of the models that have answered, by alias."""
     return {
         one.alias: {"models": list(one.models), "fingerprints": list(one.fingerprints)}
         for one in served

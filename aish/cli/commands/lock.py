@@ -161,10 +161,10 @@ def _served_models(
         session = load_session(CassetteChoice(Path(source)))
         assert session.cassette is not None, "it is replayed"
         plan = make_plan(pipeline, options, session=session)
-        return served_models.served_in_cassette(plan, session.cassette)
+        return served_models.names_in_cassette(plan, session.cassette)
     with ExitStack() as stack:
         store, id = find_run(open_stores(None, stack), source)
-        return served_models.served_in_run(require_past(store, id, stack).reading, pipeline)
+        return served_models.names_in_run(require_past(store, id, stack).reading, pipeline)
 
 
 def _differences_to_keep(taken: Taken, pipeline: Pipeline) -> tuple[Difference, ...]:

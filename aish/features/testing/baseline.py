@@ -66,7 +66,7 @@ class Baseline:
     cells: Mapping[CellKey, BaselineCell]
     costs: Mapping[str | None, float | None]
 
-    def served(self, model: str | None) -> tuple[str, ...]:
+    def names_before(self, model: str | None) -> tuple[str, ...]:
         """The names of the models that have answered in a column of the last session."""
         cells = (cell for (_, column), cell in self.cells.items() if column == model)
         runs = (run for cell in cells for session in cell.sessions[:1] for run in session)

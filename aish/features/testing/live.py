@@ -691,7 +691,7 @@ class _LiveTrial:
         drafts = [draft for draft in self._drafts if draft.model == model]
         baseline = self._settings.baseline
         cost = None if baseline is None else baseline.costs.get(model)
-        before = () if baseline is None else baseline.served(model)
+        before = () if baseline is None else baseline.names_before(model)
         column = LiveColumn(
             model, endpoints=_endpoints(drafts), cost_before=cost, served_before=before
         )
