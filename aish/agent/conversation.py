@@ -150,9 +150,11 @@ class Buffer:
 
     def __init__(self) -> None:
         self._waiting: list[str] = []
+        self._sources = NO_SOURCES
 
-    def add(self, output: str) -> None:
+    def add(self, output: str, sources: Sources = NO_SOURCES) -> None:
         self._waiting.append(output)
+        self._sources |= sources
 
     @property
     def waiting(self) -> int:
@@ -161,5 +163,6 @@ class Buffer:
     def user_turn(self, text: str) -> UserTurn:
         """The user turn with all pending output, then `text`; empties the buffer."""
         parts = [*self._waiting, text]
+        sources, self._sources = self._sources, NO_SOURCES
         self._waiting.clear()
-        return UserTurn("\n\n".join(part for part in parts if part))
+        return UserTurn("\n\n".join(part for part in parts if part), (), sources)

@@ -302,6 +302,7 @@ class OutputWaits:
     place: Place
     text: str
     again: bool = False
+    sources: SourceNames = None
 
 
 @frozen

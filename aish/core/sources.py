@@ -29,6 +29,11 @@ UNKNOWN = "unknown"
 PLAIN_NAMES = (STDIN, ITEM, ATTACH, CONTEXT_FILES, READFILE, CLIENT, OWN_COMMANDS, UNKNOWN)
 
 
+def is_alias(source: str) -> bool:
+    """Return true for a source that is a server: its prompts, resources and instructions."""
+    return source not in PLAIN_NAMES and "." not in source and "__" not in source
+
+
 def union(sets: Iterable[Sources]) -> Sources:
     """All sources of several values."""
     result = NO_SOURCES

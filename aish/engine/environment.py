@@ -11,7 +11,6 @@ from aish.core.events import CassetteInfo, CassetteUse, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Approver, Clock, Emit, Follow
-from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
@@ -160,7 +159,7 @@ class RunEnvironment:
     once that is over; there `prefix` precedes the names of a sub-pipeline's servers. `keys` are
     those of the whole run that are made, by what makes them, `batches` all that it has submitted.
     `note_idle` is told how many more or fewer tasks wait for batches. `flow` follows the sources
-    of text, where a file of the run asks for it; all inputs have `input_sources`.
+    of text, where a file of the run asks for it; `around` is that of the server which executes it.
     """
 
     emit: Emit
@@ -185,7 +184,7 @@ class RunEnvironment:
     batches: "list[RecordedBatch]" = field(default_factory=list)
     note_idle: Callable[[int], None] = lambda _: None
     flow: "RunFlow | None" = None
-    input_sources: Sources = NO_SOURCES
+    around: "RunFlow | None" = None
 
     @property
     def context_tag(self) -> str:

@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from aish.core.errors import ExitCode
-from aish.core.events import Exit, RunFinished, Stamped
+from aish.core.events import (
+    Exit,
+    RunFinished,
+    Stamped,
+    StepFinished,
+    ToolFinished,
+    TurnStarted,
+)
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.engine.cancellation import ShutdownRequests, borrow_signals
@@ -102,7 +109,7 @@ def past_result(run: str, folder: RunFolder, plan: Plan, events: Iterable[Stampe
 
 
 class _ResultSink(Sink):
-    """A sink that builds the result from the events."""
+    """A sink that builds the result from the events, with the `sources` of all that was read."""
 
     name = "the result"
 
@@ -113,11 +120,18 @@ class _ResultSink(Sink):
         self._items = items
         self._itemized = itemized
         self._finished: RunFinished | None = None
+        self._sources: set[str] | None = None
 
     def __call__(self, stamped: Stamped) -> None:
         self._fold.take(stamped)
-        if isinstance(stamped.event, RunFinished):
-            self._finished = stamped.event
+        match stamped.event:
+            case RunFinished():
+                self._finished = stamped.event
+            case TurnStarted() | ToolFinished() | StepFinished() as read:
+                if read.sources is not None:
+                    self._sources = {*(self._sources or ()), *read.sources}
+            case _:
+                pass
 
     def result(self, lost: Sequence[str]) -> Row:
         """The result of the run that has ended; the items' file is still open.
@@ -127,6 +141,7 @@ class _ResultSink(Sink):
         assert self._finished is not None, "a run ends with `run.finished`"
         row: Row = dict(self._fold.result(self._finished))
         row["exit"] = self._finished.exit
+        row["sources"] = self._sources
         if lost and self._finished.exit.code == ExitCode.OK:
             row["status"] = "failed"
             row["exit"] = Exit(int(ExitCode.FAILED), "failed", retryable=False, reason=lost[0])

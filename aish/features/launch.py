@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from aish.core.events import Exit, Stamped
 from aish.core.frozen import frozen
 from aish.core.protocols import Approver, Clock
-from aish.core.sources import NO_SOURCES, Sources
 from aish.engine.environment import Opening, Recorder, RunEnvironment, mask_opening
 from aish.engine.execution.run import execute
 from aish.engine.limits import RunMeter
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from aish.features.recording.session import CassetteSession
     from aish.features.staging.queue import StagingQueue
     from aish.output.items.results import ItemsFile
+    from aish.policy.flow import RunFlow
 
 T = TypeVar("T")
 
@@ -84,7 +84,8 @@ class Launch:
     `cassette` is opened for it, while a `recorder` is open already. Staged calls are written to the
     folder or to the file `staged`; `unkept` ones only count, and without `staging` a rule that
     stages calls denies them. `control` says where the run listens, `notifies` whether the program
-    that the file names is told of questions. The inputs have `input_sources`.
+    that the file names is told of questions. `around` are the sources that the server
+    which executes it follows.
     """
 
     plan: Plan
@@ -100,7 +101,7 @@ class Launch:
     control: "ControlRequest | None" = None
     notifies: bool = False
     opening: Opening | None = None
-    input_sources: Sources = NO_SOURCES
+    around: "RunFlow | None" = None
 
 
 class OpenRun:
@@ -174,7 +175,7 @@ class OpenRun:
             attach=None if services is None else services.attach,
             before_pause=None if services is None else services.before_pause,
             follow=self.log.follow,
-            input_sources=launch.input_sources,
+            around=launch.around,
             opening=self._opening_with_mask(console),
         )
 

@@ -31,7 +31,7 @@ from aish.core.sources import (
     names_of,
     union,
 )
-from aish.core.tools import Tool, ToolName
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.decide import Ruling, RulingVerdict, simple_fit
 from aish.policy.rules import (
     LOCAL_COMMAND,
@@ -97,7 +97,8 @@ class ServerFacts:
 
     `packs` are those of a server whose packs are all built in, and `online` says whether their
     commands have a network. A server is `pinned` by a lock, `offline` in a sandbox without network.
-    What it is given can be read again at its `place`.
+    What it is given can be read again at its `place`. One that `holds_own_calls` judges what the
+    call of a tool does as it does it.
     """
 
     packs: tuple[str, ...] = ()
@@ -108,6 +109,7 @@ class ServerFacts:
     reads_files: bool = True
     offline: bool = False
     place: str = LOCAL
+    holds_own_calls: bool = False
 
 
 _STRANGER = ServerFacts()
@@ -157,7 +159,8 @@ class FlowFile:
         """Return true if a call may change something."""
         facts = self.facts(tool.name)
         if facts.packs:
-            return not _marks(tool.name.name).get("read_only")
+            marks = _marks(tool.name.name)
+            return not (marks.get("read_only") if marks else tool.annotations.read_only)
         return tool.name == LOCAL_COMMAND or not _only_reads(tool, facts)
 
     def is_sink(self, rule: FlowRule, tool: Tool, matches: Callable[[str], bool]) -> bool:
@@ -346,7 +349,9 @@ class FlowPolicy:
         self, tool: Tool, arguments: JsonObject, sources: Sources, *, exact: bool
     ) -> Iterator[Held]:
         found = self._causes_in(sources)
-        if not (exact and not runs_commands(tool.name)) and self.own.sends(tool):
+        is_free = exact and not runs_commands(tool.name)
+        is_free = is_free or self.own.facts(tool.name).holds_own_calls
+        if not is_free and self.own.sends(tool):
             for file in (self.own, *self.above):
                 yield from self._exfiltration(file, tool, arguments, found)
         for rule, causes in zip(self.own.settings.flow, found.of_rules, strict=True):
@@ -390,20 +395,30 @@ class RunFlow:
     """The sources of the places of a run, and of what its calls are given and return.
 
     `places` and `warned` belong to the run with its sub-pipelines; `policy` is that of one file.
+    `inputs` are the sources of the inputs of a pipeline that it is around.
     """
 
     def __init__(
-        self, policy: FlowPolicy, places: dict[str, Sources], warned: set[tuple[str, str]]
+        self,
+        policy: FlowPolicy,
+        places: dict[str, Sources],
+        warned: set[tuple[str, str]],
+        inputs: Sources = NO_SOURCES,
     ) -> None:
         self.policy = policy
         self.places = places
+        self.inputs = inputs
         self._warned = warned
 
-    def inner(self, file: FlowFile) -> "RunFlow":
-        """The flow of a sub-pipeline."""
+    def inner(self, file: FlowFile, family: Sequence[FlowFile] = ()) -> "RunFlow":
+        """The flow of a sub-pipeline, whose `family` may be new here."""
         above = (self.policy.own, *self.policy.above)
-        policy = FlowPolicy(file, above, self.policy.family)
+        policy = FlowPolicy(file, above, (*family, *self.policy.family))
         return RunFlow(policy, self.places, self._warned)
+
+    def with_inputs(self, sources: Sources) -> "RunFlow":
+        """The same flow around a pipeline whose inputs have these sources."""
+        return RunFlow(self.policy, self.places, self._warned, sources)
 
     @property
     def local(self) -> Sources:
@@ -424,6 +439,17 @@ class RunFlow:
         place = self.policy.own.place(tool)
         if place is not None and sources:
             self.write(place, sources)
+
+    def begin_request(self, alias: str, given: JsonObject, sources: Sources) -> Held | None:
+        """What holds a request to a server for a prompt or a resource, made of text of `sources`.
+
+        If it is made, note what it leaves at its place.
+        """
+        tool = request_to(alias)
+        held = self.policy.judge(tool, given, sources)
+        if held is None or held.then == "warn":
+            self.begin(tool, sources)
+        return held
 
     def write(self, place: str, sources: Sources) -> None:
         self.places[place] = union((self.places.get(place, NO_SOURCES), sources))
@@ -446,6 +472,11 @@ class RunFlow:
             return False
         self._warned.add(key)
         return True
+
+
+def request_to(alias: str) -> Tool:
+    """A request to a server for a prompt or a resource, judged as a call of a tool that reads."""
+    return Tool(ToolName(alias, "get"), alias, "", {}, annotations=Annotations(read_only=True))
 
 
 _Cause = tuple[str, Labels]

@@ -43,17 +43,24 @@ from aish.system.task_group import task_group
 
 
 def call_digest(
-    run: str, place: Place, tool: Tool, arguments: JsonObject, definition: str | None = None
+    run: str,
+    place: Place,
+    tool: Tool,
+    arguments: JsonObject,
+    definition: str | None = None,
+    flow: HeldFlow | None = None,
 ) -> str:
     """SHA-256 over run, step, item, server, tool, its definition and the canonical arguments.
 
-    `definition` is that of the tool in canonical JSON, where it is at hand.
+    `definition` is that of the tool in canonical JSON, where it is at hand. The digest covers the
+    `flow` too, if a person is asked about the call because of that.
     """
     definition = definition or canonical(definition_of(tool))
     # Canonical JSON of all of it: these two keys come first.
     head = f'{{"arguments":{canonical(arguments)},"definition":{definition},'
     subject = _subject(run, place.item, place.step, tool.name.server, tool.name.name)
-    return hashlib.sha256(f"{head}{subject}".encode("ascii")).hexdigest()
+    held = "" if flow is None else f'"flow":{canonical([flow.rule, *flow.sources])},'
+    return hashlib.sha256(f"{head}{held}{subject}".encode("ascii")).hexdigest()
 
 
 @lru_cache(maxsize=256)
@@ -261,7 +268,8 @@ class Gate:
         """
         if decision.by_person:
             ruling = await self._decide_by_rules(proposal)
-            if ruling.verdict in {"auto", "ask"}:
+            is_same = not ruling.is_held or decision.digest == self._asked_digest(proposal, ruling)
+            if ruling.verdict in {"auto", "ask"} and is_same:
                 return decision
         self._open.pop(decision.number, None)
         return await self.decide(proposal, asking, asked)
@@ -281,7 +289,6 @@ class Gate:
 
         `asked` is called once a question is open, before its answer is waited for.
         """
-        # Taken before the user is asked: the approval covers the state at the beginning.
         digest = self._digest(proposal)
         withdrawn = self._withdrawn(proposal.tool) if self._withdrawn else None
         if withdrawn is not None:
@@ -289,6 +296,8 @@ class Gate:
         if self._reviewed is not None:
             return self._apply(self._reviewed, proposal, digest)
         ruling = await self._decide_by_rules(proposal)
+        # Taken before the user is asked: the approval covers the state at the beginning.
+        digest = self._asked_digest(proposal, ruling)
         is_asked, recorded = ruling.verdict == "ask", None
         recording = self.questions.recording
         if recording is not None and (is_asked or self._is_by_always(ruling)):
@@ -355,7 +364,7 @@ class Gate:
             raise ApprovalError(f"{proposal.tool.name} was not approved")
         if self._open.pop(decision.number, None) is not decision:
             raise ApprovalError(f"the approval of {proposal.tool.name} is not open")
-        if self._digest(proposal) != decision.digest:
+        if decision.digest not in {self._digest(proposal), self._digest(proposal, decision.flow)}:
             raise ApprovalError(f"{proposal.tool.name} is not the call that was approved")
 
     def drop(self, decision: Decision) -> None:
@@ -640,13 +649,22 @@ class Gate:
             return Decision("deny", NOBODY, digest, reply, by_person=False)
         return self._grant("auto", rule, digest, by_person=True)
 
-    def _digest(self, proposal: Proposal) -> str:
+    async def question_digest(self, proposal: Proposal) -> str:
+        """The digest by which a person is asked about a call, if the rules say to ask."""
+        return self._asked_digest(proposal, await self._decide_by_rules(proposal))
+
+    def _asked_digest(self, proposal: Proposal, ruling: Ruling) -> str:
+        """The digest of a call; a yes to one that is held is for what it was shown to follow."""
+        is_asked = ruling.is_held and ruling.verdict == "ask"
+        return self._digest(proposal, ruling.flow if is_asked else None)
+
+    def _digest(self, proposal: Proposal, flow: HeldFlow | None = None) -> str:
         tool, known = proposal.tool, self._definitions.get(proposal.tool.wire)
         if known is None or known[0] is not tool:
             if len(self._definitions) >= _MOST_DEFINITIONS:
                 self._definitions.clear()
             known = self._definitions[tool.wire] = tool, canonical(definition_of(tool))
-        return call_digest(self.run, proposal.place, tool, proposal.arguments, known[1])
+        return call_digest(self.run, proposal.place, tool, proposal.arguments, known[1], flow)
 
     def _grant(
         self,

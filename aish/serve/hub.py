@@ -217,7 +217,7 @@ class Hub:
     def _follow(self, config: ActiveConfig) -> None:
         own = config.tools.own
         self._gate.follow(config.plan.policy, own.denial_of)
-        self.calls.follow_sources(config.plan)
+        self.calls.follow_sources(config)
         if own.watch is None:
             self._registry.hold_to(lambda: None, lambda _tool: True)
         else:

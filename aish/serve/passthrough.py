@@ -106,7 +106,7 @@ class Passthrough:
         tell: Callable[[Level, str, str], None],
     ) -> None:
         self.named = calls.named
-        self._sources = calls.sources
+        self._calls = calls
         self.loggers: set[Callable[[JsonObject], None]] = set()
         """One for each session: takes log messages that belong to no request."""
         self.on_page: set[Callable[[str, JsonObject], None]] = set()
@@ -180,7 +180,8 @@ class Passthrough:
         self._record(caller, "resources/read", alias, uri)
         server = self._server_of(alias, uri)
         server = await self._of_session(caller, server)
-        result = await self._ask(server, "resources/read", {"uri": uri}, "contents", list, call)
+        with self._calls.follow_request(caller, server.alias, {"uri": uri}):
+            result = await self._ask(server, "resources/read", {"uri": uri}, "contents", list, call)
         self._note_read(caller, server.alias, result)
         return result
 
@@ -199,14 +200,14 @@ class Passthrough:
         if arguments is not None:
             params["arguments"] = arguments
         server = await self._of_session(caller, server)
-        result = await self._ask(server, "prompts/get", params, "messages", list, call)
+        with self._calls.follow_request(caller, server.alias, arguments or {}):
+            result = await self._ask(server, "prompts/get", params, "messages", list, call)
         self._note_read(caller, server.alias, result)
         return result
 
     def _note_read(self, caller: Caller, alias: str, result: JsonObject) -> None:
-        """Remember what a client has read, and the resources that it names."""
+        """Remember the resources that a result names."""
         self.named.note(caller.client, alias, result)
-        self._sources.add(caller.client, frozenset({alias}))
 
     async def complete(
         self, offer: Offer, caller: Caller, params: JsonObject, call: Call
@@ -229,7 +230,8 @@ class Passthrough:
             raise RpcError(INVALID_PARAMS, "`ref` has to name a prompt or a resource")
         sent = {"ref": ref, **{k: params[k] for k in ("argument", "context") if k in params}}
         server = await self._of_session(caller, server)
-        return await self._ask(server, "completion/complete", sent, "completion", dict, call)
+        with self._calls.follow_request(caller, server.alias, sent):
+            return await self._ask(server, "completion/complete", sent, "completion", dict, call)
 
     async def subscribe(self, offer: Offer, caller: Caller, uri: str, updated: Updated) -> None:
         """Tell of updates of a resource from now on; twice is once.

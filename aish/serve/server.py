@@ -378,6 +378,7 @@ class _Server:
                 hub.track_answer,
                 is_live=recorder is None,
             )
+            hub.pending.resume = hub.calls.resume
             # Another process takes over what is left once the runs have ended.
             ended.callback(hub.pending.close)
             tasks.start_soon(self.audit.sync)

@@ -23,7 +23,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Turn, UserTurn
 from aish.core.protocols import Emit
-from aish.core.sources import UNKNOWN, Sources
+from aish.core.sources import NO_SOURCES, UNKNOWN, Sources, names_of
 from aish.core.tools import Media
 
 
@@ -42,13 +42,14 @@ class Enclosure:
 class QuestionInput:
     """A question, the output that `waited` for it, and its attachments.
 
-    `sources` are those of its text, which is not always typed.
+    `sources` are those of its text, which is not always typed, and `printed` those of the output.
     """
 
     text: str
     waited: str = ""
     attached: tuple[Enclosure, ...] = ()
     sources: Sources = frozenset({UNKNOWN})
+    printed: Sources = frozenset({UNKNOWN})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,18 +72,20 @@ class SessionBuffer(Buffer):
         super().__init__()
         self._emit = emit
 
-    def add(self, output: str) -> None:
-        super().add(output)
-        self._emit(OutputWaits(NOWHERE, output))
+    def add(self, output: str, sources: Sources = NO_SOURCES) -> None:
+        super().add(output, sources)
+        self._emit(OutputWaits(NOWHERE, output, sources=names_of(sources) or None))
 
-    def put_first(self, output: str) -> None:
+    def put_first(self, output: str, sources: Sources) -> None:
         """Put `output`, which was sent before, in front of everything that waits."""
         self._waiting.insert(0, output)
-        self._emit(OutputWaits(NOWHERE, output, again=True))
+        self._sources |= sources
+        self._emit(OutputWaits(NOWHERE, output, again=True, sources=names_of(sources) or None))
 
-    def restore(self, output: str) -> None:
+    def restore(self, waits: OutputWaits) -> None:
         """Restore output that the journal contains already."""
-        super().add(output)
+        sources = (UNKNOWN,) if waits.sources is None else waits.sources
+        super().add(waits.text, frozenset(sources))
 
 
 class PendingAttachments:
@@ -149,7 +152,8 @@ class _SentQuestion:
             Enclosure(name, text, tuple(islice(media, count)))
             for name, text, count in self.attached
         ]
-        return QuestionInput(self.text, self.waited, tuple(attached), turn.sources)
+        known = turn.sources
+        return QuestionInput(self.text, self.waited, tuple(attached), known, known)
 
 
 class AskedBefore:
@@ -159,7 +163,7 @@ class AskedBefore:
     """
 
     def __init__(self) -> None:
-        self.outputs: tuple[str, ...] = ()
+        self.outputs: tuple[OutputWaits, ...] = ()
         self._attached: tuple[WaitingAttachment, ...] = ()
         self._question: str | None = None
         self._sent: dict[str, _SentQuestion] = {}
@@ -169,10 +173,10 @@ class AskedBefore:
     def take(self, event: Event) -> None:
         """Follow an event: a question uses all waiting input, and a new conversation drops it."""
         match event:
-            case OutputWaits(text=text, again=True):
-                self.outputs = (text, *self.outputs)
-            case OutputWaits(text=text):
-                self.outputs = (*self.outputs, text)
+            case OutputWaits(again=True):
+                self.outputs = (event, *self.outputs)
+            case OutputWaits():
+                self.outputs = (*self.outputs, event)
             case AttachmentsWait():
                 self._attached = event.attachments
             case QuestionAsked():
@@ -195,7 +199,9 @@ class AskedBefore:
         for attachment in self._attached:
             media: Any = attachment.turn.get("media", ())
             attached.append((attachment.name, str(attachment.turn.get("text")), len(media)))
-        self._sent[whole] = _SentQuestion(text, "\n\n".join(self.outputs), tuple(attached))
+        self._sent[whole] = _SentQuestion(
+            text, "\n\n".join(one.text for one in self.outputs), tuple(attached)
+        )
         self._last, self._taken_back = text, None
 
     @property

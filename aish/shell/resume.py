@@ -250,8 +250,8 @@ class EarlierParts:
         session.lines, session.seconds = self.lines, self.seconds
         if session.open.options.model is None:
             self._choose(session)
-        for text in self.outputs:
-            session.buffer.restore(text)
+        for waits in self.outputs:
+            session.buffer.restore(waits)
         session.attached.restore(self.attached)
         for lost in self.lost:
             session.emit(Notice(NOWHERE, "warning", "not_recalled", lost))

@@ -25,7 +25,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
-from aish.core.sources import CONTEXT_FILES, NO_SOURCES, OWN_COMMANDS, UNKNOWN, Sources, union
+from aish.core.sources import CONTEXT_FILES, NO_SOURCES, UNKNOWN, Sources, union
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
 from aish.engine.limits import RunMeter
@@ -184,13 +184,14 @@ class Session:
             return
         self.stands = False
         if asked.waited:
-            self.buffer.put_first(asked.waited)
+            self.buffer.put_first(asked.waited, asked.printed)
         self.attached.put_first(asked.attached)
 
     def send(self, text: str, sources: Sources = NO_SOURCES) -> tuple[QuestionInput, UserTurn]:
         """The question and its turn; `sources` are those of its text, if it is not typed."""
-        waited = self.buffer.user_turn("").text
-        asked = QuestionInput(text, waited, self.attached.take(), sources)
+        waited = self.buffer.user_turn("")
+        attached = self.attached.take()
+        asked = QuestionInput(text, waited.text, attached, sources, waited.sources)
         self.asked, self.stands = asked, True
         turn = UserTurn(asked.whole, asked.media, self._sources(asked))
         self.questions.append((turn, asked))
@@ -200,11 +201,10 @@ class Session:
         flow = self.open.box.runtime.flow
         if flow is None:
             return NO_SOURCES
-        printed = (frozenset({OWN_COMMANDS}), flow.local) if asked.waited else ()
         # What was written may be in an attached file, or at a server that was asked.
         written = flow.places.values() if asked.attached or asked.sources else ()
         attached = (enclosure.sources for enclosure in asked.attached)
-        return union((asked.sources, *printed, *written, *attached))
+        return union((asked.sources, asked.printed, *written, *attached))
 
     def next_line(self) -> Place:
         self.lines += 1

@@ -33,7 +33,7 @@ from aish.core.frozen import slotted
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
 from aish.core.protocols import Emit
-from aish.core.sources import names_of
+from aish.core.sources import NO_SOURCES, names_of
 from aish.engine.activity import Activity
 from aish.engine.answer_schema import released_bits
 from aish.engine.cancellation import (
@@ -433,6 +433,7 @@ class _Run:
         has_cassette = environment.recorder is not None
         # A test may refer to any step.
         every = frozenset(step.id for step in plan.steps)
+        given = environment.around.inputs if environment.around else NO_SOURCES
         run = RunScope(
             self.concurrency,
             self.time,
@@ -452,7 +453,7 @@ class _Run:
             environment.resume_state,
             activity=self.activity,
             needed=steps_read(plan.pipeline) if self.examine is None else every,
-            given=dict.fromkeys(plan.pipeline.inputs, environment.input_sources),
+            given=dict.fromkeys(plan.pipeline.inputs, given),
         )
 
     def _start(self, servers: tuple[ServerInfo, ...]) -> None:

@@ -142,12 +142,12 @@ async def open_resources(
     """
     opening = environment.opening or (lambda _doing: None)
     opening(())
-    if environment.flow is None and follows_flows(plan):
+    if environment.flow is None and (environment.around or follows_flows(plan)):
         # Few runs load it.
         from aish.engine.flow_scope import run_flow
 
         resumed = environment.resume_state
-        flow = run_flow(plan, {} if resumed is None else resumed.given)
+        flow = run_flow(plan, resumed.given if resumed else {}, environment.around)
         environment = replace(environment, flow=flow)
     async with open_toolbox(plan, environment, meter, servers) as box, AsyncExitStack() as stack:
         opening(())

@@ -12,7 +12,7 @@ from aish.core.json import JsonObject
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.sources import ATTACH, NO_SOURCES, Sources, union
 from aish.core.text import safe_utf8
-from aish.core.tools import Annotations, MediaKinds, PromptMessage, Tool, ToolName, media_kind
+from aish.core.tools import MediaKinds, PromptMessage, media_kind
 from aish.engine.steps.attachments import (
     AttachedText,
     attachment,
@@ -107,8 +107,9 @@ async def opening_turns(
         case ServerPrompt(arguments=arguments):
             filled = {name: render(text, values) for name, text in arguments.items()}
             prompt = replace(step.prompt, arguments=filled)
-            sources |= fetched_sources(prompt.server, filled, sources, step, context)
+            judge_request(prompt.server, filled, sources, step, context)
             turns = await prompt_turns(prompt, servers, limit, media_kinds=media_kinds)
+            sources = fetched_sources(prompt.server, sources, context)
     # Sequentially, so that a recording has them in the order of the file.
     pieces = [await _attached(one, step, context, sources, media_kinds) for one in step.attach]
     *before, last = turns
@@ -131,31 +132,48 @@ async def _attached(
         from aish.engine.steps.passages import retrieve
 
         return await retrieve(source, render(source.query, values), step, context, sources)
-    read, flow, own = replace(source, ref=render(source.ref, values)), context.agent.flow, sources
+    read, flow = replace(source, ref=render(source.ref, values)), context.agent.flow
     if flow is not None:
         read = await with_server(read, servers)
-        if read.server is None:
-            own = union((sources, frozenset({ATTACH}), flow.local))
-        else:
-            own = fetched_sources(read.server, {"uri": read.ref}, sources, step, context)
+        if read.server is not None:
+            judge_request(read.server, {"uri": read.ref}, sources, step, context)
     folder, limit = context.plan.pipeline.file.parent, step.limits.result_limit
     piece = await attachment(read, servers, folder, limit, media_kinds=media_kinds)
+    if flow is None:
+        return piece
+    # Another step may have written it meanwhile.
+    own = union((sources, frozenset({ATTACH}), flow.local))
+    if read.server is not None:
+        own = fetched_sources(read.server, sources, context)
     return replace(piece, sources=own)
 
 
-def fetched_sources(
+def fetched_sources(alias: str, sources: Sources, context: StepContext) -> Sources:
+    """The sources of a resource or a prompt that a server was asked for with text of `sources`."""
+    flow = context.agent.flow
+    if flow is None:
+        return NO_SOURCES
+    # Files without flows do not load it.
+    from aish.policy.flow import request_to
+
+    return flow.of_result(request_to(alias), sources, alias)
+
+
+def judge_request(
     alias: str, given: JsonObject, sources: Sources, step: PromptStep, context: StepContext
-) -> Sources:
-    """The sources of a resource or a prompt that a server is asked for with text of some sources.
+) -> None:
+    """Judge a request for a resource or a prompt of a server, with text of some sources.
 
     Raises:
         StepFailedError: the text that its URI or arguments are of holds the request.
     """
     flow = context.agent.flow
     if flow is None:
-        return NO_SOURCES
-    tool = Tool(ToolName(alias, "get"), alias, "", {}, annotations=Annotations(read_only=True))
-    held = flow.policy.judge(tool, given, sources)
+        return
+    # Files without flows do not load it.
+    from aish.policy.flow import request_to
+
+    tool, held = request_to(alias), flow.begin_request(alias, given, sources)
     if held is not None and held.then == "warn":
         if flow.warns_first(held.flow, tool):
             text = f"{held.rule}: a request to `{alias}` {held.why}"
@@ -163,5 +181,3 @@ def fetched_sources(
     elif held is not None:
         message = f"a request to the server `{alias}` is denied by {held.rule}: {held.why}"
         raise StepFailedError(message, hint=held.cure)
-    flow.begin(tool, sources)
-    return flow.of_result(tool, sources, alias)

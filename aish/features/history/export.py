@@ -56,7 +56,7 @@ from aish.features.history.run_store import RunStore, open_subfolder
 from aish.features.history.summary import State, records, require_past
 from aish.journal.history import CallRecord, Ended, History, Key, Unit
 from aish.journal.writer import JournalError
-from aish.output.status import call_status, control_text, retry_text
+from aish.output.status import call_status, control_text, flow_text, retry_text
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.files import open_new, private_folder
 
@@ -383,6 +383,8 @@ def _call_section(call: CallRecord, number: int, read_file: ReadFile) -> str:
     lines.append(f"- time: {rfc3339(call.began)}")
     if call.decided is not None:
         lines.append(f"- decision: {call.decided.verdict}: {markdown_code(call.decided.rule)}")
+        if call.decided.flow is not None:
+            lines.append(f"- sources: {markdown_code(flow_text(call.decided.flow))}")
     arguments = call.arguments
     text = arguments if isinstance(arguments, str) else json_text(arguments, indent=2)
     finished = call.finished
@@ -415,6 +417,8 @@ def _control_lines(stamped: Stamped, who: str) -> Iterator[str]:  # ruff: ignore
         case ToolDecided():
             arguments = shorten(json_text(event.arguments, spaced=True), _LONGEST)
             decided = f"{event.verdict} ({event.rule})"
+            if event.flow is not None:
+                decided += f", {flow_text(event.flow)}"
             yield f"decision about {event.tool} {arguments}: {decided}, digest {event.digest}"
         case ApprovalAsked():
             arguments = shorten(json_text(event.arguments, spaced=True), _LONGEST)

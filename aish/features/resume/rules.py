@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from aish.config.model import Step
+from aish.config.model import Attachment, PromptStep, ServerPrompt, Step
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
 from aish.core.tools import Annotations, Tool, ToolName
@@ -65,6 +65,14 @@ class Rules:
         """True if the step runs over items, however many there are."""
         found = self._step(step)
         return found is not None and found.flow.foreach is not None
+
+    def asks_servers(self, step: str) -> bool:
+        """True if a request of the step may begin with a prompt or a resource of a server."""
+        found = self._step(step)
+        return isinstance(found, PromptStep) and (
+            isinstance(found.prompt, ServerPrompt)
+            or any(isinstance(one, Attachment) for one in found.attach)
+        )
 
     def _step(self, step: str) -> Step | None:
         if step not in self._steps:

@@ -24,7 +24,7 @@ from aish.core.events import EVENT_TYPES, REFUSED, ApprovalAnswered, ApprovalAsk
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Served, Spent, SpentSum, Usage
-from aish.core.sources import NO_SOURCES, UNKNOWN, Sources, union
+from aish.core.sources import NO_SOURCES, OWN_COMMANDS, UNKNOWN, Sources, is_alias, union
 from aish.core.tools import NOT_MADE_KINDS
 from aish.engine.limits import Spending, answer_usage
 from aish.engine.records import STOPPED, StepRecord
@@ -482,7 +482,7 @@ class Scan:
         self.denials: Counter[str] = Counter()
         self.approvals = ScannedApprovals(rules)
         self.batches = BatchFold()
-        self.given = GivenText()
+        self.given = GivenText(rules.asks_servers)
         self.started: JsonObject | None = None
         self.finished: JsonObject | None = None
         self.segments = 0
@@ -548,6 +548,7 @@ class Scan:
             and step not in self._on_workers
             and not (unit in self._open or unit in self._failed or unit in self._untracked)
             and not self.rules.needs_results(step)
+            and not (self.rules.follows and self.rules.asks_servers(step))
         )
 
     def add_plain_item(
@@ -907,9 +908,13 @@ def _sources_of(record: Any) -> Sources:
 
 
 class GivenText:
-    """The sources of what each tool was given: it may be read again at the place of the tool."""
+    """The sources of what each tool was given: it may be read again at the place of the tool.
 
-    def __init__(self) -> None:
+    So may what a prompt or a resource of a server was asked with, in steps that `asks_servers`.
+    """
+
+    def __init__(self, asks_servers: Callable[[str], bool] = lambda _: False) -> None:
+        self._asks_servers = asks_servers
         self._units: dict[Unit, Sources] = {}
         self._given: dict[str, Sources] = {}
         self._open: dict[_Key, str] = {}
@@ -926,16 +931,28 @@ class GivenText:
             case "tool.started":
                 self._open[_place_of(record)] = record["tool"]
             case "tool.finished" if not in_turn:
-                # One that was refused was given nothing.
-                if self._open.pop(_place_of(record), None) is not None:
-                    self._give(record["tool"], _sources_of(record))
+                # One that was refused was given nothing, nor was a person's own command.
+                is_made = self._open.pop(_place_of(record), None) is not None
+                sources = _sources_of(record)
+                if is_made and sources != frozenset({OWN_COMMANDS}):
+                    self._give(record["tool"], sources)
             case "step.finished" | "item.finished":
                 self._units.pop(unit, None)
+            case "pipeline.spent":
+                # What the run of a session has written is in the journal of that run.
+                self._give(_A_COMMAND, frozenset({UNKNOWN}))
             case _ if record.get("purpose", "answer") == "answer":
-                known = self._units.get(unit, NO_SOURCES)
-                self._units[unit] = union((known, _sources_of(record)))
+                self._add_request(unit, _sources_of(record))
             case _:
                 pass
+
+    def _add_request(self, unit: Unit, sources: Sources) -> None:
+        """A request of a conversation, which may have begun with text of servers."""
+        known = self._units.get(unit)
+        whole = self._units[unit] = union((known or NO_SOURCES, sources))
+        if known is None and self._asks_servers(str(unit[0])):
+            for alias in filter(is_alias, whole):
+                self._give(f"{alias}__get", whole)
 
     def _give(self, tool: str, sources: Sources) -> None:
         self._given[tool] = union((self._given.get(tool, NO_SOURCES), sources))
@@ -950,8 +967,16 @@ class GivenText:
 
 
 _OF_GIVEN = frozenset(
-    {"turn.started", "tool.started", "tool.finished", "step.finished", "item.finished"}
+    {
+        "turn.started",
+        "tool.started",
+        "tool.finished",
+        "step.finished",
+        "item.finished",
+        "pipeline.spent",
+    }
 )
+_A_COMMAND = "shell__run"
 
 
 def tags(texts: Iterable[str | None]) -> bool:

@@ -6,8 +6,8 @@ there; meanwhile the call gives its place back to others. A failure is a result 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
@@ -20,15 +20,15 @@ from aish.agent.runtime import AgentRuntime
 from aish.core.errors import AishError, JournalLostError, UsageError, did_you_mean
 from aish.core.events import DecisionLevel, Notice, Place, ServerInfo
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
-from aish.core.protocols import Clock, Sampler
-from aish.core.sources import CLIENT, NO_SOURCES, Sources
+from aish.core.protocols import Clock, Progress, Sampler
+from aish.core.sources import CLIENT, NO_SOURCES, UNKNOWN, Sources
 from aish.core.text import safe_utf8
-from aish.core.tools import Tool, ToolResult
-from aish.engine.plan.plan import Plan, follows_flows
+from aish.core.tools import Tool, ToolName, ToolResult
+from aish.engine.plan.plan import follows_flows
 from aish.engine.plan.validation.names import SERVED
 from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.convert_resources import MAX_URI
-from aish.mcp.protocol.messages import MISSING_CAPABILITY, RpcError
+from aish.mcp.protocol.messages import INTERNAL_ERROR, MISSING_CAPABILITY, RpcError
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
@@ -44,6 +44,7 @@ from aish.serve.calls.waiting_calls import (
     Owner,
     Resolved,
     TooManyQuestionsError,
+    renew_sources,
 )
 from aish.serve.offer.active import ActiveConfig
 from aish.serve.records.audit import AuditError, AuditEvent, AuditLog, Caller
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from aish.serve.offer.pipeline_tools import OnRun
 
 _OURS = "aish/"
+_SOURCES_KEY = "aish/sources"
 RESULT_TYPE = "resultType"
 _PREFIX = "[aish] "
 _NOT_OFFERED = "the tool is not offered any more"
@@ -175,21 +177,22 @@ class Calls:
         self._runtime = runtime
         self.sources = sources
         self._flow: RunFlow | None = None
-        self.follow_sources(active.now.plan)
+        self._written: dict[str, Sources] = {}
+        """The sources of what was given to the places of all files so far."""
+        self.follow_sources(active.now)
         self._events = events
         self._places = CallPlaces(limits.calls, limits.waiting)
         self._numbers = count(1)
 
-    def follow_sources(self, plan: Plan) -> None:
+    def follow_sources(self, config: ActiveConfig) -> None:
         """Judge calls by what a file says of the text that clients were given, if it does."""
-        before, self._flow = self._flow, None
+        plan, self._flow = config.plan, None
         if follows_flows(plan):
             # Few servers load it.
-            from aish.engine.flow_scope import run_flow
+            from aish.engine.flow_scope import served_flow
 
-            self._flow = run_flow(plan, {})
-            if before is not None:
-                self._flow.places.update(before.places)
+            pipelines = [pipeline.plan for pipeline in config.tools.pipelines]
+            self._flow = served_flow(plan, pipelines, self._written)
         self._gate.stricter = None if self._flow is None else self._flow.policy.stricter
 
     def _sources_of(self, caller: Caller, tool: Tool) -> Sources:
@@ -225,15 +228,18 @@ class Calls:
             return dump(complete(error_result(f"{_PREFIX}{_NOT_OFFERED}")))
         try:
             async with self.place(places) as place:
-                call = ClientCall(caller, place, find, about, complete, owner, is_withdrawn)
+                sources = partial(self._sources_of, caller)
+                call = ClientCall(
+                    caller, place, find, about, complete, owner, is_withdrawn, sources
+                )
                 where = Place(
                     step=caller.client,
                     call=f"{caller.session}/{next(self._numbers)}",
                     client=caller.client,
                     session=caller.session,
                 )
-                sources = self._sources_of(caller, tool)
-                return await self._handle(call, Proposal(tool, arguments, where, sources))
+                proposal = Proposal(tool, arguments, where, sources(tool))
+                return await self._handle(call, proposal)
         except BusyError as error:
             self.metrics.count_call(str(tool.name), NONE, "busy")
             return dump(complete(self._failure(tool, str(error))))
@@ -307,9 +313,10 @@ class Calls:
                     decision, proposal = outcome.decision, outcome.proposal
                     # Others may have its place meanwhile; it was admitted, so it waits for another.
                     await call.place.take()
-            if decided_by is self._active.now:
+            renewed = renew_sources(call, proposal, decision, self._gate)
+            if renewed is None and decided_by is self._active.now:
                 return Resolved(decision, proposal)
-            offered = call.find()
+            proposal, offered = renewed or proposal, call.find()
         return None
 
     def _record(self, caller: Caller, proposal: Proposal, decision: Decision) -> DecisionLevel:
@@ -360,11 +367,18 @@ class Calls:
         if flow is not None:
             flow.begin(tool, proposal.sources)
         recheck = partial(self._recheck, client_call, proposal, decision, config)
+        client = client_call.caller.client
+        result: JsonObject | ToolResult | None = None
+        around = None if flow is None else flow.with_inputs(proposal.sources)
+        can_tell = call.on_progress is not None or bool(owner.capabilities())
+        if can_tell and not tool.builtin and tool.name.server != SERVED:
+            # What it tells the client on its way is not waited for.
+            self.note_result(client, tool, proposal.sources, None)
         try:
             with self.around_servers():
                 caller = client_call.caller
                 result = await config.tools.forward(
-                    caller, tool, arguments, call, on_run, recheck, proposal.sources
+                    caller, tool, arguments, call, on_run, recheck, around
                 )
         except RpcError as error:
             if error.code == MISSING_CAPABILITY and isinstance(owner, PendingCall):
@@ -374,15 +388,80 @@ class Calls:
         except AishError as error:  # a replay does not hold this call
             return "transport_error", self._failure(tool, self.mask(str(error)))
         finally:
-            if flow is not None:
-                caller = client_call.caller
-                self.sources.add(caller.client, flow.of_result(tool, proposal.sources))
+            self.note_result(client, tool, proposal.sources, result)
         if isinstance(result, ToolResult):
             return result.kind, self._failure(tool, result.content.removeprefix(_PREFIX))
         if result.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(owner, PendingCall):
             required = owner.relay(tool.name.server, own_part(result))
             return INPUT_REQUIRED, {RESULT_TYPE: INPUT_REQUIRED, **required}
         return await self._check_result(proposal, result)
+
+    @contextmanager
+    def follow_request(self, caller: Caller, alias: str, given: JsonObject) -> Generator[None]:
+        """Judge a request of a client for a prompt or a resource, and note what it is given.
+
+        Raises:
+            RpcError: what the client was given before holds the request.
+        """
+        flow, sources = self._flow, self.sources.of(caller.client)
+        if flow is not None:
+            from aish.policy.flow import request_to
+
+            tool, held = request_to(alias), flow.begin_request(alias, given, sources)
+            if held is not None and held.then != "warn":
+                message = f"{_PREFIX}request to `{alias}` denied by {held.rule}: {held.why}"
+                raise RpcError(INTERNAL_ERROR, message)
+            if held is not None and flow.warns_first(held.flow, tool):
+                text = f"{held.rule}: a request to `{alias}` {held.why}"
+                place = Place(client=caller.client, session=caller.session)
+                self._events.notify(Notice(place, "security", "exfiltration", text))
+        try:
+            yield
+        finally:
+            own = frozenset({alias})
+            if flow is not None:
+                own = flow.of_result(tool, sources, alias)
+            self.sources.add(caller.client, own)
+
+    async def resume(
+        self, client: str, name: ToolName, run: str, report: Callable[[Progress], None]
+    ) -> JsonObject:
+        """The result of a pipeline's run that was interrupted, which its client is given.
+
+        Raises:
+            AishError: it cannot be resumed.
+        """
+        tools = self._active.now.tools
+        tool = tools.by_name(name)
+        # What its client had read is not known any more.
+        flow, lost = self._flow, frozenset({UNKNOWN})
+        around = None if flow is None else flow.with_inputs(lost)
+        result = await tools.resume(name, run, report, around)
+        if tool is not None:
+            self.note_result(client, tool, NO_SOURCES, result)
+        return result
+
+    def note_result(
+        self, client: str, tool: Tool, sources: Sources, result: JsonObject | ToolResult | None
+    ) -> None:
+        """Note the sources of the result of a call, which its client was given."""
+        flow = self._flow
+        if flow is None:
+            # The next file may ask for flows.
+            self.sources.add(client, frozenset({str(tool.name)}))
+            return
+        if tool.name.server == SERVED:
+            if isinstance(result, ToolResult) and result.kind in {"bad_arguments", "denied"}:
+                return  # no run has begun
+            meta = result.get("_meta") if isinstance(result, Mapping) else None
+            given = meta.get(_SOURCES_KEY) if isinstance(meta, Mapping) else None
+            if isinstance(given, Sequence):
+                self.sources.add(client, frozenset(map(str, given)))
+                return
+        given_by = flow.of_result(tool, sources)
+        if tool.name.server == SERVED:
+            flow.begin(tool, given_by)  # nobody knows what it has written
+        self.sources.add(client, given_by)
 
     def _sampler(self, proposal: Proposal) -> Sampler | None:
         """The sampler of a call to packs that may ask models; `None` for other servers."""
@@ -419,11 +498,13 @@ class Calls:
     ) -> ToolResult | None:
         """Decide again about a call that is still not sent when another file is in force.
 
-        Why it is not made any more; `None` if it is.
+        Or when its client has been given other text. Why it is not made any more; `None` if it is.
         """
         tool = proposal.tool
-        while decided_by is not self._active.now:
-            decided_by = self._active.now
+        while (
+            renewed := renew_sources(made, proposal, decision, self._gate)
+        ) is not None or decided_by is not self._active.now:
+            decided_by, proposal = self._active.now, renewed or proposal
             if made.find() != tool:
                 return ToolResult("denied", _NOT_OFFERED)
             again = await self._gate.decide_again(decision, proposal)

@@ -279,6 +279,10 @@ class PendingCall:
         return {key: one for key, one in self._questions.items() if not one.answered.is_set()}
 
 
+ResumeRun = Callable[[str, ToolName, str, Report], Awaitable[JsonObject]]
+"""The result of the interrupted run of a pipeline, by its client, its tool and its id."""
+
+
 @frozen
 class TaskTerms:
     """The time when a call becomes a task: `after` seconds, or `at_once` when it begins a run."""
@@ -318,6 +322,8 @@ class PendingCalls:
         self._clock = clock
         self._on_fault = on_fault
         self._answering = answering
+        self.resume: ResumeRun | None = None
+        """Goes on with the run of a task."""
         self._is_live = is_live
         self._held: dict[str, PendingCall] = {}
         self._folder = state.path / _FOLDER
@@ -567,8 +573,9 @@ class PendingCalls:
 
         async def resume(about: Call, owner: PendingCall) -> bytes:
             del about
+            assert self.resume is not None, "it is set before anything is served"
             try:
-                result = await self._active.now.tools.resume(name, run, owner.report)
+                result = await self.resume(taken.client, name, run, owner.report)
             except AishError as error:
                 mask = self._active.now.plan.secrets.mask
                 message = f"run {run} cannot be resumed: {mask(error.message)}"

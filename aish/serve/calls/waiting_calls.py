@@ -35,11 +35,12 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Asking, Clock, Emit, Progress, Question
+from aish.core.sources import Sources
 from aish.core.tools import Tool, definition_of
 from aish.features.approvals.hub_questions import MOST_KEPT, HubQuestion, QuestionFolder
 from aish.features.approvals.questions import approval_question, as_asked
 from aish.mcp.client.server_requests import Call
-from aish.policy.gate import Decision, Gate, Proposal, call_digest
+from aish.policy.gate import Decision, Gate, Proposal
 from aish.policy.questions import (
     EXPIRED,
     WITHDRAWN,
@@ -160,7 +161,8 @@ class ClientCall:
 
     `find` finds the tool as it is now, `complete` adds to a result what belongs to the hop to the
     client, and `is_withdrawn` says at a cancellation whether the client has cancelled just this
-    call. One that is a task by then is held until there is an answer.
+    call. One that is a task by then is held until there is an answer. `sources` are those of a call
+    of a tool as of now.
     """
 
     caller: Caller
@@ -170,6 +172,7 @@ class ClientCall:
     complete: Callable[[JsonObject], JsonObject]
     owner: Owner
     is_withdrawn: Callable[[], bool]
+    sources: Callable[[Tool], Sources]
 
     def is_cancelled(self) -> bool:
         """Tell whether the client has cancelled just this call, or its task."""
@@ -540,7 +543,7 @@ class Approvals:
             decision, waited, deadline = await self._wait(call, proposal, digest, asked, deadline)
             if isinstance(decision, Deferred) or decision.approval is None:
                 return decision if isinstance(decision, Deferred) else Resolved(decision, proposal)
-            renewed = self._renew(call, proposal)
+            renewed = self._renew(call, proposal, decision)
             if renewed is None:
                 level = self.gate.level(proposal, decision)
                 if self.questions.claim(decision, proposal, level, waited=waited):
@@ -550,7 +553,7 @@ class Approvals:
                 return Deferred(decision.approval, is_replaced=True)
             if renewed is not None:
                 proposal = renewed
-                digest = call_digest(self.gate.run, proposal.place, renewed.tool, renewed.arguments)
+                digest = await self.gate.question_digest(proposal)
 
     def _form(self, owner: Owner) -> "ApprovalForm | None":
         if not owner.fills_forms:
@@ -568,14 +571,19 @@ class Approvals:
                 return way
         return None
 
-    def _renew(self, call: ClientCall, proposal: Proposal) -> Proposal | None:
-        """The same call of the tool as it is now, if that has changed while the call waited."""
+    def _renew(self, call: ClientCall, proposal: Proposal, decision: Decision) -> Proposal | None:
+        """The same call as it is now, if its tool has changed while it waited.
+
+        Or if it is held by text that its client was given since, or may have written.
+        """
         now = call.find()
-        if now is None or definition_of(now) == definition_of(proposal.tool):
+        if now is None:
             return None
+        if definition_of(now) == definition_of(proposal.tool):
+            return renew_sources(call, proposal, decision, self.gate)
         text = f"{proposal.tool.name} changed after its call was asked about: this is asked again"
         self._emit(Notice(proposal.place, "warning", "tool_changed", text))
-        return replace(proposal, tool=now)
+        return replace(proposal, tool=now, sources=call.sources(now))
 
     async def _wait(
         self,
@@ -646,6 +654,17 @@ class Approvals:
     async def _until_draining(self, scope: anyio.CancelScope) -> None:
         await self.draining.wait()
         scope.cancel()
+
+
+def renew_sources(
+    call: ClientCall, proposal: Proposal, decision: Decision, gate: Gate
+) -> Proposal | None:
+    """An allowed call with the sources as of now, if there are others, and these hold it."""
+    now = call.sources(proposal.tool)
+    if not decision.allowed or now == proposal.sources:
+        return None
+    renewed = replace(proposal, sources=now)
+    return renewed if gate.is_held(renewed) else None
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -37,13 +37,19 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue, canonical, json_text
 from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Emit, Progress
-from aish.core.sources import UNKNOWN, Sources
+from aish.core.sources import names_of, union
 from aish.core.text import safe_utf8
 from aish.core.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
 from aish.engine.cancellation import ShutdownRequests
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.plan import Plan, Played, load_checked, make_plan, most_patient
+from aish.engine.plan.plan import (
+    Plan,
+    Played,
+    load_checked,
+    make_plan,
+    most_patient,
+)
 from aish.engine.plan.validation.names import SERVED
 from aish.engine.plan.validation.served_pipelines import served_name
 from aish.engine.run_folder import new_folder
@@ -55,8 +61,13 @@ from aish.mcp.protocol.convert import LISTS, MAPS, SCHEMAS, wire_name
 from aish.output.event_log import Sink
 from aish.system.secrets.secrets import Secrets
 
+if TYPE_CHECKING:
+    from aish.policy.flow import RunFlow
+
 RUN_KEY = "aish/run"
 """The key of a result's `_meta` with the id of the run."""
+SOURCES_KEY = "aish/sources"
+"""The key with the sources of the result, if the file of the pipeline follows them."""
 _END_SECONDS = 10.0
 """How long runs have to end once they were told to; then they are cancelled."""
 _MAX_TOOL_NAME = 64
@@ -244,8 +255,9 @@ class _ProgressSink(Sink):
                 if place.step in self._unknown and status == "skipped":
                     self._unknown.discard(place.step)
                 self._tell(place, status)
-            case ItemFinished(place, status=status):
-                self._tell(place, status)
+            case ItemFinished(place, index=index, status=status, sources=sources):
+                # A key may be text that a client has not been given so far.
+                self._tell(replace(place, item=str(index)) if sources else place, status)
             case _:
                 pass
 
@@ -311,11 +323,12 @@ class PipelineRuns:
         call: Call,
         on_run: OnRun,
         recheck: Recheck,
-        sources: Sources,
+        around: "RunFlow | None",
     ) -> JsonObject | ToolResult:
         """The result of a call: of a run of its own, or of the one that an equal call has begun.
 
-        A call that is cancelled leaves its run; the last one ends it, as SIGTERM does.
+        A call that is cancelled leaves its run; the last one ends it, as SIGTERM does. `around` are
+        the sources that the server follows, with those of the call.
         """
         try:
             _check_depth(arguments)
@@ -323,11 +336,12 @@ class PipelineRuns:
         except UsageError as error:
             return _refusal(offered, "bad_arguments", error)
         about = str(offered.tool.name), call.run_key, canonical(inputs)
-        key = client, *about, *sorted(sources), *_digests(offered.plan)
+        told = () if around is None else names_of(around.inputs)
+        key = client, *about, *told, *_digests(offered.plan)
         report = call.on_progress or (lambda _: None)
 
         async def begin() -> _Run | ToolResult:
-            return await self._start_run(key, offered, inputs, recheck, sources)
+            return await self._start_run(key, offered, inputs, recheck, around)
 
         try:
             async with self._join(key, report, begin) as (run, is_new):
@@ -370,7 +384,7 @@ class PipelineRuns:
         offered: OfferedPipeline,
         inputs: JsonObject,
         recheck: Recheck,
-        sources: Sources,
+        around: "RunFlow | None",
     ) -> _Run | ToolResult:
         await self._places.acquire()
         with self._place() as stack:
@@ -378,9 +392,11 @@ class PipelineRuns:
             if refused is not None:
                 return refused
             launch = await self._prepare(offered, inputs)
-            return self._begin(key, replace(launch, input_sources=sources), stack)
+            return self._begin(key, replace(launch, around=around), stack)
 
-    async def resume(self, offered: OfferedPipeline, id: str, report: Report) -> JsonObject:
+    async def resume(
+        self, offered: OfferedPipeline, id: str, report: Report, around: "RunFlow | None"
+    ) -> JsonObject:
         """The result of a run that was interrupted, after it has gone on to its end.
 
         Raises:
@@ -395,9 +411,7 @@ class PipelineRuns:
                 )
                 if not isinstance(launch, Launch):
                     return launch
-                # What its client had read is not known any more.
-                launch = replace(launch, input_sources=frozenset({UNKNOWN}))
-                return self._begin((id,), launch, stack)
+                return self._begin((id,), replace(launch, around=around), stack)
 
         # Several tasks may be about one run.
         async with self._join((id,), report, begin) as (run, _):
@@ -515,7 +529,7 @@ def _refusal(offered: OfferedPipeline, kind: ResultKind, error: AishError) -> To
 def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:
     """The `CallToolResult` of a run that has ended."""
     end: Exit = row["exit"]
-    meta: JsonObject = {RUN_KEY: row["run"]}
+    meta: JsonObject = {RUN_KEY: row["run"], **_sources_of(row)}
     if end.code != ExitCode.OK:
         name, run = offered.tool.name.name, row["run"]
         message = f"[aish] {SERVED}: {name}: {end.name}: {end.reason} (run {run})"
@@ -529,6 +543,16 @@ def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:
             "_meta": meta,
         }
     return {"content": [_text(_last_text(offered.plan, row))], "isError": False, "_meta": meta}
+
+
+def _sources_of(row: Row) -> JsonObject:
+    """The sources of a result: those of the outputs, else of all that the run has read."""
+    if row["sources"] is None:
+        return {}
+    outputs = row.get("output_sources") if row["exit"].code == ExitCode.OK else None
+    if outputs is None:
+        return {SOURCES_KEY: names_of(row["sources"])}
+    return {SOURCES_KEY: names_of(union(frozenset(names) for names in outputs.values()))}
 
 
 def _last_text(plan: Plan, row: Row) -> str:

@@ -9,7 +9,6 @@ from anyio.abc import TaskGroup
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress
-from aish.core.sources import Sources
 from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.environment import RunEnvironment
 from aish.engine.resources.toolbox import AllTools
@@ -21,6 +20,8 @@ from aish.serve.records.audit import Caller
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
+    from aish.policy.flow import RunFlow
+
     # Most hubs serve no pipelines, and import nothing that runs them.
     from aish.serve.offer.pipeline_tools import OfferedPipeline, OnRun, PipelineRuns, Recheck
 
@@ -52,6 +53,11 @@ class ServedTools:
             self._shared.require(limit)
         return successor
 
+    @property
+    def pipelines(self) -> Iterable["OfferedPipeline"]:
+        """The pipelines that are offered as tools."""
+        return self._pipelines.values()
+
     def listed(self) -> tuple[Tool, ...]:
         """Every tool, in the order of the file."""
         return (*self.own.listed(), *(pipeline.tool for pipeline in self._pipelines.values()))
@@ -74,11 +80,11 @@ class ServedTools:
         call: Call,
         on_run: "OnRun",
         recheck: "Recheck",
-        sources: Sources,
+        around: "RunFlow | None",
     ) -> JsonObject | ToolResult:
         """The result of a call; every failure is one. `on_run` hears of the run of a pipeline.
 
-        The inputs of that run have the `sources` of the call.
+        `around` are the sources that are followed here, with those of the call.
 
         `recheck` decides again about a call that has waited here before it is made.
 
@@ -96,7 +102,7 @@ class ServedTools:
             return await self.own.forward(tool, arguments, call, own=server)
         if pipeline.tool != tool:
             return ToolResult("denied", f"[aish] tool call denied: {tool.name} has changed")
-        return await runs.call(caller.client, pipeline, arguments, call, on_run, recheck, sources)
+        return await runs.call(caller.client, pipeline, arguments, call, on_run, recheck, around)
 
     async def connection(self, session: str, alias: str) -> Server | ToolResult | None:
         """The connection to a server that only this session has, or why there is none.
@@ -115,7 +121,11 @@ class ServedTools:
         return pipeline is not None and pipeline.entry.task
 
     async def resume(
-        self, name: ToolName, run: str, report: Callable[[Progress], None]
+        self,
+        name: ToolName,
+        run: str,
+        report: Callable[[Progress], None],
+        around: "RunFlow | None",
     ) -> JsonObject:
         """The result of a pipeline's run that was interrupted, after it has gone on.
 
@@ -125,7 +135,7 @@ class ServedTools:
         pipeline = self._pipelines.get(name)
         if pipeline is None or self._shared.runs is None:
             raise UsageError(f"`{name}` is not offered any more")
-        return await self._shared.runs.resume(pipeline, run, report)
+        return await self._shared.runs.resume(pipeline, run, report, around)
 
 
 class _SharedRuns:

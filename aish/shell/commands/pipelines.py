@@ -38,7 +38,10 @@ def _path(name: str) -> Path:
 
 
 async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
-    """Run a pipeline; it has its own folder, servers and rules, and the denials of this session."""
+    """Run a pipeline; it has its own folder, servers and rules, and the denials of this session.
+
+    Its calls are judged by what the files of this session say of the text that was read in it.
+    """
     opened = session.open
     pipeline = load_checked(file, ())
     denied = tuple(rule.entry for rule in opened.box.runtime.gate.policy.deny)
@@ -73,6 +76,7 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
         staging=None,
         control=control,
         notifies=True,
+        around=opened.environment.flow,
     )
     with open_run(launch) as run, opened.interrupts.lend_to_run():
         opened.begin_run(run)

@@ -20,6 +20,7 @@ from aish.core.events import (
     Failure,
     Notice,
     Place,
+    SourceNames,
     StepStarted,
     StepStatus,
     ToolFinished,
@@ -180,15 +181,18 @@ class DeniedCommandError(AishError):
 
 @slotted
 class _TimedEmit:
-    """Passes events on, and records when the command started."""
+    """Passes events on, and records when the command started; its result has the `sources`."""
 
     emit: Emit
     clock: Clock
+    sources: SourceNames = None
     begun: float | None = None
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, ToolStarted):
             self.begun = self.clock.monotonic()
+        elif isinstance(event, ToolFinished) and self.sources is not None:
+            event = replace(event, sources=self.sources)
         self.emit(event)
 
     @property
@@ -280,7 +284,7 @@ class LocalShell:
             raise
         if more:
             self._tell(more)
-            self._buffer.add(f"[aish] {more}")
+            self._buffer.add(f"[aish] {more}", self._printed(sources))
         return tuple(ran)
 
     async def _each(self, left: deque[str], sources: Sources) -> Sequence[Ran]:
@@ -291,7 +295,8 @@ class LocalShell:
                 left.popleft()
                 line = brief(self._runtime.mask(command))
                 self._tell(f"`{line}` is not run: {why}")
-                self._buffer.add(not_run(line, f"[aish] not run: {why}"))
+                note = not_run(line, f"[aish] not run: {why}")
+                self._buffer.add(note, self._printed(sources))
                 continue
             place = Place(_step(self.ran + 1), call=_call(self.ran + 1))
             runtime = self._runtime
@@ -335,7 +340,7 @@ class LocalShell:
         record = replace(record, seconds=self._runtime.clock.monotonic() - began)
         self._runtime.emit(end_event(record, step))
         if hand_over and handed is not None:
-            self._buffer.add(handed)
+            self._buffer.add(handed, self._printed(sources))
         return Ran(command, record, handed if hand_over else None)
 
     async def _outcome(
@@ -349,7 +354,9 @@ class LocalShell:
         sources: Sources | None,
     ) -> tuple[StepRecord, str | None]:
         id, place = str(step.step), replace(step, call=_call(self.ran))
-        timed = _TimedEmit(self._runtime.emit, self._runtime.clock)
+        is_own = sources is None and self._runtime.flow is not None
+        told = (OWN_COMMANDS,) if is_own else None
+        timed = _TimedEmit(self._runtime.emit, self._runtime.clock, told)
         output = LocalOutput(place, timed)
         arguments = command_arguments(command)
         commands = replace(
@@ -368,7 +375,7 @@ class LocalShell:
                     runtime,
                     place,
                     sources=sources or NO_SOURCES,
-                    source=OWN_COMMANDS,
+                    source=OWN_COMMANDS if sources is None else "",
                 )
         except AishError as error:
             return _failure_record(id, failure_of(error), error.exit_code), None
@@ -380,14 +387,21 @@ class LocalShell:
                 name = str(tool.name)
                 timed(ToolFinished(place, name, "handler_error", INTERRUPTED, None, seconds))
                 if hand_over:
-                    self._buffer.add(
-                        self._cut(cut_short(command, output.stdout, output.stderr), None)
-                    )
+                    text = self._cut(cut_short(command, output.stdout, output.stderr), None)
+                    self._buffer.add(text, self._printed(sources))
             why = Failure(CUT_OFF, "the command was interrupted")
             timed(end_event(replace(_failure_record(id, why, ExitCode.OK), seconds=seconds), step))
             raise
         record = tool_record(id, "run", used, on_denied="continue", output=used.structured)
         return record, self._cut(_text(command, used), used.full)
+
+    def _printed(self, sources: Sources | None) -> Sources:
+        """The sources of output; a person's own command follows no text, but may print a file."""
+        flow = self._runtime.flow
+        if flow is None:
+            return NO_SOURCES
+        own = OWN_COMMANDS if sources is None else ""
+        return flow.of_result(PROPOSED, sources or NO_SOURCES, own)
 
     def _cut(self, text: str, full: str | None) -> str:
         given = self._runtime

@@ -12,7 +12,6 @@ from anyio.abc import TaskGroup
 
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress
-from aish.core.sources import NO_SOURCES
 from aish.core.tools import ToolResult
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
@@ -116,7 +115,7 @@ class Hub:
 
     async def _call(self, caller: Caller, client: str, run_key: str, inputs: JsonObject) -> None:
         about = Call(caller.hear, run_key=run_key)
-        terms = caller.note_run, caller.recheck, NO_SOURCES
+        terms = caller.note_run, caller.recheck, None
         with caller.scope:
             caller.result = await self.runs.call(client, self.pipeline, inputs, about, *terms)
         caller.begun.set()
@@ -217,7 +216,7 @@ async def test_a_call_that_the_rules_refuse_by_now_does_not_join(tmp_path: Path)
         second = Caller()
         second.refusal = ToolResult("denied", "other rules")
         about = Call(second.hear)
-        terms = second.note_run, second.recheck, NO_SOURCES
+        terms = second.note_run, second.recheck, None
         result = await hub.runs.call("bot", hub.pipeline, {}, about, *terms)
         await hub.finish(first)
 
