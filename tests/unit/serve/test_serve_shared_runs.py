@@ -231,7 +231,7 @@ async def test_two_tasks_of_one_run_that_was_interrupted_resume_it_once(tmp_path
         results: list[Any] = []
 
         async def resume() -> None:
-            results.append(await hub.runs.resume(hub.pipeline, first.run, first.hear))
+            results.append(await hub.runs.resume(hub.pipeline, first.run, first.hear, None))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(resume)
