@@ -441,7 +441,7 @@ class RunFlow:
             self.write(place, sources)
 
     def begin_request(self, alias: str, given: JsonObject, sources: Sources) -> Held | None:
-        """What holds a request to a server for a prompt or a resource, made of text of `sources`.
+        """Return the rule that holds a request to a server for a prompt or resource, if one does.
 
         If it is made, note what it leaves at its place.
         """

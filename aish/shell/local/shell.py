@@ -284,7 +284,7 @@ class LocalShell:
             raise
         if more:
             self._tell(more)
-            self._buffer.add(f"[aish] {more}", self._printed(sources))
+            self._buffer.add(f"[aish] {more}", self._sources_of_output(sources))
         return tuple(ran)
 
     async def _each(self, left: deque[str], sources: Sources) -> Sequence[Ran]:
@@ -296,7 +296,7 @@ class LocalShell:
                 line = brief(self._runtime.mask(command))
                 self._tell(f"`{line}` is not run: {why}")
                 note = not_run(line, f"[aish] not run: {why}")
-                self._buffer.add(note, self._printed(sources))
+                self._buffer.add(note, self._sources_of_output(sources))
                 continue
             place = Place(_step(self.ran + 1), call=_call(self.ran + 1))
             runtime = self._runtime
@@ -340,7 +340,7 @@ class LocalShell:
         record = replace(record, seconds=self._runtime.clock.monotonic() - began)
         self._runtime.emit(end_event(record, step))
         if hand_over and handed is not None:
-            self._buffer.add(handed, self._printed(sources))
+            self._buffer.add(handed, self._sources_of_output(sources))
         return Ran(command, record, handed if hand_over else None)
 
     async def _outcome(
@@ -388,14 +388,14 @@ class LocalShell:
                 timed(ToolFinished(place, name, "handler_error", INTERRUPTED, None, seconds))
                 if hand_over:
                     text = self._cut(cut_short(command, output.stdout, output.stderr), None)
-                    self._buffer.add(text, self._printed(sources))
+                    self._buffer.add(text, self._sources_of_output(sources))
             why = Failure(CUT_OFF, "the command was interrupted")
             timed(end_event(replace(_failure_record(id, why, ExitCode.OK), seconds=seconds), step))
             raise
         record = tool_record(id, "run", used, on_denied="continue", output=used.structured)
         return record, self._cut(_text(command, used), used.full)
 
-    def _printed(self, sources: Sources | None) -> Sources:
+    def _sources_of_output(self, sources: Sources | None) -> Sources:
         """The sources of output; a person's own command follows no text, but may print a file."""
         flow = self._runtime.flow
         if flow is None:
