@@ -24,6 +24,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.core.json import JsonObject
 from aish.core.messages import Usage
 from aish.journal.writer import open_journal
 
@@ -32,6 +33,15 @@ RESULT = "What a tool found out about this row, line by line, with names and num
 USAGE = Usage(1200, 150)
 TOOL = "crm__customer_find"
 FAILING = 40
+KINDS = ("defect", "praise", "question")
+SCHEMA: JsonObject = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": list(KINDS)},
+        "urgent": {"type": "boolean"},
+        "score": {"type": "number"},
+    },
+}
 
 
 def item(n: int) -> Iterator[Event]:
@@ -41,7 +51,9 @@ def item(n: int) -> Iterator[Event]:
     first, call, second = (Place("classify", key, *more) for more in ((1,), (1, f"c{n}"), (2,)))
     asked = (Asked(f"c{n}", TOOL, f'{{"id": {n}}}'),)
     failure = None if n % FAILING else Failure("schema", "`kind` is not one of the three")
-    yield ItemStarted(here, key, n, "0123456789abcdef")
+    value: JsonObject = {"name": f"Customer {n}", "city": f"City {n % 97}", "orders": n % 31}
+    output: JsonObject = {"kind": KINDS[n % 3], "urgent": n % 7 == 0, "score": n % 101 / 10}
+    yield ItemStarted(here, key, n, "0123456789abcdef", value)
     yield TurnStarted(first, "cloud", 2)
     yield TurnFinished(first, "cloud", "tool_calls", "", asked, USAGE, 0.1, 0.4, 0.001)
     yield ToolDecided(
@@ -52,13 +64,15 @@ def item(n: int) -> Iterator[Event]:
     yield TurnStarted(second, "cloud", 4)
     yield TurnFinished(second, "cloud", "stop", ANSWER, (), USAGE, 0.1, 0.5, 0.001)
     status: StepStatus = "failed" if failure else "ok"
-    yield ItemFinished(here, key, n, status, ANSWER, None, USAGE, 0.002, 1.0, failure)
+    answer = None if failure else output
+    seconds = 0.5 + n % 113 / 10
+    yield ItemFinished(here, key, n, status, ANSWER, answer, USAGE, 0.002, seconds, failure)
 
 
 def events(count: int) -> Iterator[Event]:
     step = Place("classify")
     yield RunStarted("0", "batch", "0" * 64, (), (), (), {}, {})
-    yield StepStarted(step, "prompt", count)
+    yield StepStarted(step, "prompt", count, schema=SCHEMA)
     for n in range(count):
         yield from item(n)
     yield StepFinished(step, "failed", None, None, USAGE, None, count / 16)

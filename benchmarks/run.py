@@ -85,6 +85,8 @@ MEASURES = (
     quotes.quotes,
     rag.rag,
     reports.html_report,
+    reports.large_html_report,
+    reports.live_page,
     reports.junit_report,
     python_code.python_outline,
     python_names.python_names,

@@ -128,7 +128,7 @@ def _cases(results: LiveResults) -> Markup:
     words = {state: word for state, word in _STATES.items() if counts[state]}
     rows = [_row(results, case, state, room) for case, state in states]
     return concat(
-        [_charts(words, counts, runs), table("cases", columns, rows, TableWords("case", words))]
+        [_charts(words, counts, runs), *table("cases", columns, rows, TableWords("case", words))]
     )
 
 

@@ -103,8 +103,8 @@ _BEFORE, _AFTER = (
 )
 
 
-def items(part: StepPart, anchor: str, gathering: Gathering) -> Markup:
-    """The items of a step: figures of all of them, and a table."""
+def items(part: StepPart, anchor: str, gathering: Gathering) -> Iterator[Markup]:
+    """The items of a step, piece by piece: figures of all of them, and a table."""
     budget, started = gathering.budget, gathering.history.started
     rows = part.rows_in_order()[: budget.rows]
     table_rows, bare = _table_rows(rows, budget.cells)
@@ -121,16 +121,13 @@ def items(part: StepPart, anchor: str, gathering: Gathering) -> Markup:
     has_failed = any(row.state in _TRIED_AGAIN for row in rows)
     command = None if started is None else started.resume_command
     retry = f"{command} --retry-failed" if command and has_failed else None
-    return concat(
-        [
-            item_charts(part),
-            tag("p", "Run the failed items again: ", tag("code", retry), class_="retry")
-            if retry
-            else NOTHING,
-            table(anchor, _columns_of(part), table_rows, TableWords("item", _states(rows), retry)),
-            *(tag("p", note, class_="cut") for note in notes),
-        ]
-    )
+    yield item_charts(part)
+    if retry:
+        yield tag("p", "Run the failed items again: ", tag("code", retry), class_="retry")
+    words = TableWords("item", _states(rows), retry)
+    yield from table(anchor, _columns_of(part), table_rows, words)
+    for note in notes:
+        yield tag("p", note, class_="cut")
 
 
 def item_charts(part: StepPart) -> Markup:
@@ -645,6 +642,7 @@ def _breaks(axis: Axis) -> Markup:
 
 
 _LONG = 12
+_STEP_END = Markup("</div></details>")
 _TITLE = 100
 _ROOMY = 5_000_000
 _NARROW = Room(4_000, 1_000, 40)
@@ -705,16 +703,18 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
     spent = 0
     for part in parts:
         room = Room() if spent < _ROOMY else _NARROW
-        markup = _step(part, anchors[part.id], gathering, room, few=len(parts) <= _LONG)
-        yield markup
-        spent += len(markup) if not part.rows else 0
+        for markup in _step(part, anchors[part.id], gathering, room, few=len(parts) <= _LONG):
+            yield markup
+            spent += len(markup) if not part.rows else 0
     yield Markup("</section>")
     yield ingredients(gathering)
     yield Markup("</main>")
     yield tag("footer", f"Made by aish from the journal of {run}. It needs no network.")
 
 
-def _step(part: StepPart, anchor: str, gathering: Gathering, room: Room, *, few: bool) -> Markup:
+def _step(
+    part: StepPart, anchor: str, gathering: Gathering, room: Room, *, few: bool
+) -> Iterator[Markup]:
     unit = part.unit
     title = tag("h3", for_line(part.id))
     facts: list[str] = []
@@ -746,13 +746,12 @@ def _step(part: StepPart, anchor: str, gathering: Gathering, room: Room, *, few:
         tag("span", " · ".join(facts), class_="facts"),
     )
     body = unit_body(unit, room) if unit is not None else NOTHING
-    rows = items(part, anchor, gathering) if part.rows else None
     opened = few or bool(part.rows) or state not in {"ok", "skipped"}
-    return tag(
-        "details",
-        summary,
-        tag("div", body, rows, class_="body"),
-        id=anchor,
-        class_="step",
-        open=opened,
-    )
+    whole = tag("details", summary, id=anchor, class_="step", open=opened)
+    opening = Markup(f'{whole.removesuffix("</details>")}<div class="body">')
+    if not part.rows:
+        yield concat([opening, body, _STEP_END])
+        return
+    yield concat([opening, body])
+    yield from items(part, anchor, gathering)
+    yield _STEP_END

@@ -61,8 +61,8 @@ class TableWords:
 
 def table(
     anchor: str, columns: Sequence[Column], rows: Sequence[TableRow], words: TableWords
-) -> Markup:
-    """The table; `anchor` is its name in the page."""
+) -> Iterator[Markup]:
+    """The table, piece by piece; `anchor` is its name in the page."""
     blocks = list(_blocks(rows))
     data = [
         [*row.values, number, place]
@@ -76,19 +76,20 @@ def table(
         "columns": [[one.id, one.title, one.kind, one.at, one.shown] for one in columns],
     }
     drawn = [concat(row.drawn.values()) for row in rows]
-    return tag(
+    whole = tag(
         "div",
-        _plain_table(columns, rows, words),
-        data_script("application/json", json_data(data), f"{anchor}-rows"),
-        _inert(drawn, f"{anchor}-drawn") if any(drawn) else None,
-        *(
-            _inert((Markup(row.body.decode()) for row in block), f"{anchor}-{number}")
-            for number, block in enumerate(blocks)
-        ),
         class_="items",
         data_items=anchor,
         data_settings=json.dumps(settings, separators=(",", ":")),
     )
+    yield Markup(whole.removesuffix("</div>"))
+    yield _plain_table(columns, rows, words)
+    yield data_script("application/json", json_data(data), f"{anchor}-rows")
+    if any(drawn):
+        yield _inert(drawn, f"{anchor}-drawn")
+    for number, block in enumerate(blocks):
+        yield _inert((Markup(row.body.decode()) for row in block), f"{anchor}-{number}")
+    yield Markup("</div>")
 
 
 def json_data(value: JsonValue) -> str:
