@@ -96,9 +96,7 @@ def cells(done: Done) -> dict[str, Any]:
     return {c["name"]: c["results"][0] for c in json.loads(done.stdout)["cases"]}
 
 
-@pytest.mark.requirement("V1")
-@pytest.mark.requirement("V3")
-@pytest.mark.requirement("V4")
+@pytest.mark.requirement("V1", "V3", "V4")
 def test_each_case_runs_so_often_in_rounds(
     live: Project, answer: Callable[..., Rates], snapshot: SnapshotAssertion
 ) -> None:
@@ -113,10 +111,7 @@ def test_each_case_runs_so_often_in_rounds(
     assert shown(live, done) == snapshot
 
 
-@pytest.mark.requirement("V5")
-@pytest.mark.requirement("V7")
-@pytest.mark.requirement("V9")
-@pytest.mark.requirement("V11")
+@pytest.mark.requirement("V5", "V7", "V9", "V11")
 def test_a_baseline_fails_on_what_chance_alone_would_not_do(
     live: Project, answer: Callable[..., Rates], snapshot: SnapshotAssertion
 ) -> None:
