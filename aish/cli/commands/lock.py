@@ -7,6 +7,7 @@ from enum import Enum
 from functools import partial
 from itertools import compress
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import anyio
@@ -123,7 +124,12 @@ def command(
         say(f"warning: the packages of mcp server `{result.alias}` are not pinned: {reason}")
     if not differs or writes:
         return int(ExitCode.OK)
-    return _end(path, file, _differences_to_keep(taken, pipeline), way)
+    return _end(
+        path,
+        f"aish lock {file}{_served_option(served)} --update",
+        _differences_to_keep(taken, pipeline),
+        way,
+    )
 
 
 def _served_names(
@@ -216,7 +222,13 @@ def _row(path: Path, taken: Taken, older: Lock | None, *, wrote: bool) -> JsonOb
     }
 
 
-def _end(path: Path, file: Path, differences: tuple[Difference, ...], way: _Way) -> int:
+def _served_option(served: str | None) -> str:
+    if served is None:
+        return ""
+    return " --served" if served == ASK_MODELS else f" --served {quote(served)}"
+
+
+def _end(path: Path, update: str, differences: tuple[Difference, ...], way: _Way) -> int:
     if way is not _Way.DIFF:
         count = len(differences)
         verb = "differs" if count == 1 else "differ"
@@ -224,7 +236,7 @@ def _end(path: Path, file: Path, differences: tuple[Difference, ...], way: _Way)
             LockDiffersError(
                 f"{difference_names(differences)} {verb} from the lock",
                 where=str(path),
-                hint=f"`aish lock {file} --update` accepts the changes, after a review",
+                hint=f"`{update}` accepts the changes, after a review",
             )
         )
     return int(ExitCode.LOCK)

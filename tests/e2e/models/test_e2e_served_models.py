@@ -97,6 +97,7 @@ def test_an_answer_of_another_model_ends_the_run_before_its_calls(
     assert warned["exit"]["code"] == 0
     assert [one["level"] for one in warned["notices"]] == ["warning"]
     assert (differs.code, accepted.code) == (7, 0)
+    assert "`aish lock p.yaml --served d.yaml --update` accepts the changes" in differs.stderr
     assert f"- {OLD}\n    + {NEW}" in accepted.stdout
     assert json.loads(lock.read_text())["models"]["gpt"]["served"] == [NEW]
     assert good["exit"]["code"] == 0
