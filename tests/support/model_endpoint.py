@@ -497,12 +497,9 @@ _NAME = re.compile(rb'"model": ?"(?:scripted|claude-test|gpt-6)"')
 def named(reply: Reply, model: str | None, **more: str) -> Reply:
     """The answer of a model that calls itself so."""
     name = json.dumps({"model": model, **more})[1:-1].encode()
-    return reply.but(
-        parts=tuple(
-            _NAME.sub(lambda _: name, part) if isinstance(part, bytes) else part
-            for part in reply.parts
-        )
-    )
+    renamed = (_NAME.sub(lambda _: name, p) if isinstance(p, bytes) else p for p in reply.parts)
+    # Other parts than those of a tuple are made as they are sent, and may have no end.
+    return reply.but(parts=tuple(renamed) if isinstance(reply.parts, tuple) else renamed)
 
 
 def _named_as_asked(reply: Reply, request: Recorded) -> Reply:
