@@ -917,6 +917,6 @@ def test_what_it_cost_is_summed_over_models_and_unknown_where_one_has_no_price(
     known = piped(scene, ":model other", "one", ":cost")
     unknown = piped(scene, "one", ":model other", "two", ":cost", ":log")
 
-    assert "1 turn, 7 tokens in, 3 out, cost $1.3e-05" in known.stdout
+    assert "1 turn, 7 tokens in, 3 out, cost $0.000013" in known.stdout
     assert "2 turns, 14 tokens in, 6 out, cost unknown: a model has no price" in unknown.stdout
     assert (scene.folder / unknown.stdout.splitlines()[-1]).is_file()

@@ -118,7 +118,7 @@ def test_the_limit_on_cost_holds_over_all_cases(live: Project) -> None:
     verdicts = [cell["verdict"] for cell in results(done.stdout).values()]
     assert verdicts == ["passed", "passed", "not_run", "not_run"]
     assert found["cost_usd"] <= 0.00007
-    assert "the limit of $7e-05 for all cases together is reached" in done.stderr
+    assert "the limit of $0.00007 for all cases together is reached" in done.stderr
 
 
 def test_a_limit_that_needs_prices_says_so_before_anything_is_asked(
@@ -247,7 +247,7 @@ def test_a_limit_of_the_file_holds_for_each_case(live: Project) -> None:
     done = live.aish("test", "--live", "-m", "good", "--max-cost-usd", "1")
 
     assert done.code == 1, done.stdout
-    assert "the run ended with 4 (budget): step `main`: the limit of $1e-05" in done.stdout
+    assert "the run ended with 4 (budget): step `main`: the limit of $0.00001" in done.stdout
 
 
 def test_a_missing_key_or_a_broken_file_costs_its_own_cases_only(live: Project) -> None:
