@@ -20,6 +20,7 @@ WITHOUT = {
     "agent/tool_round.py: ToolTurn": _OWN_WORDS,
     "engine/steps/prompt_inputs.py: AssistantTurn": _LATER,
     "engine/steps/prompt_inputs.py: UserTurn": _LATER,
+    "features/served_models.py: UserTurn": _OWN_WORDS,
     "models/turn_pause.py: AssistantTurn": "sent again, and in no conversation",
     "shell/control_commands.py: AssistantTurn": "`replace_conversation` gives all turns `unknown`",
     "shell/control_commands.py: SystemTurn": "the frame of the file",
