@@ -79,16 +79,19 @@ async def call_tool(
     *,
     sources: Sources = NO_SOURCES,
     source: str = "",
+    by_file: bool = False,
 ) -> UsedCall:
     """Call `tool` if the gate allows it; every failure is a `UsedCall` too.
 
     `sources` are those of its arguments, `source` names its result where that is not the tool.
+    `by_file`: no rule has to approve it.
 
     Raises:
         BudgetError: a limit would be exceeded by another call.
     """
     async with Proposals(runtime) as proposals:
-        approved = await proposals.get(proposals.begin(tool, arguments, place, sources))
+        proposal = Proposal(tool, arguments, place, sources, by_file)
+        approved = await proposals.get(proposals.begin(proposal))
         approved = await proposals.ask_if_changed(approved)
         if isinstance(approved, UsedCall):
             return approved
@@ -145,8 +148,8 @@ class Proposals:
             left = {one.proposal.place for one in self._all if one.result is None}
             self._runtime.gate.questions.withdraw(left.__contains__)
 
-    def begin(self, tool: Tool, arguments: JsonObject, place: Place, sources: Sources) -> Proposed:
-        proposed = Proposed(Proposal(tool, arguments, place, sources))
+    def begin(self, proposal: Proposal) -> Proposed:
+        proposed = Proposed(proposal)
         self._all.append(proposed)
         if self._tasks is not None:
             self._tasks.start_soon(self._ask, proposed)
@@ -178,10 +181,7 @@ class Proposals:
         while isinstance(found, Approved):
             proposal = found.proposal
             if self._is_held_now(proposal):
-                arguments, sources = proposal.arguments, proposal.sources
-                found = await self.get(
-                    self.begin(proposal.tool, arguments, proposal.place, sources)
-                )
+                found = await self.get(self.begin(proposal))
                 continue
             if found.decision.approval is None:
                 break
@@ -191,8 +191,7 @@ class Proposals:
                 break
             text = f"{tool.name} changed after its call was asked about: this is asked again"
             self._runtime.emit(Notice(place, "warning", "tool_changed", text))
-            again = self.begin(now, proposal.arguments, place, proposal.sources)
-            found = await self.get(again)
+            found = await self.get(self.begin(replace(proposal, tool=now)))
         return found
 
     def _is_held_now(self, proposal: Proposal) -> bool:

@@ -25,7 +25,7 @@ from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Sampler
 from aish.core.sources import NO_SOURCES, Sources
 from aish.core.tools import NO_MEDIA, MediaKinds, ResultKind, Tool, ToolCall
-from aish.policy.gate import THE_LOCK
+from aish.policy.gate import THE_LOCK, Proposal
 from aish.system.task_group import task_group
 from aish.wire.calls import make_call_id
 
@@ -365,7 +365,9 @@ class Round:
             return None
         if index not in self._proposed:
             place = self._places[index]
-            self._proposed[index] = proposals.begin(call.tool, call.arguments, place, self._sources)
+            self._proposed[index] = proposals.begin(
+                Proposal(call.tool, call.arguments, place, self._sources)
+            )
         return self._proposed[index]
 
     def _group_key(self, index: int) -> int:

@@ -111,6 +111,7 @@ DECLINED = "[aish] not run: declined by the user"
 _LOCAL = ToolName("shell", "run")
 THE_USER = "the user"
 THE_LOCK = "the lock file"
+THE_FILE = "the pipeline file"
 NOBODY = "nobody to ask"
 
 
@@ -134,12 +135,16 @@ class ApprovalError(AssertionError):
 
 @frozen
 class Proposal:
-    """A call as it would be sent, its place in the run, and where its text came from."""
+    """A call as it would be sent, its place in the run, and where its text came from.
+
+    One that the file asks for `by_file` needs no rule that approves it.
+    """
 
     tool: Tool
     arguments: JsonObject
     place: Place
     sources: Sources = NO_SOURCES
+    by_file: bool = False
 
 
 @frozen
@@ -687,6 +692,9 @@ class Gate:
         look the same from here, and a rule that denies must not be escaped by being slow.
         """
         tool, arguments = proposal.tool, proposal.arguments
+        if proposal.by_file:
+            ruling = forbidden(self._policy, tool, arguments) or Ruling("auto", THE_FILE, THE_FILE)
+            return self._with_flow(ruling, proposal)
         fitting: set[int] = set()
         for rule in self._policy.auto_approve if self._check_schema else ():
             schema = rule.entry.schema

@@ -1,11 +1,15 @@
 """Passages that the pack `rag` finds, before a prompt's own text.
 
 The file asks for them, not a model, so no rule has to approve the search; one under `deny` still
-forbids it. A search that fails attaches nothing and is told once a run.
+forbids it, and the text that its query is of may hold it. A search that fails attaches nothing, and
+is told once a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from aish.agent.dispatch import call_tool
+from aish.agent.runtime import UsedCall
 from aish.config.model import RETRIEVAL_TOOL, PromptStep, Retrieval
 from aish.core.errors import StepFailedError
 from aish.core.events import Notice
@@ -14,7 +18,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.sources import NO_SOURCES, Sources
 from aish.core.text import safe_utf8
-from aish.core.tools import ToolName
+from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.steps.attachments import AttachedText
 from aish.engine.steps.context import RAG_DEGRADED, RAG_REDUCED, StepContext
 from aish.packs.tool_results import enclose
@@ -50,11 +54,12 @@ async def retrieve(
 
     Raises:
         LockDiffersError: the lock excludes the tool.
-        StepFailedError: a rule forbids the search, or the tool is not what it was.
+        StepFailedError: a rule forbids the search or holds it, or the tool is not what it was.
+        PausedError: the run is paused before somebody answers whether to search.
         CassetteMissError: a replay met a search that the cassette does not hold.
     """
     try:
-        text = _format_passages(await _search(wanted, query, step, context), step)
+        text = _format_passages(await _search(wanted, query, step, context, sources), step)
         tool = context.resources.tools.by_name(ToolName(wanted.server, RETRIEVAL_TOOL))
         if context.agent.flow is None or tool is None:
             return AttachedText(text)
@@ -66,7 +71,7 @@ async def retrieve(
 
 
 async def _search(
-    retrieval: Retrieval, query: str, step: PromptStep, context: StepContext
+    retrieval: Retrieval, query: str, step: PromptStep, context: StepContext, sources: Sources
 ) -> tuple[_AttachedPassage, ...]:
     tools, runtime = context.resources.tools, context.runtime(step)
     name = ToolName(retrieval.server, RETRIEVAL_TOOL)
@@ -88,14 +93,14 @@ async def _search(
     if ruling is not None:
         message = f"the passages of the server `{retrieval.server}` are forbidden: {ruling.reason}"
         raise StepFailedError(message, hint="take the entry out of `attach`, or narrow the rule")
-    result = await tools.call(tool, arguments, lambda _progress: None, limit=_SECONDS)
-    data = result.structured if isinstance(result.structured, Mapping) else {}
+    result = await _call(tool, arguments, retrieval, step, context, sources)
     if result.kind == "denied":
         raise StepFailedError(result.content.removeprefix("[aish] "))
     if result.kind != "ok":
         # Masked before it is cut: a cut secret would not be recognized.
         message = runtime.mask(result.content).removeprefix("[aish] ").removeprefix("ERROR: ")
         raise _NothingFoundError(shorten(message, _LONGEST_REASON))
+    data = result.structured if isinstance(result.structured, Mapping) else {}
     rows = data.get("results")
     if isinstance(rows, str) or not isinstance(rows, Sequence):
         raise _NothingFoundError(f"the answer of `{RETRIEVAL_TOOL}` has no `results`")
@@ -105,6 +110,29 @@ async def _search(
         message = f"the search of the server `{retrieval.server}` is reduced: {why}"
         _tell(RAG_REDUCED, message, step, context)
     return tuple(_passages(rows))
+
+
+async def _call(
+    tool: Tool,
+    arguments: JsonObject,
+    retrieval: Retrieval,
+    step: PromptStep,
+    context: StepContext,
+    sources: Sources,
+) -> ToolResult | UsedCall:
+    """The result of the search; by the gate if a rule about flows is about it."""
+    flow = context.agent.flow
+    if flow is None or flow.policy.judge(tool, arguments, sources) is None:
+        tools = context.resources.tools
+        return await tools.call(tool, arguments, lambda _progress: None, limit=_SECONDS)
+    call = f"{step.id}-attach-{step.attach.index(retrieval) + 1}"
+    place, runtime = replace(context.place(step), call=call), context.runtime(step)
+    used = await call_tool(tool, arguments, runtime, place, sources=sources, by_file=True)
+    if used.kind == "denied" or used.verdict == "staged":
+        why = used.content.removeprefix("[aish] ")
+        message = f"nothing is attached from the server `{retrieval.server}`: {why}"
+        raise StepFailedError(message, hint=used.hint)
+    return used
 
 
 def _passages(rows: Sequence[JsonValue]) -> Iterator[_AttachedPassage]:

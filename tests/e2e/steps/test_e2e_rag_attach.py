@@ -4,9 +4,11 @@ import json
 from shutil import rmtree
 from typing import Any
 
+import pexpect
 import pytest
 from dask_here import needs_dask
 from e2e_project import MODEL, ModelEndpoints, Project, of_type
+from live_runs import at_terminal
 from model_endpoint import Reply, text_reply, tool_reply
 from web_server import Visit, WebServer, answer
 
@@ -361,3 +363,51 @@ def test_passages_count_as_files_that_a_model_has_read(project: Project) -> None
     checked = project.aish("validate", "p.yaml")
     told = "exfiltration: `net__web_fetch` may send data out without approval: read know__rag_query"
     assert told in checked.stderr
+
+
+FLOW = """
+inputs: {{part: {{type: string}}}}
+mcp:
+  servers: {{know: {{pack: rag, root: ., options: {{rag: {{embeddings: {{provider: none}}}}}}}}}}
+  flow: [{{from: [inputs.part], to: [know__rag_query], then: {then}}}]
+steps:
+  - id: a
+    prompt: How often?
+    attach:
+      - {{server: know, query: "{{{{ inputs.part }}}} tank", top_k: 1}}
+"""
+
+
+def test_a_rule_about_flows_holds_a_search(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("200.")])
+    project.uses(endpoint)
+    ingested(project)
+    why = "mcp.flow[0]: read inputs.part"
+    for then, said in {
+        "deny": f"tool call denied by {why}",
+        "stage": "staged for review: this call was NOT executed",
+    }.items():
+        project.pipeline(FLOW.format(then=then))
+        checked = project.aish("validate", "p.yaml")
+        assert "know__rag_query" in checked.stdout + checked.stderr
+        assert "mcp.flow[0]" in checked.stdout + checked.stderr
+        done = project.run("-i", "part=The")
+        assert done.code == 1
+        assert f"nothing is attached from the server `know`: {said}" in done.stderr
+        (decided,) = of_type(project.journal, "tool.decided")
+        assert decided["flow"] == {"rule": "mcp.flow[0]", "sources": ["inputs.part"]}
+        assert endpoint.requests == []
+        rmtree(project.folder / ".aish" / "runs")
+
+    project.pipeline(FLOW.format(then="ask"))
+    with at_terminal(project, "exec $AISH run p.yaml --ask -i part=The") as child:
+        child.expect_exact("read inputs.part")
+        child.expect(r"\[y/N(/\?)?\]")
+        child.send("y\r")
+        child.expect(pexpect.EOF)
+    (shown,) = sent(endpoint)
+    assert "The tank holds 1.8 litres" in shown
+    (decided,) = of_type(project.journal, "tool.decided")
+    assert (decided["verdict"], decided["call"]) == ("ask-yes", "a-attach-1")

@@ -17,6 +17,7 @@ mcp:
     repo: {pack: [fs, edit], root: .}
     box: {pack: shell, root: .}
     web: {pack: web}
+    know: {pack: rag, root: .}
     far: {url: "http://127.0.0.1:1/mcp"}
     other: {url: "http://127.0.0.1:2/mcp"}
     ours: {url: "http://127.0.0.1:3/mcp", trust: true, auth_env: KEY}
@@ -101,6 +102,7 @@ def test_calls_that_may_be_held_are_found_by_the_flow_of_text(tmp_path: Path) ->
 
 RELEASED = B.replace("{schema", "{release: [%s], schema")
 FLOW = "flow: [{from: [%s], to: [%s], then: ask}]"
+SEARCH = "id: a, prompt: x y, tools: [], attach: [{server: know, query: '{{ %s }}'}]"
 MCP: dict[tuple[str, tuple[str, ...]], list[str]] = {
     # Labels that are taken off, and those that stay.
     (DENY, (A, RELEASED % "untrusted", CALL % "{{ steps.a.text }}{{ steps.b.output }}")): [],
@@ -135,6 +137,10 @@ MCP: dict[tuple[str, tuple[str, ...]], list[str]] = {
         "a: other__*: mcp.flow[0] ask: other__*"
     ],
     (FLOW % ("other__x", "other__y"), ("id: a, prompt: x y, tools: [other__x]",)): [],
+    # A search for passages, which the file asks for.
+    (FLOW % ("stdin", "know__rag_query"), (SEARCH % "stdin",)): [
+        "a: know__rag_query: mcp.flow[0] ask: stdin"
+    ],
 }
 
 

@@ -347,16 +347,17 @@ class _Flows:
             self._read_place(LOCAL, path, step, node)
         aliases = dict.fromkeys(tool.name.server for tool in self._callable(path, step))
         self._add(node, *map(descriptions_of, aliases))
-        self._add(node, *(alias for alias in aliases if servers[alias].instructions))
+        # They are read before what is attached is asked for.
+        self._add(words, *(alias for alias in aliases if servers[alias].instructions))
         for source in step.attach:
-            if isinstance(source, Retrieval):
-                self._add(node, f"{source.server}{SEPARATOR}{RETRIEVAL_TOOL}")
-            elif source.server is None:
+            if isinstance(source, Attachment) and source.server is None:
                 self._add(node, ATTACH)
         asked = tuple(_requests(step, self._files[path].pipeline))
         # What a server's prompt says is in the requests for attachments.
         result = words if isinstance(step.prompt, ServerPrompt) else node
-        self._add(result, *(tool.name.server for tool in asked))
+        for tool in asked:
+            is_search = tool.name.name == RETRIEVAL_TOOL
+            self._add(result, str(tool.name) if is_search else tool.name.server)
         self._use_places(path, step, asked, words, result)
 
     def _add_inner(self, path: Path, step: PipelineStep) -> None:
@@ -458,7 +459,8 @@ class _Flows:
                     if any(_may_meet(one.entry.tool, name) for name in (*tools, *names))
                 ]
                 by = tuple(dict.fromkeys(rules_by))
-                yield HeldCalls(pipeline, step.id, tuple(tools), rule, then, names, why, by)
+                once = tuple(dict.fromkeys(tools))
+                yield HeldCalls(pipeline, step.id, once, rule, then, names, why, by)
 
     def _sink(self, policy: FlowPolicy, tool: Tool) -> _Sink:
         name = str(tool.name)
@@ -556,7 +558,7 @@ def _is_excepted(file: FlowFile, tool: Tool) -> bool:
 
 
 def _requests(step: PromptStep, pipeline: Pipeline) -> Iterator[Tool]:
-    """Yield the requests for resources and prompts of servers, as they are judged."""
+    """Yield the requests for resources, prompts and passages of servers, as they are judged."""
     asked = [step.prompt.server] if isinstance(step.prompt, ServerPrompt) else []
     for source in step.attach:
         if isinstance(source, Attachment) and source.server is not None:
@@ -568,6 +570,9 @@ def _requests(step: PromptStep, pipeline: Pipeline) -> Iterator[Tool]:
         if alias in pipeline.servers and not pipeline.servers[alias].pack:
             tool = _unseen(ToolName(alias, "get"), trusted=pipeline.servers[alias].trust)
             yield replace(tool, annotations=Annotations(read_only=True))
+    for server in dict.fromkeys(one.server for one in step.attach if isinstance(one, Retrieval)):
+        name = ToolName(server, RETRIEVAL_TOOL)
+        yield presumed_tool(name, pipeline) or _unseen(name)
 
 
 # --- Tools that a step may call ---------------------------------------------------------------
