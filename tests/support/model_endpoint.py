@@ -503,9 +503,14 @@ def named(reply: Reply, model: str | None, **more: str) -> Reply:
 
 
 def _named_as_asked(reply: Reply, request: Recorded) -> Reply:
-    """The reply with the name that the model was asked by, as endpoints answer."""
+    """The reply with the name that the model was asked by, as endpoints answer.
+
+    A reply with a head of its own says in it how long it is, and stays as it is.
+    """
     asked = re.search(rb'"model": ?"([^"\\]*)"', request.body)
-    return reply if asked is None else named(reply, asked[1].decode())
+    if asked is None or reply.framing == "raw":
+        return reply
+    return named(reply, asked[1].decode())
 
 
 def _refusal(why: str) -> Reply:
