@@ -13,6 +13,9 @@ from aish.reports.junit import JUnitReport
 from aish.reports.sarif import SarifReport
 from aish.system.files import atomic_pieces
 
+PAGE_NAME = "report.html"
+"""The page in the folder of a run."""
+
 
 @frozen
 class ReportFiles:

@@ -3,14 +3,13 @@
 from contextlib import ExitStack
 
 from aish.cli.boundary import say
-from aish.cli.commands.runs_report import IN_FOLDER
 from aish.cli.options import PastRunDirOption, RunArgument
 from aish.cli.printer import print_text
 from aish.core.errors import UsageError
 from aish.core.text import for_line
 from aish.features.history.run_store import find_run, open_stores
 from aish.features.history.summary import events, require_past
-from aish.reports.make import ReportFiles, make_reports
+from aish.reports.make import PAGE_NAME, ReportFiles, make_reports
 from aish.system.browser import open_browser
 
 
@@ -24,7 +23,7 @@ def command(id: RunArgument = "latest", *, run_dir: PastRunDirOption = None) -> 
     with ExitStack() as stack:
         store, run = find_run(open_stores(run_dir, stack), id)
         journal = require_past(store, run, stack)
-        page = store.path / run / IN_FOLDER
+        page = store.path / run / PAGE_NAME
         try:
             make_reports(events(journal.reading), run, ReportFiles(html=page, shared=False))
         except OSError as error:

@@ -32,10 +32,8 @@ from aish.features.history.summary import events, require_past
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, open_items_file
 from aish.output.items.table import ALL_RAW, step_of, write_table
-from aish.reports.make import ReportFiles, make_reports
+from aish.reports.make import PAGE_NAME, ReportFiles, make_reports
 from aish.system.secrets.secrets import Secrets
-
-IN_FOLDER = "report.html"
 
 
 def command(
@@ -75,7 +73,7 @@ def command(
             journal = require_past(store, run_id, stack)
             in_folder = not (asked.at_end or asked.traced or output is not None)
             if in_folder:
-                html = store.path / run_id / IN_FOLDER
+                html = store.path / run_id / PAGE_NAME
             others = _others(asked, run_id, secrets, stack)
             items = stack.enter_context(closing(open_items_file(None)))
             if output is not None:
