@@ -9,29 +9,27 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, compress, islice
+from itertools import accumulate
 from typing import Literal
+from urllib.parse import unquote_plus
 
 from aish.agent.runtime import UsedCall
 from aish.config.model import Quoted
 from aish.core.events import QuoteEvidence, QuoteState
-from aish.core.frozen import frozen
-from aish.core.json import JsonValue, strict_json
+from aish.core.frozen import frozen, replace
+from aish.core.json import JsonValue, json_text, strict_json
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted, shorten
 from aish.core.tools import ToolName
-from aish.engine.expectations.subject import ResultPath, find, parse_path
+from aish.engine.expectations.subject import NotThereError, ResultPath, find, parse_path
 from aish.policy.rules import matches_tool
 from aish.system.schema.check import spell_path
 from aish.templates.values import text_of
 
 MOST_QUOTES = 5_000
 MOST_CHARACTERS = 16 << 20
-_MOST_TRIES = 1 << 20
-_MOST_VOTES = 1 << 17
-_MOST_SEARCHED = 1 << 28
-"""Characters that are searched one quote at a time, where the passages repeat themselves."""
-_MOST_COMPARED = 1 << 24
+_MOST_STEPS = 1 << 21
+"""Kibibytes that are searched, and places that are looked at."""
 _AROUND = 200
 _MOST_SHOWN = 8
 _MOST_NEAREST = 3
@@ -63,23 +61,16 @@ _ELLIPSIS = lazy_pattern(r" ?(?:\[\.{3}\]|\.{3}) ?")
 
 def normalise(text: str) -> str:
     """The form in which quotes and passages are compared, on one line."""
-    # Half the time of joining the words.
-    return _MANY_SPACES.sub(" ", _normalise_signs(text).translate(_SPACES)).strip(" ")
+    return " ".join(filter(None, _normalise_lines(text)))
 
 
 def _normalise_lines(text: str) -> list[str]:
-    """The same of each line; those that are not empty, joined by spaces, are the form of all."""
-    spaced = _MANY_SPACES.sub(" ", _normalise_signs(text).translate(_SPACES_IN_LINES))
+    text = text if text.isascii() else _FOREIGN.sub(_normalise_foreign, text)
+    spaced = _MANY_SPACES.sub(" ", text.translate(_SPACES))
     return spaced.replace(" \n", "\n").replace("\n ", "\n").strip(" ").split("\n")
 
 
-_WHITE = "\t\n\v\f\r\x1c\x1d\x1e\x1f"
-_SPACES = str.maketrans(dict.fromkeys(_WHITE, " "))
-_SPACES_IN_LINES = str.maketrans(dict.fromkeys(_WHITE.replace("\n", ""), " "))
-
-
-def _normalise_signs(text: str) -> str:
-    return text if text.isascii() else _FOREIGN.sub(_normalise_foreign, text)
+_SPACES = str.maketrans(dict.fromkeys("\t\v\f\r\x1c\x1d\x1e\x1f", " "))
 
 
 def _normalise_foreign(match: re.Match[str]) -> str:
@@ -152,22 +143,18 @@ def _quotes_of_entry(quoted: Quoted, place: ResultPath, entry: JsonValue) -> Ite
     text = _field(entry, quoted.text) if quoted.text else entry
     place = (*place, *(parse_path(quoted.text) if quoted.text else ()))
     file, line = (_field(entry, key) if key else None for key in (quoted.file, quoted.line))
-    texts = list(enumerate(text)) if isinstance(text, list) else [(None, text)]
+    # An entry without any quote has nothing to bear it out.
+    texts = list(enumerate(text)) if isinstance(text, list) and text else [(None, text)]
     for index, one in texts:
         path = spell_path((*place, *(() if index is None else (index,))))
         yield Quote(path, one if isinstance(one, str) else "", file, line)
 
 
 def _field(entry: JsonValue, path: str) -> JsonValue:
-    value = entry
-    for key in parse_path(path):
-        if isinstance(key, str) and isinstance(value, dict):
-            value = value.get(key)
-        elif isinstance(key, int) and isinstance(value, list) and key < len(value):
-            value = value[key]
-        else:
-            return None
-    return value
+    try:
+        return find(parse_path(path), {} if entry is None else entry)
+    except NotThereError:
+        return None
 
 
 def call_passages(
@@ -179,11 +166,17 @@ def call_passages(
     """
     for index, call in enumerate(calls):
         if call.kind not in {"denied", "bad_arguments"}:
-            words = "\n".join(_texts(call.arguments))
-            yield Passage(words, "arguments" if own(call) else "written", index)
+            yield Passage(_words_of(call), "arguments" if own(call) else "written", index)
         server, _, name = call.tool.partition("__")
         if call.kind == "ok" and (tool is None or matches_tool(tool, ToolName(server, name))):
             yield from _result_passages(call, index, is_own=own(call) is not None)
+
+
+def _words_of(call: UsedCall) -> str:
+    """The arguments of a call in the forms that an echo may have: texts, of an URL, and JSON."""
+    texts = list(_texts(call.arguments))
+    decoded = (unquote_plus(text) for text in texts if "%" in text or "+" in text)
+    return "\n".join([*texts, json_text(call.arguments, spaced=True), *decoded])
 
 
 def _result_passages(call: UsedCall, index: int, *, is_own: bool) -> Iterator[Passage]:
@@ -310,179 +303,47 @@ def _diff_path(name: str) -> str:
     return "" if name == "/dev/null" else name.removeprefix("a/" if name.startswith("a/") else "b/")
 
 
-class _Texts:
-    """Normalised passages, joined by line ends, which no quote has; `starts` are their places."""
-
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        given = sum(
-            len(one.text) + one.text.count(_LIGATURE) * _LIGATURE_LENGTH for one in passages
-        )
-        if given > MOST_CHARACTERS:
-            raise TooMuchError(f"sources of {given:,} characters; {MOST_CHARACTERS:,} are the most")
-        texts = [normalise(passage.text) for passage in passages]
-        self.passages = passages
-        self.starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
-        self.whole = "\n".join(texts)
-        self._searched = 0
-        self._line_starts: dict[int, Sequence[int]] = {}
-
-    def passage_at(self, place: int) -> int:
-        return bisect_right(self.starts, place) - 1
-
-    def end(self, passage: int) -> int:
-        return self.starts[passage + 1] - 1
-
-    def line_starts(self, passage: int) -> Sequence[int]:
-        """The place of each line of a passage."""
-        if passage not in self._line_starts:
-            lengths = map(len, _normalise_lines(self.passages[passage].text))
-            steps = [length + 1 if length else 0 for length in lengths]
-            self._line_starts[passage] = list(accumulate(steps, initial=self.starts[passage]))[:-1]
-        return self._line_starts[passage]
-
-    def line_at(self, passage: int, place: int) -> int | None:
-        lines = self.passages[passage].lines
-        if not lines:
-            return None
-        index = bisect_right(self.line_starts(passage), place) - 1
-        return lines[min(index, len(lines) - 1)]
-
-    def search(self, needles: Iterable[str]) -> Mapping[str, Mapping[int, int]]:
-        """For each text the passages that have it, and its first place in each.
-
-        Raises:
-            TooMuchError: the passages repeat themselves too often.
-        """
-        found: dict[str, dict[int, int]] = {needle: {} for needle in needles}
-        plain = {needle for needle in found if len(needle) < _least(_SMALLEST)}
-        by_block = {needle: places for needle, places in found.items() if needle not in plain}
-        if by_block:
-            # As large as the shortest of them allows: the larger, the fewer blocks there are.
-            size = min((min(map(len, by_block)) + 1) // 2, _LARGEST)
-            plain |= self._search_blocks(by_block, size)
-        for needle in plain:
-            found[needle] = self._find_each(needle)
-        return found
-
-    def _search_blocks(self, found: Mapping[str, dict[int, int]], size: int) -> set[str]:
-        """Find texts by one block of theirs; returns those that occur too often for that."""
-        blocks: dict[str, list[tuple[str, int]]] = {}
-        for needle in found:
-            for offset in _offsets(needle, size):
-                blocks.setdefault(needle[offset : offset + size], []).append((needle, offset))
-        left = {needle: max(64, _MOST_COMPARED // len(needle)) for needle in found}
-        tries = 0
-        for place in self._places(blocks, size):
-            for needle, offset in blocks[self.whole[place : place + size]]:
-                start = place - offset
-                if left[needle] and start >= 0 and self.whole.startswith(needle, start):
-                    passage = self.passage_at(start)
-                    first = found[needle].get(passage, start)
-                    found[needle][passage] = min(start, first)
-                left[needle] = max(left[needle] - 1, 0)
-                tries += 1
-            if tries > _MOST_TRIES:
-                return set(found)
-        return {needle for needle, some in left.items() if not some}
-
-    def _places(self, blocks: Mapping[str, object], size: int) -> Iterable[int]:
-        """The places of blocks, among every `size`th."""
-        if not blocks:
-            return ()
-        # One call for all slices, and one for all look-ups: half the time of a loop.
-        pieces = re.findall(f"(?s).{{{size}}}", self.whole)
-        places = range(0, len(self.whole), size)
-        return compress(places, map(blocks.__contains__, pieces))
-
-    def _find_each(self, needle: str) -> dict[int, int]:
-        places: dict[int, int] = {}
-        begin = 0
-        while begin < len(self.whole):
-            place = self.whole.find(needle, begin)
-            self._searched += (len(self.whole) if place < 0 else place) - begin
-            if self._searched > _MOST_SEARCHED:
-                raise TooMuchError("sources that repeat themselves too often to be searched")
-            if place < 0:
-                break
-            passage = self.passage_at(place)
-            places[passage] = place
-            begin = self.starts[passage + 1]
-        return places
-
-    def nearest(self, needles: Sequence[str]) -> Mapping[str, tuple[int, int, int]]:
-        """For each text that is not there the passage with most in common: it, begin and end."""
-        size = min(max(min(map(len, needles), default=0) // 3, _SMALLEST), _LARGEST)
-        blocks: dict[str, list[tuple[str, int]]] = {}
-        for needle in needles:
-            for offset in range(min(len(needle), _LONGEST_COMPARED) - size + 1):
-                entries = blocks.setdefault(needle[offset : offset + size], [])
-                if len(entries) < _MOST_NEAREST * 2:
-                    entries.append((needle, offset))
-        votes: dict[tuple[str, int], list[int]] = {}
-        for place in islice(self._places(blocks, size), _MOST_VOTES):
-            for needle, offset in blocks[self.whole[place : place + size]]:
-                start = max(place - offset, 0)
-                vote = votes.setdefault((needle, start >> 5), [0, start])
-                vote[0] += 1
-                vote[1] = min(vote[1], start)
-        best: dict[str, tuple[int, int, int]] = {}
-        for (needle, _), (count, start) in sorted(votes.items(), key=lambda one: -one[1][0]):
-            enough = count * size * 4 >= min(len(needle), _LONGEST_COMPARED)
-            passage = self.passage_at(min(start + len(needle) // 2, len(self.whole) - 1))
-            if needle not in best and enough and self.passages[passage].role == "shown":
-                begin = self.whole.rfind(" ", 0, max(start - _BESIDE, 1)) + 1
-                begin = max(begin, self.starts[passage])
-                end = self.whole.find(" ", start + len(needle) + _BESIDE)
-                limit = self.end(passage)
-                best[needle] = passage, begin, limit if end < 0 else min(end, limit)
-        return best
-
-
-_SMALLEST, _LARGEST = 6, 16
-"""Lengths of the blocks by which texts are found; every nth block of the passages is looked at."""
-_LONGEST_COMPARED = 2_000
-_BESIDE = 12
-
-
-def _least(size: int) -> int:
-    """The length of a text that has a whole block wherever it begins."""
-    return 2 * size - 1
-
-
-def _offsets(needle: str, size: int) -> Iterator[int]:
-    """For each way to begin within a block, the offset of the most telling block."""
-    last = len(needle) - size
-    for first in range(size):
-        choices = range(first, min(last, first + 2 * size) + 1, size)
-        yield max(choices, key=lambda at: len(set(needle[at : at + size])))
-
-
-@frozen
-class Found:
-    """The result for a quote; `begin` and `end` are its place among all passages, if it has one."""
-
-    quote: Quote
-    state: QuoteState
-    passage: int | None = None
-    begin: int = 0
-    end: int = 0
-    left_out: tuple[str, ...] = ()
-
-
 @frozen
 class _Place:
+    """A place in the passages; `left_out` is what an ellipsis stands for."""
+
     passage: int
     begin: int
     end: int
     left_out: tuple[str, ...] = ()
 
 
+@frozen
+class Found:
+    """The result for a quote."""
+
+    quote: Quote
+    state: QuoteState
+    place: _Place | None = None
+
+
 class QuoteSearch:
-    """Looks up quotes in passages."""
+    """Looks up quotes in passages: normalised, and joined by line ends, which no quote has.
+
+    Each text is searched by itself: its time is linear in the passages, however they repeat.
+
+    Raises:
+        TooMuchError: there is too much to look up.
+    """
 
     def __init__(self, passages: Iterable[Passage], quoted: Quoted) -> None:
-        self.texts = _Texts(tuple(passages))
+        self.passages = tuple(passages)
         self._quoted = quoted
+        given = sum(
+            len(one.text) + one.text.count(_LIGATURE) * _LIGATURE_LENGTH for one in self.passages
+        )
+        if given > MOST_CHARACTERS:
+            raise TooMuchError(f"sources of {given:,} characters; {MOST_CHARACTERS:,} are the most")
+        texts = [normalise(passage.text) for passage in self.passages]
+        self.starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+        self.whole = "\n".join(texts)
+        self._line_starts: dict[int, Sequence[int]] = {}
+        self._steps = 0
 
     def look_up(self, quotes: Sequence[Quote]) -> tuple[Found, ...]:
         """The state of each quote.
@@ -493,122 +354,153 @@ class QuoteSearch:
         given = sum(len(quote.text) for quote in quotes)
         if len(quotes) > MOST_QUOTES or given > MOST_CHARACTERS:
             raise TooMuchError(f"{len(quotes):,} quotes of {given:,} characters")
-        normal = [normalise_quote(quote.text) for quote in quotes]
-        long = [text for text in normal if len(text) >= self._quoted.min_length]
-        parts = {text: self._parts(text) for text in long}
-        needles = dict.fromkeys([*long, *(part for some in parts.values() for part in some)])
-        found = self.texts.search(needle for needle in needles if needle)
-        return tuple(
-            self._state(quote, text, parts.get(text), found)
-            for quote, text in zip(quotes, normal, strict=True)
-        )
+        return tuple(self._state(quote, normalise_quote(quote.text)) for quote in quotes)
 
-    def _parts(self, text: str) -> tuple[str, ...]:
-        """The parts of a quote that leaves something out, if that is allowed."""
-        if not self._quoted.ellipsis or not _ELLIPSIS.search(text):
-            return ()
-        return tuple(part for part in _ELLIPSIS.split(text) if part)
+    def end(self, passage: int) -> int:
+        return self.starts[passage + 1] - 1
 
-    def _state(
-        self,
-        quote: Quote,
-        text: str,
-        parts: tuple[str, ...] | None,
-        found: Mapping[str, Mapping[int, int]],
-    ) -> Found:
-        if parts is None:
+    def line_at(self, place: _Place) -> int | None:
+        """The line that a place begins in, if that is known."""
+        lines = self.passages[place.passage].lines
+        if not lines:
+            return None
+        index = bisect_right(self._starts_of_lines(place.passage), place.begin) - 1
+        return lines[min(index, len(lines) - 1)]
+
+    def _starts_of_lines(self, passage: int) -> Sequence[int]:
+        if passage not in self._line_starts:
+            lengths = map(len, _normalise_lines(self.passages[passage].text))
+            steps = [length + 1 if length else 0 for length in lengths]
+            self._line_starts[passage] = list(accumulate(steps, initial=self.starts[passage]))[:-1]
+        return self._line_starts[passage]
+
+    def _state(self, quote: Quote, text: str) -> Found:
+        least = self._quoted.min_length
+        if len(text) < least:
             return Found(quote, "short")
-        places = [_Place(at, begin, begin + len(text)) for at, begin in found[text].items()]
-        words = [text]
-        if not places and parts:
-            if any(len(part) < self._quoted.min_length for part in parts):
+        parts = [text]
+        holders = self._holders(text)
+        if not holders and self._quoted.ellipsis and _ELLIPSIS.search(text):
+            parts = [part for part in _ELLIPSIS.split(text) if part]
+            if any(len(part) < least for part in parts):
                 return Found(quote, "short")
-            words = list(parts)
-            shared = set.intersection(*(set(found[part]) for part in parts))
-            places = [place for at in sorted(shared) for place in self._elided(at, parts)]
-        passages = self.texts.passages
-        spoken = set.intersection(*(set(found[word]) for word in words))
-        by_role = {role: [p for p in places if passages[p.passage].role == role] for role in _ROLES}
-        own = [passages[at] for at in spoken if passages[at].role in {"arguments", "written"}]
-        usable = [p for p in by_role["shown"] if not _is_own(passages[p.passage], own)]
-        state: QuoteState = "found"
-        place: _Place | None
-        if usable:
-            place = self._claimed(quote, words, usable)
-            if place is None:
-                state, place = "elsewhere", usable[0]
-        elif by_role["shown"]:
-            state, place = "own_words", by_role["shown"][0]
-        else:
-            place = next(iter(by_role["hidden"]), None)
-            state = "missing" if place is None else "not_shown"
-        if place is None:
-            return Found(quote, state)
-        return Found(quote, state, place.passage, place.begin, place.end, place.left_out)
+            holders = set.intersection(*map(self._holders, parts))
+        passages = self.passages
+        own = [passages[at] for at in holders if passages[at].role in {"arguments", "written"}]
+        places = [self._match(at, parts) for at in sorted(holders)]
+        by_role = {
+            role: [place for place in places if place and passages[place.passage].role == role]
+            for role in ("shown", "hidden")
+        }
+        shown, hidden = by_role["shown"], by_role["hidden"]
+        if usable := [one for one in shown if not _is_own(passages[one.passage], own)]:
+            claimed = self._claimed(quote, parts, usable)
+            return Found(quote, "found" if claimed else "elsewhere", claimed or usable[0])
+        if shown:
+            return Found(quote, "own_words", shown[0])
+        return Found(quote, "not_shown", hidden[0]) if hidden else Found(quote, "missing")
 
-    def _elided(self, passage: int, parts: Sequence[str]) -> Iterator[_Place]:
-        """The first place in a passage that has the parts in their order, near enough."""
-        whole, last, most = self.texts.whole, self.texts.end(passage), self._quoted.ellipsis
-        begin, tries = self.texts.starts[passage], 0
-        while tries < _MOST_STARTS and (begin := whole.find(parts[0], begin, last)) >= 0:
-            tries += 1
+    def _holders(self, text: str) -> set[int]:
+        """The passages that have a text."""
+        self._count((len(self.whole) >> 10) + 1)
+        holders: set[int] = set()
+        place = -1
+        while (place := self.whole.find(text, place + 1)) >= 0:
+            passage = bisect_right(self.starts, place) - 1
+            holders.add(passage)
+            place = self.end(passage)
+            self._count(1)
+        return holders
+
+    def _count(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > _MOST_STEPS:
+            raise TooMuchError("more sources and quotes than can be compared")
+
+    def _match(
+        self, passage: int, parts: Sequence[str], begin: int = 0, before: int | None = None
+    ) -> _Place | None:
+        """The first place that has the parts in their order, near enough, and begins there."""
+        whole, last, most = self.whole, self.end(passage), self._quoted.ellipsis
+        begin = max(begin, self.starts[passage])
+        limit = last if before is None else min(before - 1 + len(parts[0]), last)
+        while (begin := whole.find(parts[0], begin, limit)) >= 0:
             # From each place that a part may end at, those of the next one.
             ends: dict[int, tuple[str, ...]] = {begin + len(parts[0]): ()}
             for part in parts[1:]:
                 reached: dict[int, tuple[str, ...]] = {}
                 for end, left_out in ends.items():
-                    limit, at = min(end + most + 2 + len(part), last), end
-                    while len(reached) < _MOST_STARTS and (at := whole.find(part, at, limit)) >= 0:
+                    at = end
+                    while (at := whole.find(part, at, min(end + most + 2 + len(part), last))) >= 0:
+                        self._count(1)
                         gap = whole[end:at].strip()
                         if len(gap) <= most:
                             reached.setdefault(at + len(part), (*left_out, gap))
                         at += 1
                 ends = reached
-            if ends:
-                end, left_out = next(iter(ends.items()))
-                yield _Place(passage, begin, end, left_out)
-                return
+            for end, left_out in ends.items():
+                return _Place(passage, begin, end, left_out)
+            self._count(1)
             begin += 1
+        return None
 
     def _claimed(
-        self, quote: Quote, words: Sequence[str], places: Sequence[_Place]
+        self, quote: Quote, parts: Sequence[str], places: Sequence[_Place]
     ) -> _Place | None:
         """The place that the answer names; any, if nothing is known of files and lines."""
-        quoted, passages = self._quoted, self.texts.passages
-        located = [place for place in places if passages[place.passage].path is not None]
-        if not quoted.file and not quoted.line:
+        quoted = self._quoted
+        located = [place for place in places if self.passages[place.passage].path is not None]
+        if not located or not (quoted.file or quoted.line):
             return (located or places)[0]
         for place in located:
-            path = passages[place.passage].path or ""
-            if quoted.file and not (isinstance(quote.file, str) and _same_path(quote.file, path)):
-                continue
-            near = self._near(quote, words, place) if quoted.line else place
-            if near is not None:
-                return near
-        return None if located else places[0]
+            path = self.passages[place.passage].path or ""
+            if not quoted.file or (isinstance(quote.file, str) and _same_path(quote.file, path)):
+                near = self._near(quote, parts, place) if quoted.line else place
+                if near is not None:
+                    return near
+        return None
 
-    def _near(self, quote: Quote, words: Sequence[str], place: _Place) -> _Place | None:
+    def _near(self, quote: Quote, parts: Sequence[str], place: _Place) -> _Place | None:
         """The place of a quote near its line, in the passage of another place."""
-        lines = self.texts.passages[place.passage].lines
-        wanted, within = _line_number(quote.line), self._quoted.within
-        if lines is None:
-            return place
-        if wanted is None:
-            return None
+        lines, wanted = self.passages[place.passage].lines, _line_number(quote.line)
+        if lines is None or wanted is None:
+            return None if wanted is None else place
+        within, starts = self._quoted.within, self._starts_of_lines(place.passage)
         first, last = bisect_left(lines, wanted - within), bisect_right(lines, wanted + within)
-        starts = self.texts.line_starts(place.passage)
-        if first >= last or first >= len(starts):
+        if first >= min(last, len(starts)):
             return None
-        begin, end = starts[first], self.texts.end(place.passage)
-        before = starts[last] if last < len(starts) else end + 1
-        if len(words) > 1:
-            return place if begin <= place.begin < before else None
-        at = self.texts.whole.find(words[0], begin, min(before - 1 + len(words[0]), end))
-        return _Place(place.passage, at, at + len(words[0])) if at >= 0 else None
+        return self._match(place.passage, parts, starts[first], *starts[last : last + 1])
+
+    def nearest(self, text: str) -> str | None:
+        """The words of the sources that have most in common with a text that is not there."""
+        size = min(max(len(text) // 3, _SMALLEST), _LARGEST)
+        last = min(len(text), _LONGEST_COMPARED) - size
+        offsets = range(0, last + 1, max(last // _MOST_PIECES, 1))
+        votes: dict[int, list[int]] = {}
+        for offset in offsets:
+            place = -1
+            for _ in range(_MOST_PIECES):
+                place = self.whole.find(text[offset : offset + size], place + 1)
+                if place < 0:
+                    break
+                start = max(place - offset, 0)
+                votes.setdefault(start >> 5, []).append(start)
+        for starts in sorted(votes.values(), key=len, reverse=True):
+            passage = bisect_right(self.starts, min(starts) + len(text) // 2) - 1
+            passage = min(passage, len(self.passages) - 1)
+            if len(starts) * 4 >= len(offsets) and self.passages[passage].role == "shown":
+                begin = self.whole.rfind(" ", 0, max(min(starts) - _BESIDE, 1)) + 1
+                end = self.whole.find(" ", min(starts) + len(text) + _BESIDE)
+                limit = self.end(passage)
+                end = limit if end < 0 else min(end, limit)
+                return self.whole[max(begin, self.starts[passage]) : end]
+        return None
 
 
-_ROLES: tuple[Role, ...] = ("shown", "hidden")
-_MOST_STARTS = 64
+_SMALLEST, _LARGEST, _MOST_PIECES = 6, 16, 24
+"""Lengths of the pieces that the nearest text is found by, and how many are looked for."""
+_LONGEST_COMPARED = 2_000
+_BESIDE = 12
 
 
 def _is_own(shown: Passage, own: Sequence[Passage]) -> bool:
@@ -629,35 +521,30 @@ def _plain_path(path: str) -> list[str]:
 
 
 def _line_number(value: JsonValue) -> int | None:
-    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
-        return int(value.strip()[:9])
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    text = str(value).strip().removesuffix(".0")
+    return int(text[:9]) if text.isascii() and text.isdigit() else None
 
 
 def evidence_of(found: Found, search: QuoteSearch, calls: Sequence[UsedCall]) -> QuoteEvidence:
     """The record of a quote for events and reports."""
-    quote = found.quote
-    text = shorten(" ".join(quote.text.split()), _AROUND)
-    if found.passage is None:
-        return QuoteEvidence(quote.path, found.state, text)
-    texts, passage = search.texts, search.texts.passages[found.passage]
-    call = calls[passage.call] if passage.call is not None and passage.name is None else None
-    place = None if call is None else call.place
-    spare = max(_AROUND - (found.end - found.begin), 0) // 2
-    begin = max(found.begin - spare, texts.starts[found.passage])
-    return QuoteEvidence(
-        quote.path,
-        found.state,
-        text,
-        step=None if place is None else place.step,
-        turn=None if place is None else place.turn,
-        call=None if place is None else place.call,
-        tool=None if call is None else call.tool,
+    quote, place = found.quote, found.place
+    told = QuoteEvidence(quote.path, found.state, shorten(" ".join(quote.text.split()), _AROUND))
+    if place is None:
+        return told
+    passage = search.passages[place.passage]
+    if passage.call is not None and passage.name is None:
+        call = calls[passage.call]
+        at = call.place
+        told = replace(told, step=at.step, turn=at.turn, call=at.call, tool=call.tool)
+    spare = max(_AROUND - (place.end - place.begin), 0) // 2
+    begin = max(place.begin - spare, search.starts[place.passage])
+    return replace(
+        told,
         source=passage.name,
         file=passage.path,
-        line=texts.line_at(found.passage, found.begin),
-        around=texts.whole[begin : min(begin + _AROUND, texts.end(found.passage))],
-        left_out=tuple(shorten(gap, _AROUND) for gap in found.left_out),
+        line=search.line_at(place),
+        around=search.whole[begin : min(begin + _AROUND, search.end(place.passage))],
+        left_out=tuple(shorten(gap, _AROUND) for gap in place.left_out),
     )
 
 
@@ -677,24 +564,21 @@ def describe(found: Sequence[Found], evidence: Sequence[QuoteEvidence], search: 
         return "0 quotes"
     lines = [f"{good:,} of {counted(len(found), 'quote')} found"]
     bad = [pair for pair in zip(found, evidence, strict=True) if pair[0].state != "found"]
-    lost = [normalise_quote(one.quote.text) for one, _ in bad if one.state == "missing"]
-    nearest = search.texts.nearest(lost[:_MOST_NEAREST])
+    lost = [one for one, _ in bad if one.state == "missing"][:_MOST_NEAREST]
     for one, told in bad[:_MOST_SHOWN]:
         where = _where(told)
         reason = _REASONS[one.state] + (f", in {where}" if where else "")
         lines += (f"  {one.quote.path}: {reason}", f"  - {told.quote}")
-        near = nearest.get(normalise_quote(one.quote.text)) if one.state == "missing" else None
-        if near is not None:
-            text = search.texts.whole[near[1] : near[2]]
-            lines.append(f"  + {shorten(text, _AROUND)}")
+        if one in lost and (near := search.nearest(normalise_quote(one.quote.text))):
+            lines.append(f"  + {shorten(near, _AROUND)}")
     if len(bad) > _MOST_SHOWN:
         lines.append(f"  … {len(bad) - _MOST_SHOWN:,} more")
-    lines += [
-        f"  {one.quote.path}: leaves out `{'`, `'.join(told.left_out)}`"
-        for one, told in zip(found, evidence, strict=True)
-        if told.left_out
-    ][:_MOST_SHOWN]
-    return "\n".join(lines)
+    gaps = [
+        f"  {one.path}: leaves out `{'`, `'.join(one.left_out)}`"
+        for one in evidence
+        if one.left_out
+    ]
+    return "\n".join((*lines, *gaps[:_MOST_SHOWN]))
 
 
 def _where(told: QuoteEvidence) -> str:

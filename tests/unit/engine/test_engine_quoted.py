@@ -28,6 +28,7 @@ from aish.engine.expectations.quoted import (
     diff_passages,
     evidence_of,
     normalise,
+    quotes_of,
 )
 
 CLAUSE = "The buyer may not return goods – unless “faulty” – after fourteen (14) days, see § 3…"
@@ -161,6 +162,7 @@ diff --git a/src/a.py b/src/a.py
     [
         ("check_that_there_are(values)", "src/a.py", 2, "found"),
         ("check_that_there_are(values)", "./src/a.py", "5", "found"),
+        ("check_that_there_are(values)", "src/a.py", 2.0, "found"),
         ("check_that_there_are(values)", "src/a.py", 6, "elsewhere"),
         ("check_that_there_are(values)", "a.py", 2, "elsewhere"),
         ("check_that_there_are(values)", None, 2, "elsewhere"),
@@ -175,7 +177,7 @@ diff --git a/src/a.py b/src/a.py
     ],
 )
 def test_a_diff_counts_lines_in_the_new_file(
-    quote: str, file: str | None, line: int | str | None, state: str
+    quote: str, file: str | None, line: float | str | None, state: str
 ) -> None:
     search = QuoteSearch(diff_passages("stdin", DIFF), Quoted(file="file", line="line"))
     (found,) = search.look_up([Quote("q", quote, file, line)])
@@ -239,6 +241,16 @@ def test_hostile_text_takes_a_bounded_time(name: str) -> None:
         assert len(states([text], *quotes, ellipsis=100)) == len(quotes)
 
 
+def test_an_entry_without_any_quote_is_not_met() -> None:
+    entries: list[JsonValue] = [{"quote": []}, {"quote": None}, {}, {"quote": "The buyer may not"}]
+    quoted = Quoted(text="quote")
+    quotes = quotes_of(quoted, {"output": entries})
+
+    found = QuoteSearch([Passage(CLAUSE)], quoted).look_up(quotes)
+
+    assert [one.state for one in found] == ["short", "short", "short", "found"]
+
+
 def test_too_much_is_refused() -> None:
     with pytest.raises(TooMuchError, match="are the most"):
         states(["a" * 17_000_000], "not there at all")
@@ -254,6 +266,8 @@ def test_words_of_the_model_are_no_evidence_and_neither_is_what_it_was_not_shown
         ([call("s__echo", {"text": line}, line)], "own_words"),
         ([call("s__echo", {"argv": ["the cache is", "never emptied"]}, line)], "own_words"),
         ([call("repo__find", {"query": line}, f"no match for {line}")], "own_words"),
+        ([call("s__echo", {line: 1}, f"keys: {line}")], "own_words"),
+        ([call("s__get", {"url": f"/?q={line.replace(' ', '+')}"}, line)], "own_words"),
         ([call("repo__find", {"query": line}, "a.py"), call("repo__read", {}, line)], "found"),
         ([call("s__find", {"query": line}, "a.py"), call("repo__read", {}, line)], "own_words"),
         ([call("repo__write", {"text": line}, ""), call("repo__read", {}, line)], "own_words"),
