@@ -139,7 +139,7 @@ ALONE = {
         cassettes/replay/mismatch.py cassettes/replay/renumber.py
         cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
-        engine/plan/validation/exfiltration.py engine/plan/validation/exposed_files.py
+        engine/plan/validation/exposed_files.py
         engine/plan/validation/flow_names.py
         features/control/commands.py features/control/notify.py
         features/control/older_paths.py features/control/past_events.py
