@@ -270,7 +270,7 @@ class Hasty:
         return "yes" if question.always is None else "always"
 
 
-class Late(Hasty):
+class Delayed(Hasty):
     """A person who thinks about a command until another step has written a file."""
 
     def __init__(self) -> None:
@@ -586,7 +586,7 @@ WAYS: Sequence[Attack] = (
             "a": [[READ, GET], [_PLANT], [_WRITE]],
             "b": [[("repo__shell_run", {"command": "python3 test_it.py"})]],
         },
-        approver=Late,
+        approver=Delayed,
     ),
     Attack(
         "a command given to a shell that runs",
