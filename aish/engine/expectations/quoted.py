@@ -339,7 +339,13 @@ class QuoteSearch:
         )
         if given > MOST_CHARACTERS:
             raise TooMuchError(f"sources of {given:,} characters; {MOST_CHARACTERS:,} are the most")
-        texts = [normalise(passage.text) for passage in self.passages]
+        self._line_lengths: dict[int, list[int]] = {}
+        texts: list[str] = []
+        for at, passage in enumerate(self.passages):
+            rows = _normalise_lines(passage.text)
+            texts.append(" ".join(filter(None, rows)))
+            if passage.lines:
+                self._line_lengths[at] = list(map(len, rows))
         self.starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
         self.whole = "\n".join(texts)
         self._line_starts: dict[int, Sequence[int]] = {}
@@ -369,7 +375,7 @@ class QuoteSearch:
 
     def _starts_of_lines(self, passage: int) -> Sequence[int]:
         if passage not in self._line_starts:
-            lengths = map(len, _normalise_lines(self.passages[passage].text))
+            lengths = self._line_lengths[passage]
             steps = [length + 1 if length else 0 for length in lengths]
             self._line_starts[passage] = list(accumulate(steps, initial=self.starts[passage]))[:-1]
         return self._line_starts[passage]
@@ -497,7 +503,7 @@ class QuoteSearch:
         return None
 
 
-_SMALLEST, _LARGEST, _MOST_PIECES = 6, 16, 24
+_SMALLEST, _LARGEST, _MOST_PIECES = 6, 16, 8
 """Lengths of the pieces that the nearest text is found by, and how many are looked for."""
 _LONGEST_COMPARED = 2_000
 _BESIDE = 12
