@@ -33,7 +33,7 @@ run: $(VENV)/.runtime ## Run the quickstart pipeline on the embedded model
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.development node ## Run the tests, real MCP servers and the embedded model included
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=10
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --snapshot-warn-unused --durations=10
 
 test-all: $(VENV)/.development node ## Run the slow tests too, with many examples and the real executable
 	AISH_TEST_ALL=1 AISH_TEST_REAL=4 $(PY) -m pytest -n $(WORKERS) --dist worksteal
