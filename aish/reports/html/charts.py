@@ -101,7 +101,7 @@ def numbers_chart(
 
 
 def _figure(title: str, *children: Markup) -> Markup:
-    return tag("div", tag("p", tag("strong", for_line(title))), *children, class_="figure")
+    return tag("div", tag("p", for_line(title), class_="title"), *children, class_="figure")
 
 
 def interval_chart(
