@@ -1,7 +1,7 @@
 """Write the generated pages from what the program is made of: schemas, command line, tables.
 
-`python docs/generate.py` writes docs/reference/*.md and docs/guides/vendors.md, `--check`
-fails if one is out of date.
+`python docs/generate.py` writes those pages of docs/reference/, `--check` fails if one is out of
+date.
 """
 
 import inspect
@@ -24,7 +24,6 @@ from aish.packs.framework.pack import ALWAYS, Pack, PackTool
 from aish.shell.commands.catalogue import LINES, ROWS
 
 ROOT = Path(__file__).resolve().parent.parent
-GUIDES = ROOT / "docs" / "guides"
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMAS = ROOT / "schemas"
 TESTS = ROOT / "tests"
@@ -460,7 +459,7 @@ page: they are the vendor's, and only an example here.
 """
 _VENDORS_TAIL = """\
 `api` is explained in [Claude, GPT and other APIs](wires.md), all keys of an entry in the
-[reference](../reference/pipeline.md#model), endpoints in general in [Models](models.md).
+[reference](pipeline.md#model), endpoints in general in [Models](../start/models.md).
 """
 
 
@@ -528,13 +527,13 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "events.md": event_page,
     "shell.md": shell_page,
     "requirements.md": requirements_page,
+    "vendors.md": vendors_page,
 }
 
 
 def written() -> Mapping[Path, str]:
     """Every generated page as it has to be, and the manifest of the packs."""
     return {
-        GUIDES / "vendors.md": "\n".join([GENERATED, "", *vendors_page()]).rstrip() + "\n",
         **{
             REFERENCE / name: "\n".join([GENERATED, "", *page()]).rstrip() + "\n"
             for name, page in PAGES.items()

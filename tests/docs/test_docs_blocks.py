@@ -10,17 +10,17 @@ from docs_pages import PAGES, ROOT, Reader, blocks
 from fork_server import ForkServer
 
 SLOW_PAGES = {
-    "docs/guides/first-pipeline.md": "the embedded model writes for 10 s",
-    "docs/guides/continuous-integration.md": "its commands take 3 s",
-    "docs/guides/control-api.md": "its commands take 4 s",
-    "docs/guides/from-python.md": "its programs take 5 s",
-    "docs/guides/from-shell-to-ci.md": "its commands take 2 s",
-    "docs/guides/interactive-shell.md": "its sessions take 3 s",
-    "docs/guides/mcp-servers.md": "its commands take 2 s",
-    "docs/guides/migrating.md": "its commands take 2 s",
-    "docs/guides/running-on-a-cluster.md": "its workers take 2 s",
-    "docs/guides/serving-tools.md": "its commands take 2 s",
-    "docs/guides/tool-packs.md": "its commands take 4 s",
+    "docs/start/first-pipeline.md": "the embedded model writes for 10 s",
+    "docs/jobs/continuous-integration.md": "its commands take 3 s",
+    "docs/reference/control-api.md": "its commands take 4 s",
+    "docs/jobs/from-python.md": "its programs take 5 s",
+    "docs/jobs/from-shell-to-ci.md": "its commands take 2 s",
+    "docs/jobs/interactive-shell.md": "its sessions take 3 s",
+    "docs/jobs/mcp-servers.md": "its commands take 2 s",
+    "docs/jobs/migrating.md": "its commands take 2 s",
+    "docs/jobs/running-on-a-cluster.md": "its workers take 2 s",
+    "docs/reference/serving.md": "its commands take 2 s",
+    "docs/reference/tool-packs.md": "its commands take 4 s",
 }
 
 

@@ -57,7 +57,7 @@ def test_whoever_reads_the_placeholder_is_told_what_it_stands_for() -> None:
     named = {page for page in pages if "OWNER/aish" in page.read_text("utf-8")}
 
     assert "`OWNER` is a placeholder" in (ROOT / "README.md").read_text("utf-8")
-    assert ROOT / "docs" / "guides" / "continuous-integration.md" in named
+    assert ROOT / "docs" / "jobs" / "continuous-integration.md" in named
     for page in named - {ROOT / "README.md"}:
         assert "README.md#install" in page.read_text("utf-8"), page
 

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote
 
-from docs_pages import PAGES, ROOT
+from docs_pages import GENERATED, PAGES, ROOT
 from samples import each_case
 
-ALL_PAGES = (*PAGES, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs" / "reference").glob("*.md")))
+ALL_PAGES = (*dict.fromkeys((*PAGES, ROOT / "CHANGELOG.md", *GENERATED)),)
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 

@@ -11,7 +11,7 @@ _SHORTEST = 4
 
 
 def test_every_message_listed_is_one_of_the_program() -> None:
-    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "troubleshooting.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     missing = [piece for row in rows for piece in _pieces(row) if piece not in _all_texts()]
 

@@ -10,7 +10,7 @@ _ROW = re.compile(r"\| `([a-z]+)` \| [^|]+ \| ([^|]*)\|")
 
 
 def test_the_guide_lists_each_pack_and_its_extra() -> None:
-    page = (ROOT / "docs" / "guides" / "tool-packs.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "tool-packs.md").read_text("utf-8")
     needs = dict(_ROW.findall(page[: page.index("```sh")]))
 
     assert set(needs) == set(PACKS)

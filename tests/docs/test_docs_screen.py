@@ -51,6 +51,6 @@ def test_the_session_in_the_readme_is_one_that_a_guide_types_again() -> None:
     shown = next(
         block for block in blocks(ROOT / "README.md") if "$ aish shell try.yaml" in block.lines
     )
-    guide = blocks(ROOT / "docs" / "guides" / "from-shell-to-ci.md")
+    guide = blocks(ROOT / "docs" / "jobs" / "from-shell-to-ci.md")
 
     assert shown.lines in [block.lines for block in guide if "terminal" in block.options]

@@ -48,10 +48,14 @@ from ruamel.yaml import YAML
 from aish.cli.commands.validate import problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
+_DOCS = sorted((ROOT / "docs").rglob("*.md"))
+GENERATED = tuple(page for page in _DOCS if page.read_text("utf-8").startswith("<!-- Written by "))
+# The generated pages whose blocks are tried too.
+_TRIED = ("vendors.md",)
 PAGES = (
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "reference" not in page.parts),
+    *(page for page in _DOCS if page not in GENERATED or page.name in _TRIED),
 )
 LANGUAGES = frozenset(
     {"yaml", "console", "sh", "json", "text", "diff", "jinja", "markdown", "csv", "python", "html"}

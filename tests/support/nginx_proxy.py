@@ -17,7 +17,7 @@ NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 def nginx(guide: str, folder: Path, tls: TlsFiles, port: int, proxy: int) -> Generator[Path]:
     """The server of the guide before `port`, with names and files of a test; yields its log."""
     assert NGINX is not None
-    page = ROOT / "docs" / "guides" / guide
+    page = ROOT / "docs" / "jobs" / guide
     (server,) = (one.text for one in blocks(page) if one.options.get("file") == "nginx.conf")
     server = re.sub(r"127\.0\.0\.1:80\d\d", f"127.0.0.1:{port}", server)
     server = server.replace("listen 443 ssl", f"listen 127.0.0.1:{proxy} ssl")

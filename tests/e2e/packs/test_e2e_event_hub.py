@@ -128,7 +128,7 @@ def test_in_a_server_the_events_are_its_own(project: Project, tmp_path: Path) ->
 def test_the_page_of_the_guide_shows_the_events_of_a_run(project: Project, tmp_path: Path) -> None:
     source = next(
         block
-        for block in blocks(ROOT / "docs" / "guides" / "tool-packs.md")
+        for block in blocks(ROOT / "docs" / "reference" / "tool-packs.md")
         if block.options.get("file") == "dashboard.html"
     )
     (tmp_path / "dashboard.html").write_text(source.text, "utf-8")

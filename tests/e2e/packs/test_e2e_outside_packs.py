@@ -12,7 +12,7 @@ from e2e_project import REPO, ModelEndpoints, Project, of_type
 from model_endpoint import text_reply, tool_reply
 from served_hub import ServedHub, text_of
 
-GUIDE = REPO / "docs" / "guides" / "tool-packs.md"
+GUIDE = REPO / "docs" / "reference" / "tool-packs.md"
 OPTIONS = "{dice: {sides: 20, log: rolls.txt, wait: 1m30s}}"
 CALL = f"""
 mcp:
@@ -284,7 +284,7 @@ def test_a_built_in_pack_is_used_and_that_is_said_where_a_distribution_has_its_n
 
 
 def test_the_pack_of_the_guide_does_what_the_guide_says(project: Project) -> None:
-    page = list(blocks(REPO / "docs" / "guides" / "tool-packs.md"))
+    page = list(blocks(REPO / "docs" / "reference" / "tool-packs.md"))
     files = {one.options["file"]: one.text for one in page if "file" in one.options}
     (shown,) = [one for one in page if one.options.get("output") == "dice.yaml"]
     about = tomllib.loads(files["acme-dice/pyproject.toml"])["project"]

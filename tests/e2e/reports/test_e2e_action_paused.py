@@ -40,7 +40,7 @@ PIPELINE = f"""
 def workflow_in(folder: Path) -> Workflow:
     """The workflow of the guide, over a repository with the pipeline that it names."""
     yaml = YAML(typ="safe", pure=True)
-    guide = ROOT / "docs" / "guides" / "continuous-integration.md"
+    guide = ROOT / "docs" / "jobs" / "continuous-integration.md"
     (text,) = (one.text for one in blocks(guide) if "allow-pause:" in one.text)
     repository = folder / "origin"
     repository.mkdir()

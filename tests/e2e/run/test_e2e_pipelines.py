@@ -145,7 +145,7 @@ def test_the_quickstart_is_replayed_without_a_network_interface_and_with_an_empt
     assert tested.code == 0, tested.stdout + tested.stderr
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guides/testing-pipelines.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/jobs/testing-pipelines.md"])
 def test_the_workflow_that_the_documentation_shows_tests_pipelines(
     alone: Project, page: str
 ) -> None:

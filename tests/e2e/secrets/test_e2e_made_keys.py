@@ -11,7 +11,7 @@ from key_scenes import TokenGate, TokenProgram, on_path, program, shell_program
 from model_endpoint import json_reply, text_reply
 from ruamel.yaml import YAML
 
-PAGE = ROOT / "docs" / "guides" / "made-keys.md"
+PAGE = ROOT / "docs" / "jobs" / "made-keys.md"
 TOKEN = "ya29.a-token-of-the-cloud"
 KEY = "models: {m: {base_url: '${MODEL_URL}', model: m, key_command: [make-token]}}\n"
 

@@ -15,7 +15,7 @@ from served_http import HttpClient, HttpHub
 from served_hub import text_of
 
 HAPROXY = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-GUIDE = ROOT / "docs" / "guides" / "gateway.md"
+GUIDE = ROOT / "docs" / "jobs" / "gateway.md"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from served_hub import text_of
 from tls_files import make_tls_files
 
 ALICE, CI = "alice-token-" + "a1" * 20, "ci-token-" + "b2" * 20
-GUIDE = ROOT / "docs" / "guides" / "gateway.md"
+GUIDE = ROOT / "docs" / "jobs" / "gateway.md"
 
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
