@@ -126,7 +126,7 @@ def test_a_run_is_asked_and_answered_through_the_proxy_of_the_guide(
     )
     url = f"https://localhost:{proxy}"
     with (
-        nginx("control-api.md", waiting.folder, tls, port, proxy) as log,
+        nginx("approve-from-a-phone.md", waiting.folder, tls, port, proxy) as log,
         waiting.aish.start("run", "p.yaml") as running,
         Client(url, TOKEN, tls=tls.trusting) as client,
         httpx.Client(base_url=f"{url}/api/v1", verify=tls.trusting, trust_env=False) as anybody,
