@@ -617,6 +617,7 @@ class Session:
             log_level=level,
             trace=trace_in(meta),
             run_key=_text_of(meta, _RUN_KEY) if _RUN_KEY in meta else "",
+            check_answer=partial(self._hub.calls.check_answer, self.caller),
         )
 
     async def _call(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:

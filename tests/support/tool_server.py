@@ -67,6 +67,8 @@ class ToolServer:
         self._http = _Listener(self)
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
         self.calls: list[ServedCall] = []
+        self.params: list[Message] = []
+        """All that came with each call."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -117,6 +119,7 @@ class ToolServer:
                 handler = server.handlers[name]
                 with self._lock:
                     self.calls.append(ServedCall(alias, name, arguments))
+                    self.params.append(params)
                     try:
                         told = handler(arguments)
                     except Exception as error:

@@ -8,8 +8,9 @@ tools that was requested again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import field
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -59,6 +60,18 @@ class CallOwner(Protocol):
         """
 
 
+CheckAnswer = Callable[[str, JsonObject], None]
+"""Judges what a client says to the server with an alias.
+
+Raises:
+    RpcError: the server may not have it.
+"""
+
+
+def _check_nothing(alias: str, answer: JsonObject) -> None:
+    """Let each server have each answer: nobody follows the text."""
+
+
 @frozen
 class Call:
     """Parts of a single request: its progress listener, its sampler, its headers.
@@ -66,7 +79,8 @@ class Call:
     `continuation` is what a client of a hub sends again: its answers, and the server's state.
     `on_log` takes the params of the log messages about it, `log_level` is the least important level
     that it wants. `limit` are seconds, where the server's entry allows more. `trace` goes into
-    `_meta`. With different `run_key`s equal calls of a hub's pipeline have runs of their own.
+    `_meta`. With different `run_key`s equal calls of a hub's pipeline have runs of their own. What
+    the client answers to a server passes `check_answer`.
     """
 
     on_progress: Callable[[Progress], None] | None = None
@@ -80,6 +94,7 @@ class Call:
     limit: float = inf
     trace: JsonObject = field(default_factory=dict)
     run_key: str = ""
+    check_answer: CheckAnswer = _check_nothing
 
 
 NO_CALL = Call()
@@ -179,7 +194,7 @@ class Answers:
             if asked is not None:
                 time = running.call.time
                 with nullcontext() if time is None else time.pause():
-                    return await owner.ask(method, asked, on_progress)
+                    return await self._ask_owner(owner, method, asked, running.call, on_progress)
         elicits = method == ELICITATION
         if elicits and not running.elicits:
             return DECLINED
@@ -188,6 +203,36 @@ class Answers:
             # A user who cancelled is not asked again.
             running.elicits = False
         return result
+
+    async def _ask_owner(
+        self,
+        owner: CallOwner,
+        method: str,
+        params: JsonObject,
+        call: Call,
+        on_progress: OnProgress,
+    ) -> JsonObject:
+        """The client's answer; it is not asked if the server could not have it.
+
+        Raises:
+            RpcError: the client refuses, or may not say that to the server.
+        """
+        check = partial(call.check_answer, self.alias)
+
+        def tell(params: JsonObject) -> None:
+            with suppress(RpcError):
+                check(params)
+                on_progress(params)
+
+        check({})
+        try:
+            answer = await owner.ask(method, params, tell)
+        except RpcError as error:
+            check({"error": error.message})
+            raise
+        # It may have read more before it answered.
+        check(answer)
+        return answer
 
     async def answer(self, method: str, params: JsonObject, sample: Sampler | None) -> JsonObject:
         """The result for one request; `sample` is the sampler of the current call.

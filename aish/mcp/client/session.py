@@ -170,6 +170,8 @@ class Session:
         """
         sent, running = params, InFlight(call, method in ELICITING)
         if self._agreement.dialect.modern:
+            if answers := json_object(call.continuation.get("inputResponses")):
+                call.check_answer(self._terms.answers.alias, answers)
             sent = {**params, **call.continuation}
         for _ in range(MAX_INPUT_ROUNDS):
             result = await self._once(method, sent, call)

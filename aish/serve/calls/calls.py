@@ -28,7 +28,12 @@ from aish.engine.plan.plan import follows_flows
 from aish.engine.plan.validation.names import SERVED
 from aish.mcp.client.server_requests import Call
 from aish.mcp.protocol.convert_resources import MAX_URI
-from aish.mcp.protocol.messages import INTERNAL_ERROR, MISSING_CAPABILITY, RpcError
+from aish.mcp.protocol.messages import (
+    INTERNAL_ERROR,
+    MISSING_CAPABILITY,
+    REFUSED_BY_USER,
+    RpcError,
+)
 from aish.mcp.protocol.requests import dump
 from aish.mcp.protocol.revisions import META
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
@@ -366,6 +371,7 @@ class Calls:
         arguments, config, flow = proposal.arguments, self._active.now, self._flow
         if flow is not None:
             flow.begin(tool, proposal.sources)
+            call = replace(call, trace=_trace_of(call, flow, proposal))
         recheck = partial(self._recheck, client_call, proposal, decision, config)
         client = client_call.caller.client
         result: JsonObject | ToolResult | None = None
@@ -376,9 +382,8 @@ class Calls:
             self.note_result(client, tool, proposal.sources, None)
         try:
             with self.around_servers():
-                caller = client_call.caller
                 result = await config.tools.forward(
-                    caller, tool, arguments, call, on_run, recheck, around
+                    client_call.caller, tool, arguments, call, on_run, recheck, around
                 )
         except RpcError as error:
             if error.code == MISSING_CAPABILITY and isinstance(owner, PendingCall):
@@ -404,24 +409,45 @@ class Calls:
             RpcError: what the client was given before holds the request.
         """
         flow, sources = self._flow, self.sources.of(caller.client)
-        if flow is not None:
-            from aish.policy.flow import request_to
-
-            tool, held = request_to(alias), flow.begin_request(alias, given, sources)
-            if held is not None and held.then != "warn":
-                message = f"{_PREFIX}request to `{alias}` denied by {held.rule}: {held.why}"
-                raise RpcError(INTERNAL_ERROR, message)
-            if held is not None and flow.warns_first(held.flow, tool):
-                text = f"{held.rule}: a request to `{alias}` {held.why}"
-                place = Place(client=caller.client, session=caller.session)
-                self._events.notify(Notice(place, "security", "exfiltration", text))
+        if why := self._judge(caller, alias, given, f"a request to `{alias}`"):
+            raise RpcError(INTERNAL_ERROR, f"{_PREFIX}{why}")
         try:
             yield
         finally:
             own = frozenset({alias})
             if flow is not None:
-                own = flow.of_result(tool, sources, alias)
+                from aish.policy.flow import request_to
+
+                own = flow.of_result(request_to(alias), sources, alias)
             self.sources.add(caller.client, own)
+
+    def check_answer(self, caller: Caller, alias: str, answer: JsonObject) -> None:
+        """Judge what a client says to a server that asked it something.
+
+        Raises:
+            RpcError: what the client was given before holds it; the server is not told what.
+        """
+        if why := self._judge(caller, alias, answer, f"an answer to `{alias}`"):
+            self._notify(caller, why)
+            raise RpcError(REFUSED_BY_USER, "the client may not answer")
+
+    def _judge(self, caller: Caller, alias: str, given: JsonObject, what: str) -> str:
+        """Why a client may not say something to a server; else note that it is given, if so."""
+        if self._flow is None:
+            return ""
+        from aish.policy.flow import request_to
+
+        tool, sources = request_to(alias), self.sources.of(caller.client)
+        held = self._flow.begin_request(alias, given, sources)
+        if held is not None and held.then != "warn":
+            return f"{what} is denied by {held.rule}: {held.why}"
+        if held is not None and self._flow.warns_first(held.flow, tool):
+            self._notify(caller, f"{held.rule}: {what} {held.why}")
+        return ""
+
+    def _notify(self, caller: Caller, text: str) -> None:
+        place = Place(client=caller.client, session=caller.session)
+        self._events.notify(Notice(place, "security", "exfiltration", text))
 
     async def resume(
         self, client: str, name: ToolName, run: str, report: Callable[[Progress], None]
@@ -563,6 +589,17 @@ class Calls:
         except AuditError as error:
             # The call was made, so its result is delivered; no other one is.
             self._on_audit_failure(str(error))
+
+
+def _trace_of(call: Call, flow: "RunFlow", proposal: Proposal) -> JsonObject:
+    """The trace that a client gives to its call, or nothing if it may tell the server nothing.
+
+    A rule for exact arguments approves the call whatever was read, and knows no trace.
+    """
+    from aish.policy.flow import request_to
+
+    held = flow.policy.judge(request_to(proposal.tool.name.server), {}, proposal.sources)
+    return call.trace if held is None or held.then == "warn" else {}
 
 
 def error_result(text: str) -> JsonObject:

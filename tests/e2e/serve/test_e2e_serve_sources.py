@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
 import pytest
 from e2e_project import Project
 from live_runs import control_path, runtime_folder
-from served_hub import ServedHub, SocketClient, text_of
+from served_hub import META, Message, ServedHub, SocketClient, text_of
 from tool_server import ToolServer, tool
 
 from aish.control import Client
@@ -48,7 +48,7 @@ def serving(
             out: {{url: "{servers.url("out")}", trust: true}}
             crm: {{url: "{servers.url("crm")}", trust: true}}
             mail: {{url: "{servers.url("mail")}"}}
-          auto_approve: [repo__file_write, "out__*", "crm__*", {approved}]
+          auto_approve: [{approved}, repo__file_write, "out__*", "crm__*"]
           {rules}
         """
     )
@@ -56,14 +56,14 @@ def serving(
 
 @contextmanager
 def two_sessions(
-    project: Project, *arguments: str
+    project: Project, *arguments: str, capabilities: Message | None = None
 ) -> Generator[tuple[ServedHub, SocketClient, SocketClient]]:
     """A hub, and two sessions of one client, which is the user."""
     with ServedHub(project, "p.yaml", "--unix", "run/s", *arguments) as hub:
         (address,) = hub.addresses()
         with SocketClient(address) as first, SocketClient(address) as second:
             for client in (first, second):
-                client.begin()
+                client.begin(capabilities=capabilities)
             yield hub, first, second
 
 
@@ -103,7 +103,7 @@ def test_what_a_client_has_read_counts_in_all_its_sessions_until_it_is_forgotten
     assert causes in text_of(held)
     assert "result" in prompt
     for answer in asked:
-        assert f"[aish] request to `mail` {causes}" in answer["error"]["message"]
+        assert f"[aish] a request to `mail` is {causes}" in answer["error"]["message"]
     assert [call.arguments.get("text") for call in servers.calls] == ["one", "four"]
 
 
@@ -202,3 +202,48 @@ def test_a_served_pipeline_gives_its_own_sources_back(
     assert results["writes"][2] == "sent"
     assert results["tells"][0] == ["crm__get"]
     assert f"denied by mcp.exfiltration: {by}, client (untrusted)" in results["tells"][2]
+
+
+def test_what_a_client_answers_to_a_server_is_judged_as_what_it_sends_there(
+    project: Project, servers: ToolServer
+) -> None:
+    def ask(_: Message) -> str | Message:
+        if "inputResponses" in servers.params[-1]:
+            return "filled in"
+        params = {"message": "What have you read?", "requestedSchema": {"type": "object"}}
+        asked = {"one": {"method": "elicitation/create", "params": params}}
+        return {"resultType": "input_required", "inputRequests": asked, "requestState": "s"}
+
+    servers.add("out", tool("form"), ask)
+    # A call without arguments says nothing, so a rule without a wildcard approves it always.
+    serving(project, servers, approved="repo__file_read, out__form")
+    (project.folder / "note.txt").write_text(SECRET, "utf-8")
+    said = {"action": "accept", "content": {"text": SECRET}}
+    with two_sessions(project, capabilities={"elicitation": {"form": {}}}) as (hub, first, second):
+
+        def answers(content: Message, meanwhile: Callable[[], object]) -> Message:
+            """The result of a call whose form is answered after something else."""
+            call = first.request("tools/call", {"name": "out__form"})
+            form = first.notification("elicitation/create")
+            meanwhile()
+            first.send({"jsonrpc": "2.0", "id": form["id"], "result": content})
+            result: Message = first.answer(call)["result"]
+            return result
+
+        own_words = {"action": "accept", "content": {"text": "hello"}}
+        before = answers(own_words, lambda: None)
+        held = answers(said, lambda: second.call("repo__file_read", {"path": "note.txt"}))
+        # Now it is not even asked.
+        unasked = first.call("out__form")
+        meta = {"tracestate": f"a={SECRET}", f"{META}clientCapabilities": {"elicitation": {}}}
+        unasked_for = {"name": "out__form", "inputResponses": {"one": said}, "_meta": meta}
+        made_up = second.ask("tools/call", unasked_for, modern=True)
+        second.ask("tools/call", {"name": "out__form", "_meta": meta}, modern=True)
+        told = hub.stderr_with("an answer to `out` is denied by mcp.exfiltration")
+    assert text_of(before) == "filled in"
+    for one in (held, unasked, made_up["result"]):
+        assert "the client may not answer" in text_of(one)
+    assert "read repo__file_read (private), client (untrusted)" in told
+    given = [params.get("inputResponses") for params in servers.params]
+    assert given == [None, {"one": own_words}, None, None, None]
+    assert SECRET not in json.dumps(servers.params)

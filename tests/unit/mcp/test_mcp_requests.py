@@ -1,6 +1,6 @@
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,10 @@ from model_endpoint import Gate, Part, Recorded, Reply
 from waits import put_forward, waits_of
 
 from aish.core.errors import UnavailableError
+from aish.core.frozen import frozen
 from aish.core.json import JsonObject
+from aish.mcp.client.server_requests import Answers, Call, InFlight
+from aish.mcp.protocol.messages import REFUSED_BY_USER, RpcError
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 QUESTION = {"message": "Go on?", "requestedSchema": {"type": "object", "properties": {}}}
@@ -318,3 +321,41 @@ def test_what_we_can_do_is_declared() -> None:
         "roots": {},
         "sampling": {},
     }
+
+
+@frozen
+class Talkative:
+    """A client of a hub that tells of its progress, and then refuses."""
+
+    client: str = "c"
+
+    def capabilities(self) -> JsonObject:
+        return {}
+
+    def client_params(self, server: str, method: str, params: JsonObject) -> JsonObject:
+        return {"of": server, "method": method, **params}
+
+    def is_given(self, requests: Mapping[str, JsonObject]) -> bool:
+        return bool(requests)
+
+    async def ask(
+        self, method: str, params: JsonObject, on_progress: Callable[[JsonObject], None]
+    ) -> JsonObject:
+        on_progress({"progress": 1, "message": "a secret"})
+        raise RpcError(-1, "a secret", {"a": method, **params})
+
+
+@pytest.mark.parametrize("held", [{}, {"progress": 1}, {"error": "a secret"}])
+def test_whatever_a_client_says_to_a_server_is_judged(held: JsonObject) -> None:
+    heard: list[JsonObject] = []
+
+    def check(alias: str, said: JsonObject) -> None:
+        assert alias == "s"
+        if held.items() <= said.items():
+            raise RpcError(REFUSED_BY_USER, "it may not")
+
+    running, answers = InFlight(Call(owner=Talkative(), check_answer=check)), Answers("s")
+    with pytest.raises(RpcError) as raised:
+        anyio.run(answers.answer_on_the_way, "elicitation/create", {}, running, heard.append)
+    assert bool(heard) is ("error" in held)
+    assert ("a secret" in str(raised.value)) is ("progress" in held)
