@@ -17,7 +17,7 @@ NPM_INSTALL ?= npm ci
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all suites test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak clean \
+.PHONY: help run test test-all suites test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak pictures clean \
 	files architecture node install
 
 help: ## Say what each target does
@@ -74,6 +74,7 @@ check: lint typecheck architecture ## Lint, types, floors, names, and whether sc
 	$(PY) tests/support/name_check.py
 	$(PY) tests/support/schema_form.py --check
 	@if [ -f docs/generate.py ]; then $(PY) docs/generate.py --check; fi
+	$(PY) tests/support/pictures.py --check
 
 conformance: $(VENV)/.development node ## Run the MCP conformance suite, and count per era
 	$(PY) tests/conformance/run.py
@@ -90,6 +91,10 @@ docs: $(VENV)/.development ## Write the generated reference pages
 lock: $(VENV)/.pip ## Renew the exact versions that everything else here installs
 	$(PY) tests/support/dependency_versions.py lock constraints.txt
 	npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
+
+# Chromium and tmux draw what is shown: `apt-get install chromium tmux`.
+pictures: $(VENV)/.browser ## Make the pictures of the docs, with Chromium and tmux
+	$(PY) tests/support/pictures.py
 
 bench: $(VENV)/.development ## Measure speed and size against the smallest program that does the same
 	$(PY) benchmarks/run.py
