@@ -17,7 +17,7 @@ NPM_INSTALL ?= npm ci
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all suites test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak pictures clean \
+.PHONY: help run test test-all costs suites test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak pictures clean \
 	files architecture node install
 
 help: ## Say what each target does
@@ -30,7 +30,7 @@ run: $(VENV)/.runtime ## Run the quickstart pipeline on the embedded model
 	$(VENV)/bin/aish run pipelines/quickstart.yaml
 
 # What tests are compiled to is kept: otherwise each worker does it again, which takes 8 s of CPU.
-test test-all: export PYTHONDONTWRITEBYTECODE =
+test test-all test-browser costs: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.development node ## Run the tests, real MCP servers and the embedded model included
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --snapshot-warn-unused --durations=10
@@ -38,6 +38,9 @@ test: $(VENV)/.development node ## Run the tests, real MCP servers and the embed
 test-all: $(VENV)/.development node ## Run the slow tests too, with many examples and the real executable
 	AISH_TEST_ALL=1 AISH_TEST_REAL=4 $(PY) -m pytest -n $(WORKERS) --dist worksteal
 	$(PY) tests/suites/json_schema.py $(VENV)/suites
+
+costs: $(VENV)/.development node ## Write which tests are so costly that they take turns in `make test`
+	AISH_TEST_TURN=all $(PY) -m pytest -n $(WORKERS) --dist worksteal -p cpu_costs
 
 suites: $(VENV)/.development node ## Run the suites of the formats that are read here: public and generated ones
 	$(PY) tests/suites/json_schema.py $(VENV)/suites
@@ -54,7 +57,8 @@ test-oldest: ## Run the tests with the lowest versions that the ranges allow
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=.venv-oldest/constraints.txt
 
 test-browser: $(VENV)/.browser ## Run the tests of the page in the Chromium of this machine
-	AISH_TEST_BROWSER=1 $(PY) -m pytest -m browser -n 2 --dist worksteal
+	AISH_TEST_BROWSER=1 $(PY) -m pytest -m browser -n 2 --dist worksteal \
+		$$(grep -rl 'pytest.mark.browser' tests --include='test_*.py')
 
 lint: $(VENV)/.development ## Look for mistakes and for lines out of form
 	$(VENV)/bin/ruff check

@@ -18,7 +18,7 @@ from cli_process import Aish, clean_environment
 from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 from model_endpoint import Answer, ModelEndpoint
-from samples import COLLECTED, divide_by_cost
+from samples import COLLECTED, TURN, divide_by_cost, waiting_for_their_turn
 
 # What `make test-all` does: many examples, all cases, and the tests marked `slow`.
 _ALL = os.environ.get("AISH_TEST_ALL") == "1"
@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("browser") is not None and not _BROWSER:
             item.add_marker(pytest.mark.skip(reason="drives Chromium (make test-browser runs it)"))
     if not _ALL:
-        kept, left_out = divide_by_cost(items)
+        kept, left_out = divide_by_cost(items, waiting_for_their_turn())
         items[:] = kept
         config.stash[_LEFT_OUT] = len(left_out)
         config.hook.pytest_deselected(items=left_out)
@@ -113,7 +113,9 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     if count := config.stash.get(_LEFT_OUT, 0):
-        terminalreporter.write_line(f"{count} slow tests were left out: AISH_TEST_ALL=1 runs them")
+        terminalreporter.write_line(
+            f"{count} slow tests were left out (AISH_TEST_TURN={TURN}): AISH_TEST_ALL=1 runs them"
+        )
 
 
 @pytest.fixture

@@ -69,6 +69,21 @@ def test_what_is_slow_and_cases_beyond_a_sample_are_left_out(
     assert len(names) == 9
 
 
+def test_a_costly_test_without_a_requirement_waits_for_its_turn(
+    request: pytest.FixtureRequest,
+) -> None:
+    requirement = pytest.mark.requirement
+    items = [
+        _item(request, "unit/test_a.py", "test_table[0]"),
+        _item(request, "unit/test_a.py", "test_table[1]", requirement("L7")),
+        _item(request, "docs/test_d.py", "test_page[0]"),
+        _item(request, "unit/test_a.py", "test_other"),
+    ]
+    waiting = {item.nodeid.partition("[")[0] for item in items[:3]}
+
+    assert divide_by_cost(items, waiting) == (items[1:], items[:1])
+
+
 def test_a_slow_test_says_why(request: pytest.FixtureRequest) -> None:
     with pytest.raises(ValueError, match="not enough values"):
         divide_by_cost([_item(request, "unit/test_a.py", "test_slow", pytest.mark.slow)])
