@@ -1,4 +1,4 @@
-"""The screens in README are what a terminal of 80 columns shows: the quickstart, and a session."""
+"""The quickstart's screen in README is what a terminal of 80 columns shows."""
 
 import re
 import shutil
@@ -45,12 +45,3 @@ def test_the_screen_in_the_readme_is_what_a_terminal_shows(
     printed = _ESCAPES.sub("", program.before or "").replace("\r", "\n").splitlines()
     lines = [line.rstrip() for line in printed]
     assert [line for line in kept if line not in lines] == []
-
-
-def test_the_session_in_the_readme_is_one_that_a_guide_types_again() -> None:
-    shown = next(
-        block for block in blocks(ROOT / "README.md") if "$ aish shell try.yaml" in block.lines
-    )
-    guide = blocks(ROOT / "docs" / "jobs" / "from-shell-to-ci.md")
-
-    assert shown.lines in [block.lines for block in guide if "terminal" in block.options]
