@@ -1,9 +1,17 @@
-"""Pictures of the docs are small, and as new as the code of what they show."""
+"""Pictures of the docs are small, have a text, and are as new as the code of what they show."""
 
+import re
 from pathlib import Path
 
 import pictures
 import pytest
+from docs_pages import PAGES, ROOT
+
+_IMAGE = re.compile(
+    r"!\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)"
+    r"|<img src=\"(?P<source>[^\"]+)\" width=\"\d+\" alt=\"(?P<alt>[^\"]+)\">"
+)
+_NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 def test_each_picture_is_as_new_as_what_it_shows() -> None:
@@ -27,3 +35,19 @@ def test_an_old_or_missing_picture_is_named(
         f"{missing.name} is missing",
         f"{rest[0].name} is larger than 150 KB",
     ]
+
+
+def test_each_picture_is_shown_with_a_text_and_needs_no_network() -> None:
+    shown: dict[Path, str] = {}
+    for page in PAGES:
+        for found in _IMAGE.finditer(page.read_text("utf-8")):
+            target = found["target"] or found["source"]
+            shown[(page.parent / target).resolve()] = found["text"] or found["alt"]
+
+    assert set(shown) == {one.file for one in pictures.ALL}
+    assert all(len(text.split()) > 10 for text in shown.values())
+    for one in pictures.ALL:
+        if one.file.suffix == ".svg":
+            text = one.file.read_text("utf-8").replace(_NAMESPACE, "")
+            assert "://" not in text
+            assert str(ROOT) not in text

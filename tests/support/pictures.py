@@ -165,6 +165,7 @@ def screen_of(scene: str) -> Callable[[Path, Path], None]:
         theme = TerminalTheme(PAPER, INK, COLOURS)
         console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
         console.print(Text.from_ansi(shown), soft_wrap=True)
+        console.print(" ")  # the margin at the bottom
         text = console.export_svg(theme=theme, code_format=SVG, unique_id="t")
         target.write_text(text, "utf-8")
 
