@@ -348,6 +348,11 @@ class ReportOptions:
         files = (self.junit, self.html, self.sarif)
         return self.github or any(file is not None for file in files)
 
+    @property
+    def shows_changes(self) -> bool:
+        """True if anything shows which files the run has changed."""
+        return self.github or self.html is not None
+
     def files(self, name: str) -> "AbstractContextManager[Callable[[int], int]]":
         """The files while a command runs that makes them; see `report_files`."""
         from contextlib import nullcontext

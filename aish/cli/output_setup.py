@@ -33,6 +33,7 @@ from aish.core.events import (
 from aish.core.phrases import backticked
 from aish.core.protocols import Approver
 from aish.core.text import safe_utf8
+from aish.engine.environment import FilesWatch
 from aish.engine.plan.plan import Plan, Played
 from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import has_items
@@ -109,7 +110,15 @@ class RunOutput:
             on_failure=self._on_sink_error,
         )
         approver = self._approver() if asked.policy.ask else Unattended()
-        run.environment = replace(run.environment, emit=self._emit, approver=approver)
+        changes: FilesWatch | None = None
+        session = launch.cassette
+        if asked.reports.shows_changes and not (session is not None and session.replays):
+            from aish.features.file_changes import FileChanges, server_roots
+
+            changes = FileChanges(server_roots(plan), folder, launch.options.environ)
+        run.environment = replace(
+            run.environment, emit=self._emit, approver=approver, changes=changes
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -902,6 +902,39 @@ class ServedLog:
 
 
 @frozen
+class ChangedFile:
+    """A file that differs from what it was before the run; its path is below the work tree.
+
+    The counts of lines are missing if it is not compared: it is no text, large, or hidden.
+    """
+
+    path: str
+    change: Literal["added", "changed", "deleted"]
+    added: int | None = None
+    removed: int | None = None
+
+
+@frozen
+class FilesChanged:
+    """Changes of files during the run, in the git work tree `root`.
+
+    `more` counts files that are not listed. `patch` is a unified diff, up to 1 MiB, and `kept` the
+    same in the folder of the run; `cut` says that it is not whole. `dirty`: the files
+    differed from the last commit before the run. `problem` says why nothing is known.
+    """
+
+    root: str
+    files: tuple[ChangedFile, ...] = ()
+    more: int = 0
+    patch: str = ""
+    cut: bool = False
+    dirty: bool = False
+    kept: str | None = None
+    problem: str | None = None
+    place: Place = NOWHERE
+
+
+@frozen
 class RunFinished:
     """Last event of the stream: the final state, the exit code and its reason.
 
@@ -1023,6 +1056,7 @@ Event = (
     | Notice
     | ExpectChecked
     | AnnotationAdded
+    | FilesChanged
     | RunFinished
 )
 
@@ -1081,6 +1115,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     Notice: "notice",
     ExpectChecked: "expect.checked",
     AnnotationAdded: "annotation.added",
+    FilesChanged: "files.changed",
     RunFinished: "run.finished",
 }
 

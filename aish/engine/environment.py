@@ -7,7 +7,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from aish.core.errors import AishError, ExitCode
-from aish.core.events import CassetteInfo, CassetteUse, Notice
+from aish.core.events import CassetteInfo, CassetteUse, FilesChanged, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Approver, Clock, Emit, Follow
@@ -144,6 +144,14 @@ def mask_opening(opening: Opening | None, mask: Callable[[str], str]) -> Opening
     return None if opening is None else lambda doing: opening([mask(line) for line in doing])
 
 
+class FilesWatch(Protocol):
+    """Finds out what a run changes in files: `FileChanges` of `features`. Neither fails."""
+
+    async def begin(self) -> None: ...
+
+    async def end(self) -> Sequence[FilesChanged]: ...
+
+
 @frozen
 class RunEnvironment:
     """The surroundings of a run: sinks of events, approver, clock, folders.
@@ -160,6 +168,7 @@ class RunEnvironment:
     those of the whole run that are made, by what makes them, `batches` all that it has submitted.
     `note_idle` is told how many more or fewer tasks wait for batches. `flow` follows the sources
     of text, where a file of the run asks for it; `around` is that of the server which executes it.
+    `changes` finds out which files the run changes, where something shows that.
     """
 
     emit: Emit
@@ -185,6 +194,7 @@ class RunEnvironment:
     note_idle: Callable[[int], None] = lambda _: None
     flow: "RunFlow | None" = None
     around: "RunFlow | None" = None
+    changes: FilesWatch | None = None
 
     @property
     def context_tag(self) -> str:

@@ -30,6 +30,7 @@ from aish.core.events import (
     ExpectChecked,
     Failure,
     Fallback,
+    FilesChanged,
     HistoryReplaced,
     ItemFinished,
     ItemMoved,
@@ -307,13 +308,14 @@ class History:
     """Folds the events of one run, in order.
 
     `segments` are those so far, the last one may be open; `notices` are those outside of any step,
-    `annotations` the current ones.
+    `annotations` the current ones, `changes` those of files in each of its parts.
     """
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.notices: list[Notice] = []
         self.annotations = RunAnnotations()
+        self.changes: list[FilesChanged] = []
         self._is_open_segment = False
         self._open: dict[Key, _OpenUnit] = {}
         self._kinds: dict[str, StepKind] = {}
@@ -398,6 +400,8 @@ class History:
                     unit.unit.checks.append(event)
             case AnnotationAdded():
                 self.annotations.add(event)
+            case FilesChanged():
+                self.changes.append(event)
             case RunStarted():
                 # The process of the previous segment was killed during these.
                 cut_off = self.rest()

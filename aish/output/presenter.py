@@ -30,6 +30,7 @@ from aish.core.events import (
     Event,
     ExpectChecked,
     Fallback,
+    FilesChanged,
     ItemFinished,
     ItemMoved,
     ItemStarted,
@@ -319,6 +320,8 @@ class Presenter:
             case ItemStarted() | ItemFinished() | ItemMoved():
                 pass
             case TextDelta() | ReasoningDelta():
+                pass
+            case FilesChanged():  # a report that was asked for shows it
                 pass
             case TurnProgress():  # what waits is drawn, and moves
                 pass

@@ -14,11 +14,13 @@ from aish.core.events import (
     CallCounts,
     CassetteInfo,
     CassetteMode,
+    ChangedFile,
     ControlCalled,
     ControlEvent,
     Event,
     Exit,
     Failure,
+    FilesChanged,
     HeldFlow,
     ModelInfo,
     OfControl,
@@ -127,6 +129,31 @@ def control_text(event: OfControl) -> str | None:
     """Say what another program did over a socket; `None` where another event tells of it."""
     words = _control_words(event)
     return None if words is None else f"control API: {words}"
+
+
+MINUS = "−"  # ruff: ignore[ambiguous-unicode-character-string] - the sign
+
+
+def lines_text(file: ChangedFile) -> str:
+    """The numbers of lines added and removed, or the words that a file is not compared."""
+    if file.added is None or file.removed is None:
+        return "not compared"
+    return f"+{file.added:,} {MINUS}{file.removed:,}"
+
+
+def changes_text(event: FilesChanged) -> str:
+    """The number of files that a run has changed, and of lines."""
+    place = "" if event.root == "." else f" in {event.root}"
+    if event.problem is not None:
+        return f"what changed{place} is not known: {event.problem}"
+    count = len(event.files) + event.more
+    if not count:
+        return f"no file changed{place}"
+    added, removed = (
+        sum(getattr(file, name) or 0 for file in event.files) for name in ("added", "removed")
+    )
+    text = f"{counted(count, 'file')} changed{place}: +{added:,} {MINUS}{removed:,}"
+    return text + (", on top of earlier changes" if event.dirty else "")
 
 
 def _control_words(event: OfControl) -> str | None:

@@ -308,7 +308,7 @@ class _Run:
                 handle = RunHandle(self.questions, self._emit, interrupt.arrive, values)
                 environment.attach(replace(handle, approver=environment.approver))
             try:
-                await self._run()
+                await self._run_watched()
                 if interrupt.code is None:
                     await self._annotate()
                     if environment.before_pause is not None and self.activity.paused.is_set():
@@ -322,6 +322,20 @@ class _Run:
                 self._end(interrupt)
                 raise
         return self._end(interrupt)
+
+    async def _run_watched(self) -> None:
+        """Run, and tell which files have changed, also after a signal."""
+        changes = self.environment.changes
+        if changes is None:
+            await self._run()
+            return
+        try:
+            await changes.begin()
+            await self._run()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for event in await changes.end():
+                    self._emit(event)
 
     async def _run(self) -> None:
         try:

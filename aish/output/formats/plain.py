@@ -22,6 +22,7 @@ from aish.core.events import (
     ControlEvent,
     ExpectChecked,
     Fallback,
+    FilesChanged,
     ItemFinished,
     ItemMoved,
     ItemStarted,
@@ -61,6 +62,7 @@ from aish.output.status import (
     Tally,
     call_status,
     cassette_text,
+    changes_text,
     control_text,
     exit_lines,
     lines_of,
@@ -175,6 +177,8 @@ class Plain(Sink):
                 yield from (f"{at}{line}" for line in (() if event.ok else rest))
             case AnnotationAdded():
                 self._annotations.append(event)
+            case FilesChanged():
+                yield changes_text(event)
             case RunFinished():
                 yield from self._run_finished(event)
             case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():

@@ -22,6 +22,7 @@ from aish.core.events import (
     CallCounts,
     Notice,
     Stamped,
+    StepKind,
     ToolDecided,
 )
 from aish.core.frozen import frozen, slotted
@@ -37,7 +38,9 @@ from aish.output.status import (
     Tally,
     approve_command,
     calls_text,
+    changes_text,
     flow_text,
+    lines_text,
     seconds_text,
     short_id,
     until_text,
@@ -48,6 +51,7 @@ from aish.reports.markup import Markup, concat, tag
 from aish.reports.outcome import WORDS, FailureReason, State, answer_of, reason_of, state_of
 
 FIRST = 10
+_CALLS = 200
 WELL: frozenset[State] = frozenset({"ok", "skipped"})
 _NOT_BAD: frozenset[State] = WELL | {"paused"}
 _MANY = 1000
@@ -58,11 +62,14 @@ class StepRow:
     """A step: its status, and those of its items, if it has any.
 
     `trouble` has the state of each item that did not succeed, `failures` describe the first ones;
-    `paused` items wait for an answer. `exit_code` is that of its last command.
+    `paused` items wait for an answer. `exit_code` is that of its last command, `run_code` that of
+    the run if nothing else decides it.
     """
 
     step: str
+    kind: StepKind | None = None
     state: State = "cut_off"
+    run_code: int = 0
     reason: FailureReason | None = None
     unmet: tuple[str, ...] = ()
     seconds: float | None = None
@@ -93,6 +100,17 @@ class Failed:
     answer: JsonValue
 
 
+@frozen
+class CallRow:
+    """A call that was made: how it ended, and whether that is trouble."""
+
+    tool: str
+    step: str
+    arguments: str
+    result: str
+    is_bad: bool
+
+
 @slotted
 class Denial:
     """A denied call; `count` says how often, `is_told` whether a step reports it as its failure."""
@@ -103,7 +121,7 @@ class Denial:
 
     @property
     def arguments(self) -> str:
-        return shorten(json_text(self.decided.arguments, spaced=True), _CELL)
+        return _arguments_text(self.decided.arguments)
 
     @property
     def hint(self) -> str:
@@ -116,11 +134,15 @@ class Denial:
 class ReportData:
     """The data of the report; `finished` is `None` if the run has no end.
 
-    `denials` are by tool and digest of the call.
+    `denials` are by tool and digest of the call; `bad_calls` and `good_calls` are the first ones
+    that were made, `calls` counts all.
     """
 
     rows: dict[str, StepRow] = field(default_factory=dict)
     denials: dict[tuple[str, str], Denial] = field(default_factory=dict)
+    bad_calls: list[CallRow] = field(default_factory=list)
+    good_calls: list[CallRow] = field(default_factory=list)
+    calls: CallCounts = CallCounts()
     notices: list[Notice] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     history: History = field(default_factory=History)
@@ -141,17 +163,46 @@ class ReportData:
         self._add(self.history.rest())
         self.rows = {step: row for step, row in self.rows.items() if self.history.has(step)}
 
-    def worst_first(self) -> list[StepRow]:
-        return sorted(self.rows.values(), key=lambda row: row.state in WELL)
+    def in_order(self) -> list[StepRow]:
+        """The steps in the order of the file, each before those of its pipeline."""
+        started = self.history.started
+        steps = {} if started is None else started.limits.get("steps")
+        order = {step: at for at, step in enumerate(steps)} if isinstance(steps, Mapping) else {}
+        return sorted(self.rows.values(), key=lambda row: order.get(row.step, len(order)))
+
+    def deciding_row(self) -> StepRow | None:
+        """The step that the exit code is of; `None` if it succeeded, or something else ended it."""
+        end = self.history.finished
+        if end is None or not end.exit.code:
+            return None
+        rows = (row for row in self.in_order() if "/" not in row.step)
+        return next((row for row in rows if row.run_code == end.exit.code), None)
 
     def _add(self, ended: Iterable[Ended]) -> None:
         for entry in ended:
             if isinstance(entry, Unit):
                 self._add_unit(entry)
-            elif isinstance(entry, CallRecord) and entry.is_refused and entry.decided is not None:
-                call = (entry.tool, entry.decided.digest)
-                if call in self.denials or len(self.denials) < _MANY:
-                    self.denials.setdefault(call, Denial(entry.decided)).count += 1
+            elif isinstance(entry, CallRecord):
+                self._add_call(entry)
+
+    def _add_call(self, entry: CallRecord) -> None:
+        if entry.is_refused and entry.decided is not None:
+            call = (entry.tool, entry.decided.digest)
+            if call in self.denials or len(self.denials) < _MANY:
+                self.denials.setdefault(call, Denial(entry.decided)).count += 1
+        elif (end := entry.finished) is not None:
+            self.calls = self.calls.plus(end.kind, end.exit_code)
+            text = f"exit {end.exit_code}" if end.exit_code else end.kind
+            row = CallRow(
+                entry.tool,
+                " ".join(filter(None, (entry.place.step, entry.place.item))),
+                _arguments_text(entry.arguments),
+                text if end.kind == "ok" else f"{text}: {end.content}",
+                is_bad=text != "ok",
+            )
+            calls = self.bad_calls if row.is_bad else self.good_calls
+            if len(calls) < _CALLS:
+                calls.append(row)
 
     def _add_unit(self, unit: Unit) -> None:
         refused = [call.decided for call in unit.calls if call.is_refused and call.decided]
@@ -165,14 +216,22 @@ class ReportData:
                 row.calls = row.calls.plus(end.kind, end.exit_code)
                 row.exit_code = end.exit_code
         if unit.item is None:
+            row.kind = unit.kind
             row.state, row.reason, row.unmet = state_of(unit), _reason(unit), _unmet(unit)
             if unit.finished is not None:
                 row.seconds, row.answer = unit.finished.seconds, answer_of(unit)
                 row.usage, row.cost_usd = unit.finished.usage, unit.finished.cost_usd
+                row.run_code = unit.finished.exit_code or 0
             else:
                 row.seconds = unit.ended - unit.began
         else:
             _item(row, unit, unit.item)
+
+
+def _arguments_text(arguments: JsonValue) -> str:
+    """The arguments of a call, or what a model wrote instead."""
+    text = arguments if isinstance(arguments, str) else json_text(arguments, spaced=True)
+    return shorten(text, _ARGUMENTS)
 
 
 def _item(row: StepRow, unit: Unit, key: str) -> None:
@@ -303,6 +362,7 @@ def _outermost(step: str) -> str:
 
 _RESERVE = 1000
 _CELL = 300
+_ARGUMENTS = 200
 _TEXT = 20_000
 _PROSE = 1_000
 _LARGEST = 100_000
@@ -360,9 +420,9 @@ def code(text: str, longest: int = _CELL) -> Markup:
     return tag("code", for_line(shorten(text, longest)))
 
 
-def pre(text: str) -> Markup:
+def pre(text: str, longest: int = _TEXT, lang: str | None = None) -> Markup:
     # The first line end in a `pre` is not shown.
-    return tag("pre", f"\n{shorten(text, _TEXT)}")
+    return tag("pre", f"\n{shorten(text, longest)}", lang=lang)
 
 
 def value(found: JsonValue) -> Markup:
@@ -443,24 +503,33 @@ def summary(run: ReportData, limit: int = LIMIT) -> str:
     page = SummaryPage(limit)
     if not page.add("\n".join(_head(run))):
         return ""
-    rows = run.worst_first()
-    page.table(_HEADS, (_cells(row) for row in rows[:_ROWS]))
+    rows, deciding = run.in_order(), run.deciding_row()
+    # What decided is there, however many there are.
+    shown = rows[:_ROWS] + [row for row in rows[_ROWS:] if row is deciding]
+    page.table(_HEADS, (_cells(row, decides=row is deciding) for row in shown))
     if len(rows) > _ROWS:
         page.add(tag("p", f"and {counted(len(rows) - _ROWS, 'more step')}"))
     _add_pending(run, page)
     _add_annotations(run, page)
     for row in [row for row in rows if row.is_bad][:_PARTS]:
         page.details(_title(row), _trouble(row), is_open=True)
-    _add_denials(run, page)
+    _add_changes(run, page)
+    _add_calls(run, page)
     if run.notices:
         lines = (pre(notice.text) for notice in run.notices)
         page.details(concat([f"⚠️ {counted(len(run.notices), 'notice')}"]), lines, is_open=False)
-    # Collapsed: the log has it too.
-    answers = [row for row in run.rows.values() if row.answer is not None]
-    if answers and run.history.finished is not None and run.history.finished.exit.code == 0:
-        title = concat(["The answer of ", code(answers[-1].step)])
-        page.details(title, [value(answers[-1].answer)], is_open=False)
+    _add_answers(rows, page)
     return page.text()
+
+
+def _add_answers(rows: Sequence[StepRow], page: SummaryPage) -> None:
+    """The answers of prompts, and that of the last step; those in trouble are shown there."""
+    # Collapsed: the log has them too.
+    having = [row for row in rows if row.answer is not None and not row.is_bad]
+    answers = [row for row in having if row.kind == "prompt" or row is having[-1]]
+    for row in answers[:_PARTS]:
+        title = concat(["The answer of ", code(row.step)])
+        page.details(title, [value(row.answer)], is_open=False)
 
 
 def _head(run: ReportData) -> Iterator[Markup]:
@@ -490,15 +559,16 @@ def _head(run: ReportData) -> Iterator[Markup]:
         yield tag("p", "run folder: ", code(end.folder))
 
 
-def _cells(row: StepRow) -> Sequence[str | None]:
+def _cells(row: StepRow, *, decides: bool) -> Sequence[str | None]:
     known = row.usage.input is not None or row.usage.output is not None
+    state = (
+        f"{_OF_LEVELS['warning']} exit {row.exit_code}"
+        if row.state == "ok" and row.exit_code
+        else f"{_SIGNS[row.state]} {WORDS[row.state]}"
+    )
     return (
-        code(row.step),
-        (
-            f"{_OF_LEVELS['warning']} exit {row.exit_code}"
-            if row.state == "ok" and row.exit_code
-            else f"{_SIGNS[row.state]} {WORDS[row.state]}"
-        ),
+        tag("b", code(row.step)) if decides else code(row.step),
+        concat([state, tag("br"), tag("b", f"decides: exit {row.run_code}")]) if decides else state,
         _items(row),
         took_text(row.seconds) if row.state != "skipped" else None,
         tokens_text(row.usage) if known else None,
@@ -578,10 +648,10 @@ def _add_pending(run: ReportData, page: SummaryPage) -> None:
     page.table(("Tool", "Step", "Why", "Open", "Answer"), rows)
     for question in pending[:_PARTS]:
         title = concat([code(question.asked.tool), " ", code(short_id(question.id))])
-        page.details(title, _call(question), is_open=True)
+        page.details(title, _whole_call(question), is_open=True)
 
 
-def _call(question: RecordedQuestion) -> Iterator[Markup]:
+def _whole_call(question: RecordedQuestion) -> Iterator[Markup]:
     """The whole call as `aish approve` shows it: somebody may answer who sees nothing else."""
     from aish.terminal.approver import UNSHOWN, arguments_with_bar
 
@@ -598,23 +668,61 @@ def _call(question: RecordedQuestion) -> Iterator[Markup]:
         yield tag("pre", f"\n{arguments_text}")
 
 
-def _add_denials(run: ReportData, page: SummaryPage) -> None:
-    if run.denials:
-        total = sum(denial.count for denial in run.denials.values())
-        most = sorted(run.denials.values(), key=lambda denial: -denial.count)[: FIRST * 10]
-        page.add(tag("p", tag("b", f"🚫 {counted(total, 'denied tool call')}")))
-        page.table(
-            ("Tool", "Arguments", "Times", "Hint"),
-            (
-                (
-                    code(denial.decided.tool),
-                    code(denial.arguments),
-                    f"{denial.count}",
-                    code(denial.hint, _PROSE) if denial.hint else None,
-                )
-                for denial in most
-            ),
-        )
+def _add_changes(run: ReportData, page: SummaryPage) -> None:
+    """The files that each part of the run has changed, and the difference."""
+    for change in run.history.changes:
+        page.add(tag("p", tag("b", "Changed files"), ": ", code(changes_text(change), _PROSE)))
+        rows = ((code(file.path), file.change, lines_text(file)) for file in change.files[:_ROWS])
+        page.table(("File", "Change", "Lines"), rows)
+        if more := change.more + max(0, len(change.files) - _ROWS):
+            page.add(tag("p", f"and {counted(more, 'more file')}"))
+        if change.patch:
+            title: list[str] = ["The difference"]
+            if change.cut or len(change.patch) > _LARGEST:
+                title.append(", its first part")
+            if change.kept:
+                title += [": ", code(change.kept)]
+            blocks = [pre(change.patch, _LARGEST, lang="diff")]
+            page.details(concat(title), blocks, is_open=False)
+
+
+_CALL_HEADS = ("Tool", "Step", "Arguments", "Result")
+
+
+def _add_calls(run: ReportData, page: SummaryPage) -> None:
+    """The calls: those that failed and denied ones first, each denied one once."""
+    denied = sum(denial.count for denial in run.denials.values())
+    total = run.calls.total + denied
+    if not total:
+        return
+    counts = calls_text(replace(run.calls, total=total, denied=denied), "tool call")
+    most = sorted(run.denials.values(), key=lambda denial: -denial.count)[: FIRST * 10]
+    if most or run.bad_calls:
+        page.add(tag("p", tag("b", f"{_OF_LEVELS['warning']} {counts}")))
+        page.table(_CALL_HEADS, [*map(_call_cells, run.bad_calls), *map(_denied_cells, most)])
+    if run.good_calls:
+        rows = [_table_row("td", _call_cells(call)) for call in run.good_calls]
+        table = "\n".join(["<table>", _table_row("th", _CALL_HEADS), *rows, "</table>"])
+        good = run.calls.total - run.calls.failed - run.calls.exit_nonzero
+        more = [tag("p", f"and {counted(left, 'more call')}")] if (left := good - len(rows)) else []
+        title = f"{counted(good, 'tool call')} that succeeded" if good < total else counts
+        page.details(concat([title]), [table, *more], is_open=False)
+
+
+def _call_cells(call: CallRow) -> Sequence[Markup]:
+    return code(call.tool), code(call.step), code(call.arguments), code(call.result)
+
+
+def _denied_cells(denial: Denial) -> Sequence[Markup]:
+    times = f" ({denial.count:,} times)" if denial.count > 1 else ""
+    hint = [tag("br"), code(denial.hint, _PROSE)] if denial.hint else []
+    place = denial.decided.place
+    return (
+        code(denial.decided.tool),
+        code(" ".join(filter(None, (place.step, place.item)))),
+        code(denial.arguments),
+        concat([f"{_SIGNS['denied']} denied{times}", *hint]),
+    )
 
 
 class GitHub:

@@ -26,6 +26,8 @@ from aish.output.result import LEVELS, place_text
 from aish.output.status import (
     approve_command,
     call_status,
+    changes_text,
+    lines_text,
     problems_text,
     served_cells,
     short_id,
@@ -44,7 +46,7 @@ from aish.reports.html.contents import WELL, Gathering, ItemRow, StepPart
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.html.item_columns import Origin, ValueColumn, titles
 from aish.reports.html.table import Column, Kind, TableRow, TableWords, chip, table
-from aish.reports.markup import NOTHING, Markup, concat, group_attributes, pre, tag
+from aish.reports.markup import NOTHING, Markup, block, concat, group_attributes, pre, tag
 from aish.reports.outcome import WORDS, State, state_of
 
 WIDTH = 1000.0
@@ -384,6 +386,26 @@ def annotations(gathering: Gathering) -> Markup:
     )
 
 
+def changed_files(gathering: Gathering) -> Iterator[Markup]:
+    """The files that each part of the run has changed in git work trees."""
+    changes = gathering.history.changes
+    if not changes:
+        return
+    yield Markup('<section id="changes">')
+    yield tag("h2", "Changed files")
+    for change in changes:
+        yield tag("p", for_line(changes_text(change)))
+        rows = [(file.path, file.change, lines_text(file)) for file in change.files]
+        if rows:
+            yield _rows("changed files", ("File", "Change", "Lines"), rows)
+        if change.more:
+            yield tag("p", f"… and {change.more:,} more, left out here", class_="cut")
+        if change.patch:
+            patch = block(change.patch, _LONGEST_PATCH, aria_label="difference")
+            yield tag("details", tag("summary", "The difference"), patch)
+    yield Markup("</section>")
+
+
 def ingredients(gathering: Gathering) -> Markup:
     """The configuration of the run: models, servers, rules, limits, inputs."""
     segments = gathering.history.segments
@@ -468,6 +490,7 @@ def _rows(label: str, head: Sequence[str] | None, rows: Sequence[Sequence[str]])
     return tag("div", whole, class_="wide", **group_attributes(aria_label=label))
 
 
+_LONGEST_PATCH = 200_000
 _TICKS = 4
 _LANED = 400
 _COLUMNS = 125
@@ -707,6 +730,7 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
             yield markup
             spent += len(markup) if not part.rows else 0
     yield Markup("</section>")
+    yield from changed_files(gathering)
     yield ingredients(gathering)
     yield Markup("</main>")
     yield tag("footer", f"Made by aish from the journal of {run}. It needs no network.")

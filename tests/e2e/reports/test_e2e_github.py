@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from e2e_project import REPO, ModelEndpoints, Project
+from e2e_project import REPO, ModelEndpoints, Project, of_type
 from github_runner import Runner, commands_in
 from html_blocks import read
 from model_endpoint import text_reply, tool_reply
@@ -187,6 +188,56 @@ def test_a_run_gets_a_summary_and_annotations(job: Project, extra: Sequence[str]
     assert KEY not in page
     # stdout carries the answer and no more.
     assert commands_in(done.stdout) == []
+
+
+@pytest.mark.requirement("V38")
+def test_a_summary_has_the_answer_the_calls_and_what_changed_in_git(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = (
+        ("1", "repo__file_write", json.dumps({"path": "new.md", "content": f"```\n{KEY}\n"})),
+        ("2", "repo__file_read", '{"path": "missing"}'),
+    )
+    project.uses(model_endpoint([tool_reply(calls), text_reply("Written.")] * 3))
+    subprocess.run(["git", "init", "-q"], cwd=project.folder, check=True)
+    project.pipeline(
+        """
+        name: p
+        models: {m: {base_url: "${MODEL_URL}", model: m, key_env: MODEL_KEY}}
+        mcp:
+          servers: {repo: {pack: [fs], root: .}}
+          auto_approve: [repo__file_read, repo__file_write]
+        steps: [{id: write, prompt: Write it}]
+        """
+    )
+    summary = project.folder.parent / "summary.md"
+    project.aish.env |= {"MODEL_KEY": KEY, "GITHUB_STEP_SUMMARY": str(summary)}
+
+    done = project.run("--github", "--html", "../page.html", "--record", "../c.yaml")
+
+    assert done.code == 0, done.stderr
+    page = summary.read_text("utf-8")
+    seen = read(page)
+    assert "\nWritten." in seen.foreign
+    assert "1 file changed: +2 \u22120, on top of earlier changes" in seen.foreign
+    assert "new.md" in seen.foreign
+    assert any('"path": "missing"' in text for text in seen.foreign)
+    assert "\n+```\n+" in page
+    assert KEY not in page
+    assert KEY not in (project.folder.parent / "page.html").read_text("utf-8")
+    (event,) = of_type(project.journal, "files.changed")
+    (kept,) = project.folder.glob(f".aish/runs/*/{event['kept']}")
+    assert kept.read_text("utf-8") == event["patch"]
+    shown = project.aish("runs", "show", "latest").stdout
+    assert "1 file changed" in shown
+
+    # Only for those who see it, and not in a replay.
+    (project.folder / "new.md").unlink()
+    for words in (["--github", "--replay", "../c.yaml"], []):
+        shutil.rmtree(project.folder / ".aish")
+        done = project.run(*words)
+        assert done.code == 0, done.stderr
+        assert of_type(project.journal, "files.changed") == []
 
 
 def test_outside_of_github_a_summary_is_missed_in_words(job: Project) -> None:

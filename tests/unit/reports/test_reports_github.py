@@ -29,20 +29,24 @@ from syrupy.assertion import SnapshotAssertion
 from aish.core.events import (
     AnnotationAdded,
     ApprovalAsked,
+    ChangedFile,
     Event,
     Exit,
     ExpectChecked,
     Failure,
+    FilesChanged,
     ItemFinished,
     ItemStarted,
     Place,
     Stamped,
     StepStarted,
+    ToolFinished,
 )
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
 from aish.core.text import for_line, for_terminal
 from aish.output.formats.junit import CaseResult, CaseSuite, Trouble
+from aish.output.status import changes_text
 from aish.reports.github.commands import (
     LIMIT,
     RunnerJob,
@@ -125,6 +129,7 @@ def test_the_summary_of_a_run(run: list[Stamped], snapshot: SnapshotAssertion) -
 
 @given(ODD | ANY)
 def test_a_strangers_text_is_text_in_a_summary_and_nothing_else(text: str) -> None:
+    changed = FilesChanged(text, (ChangedFile(text, "added", 1, 0),), patch=text, kept=text)
     run = stamped(
         run_started(pipeline=text),
         StepStarted(Place(text), "prompt"),
@@ -132,19 +137,61 @@ def test_a_strangers_text_is_text_in_a_summary_and_nothing_else(text: str) -> No
         decided(Place(text), text, {}, verdict="deny"),
         step_finished(text, status="failed", text=text, error=Failure("x", text, text)),
         StepStarted(Place("last"), "prompt"),
+        decided(Place("last", turn=1, call="c"), text, text),
+        ToolFinished(Place("last", turn=1, call="c"), text, "handler_error", text, None, 0.1),
         step_finished("last", text=text),
+        changed,
         run_finished(exit=Exit(1, "failed", retryable=False, reason=text, hint=text)),
     )
 
     seen = read(summary(gathered(run)))
 
     assert seen.tags <= {
-        *("h3", "p", "b", "code", "pre", "table", "tr", "th", "td", "details", "summary")
+        *("h3", "p", "b", "br", "code", "pre", "table", "tr", "th", "td", "details", "summary")
     }
-    assert seen.attributes <= {"open"}
+    assert seen.attributes <= {"open", "lang"}
     shown = {for_line(text), f"\n{for_terminal(text)}", for_terminal(text)}
+    shown |= {for_line(changes_text(changed)), for_line(f"handler_error: {text}")}
     ours = {"last", "{}", run_finished().folder, for_line(text.partition("\n")[0])}
     assert set(seen.foreign) <= shown | ours
+
+
+def test_steps_are_in_the_order_of_the_file_with_what_decided_calls_and_changes(
+    snapshot: SnapshotAssertion,
+) -> None:
+    """The last step ends first; calls in trouble come first, each prompt has its answer."""
+    steps: dict[str, JsonValue] = dict.fromkeys(("read", "fix", "check", "tell"))
+    call = Place("fix", turn=1, call="1"), Place("fix", turn=1, call="2")
+    files = (
+        ChangedFile("src/``a`.py", "changed", 12, 3),
+        ChangedFile("new\n# x.py", "added", 1_200, 0),
+        ChangedFile(".env", "changed"),
+    )
+    patch = "--- a/x.md\n+++ b/x.md\n@@ -1 +1,3 @@\n-old\n+```\n+</pre><b>**x**\n"
+    failed = Failure("unmet", "no")
+    run = stamped(
+        run_started(limits={"steps": steps}),
+        StepStarted(Place("tell"), "prompt"),
+        step_finished("tell", text="*I* told"),
+        StepStarted(Place("check"), "run"),
+        step_finished("check", status="failed", text=None, error=failed, exit_code=1),
+        StepStarted(Place("fix"), "prompt"),
+        decided(call[0], "box__shell_run", {"command": "x" * 300}),
+        ToolFinished(call[0], "box__shell_run", "ok", "done", None, 0.1),
+        decided(call[1], "box__shell_run", {"command": "pytest"}),
+        ToolFinished(call[1], "box__shell_run", "ok", "1 failed", None, 0.1, exit_code=1),
+        step_finished("fix", text="I fixed `it`"),
+        StepStarted(Place("read"), "call"),
+        step_finished("read"),
+        FilesChanged(".", files, 0, patch, dirty=True, kept="files/changes.diff"),
+        FilesChanged("sub", problem="git took longer than 5 s"),
+        run_finished(status="failed", exit=Exit(1, "failed", retryable=False, reason="no")),
+    )
+
+    page = summary(gathered(run))
+
+    assert page == snapshot
+    read(page)
 
 
 @given(st.recursive(ODD | ANY | st.none() | st.integers() | st.booleans(), nested, max_leaves=8))
