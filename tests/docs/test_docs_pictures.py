@@ -15,6 +15,9 @@ _NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 def test_each_picture_is_as_new_as_what_it_shows() -> None:
+    assert [glob for one in pictures.ALL for glob in one.depends if not [*ROOT.glob(glob)]] == [], (
+        "the code has moved"
+    )
     assert pictures.problems() == [], "`make pictures` makes them again"
 
 

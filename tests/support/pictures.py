@@ -23,9 +23,15 @@ PICTURES = ROOT / "docs" / "pictures"
 MADE = PICTURES / "made.json"
 LARGEST = 150 * 1024
 SCENES = "tests/support/picture_*.py"
-REPORT = ("aish/reports/html/*", "aish/reports/[fmo]*.py", "aish/reports/distribution.py")
+REPORT = (
+    "aish/reports/html/*",
+    *(f"aish/reports/{name}.py" for name in ("distribution", "figures", "markup", "outcome")),
+)
 PAGE = ("aish/features/control/page/*",)
-TERMINAL = ("aish/output/presenter.py", "aish/output/s*.py", "aish/output/formats/text.py")
+RUN = tuple(
+    f"aish/output/{name}.py" for name in ("formats/text", "presenter", "screen", "status", "style")
+)
+QUESTION = (*RUN, "aish/terminal/approver.py")
 
 
 @dataclass(frozen=True)
@@ -180,8 +186,8 @@ ALL = (
     Picture("live.png", REPORT, report_of("live_page", Shot(1000, 1060))),
     Picture("approval.png", PAGE, approval_of(Shot(1000, 900), 0)),
     Picture("phone.png", PAGE, approval_of(Shot(390, 760, scale=2), 1)),
-    Picture("terminal.svg", TERMINAL, screen_of("review_screen")),
-    Picture("question.svg", TERMINAL, screen_of("question_screen")),
+    Picture("terminal.svg", RUN, screen_of("review_screen")),
+    Picture("question.svg", QUESTION, screen_of("question_screen")),
 )
 
 
