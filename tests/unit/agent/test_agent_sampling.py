@@ -152,6 +152,8 @@ def test_a_tool_may_ask_the_steps_model_and_the_step_pays() -> None:
     got: Outcome = anyio.run(converse, Ask(asked(), model, (look,), place=PLACE), kit.runtime())
     assert (got.status, got.text) == ("ok", "Seen.")
     assert got.usage == Usage(3, 3)
+    # It is given nothing of the conversation that the call is in: just what the server says.
+    assert model.seen[1] == (UserTurn("What is the capital of France?"),)
     assert kit.box.samples[0]["content"] == {"type": "text", "text": "Paris."}
     assert [event.text for event in kit.events_of(TextDelta) if isinstance(event, TextDelta)] == [
         "Seen."
