@@ -3,12 +3,16 @@
 Imported only on request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 
 from aish.cli.options import ClusterOptions
+from aish.config.model import Pipeline
 from aish.core.errors import UsageError
+from aish.core.events import Notice, Place
+from aish.core.phrases import backticked
 from aish.engine.plan.plan import Plan, stages_calls
+from aish.engine.plan.validation.validate import find_held_calls
 from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import Carrier, OpenCarrier, StepContext
 from aish.features.cluster.address import cluster_address
@@ -46,6 +50,9 @@ def cluster_of(
         def carrier(context: StepContext) -> AbstractAsyncContextManager[Carrier]:
             from aish.features.cluster.dispatcher import open_carrier
 
+            if context.agent.flow is not None:
+                for text in held_on_workers(context.plan.pipeline):
+                    context.emit(Notice(Place(), "warning", "exfiltration", text))
             staging: Callable[[Plan, str], Staging] | None = None
             if stages_calls(context.plan):
                 from aish.features.staging.queue import unkept_queue
@@ -57,3 +64,19 @@ def cluster_of(
         return carrier
 
     return open_carrier_of_run
+
+
+def held_on_workers(pipeline: Pipeline) -> Iterator[str]:
+    """Tell of each call that may be held, and is not where all items run on this machine.
+
+    A worker does not know what others have written, so all that it reads may be that.
+    """
+    here = {
+        (one.pipeline.file, one.step, tool)
+        for one in find_held_calls(pipeline)
+        for tool in one.tools
+    }
+    for held in find_held_calls(pipeline, on_workers=True):
+        tools = [tool for tool in held.tools if (held.pipeline.file, held.step, tool) not in here]
+        if tools and held.then != "warn":
+            yield f"{backticked(tools)} of step `{held.step}` may be held on workers: {held.why}"

@@ -15,6 +15,7 @@ from aish.config.model import ServeSettings
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Level, Notice, ServerInfo
 from aish.core.json import JsonObject, JsonValue
+from aish.core.sources import Sources
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.validation.names import LONGEST_SERVED
 from aish.engine.resources.resources import missing_server
@@ -176,15 +177,17 @@ class Hub:
         if not self._settled.is_set():
             await self._settled.wait()
 
-    async def instructions(self, offer: Offer) -> str:
-        """The instructions for clients: those of the file, then those of its servers."""
+    async def instructions(self, offer: Offer) -> tuple[str, Sources]:
+        """The instructions for clients: those of the file, then those of its servers, by alias."""
         parts, now = [self.settings.instructions or ""], self.active.now
+        told: Mapping[str, str] = {}
         if any(server.entry.instructions for server in now.plan.servers):
             await self.wait_until_settled()
             seen = {name.server for name in offer.names("tools").values()}
             told = now.tools.own.instructions(now.tools.own.listed())
-            parts += (server_instructions(one, said) for one, said in told.items() if one in seen)
-        return "\n\n".join(filter(None, parts))
+            told = {one: said for one, said in told.items() if one in seen}
+            parts += starmap(server_instructions, told.items())
+        return "\n\n".join(filter(None, parts)), frozenset(told)
 
     def begin(self) -> None:
         """All servers have come up or failed.

@@ -501,7 +501,8 @@ class Session:
         return {"name": self._hub.name, "version": __version__}
 
     async def _instructions(self) -> JsonObject:
-        text = await self._hub.instructions(self._offer)
+        text, told = await self._hub.instructions(self._offer)
+        self._hub.calls.note_shown(self.caller.client, (), told)
         return {"instructions": text} if text else {}
 
     def _complete(self, result: JsonObject) -> JsonObject:
@@ -520,6 +521,7 @@ class Session:
             raise RpcError(INVALID_PARAMS, "`cursor` has to be a text")
         offer = self._shown if listed == "tools" else self._offer
         page, following = offer.page(listed, cursor)
+        self._hub.calls.note_shown(self.caller.client, offer.names(listed).values())
         rest: dict[str, JsonValue] = {} if following is None else {"nextCursor": following}
         if is_modern:
             rest |= self._complete(_CACHE)

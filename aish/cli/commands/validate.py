@@ -167,12 +167,10 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _held_calls(pipeline: Pipeline) -> "Iterator[HeldCalls]":
-    """Calls that may be held in a run of the file, or of those that it serves, or warned of."""
+    """Calls that may be held in a run of the file, or where it is served, or warned of."""
     yield from find_held_calls(pipeline)
-    for entry in pipeline.serve.pipelines:
-        served, _ = check_file(entry.file)
-        if served is not None:
-            yield from find_held_calls(served)
+    if pipeline.steps and pipeline.serve.pipelines:
+        yield from find_held_calls(replace(pipeline, steps=()))
 
 
 def _unset(pipeline: Pipeline, environ: Mapping[str, str], files: set[Path]) -> Iterator[Problem]:

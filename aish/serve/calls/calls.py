@@ -6,7 +6,7 @@ there; meanwhile the call gives its place back to others. A failure is a result 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from aish.core.errors import AishError, JournalLostError, UsageError, did_you_me
 from aish.core.events import DecisionLevel, Notice, Place, ServerInfo
 from aish.core.json import JsonObject, JsonValue, json_text, objects_in
 from aish.core.protocols import Clock, Progress, Sampler
-from aish.core.sources import CLIENT, NO_SOURCES, UNKNOWN, Sources
+from aish.core.sources import CLIENT, NO_SOURCES, UNKNOWN, Sources, descriptions_of
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName, ToolResult
 from aish.engine.plan.plan import follows_flows
@@ -466,6 +466,16 @@ class Calls:
         if tool is not None:
             self.note_result(client, tool, NO_SOURCES, result)
         return result
+
+    def note_shown(
+        self, client: str, shown: Iterable[ToolName], told: Sources = NO_SOURCES
+    ) -> None:
+        """Note that a client was shown descriptions, and `told` what servers say of themselves."""
+        names = {descriptions_of(name.server) for name in shown if name.server != SERVED}
+        flow = self._flow
+        if flow is not None:
+            names = {name for name in names if flow.policy.labels(name)}
+        self.sources.add(client, told | names)
 
     def note_result(
         self, client: str, tool: Tool, sources: Sources, result: JsonObject | ToolResult | None

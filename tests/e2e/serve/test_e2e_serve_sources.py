@@ -33,13 +33,14 @@ def serving(
     serve: str = 'resources: ["*__*"], prompts: ["*__*"]',
     rules: str = "ask: [repo__shell_run]",
     approved: str = "repo__file_read",
+    labels: str = '"out__*": [], ',
 ) -> None:
     project.pipeline(
         f"""
         serve: {{{serve}}}
         mcp:
           {flow}
-          labels: {{"out__*": [], "crm__*": [private], repo__shell_run: []}}
+          labels: {{{labels}"crm__*": [private], repo__shell_run: []}}
           servers:
             repo:
               pack: [fs, shell]
@@ -202,6 +203,21 @@ def test_a_served_pipeline_gives_its_own_sources_back(
     assert results["writes"][2] == "sent"
     assert results["tells"][0] == ["crm__get"]
     assert f"denied by mcp.exfiltration: {by}, client (untrusted)" in results["tells"][2]
+
+
+def test_descriptions_that_a_client_was_shown_count_as_read(
+    project: Project, servers: ToolServer
+) -> None:
+    servers.add("mail", tool("read", description=LETTER), lambda _: "nothing")
+    serving(project, servers, labels='client: [], "out__*": [], "mail": [], ')
+    (project.folder / "note.txt").write_text("a customer", "utf-8")
+    with two_sessions(project) as (_, first, _second):
+        first.call("repo__file_read", {"path": "note.txt"})
+        before = first.call("out__post", {"text": "one"})
+        first.tools()
+        after = first.call("out__post", {"text": "two"})
+    assert text_of(before) == "sent"
+    assert "read repo__file_read (private), mail.tools (untrusted)" in text_of(after)
 
 
 def test_what_a_client_answers_to_a_server_is_judged_as_what_it_sends_there(

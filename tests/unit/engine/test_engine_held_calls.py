@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from work import work_of
 
+from aish.cli.cluster_options import held_on_workers
 from aish.config.loader import load_pipeline
 from aish.engine.plan.validation.validate import check_file, find_held_calls, held_check
 
@@ -21,6 +22,7 @@ mcp:
     far: {url: "http://127.0.0.1:1/mcp"}
     other: {url: "http://127.0.0.1:2/mcp"}
     ours: {url: "http://127.0.0.1:3/mcp", trust: true, auth_env: KEY}
+    says: {url: "http://127.0.0.1:4/mcp", trust: true, instructions: true}
 """
 DENY = "exfiltration: deny"
 
@@ -137,6 +139,10 @@ MCP: dict[tuple[str, tuple[str, ...]], list[str]] = {
         "a: other__*: mcp.flow[0] ask: other__*"
     ],
     (FLOW % ("other__x", "other__y"), ("id: a, prompt: x y, tools: [other__x]",)): [],
+    # What a server says of itself.
+    (FLOW % ("says", "says__x"), ("id: a, prompt: x y, tools: [says__x]",)): [
+        "a: says__x: mcp.flow[0] ask: says"
+    ],
     # A search for passages, which the file asks for.
     (FLOW % ("stdin", "know__rag_query"), (SEARCH % "stdin",)): [
         "a: know__rag_query: mcp.flow[0] ask: stdin"
@@ -173,6 +179,56 @@ def test_text_is_followed_into_sub_pipelines_and_back(tmp_path: Path) -> None:
     assert held(tmp_path, DENY, (B, into % "t: x", back)) == [
         "c: far__p: mcp.exfiltration deny: repo__file_read, other__get, other.tools"
     ]
+
+
+def test_calls_that_are_held_only_where_items_run_on_workers_are_told(tmp_path: Path) -> None:
+    item = "id: i, prompt: '{{ item }}', foreach: '[stdin]', tools: [far__g]"
+    assert held(tmp_path, f"{DENY}\n  labels: {{stdin: [], 'far__*': []}}", (item,)) == []
+    (told,) = held_on_workers(load_pipeline(tmp_path / "p.yaml"))
+    assert told.startswith("`far__g` of step `i` may be held on workers: read unknown (private")
+    held(tmp_path, "exfiltration: warn", (A, B, BOTH))
+    assert not list(held_on_workers(load_pipeline(tmp_path / "p.yaml")))
+
+
+SERVED = """
+mcp:
+  %s
+  servers:
+    repo: {pack: [fs, edit], root: .}
+    ours: {url: "http://127.0.0.1:3/mcp", trust: true}
+  auto_approve: ["*__*"]
+serve: {pipelines: [p.yaml, also.yaml]}
+"""
+
+
+def test_a_served_pipeline_is_given_what_its_client_was_given(tmp_path: Path) -> None:
+    send = "id: c, call: far__p, with: {t: '%s'}"
+    also = f"{HEAD}inputs: {{u: {{default: x}}}}\nsteps:\n  - {{{OURS}}}\n"
+    (tmp_path / "also.yaml").write_text(also.replace("name: p", "name: also"))
+
+    def served(mcp: str, inner: str, step: str) -> list[str]:
+        inputs = "inputs: {t: {default: x}}\n"
+        used = "id: u, prompt: '{{ inputs.t }}', tools: []"
+        assert held(tmp_path, inner, (used, step), inputs) == []
+        (tmp_path / "serve.yaml").write_text(f"aish: 1\nname: s\n{SERVED % mcp}")
+        pipeline, problems = check_file(tmp_path / "serve.yaml")
+        assert pipeline is not None
+        assert [str(one) for one in problems if not one.warning] == []
+        found = find_held_calls(pipeline)
+        return [f"{one.step}: {', '.join(one.tools)}: {one.rule}" for one in found]
+
+    # The client is untrusted, and may have read files, what another pipeline returned, or more.
+    by_file, by_server = "c: far__p: mcp.exfiltration", "c: far__p: mcp.exfiltration of serve.yaml"
+    assert by_file in served("parallel: []", DENY, send % "{{ inputs.t }}")
+    assert by_server in served(DENY, "parallel: []", send % "{{ inputs.t }}")
+    assert by_file not in served("parallel: []", DENY, send % "x")
+    rule = FLOW % ("ours__get", "far__p")
+    assert "c: far__p: mcp.flow[0]" in served("parallel: []", rule, send % "{{ inputs.t }}")
+    # And so is what it may have written.
+    step = "id: c, run: [make]"
+    assert "c: shell__run: mcp.exfiltration of serve.yaml" in served(DENY, "parallel: []", step)
+    # The calls of the client itself are found too.
+    assert any(one.startswith(": ") for one in served(DENY, "parallel: []", send % "x"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@ import json
 import os
 import random
 import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,12 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
 from aish.engine.plan.validation.validate import find_held_calls
 from aish.engine.run_folder import RunsPlace, open_folder
+from aish.engine.steps.context import StepContext
 from aish.system.clock import SystemClock
 from aish.system.globs import matches_word
 from aish.terminal.unattended import Unattended
 
+WORDS_ONLY = {"rag": {"embeddings": {"provider": "none"}}}
 RELEASED = {"enum": ["x", "y"]}
 ARGUMENTS = {
     "file_read": {"path": "n"},
@@ -30,10 +35,11 @@ ARGUMENTS = {
     "file_exists": {"path": "n"},
     "web_fetch": {"url": "http://127.0.0.1:1/"},
     "echo": {"text": "x"},
+    "rag_query": {"query": "x"},
 }
 TOOLS = (
     *("repo__file_read", "repo__file_write", "repo__file_exists"),
-    *("web__web_fetch", "far__echo", "ours__echo"),
+    *("web__web_fetch", "far__echo", "ours__echo", "know__rag_query"),
 )
 SOURCES = (*TOOLS, "repo__*", "far__*", "*__echo", "far.tools", "inputs.i", "readfile", "attach")
 
@@ -92,6 +98,7 @@ class Maker:
             "servers": {
                 "repo": {"pack": ["fs", "edit"], "root": "."},
                 "web": {"pack": "web"},
+                "know": {"pack": "rag", "root": ".", "options": WORDS_ONLY},
                 "far": {"url": self.server},
                 "ours": {"url": self.server, "trust": True},
             },
@@ -148,7 +155,10 @@ class Maker:
             release = self.some("untrusted", "private")
             step["output"] = {"schema": RELEASED, **({"release": release} if release else {})}
         if self.random.random() < 0.2:
-            step["attach"] = "n"
+            step["attach"] = ["n"]
+        if self.random.random() < 0.3:
+            search = {"server": "know", "query": self.template(before)}
+            step["attach"] = [*step.get("attach", ()), search]
         if self.random.random() < 0.2:
             step["context"] = {"files": ["n"]}
         return step
@@ -164,7 +174,13 @@ class Maker:
         return {"call": tool, "with": arguments}
 
 
-async def run(file: Path, where: RunsPlace) -> list[Event]:
+@asynccontextmanager
+async def no_carrier(_: StepContext) -> AsyncGenerator[Any]:
+    """Workers of which there is none: all runs here, and knows that others might write."""
+    yield None
+
+
+async def run(file: Path, where: RunsPlace, *, on_workers: bool) -> list[Event]:
     """The events of a real run."""
     options = RunOptions(inputs={"i": "x", "j": "x"}, environ={"PATH": "/usr/bin:/bin"})
     plan = make_plan(load_checked(file, ()), options)
@@ -177,13 +193,14 @@ async def run(file: Path, where: RunsPlace) -> list[Event]:
         folder=folder,
         environ=options.environ,
     )
-    await execute(plan, options, environment)
+    carriers = no_carrier if on_workers else None
+    await execute(plan, options, environment, carriers=carriers)
     return events
 
 
-def unfound(file: Path, events: list[Event]) -> list[str]:
+def unfound(file: Path, events: list[Event], *, on_workers: bool) -> list[str]:
     """The calls that were held and were not found before."""
-    found = find_held_calls(load_checked(file, ()))
+    found = find_held_calls(load_checked(file, ()), on_workers=on_workers)
     missing = []
     for event in events:
         if not isinstance(event, ToolDecided) or event.flow is None or event.verdict == "auto":
@@ -215,8 +232,9 @@ def test_what_is_not_found_before_a_run_is_never_held(tmp_path: Path, part: int)
             for name in ("n", "w0"):
                 (folder / name).write_text("x")
             Maker(seed, folder, endpoint.base_url, url).write("p.yaml", 1)
-            events = anyio.run(run, folder / "p.yaml", RunsPlace(folder))
-            assert unfound(folder / "p.yaml", events) == [], (folder / "p.yaml").read_text()
+            file, on_workers = folder / "p.yaml", seed % 3 == 0
+            events = anyio.run(partial(run, file, RunsPlace(folder), on_workers=on_workers))
+            assert unfound(file, events, on_workers=on_workers) == [], file.read_text()
             held += sum(isinstance(one, ToolDecided) and one.flow is not None for one in events)
             shutil.rmtree(folder)
     assert held > EACH // 5, "the pipelines are too tame"

@@ -3,7 +3,9 @@
 More is found than ever happens: each tool that no rule denies is called by each step that has it,
 conditions are true, and what was written anywhere is in all that is read there, but by steps that
 had ended before. What is not found is never held. Tools whose server would have to be asked for
-their names stand as `alias__*`.
+their names stand as `alias__*`. A file without steps is a session, or a server whose client calls
+all tools, and the pipelines that it serves with all that it was given. Where items run on workers,
+nobody knows what else was written at any place.
 
 Where a file lets calls that send be made, those are found that need no approval, after text that
 came in without approval.
@@ -20,6 +22,7 @@ from aish.config.model import (
     RETRIEVAL_TOOL,
     Attachment,
     CallStep,
+    Flow,
     Pipeline,
     PipelineStep,
     Prompt,
@@ -29,17 +32,28 @@ from aish.config.model import (
     ServerEntry,
     ServerPrompt,
     Step,
+    StepRetry,
 )
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.rules import FlowRule, FlowSettings, HeldThen
-from aish.core.sources import ATTACH, CONTEXT_FILES, ITEM, READFILE, STDIN, descriptions_of
+from aish.core.sources import (
+    ATTACH,
+    CLIENT,
+    CONTEXT_FILES,
+    ITEM,
+    READFILE,
+    STDIN,
+    UNKNOWN,
+    descriptions_of,
+)
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.flow_files import flow_file
 from aish.engine.plan.lock import is_wanted, locked_tools
 from aish.engine.plan.order import expressions, ids_needed, in_order, sources, texts
 from aish.engine.plan.uris import is_uri
+from aish.engine.plan.validation.names import SERVED
 from aish.packs.catalogue import is_builtin, tools_of
 from aish.policy.flow import (
     EXFILTRATION,
@@ -74,6 +88,10 @@ _NO_TEXT = frozenset({"status", "usage"})
 _ALL_STEPS = "*"
 _MOST_WRITERS = 64
 """Of a place with more, all is taken to be read that is ever written there."""
+
+_SESSION = ""
+"""The step of a file without steps."""
+_REPEATED = Flow(retry=StepRetry(attempts=2))
 
 _Node = tuple[str, Path, str]
 """A set of sources: its kind, its file, and the id of its step or the name of what it is of."""
@@ -122,13 +140,18 @@ class _Sink:
 
 
 def held_calls(
-    pipeline: Pipeline, policy: Policy, inner: Inner, find_lock: Callable[[Pipeline], Lock | None]
+    pipeline: Pipeline,
+    policy: Policy,
+    inner: Inner,
+    find_lock: Callable[[Pipeline], Lock | None],
+    *,
+    on_workers: bool = False,
 ) -> tuple[HeldCalls, ...]:
     """The calls of a run of a file that may be held, or send what was read without approval."""
     files = _files_of_run(pipeline, policy, inner, find_lock)
     found: list[HeldCalls] = []
     if any(one.pipeline.flows.holds for one in files.values()):
-        flows = _Flows(files)
+        flows = _Flows(files, on_workers=on_workers)
         found += (held for path in files for held in flows.held(path))
     warned = [path for path, one in files.items() if not _any_holds({path, *one.above}, files)]
     if any(files[path].pipeline.servers for path in warned):
@@ -147,8 +170,13 @@ def _files_of_run(
     pipeline: Pipeline, policy: Policy, inner: Inner, find_lock: Callable[[Pipeline], Lock | None]
 ) -> Mapping[Path, _FileOfRun]:
     if not pipeline.steps:
-        session = PromptStep("", Prompt(""), context=pipeline.context)
-        pipeline = replace(pipeline, steps=(session,))
+        session = PromptStep(_SESSION, Prompt(""), context=pipeline.context)
+        # Any of them may run again, after what others have written.
+        served = (
+            PipelineStep(f"{SERVED} {at}", entry.file, flow=_REPEATED)
+            for at, entry in enumerate(pipeline.serve.pipelines)
+        )
+        pipeline = replace(pipeline, steps=(session, *served))
     found = {pipeline.file.resolve(): (pipeline, policy)}
     above: defaultdict[Path, set[Path]] = defaultdict(set)
     ahead = deque(found)
@@ -176,9 +204,12 @@ class _Flows:
     `warns`: only calls that a rule approves count, and none of them is held.
     """
 
-    def __init__(self, files: Mapping[Path, _FileOfRun], *, warns: bool = False) -> None:
+    def __init__(
+        self, files: Mapping[Path, _FileOfRun], *, warns: bool = False, on_workers: bool = False
+    ) -> None:
         self._files = files
         self._warns = warns
+        self._on_workers = on_workers
         self._tools = {path: dict(_known_tools(one)) for path, one in files.items()}
         facts = {path: flow_file(one.pipeline, one.lock) for path, one in files.items()}
         if warns:
@@ -217,6 +248,8 @@ class _Flows:
 
     def _read_place(self, place: str, path: Path, step: Step, node: _Node) -> None:
         self._readers[path, place].add(step.id)
+        if self._on_workers:
+            self._add(node, UNKNOWN)
         self._flow((f"read at {place}", path, step.id), node)
 
     def _read(self, path: Path, names: Iterable[str], node: _Node, own: Step | None) -> None:
@@ -302,6 +335,9 @@ class _Flows:
             names = [] if foreach is None or foreach.expression is not None else [ITEM]
             if any(READFILE in text for text in (*sources(step), *expressions(step))):
                 names.append(READFILE)
+            if self._on_workers and foreach is not None and self._files[path].above:
+                # What a sub-pipeline is given is not told to workers.
+                self._add(control, UNKNOWN)
             if names:
                 self._add(control, *names)
                 self._read_place(LOCAL, path, step, control)
@@ -369,6 +405,14 @@ class _Flows:
         self._flow(control, ("begin", file, ""))
         self._flow(control, output)
         self._flow(("steps", file, ""), ("step", path, step.id))
+        if _SESSION in self._steps[path] and not self._warns:
+            # A client gives it anything that it was given, and is given what it returns: of a run
+            # that has failed nobody knows what that is.
+            client = "step", path, _SESSION
+            self._add(client, CLIENT, UNKNOWN, f"{SERVED}{SEPARATOR}*")
+            self._flow(output, client)
+            for name in pipeline.inputs:
+                self._flow(client, ("inputs", file, name))
         for name, value in step.inputs.items():
             self._read(path, _names(texts(value)), ("inputs", file, name), step)
         if pipeline.outputs is not None:

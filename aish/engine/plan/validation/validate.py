@@ -238,19 +238,25 @@ def argument_check(pipeline: Pipeline) -> tuple[Problem, ...]:
 
 
 def find_held_calls(
-    pipeline: Pipeline, policy: Policy | None = None, *, locked: bool = True
+    pipeline: Pipeline,
+    policy: Policy | None = None,
+    *,
+    locked: bool = True,
+    on_workers: bool = False,
 ) -> "tuple[HeldCalls, ...]":
     """The calls that may be held in a run of the file, or of which a warning is given.
 
-    `locked`: its lock is enforced.
+    `locked`: its lock is enforced. `on_workers`: items run on a cluster.
     """
     is_alone = not any(isinstance(step, PipelineStep) for step in pipeline.steps)
+    is_alone = is_alone and not pipeline.serve.pipelines
     if is_alone and not (pipeline.servers or pipeline.flows.is_used):
         return ()
     from aish.engine.plan.validation.held_calls import held_calls
 
     rules = compile_policy(pipeline.rules) if policy is None else policy
-    return held_calls(pipeline, rules, _inner_pipeline, lock_of if locked else lambda _: None)
+    find_lock = lock_of if locked else lambda _: None
+    return held_calls(pipeline, rules, _inner_pipeline, find_lock, on_workers=on_workers)
 
 
 def held_check(found: "Iterable[HeldCalls]") -> tuple[Problem, ...]:
