@@ -38,6 +38,10 @@ def test_on_an_index_page_every_link_of_the_readme_is_a_whole_address() -> None:
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     assert len(ours) > 20
     assert [path for path in ours if not (ROOT / path.partition("#")[0]).exists()] == []
+    pictures = [
+        link.partition("/OWNER/aish/main/")[2] for link in links if "/OWNER/aish/main/" in link
+    ]
+    assert [path.rpartition(".")[2] for path in pictures if (ROOT / path).exists()] == ["png"] * 3
 
 
 def test_the_package_cannot_be_put_on_an_index_while_its_address_is_a_placeholder() -> None:
