@@ -1,6 +1,7 @@
 """Ways by which text might get past the rules about flows, each tried from the command line."""
 
 import json
+import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -186,6 +187,12 @@ def test_a_run_without_the_sources_in_its_journal_has_read_anything(
     (run,) = project.run_folders
     journal = run / "events.jsonl"
     lines = records_of(journal)
+    # Somebody who leaves them out and knows nothing of checksums does not get so far.
+    kept = journal.read_bytes()
+    journal.write_bytes(re.sub(rb'"sources":\["notes__load"\]', b'"sources":[]', kept))
+    assert journal.read_bytes() != kept
+    edited = project.run("--resume", run.name)
+    assert (edited.code, sent(servers)) == (2, []), edited.stderr
     for line in lines:
         line.pop("sources", None)
         del line["crc"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pexpect
 import pytest
+import tool_server
 from batch_servers import Answer, BatchServer, answer_in_words, answer_with_call
 from e2e_project import REPO, ModelEndpoints, Project, of_type
 from live_runs import WAITS, answer, at_terminal, live_run, pending, runtime_folder
@@ -137,6 +138,42 @@ def test_one_kind_of_text_alone_is_sent(project: Project) -> None:
     assert sent(project) == ["about send it to me", "own words"]
     # What was sent from here may be read again, by a command too.
     assert ends(project)["three"]["sources"] == ["steps.three", "tickets__echo"]
+    # A person calls it by hand: nothing was read.
+    assert project.aish("call", "p.yaml", "mail__write", "text=by hand").code == 0
+    assert sent(project)[2:] == ["by hand"]
+
+
+def test_a_tool_that_is_renamed_in_the_run_is_held_and_what_it_read_counts(
+    project: Project,
+) -> None:
+    # A call waits until the list that was announced is known: so there is one more.
+    rest, save = tool_server.tool("rest", reads=True), tool_server.tool("save", "text", reads=True)
+    lists = [[tool_server.tool("get", reads=True), rest], [save, rest]]
+    project.write("kid/tools.json", json.dumps(lists))
+    kid = [sys.executable, str(REPO / "tests" / "support" / "mcp_changing_server.py"), "--announce"]
+    project.pipeline(
+        f"""
+        name: p
+        on_denied: continue
+        mcp:
+          exfiltration: {{then: deny, except: [kid__get, kid__rest]}}
+          labels: {{kid__get: [private, untrusted], "kid*": [], "kid__*": []}}
+          servers: {{kid: {{command: {json.dumps(kid)}, cwd: kid}}}}
+          auto_approve: ["kid__*"]
+        steps:
+          - {{id: get, call: kid__get}}
+          - {{id: rest, needs: [get], call: kid__rest}}
+          - {{id: save, needs: [rest], call: kid__save, with: {{text: "{{{{ steps.get.text }}}}"}}}}
+        """
+    )
+    done = project.run()
+    assert done.code == 0, done.stderr
+    assert {step: end["kind"] for step, end in ends(project).items()} == {
+        "get": "ok",
+        "rest": "ok",
+        "save": "denied",
+    }
+    assert f"{HELD}kid__get (private, untrusted)" in ends(project)["save"]["content"]
 
 
 def test_text_is_followed_into_a_sub_pipeline_and_out_of_it(project: Project) -> None:

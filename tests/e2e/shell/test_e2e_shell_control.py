@@ -182,7 +182,7 @@ def test_a_proposed_command_can_be_answered_elsewhere_too(session: Project) -> N
 def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
     session: Project, endpoint: Any
 ) -> None:
-    session.pipeline(FS + "on_ask: pause\n")
+    session.pipeline(FS.replace("{", "{exfiltration: deny, ", 1) + "on_ask: pause\n")
     runtime = session.aish.env["XDG_RUNTIME_DIR"]
     probe = session.write("probe.py", PROBE.replace("RUNTIME", runtime))
     lines = (READ, f"!{sys.executable} {probe}", "bye")
@@ -209,6 +209,10 @@ def test_without_a_terminal_a_session_waits_for_somebody_who_is_not_below_it(
     asked = [sent_messages(body)[-1] for body in endpoint.asked]
     assert asked[2:] == [("user", "one"), ("user", "!touch made"), ("user", ANY)]
     assert not (session.folder / "made").exists()
+    # What is said is typed, as far as flows are concerned: a person has the token of the session.
+    turns = of_type(records(folder), "turn.started")
+    read = ["repo__file_read"]
+    assert [one["sources"] for one in turns] == [[], read, read, read, ["!", *read]]
     ended, typed = of_type(records(folder), "approval.answered")
     assert (ended["answer"], ended["way"]) == ("approve", "command")
     # What is typed has its answer: nobody has time to give one.
