@@ -25,6 +25,7 @@ from aish.cassettes.format.rpc import Said, peek
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind
 from aish.core.patterns import lazy_pattern
 from aish.net.oauth.failure import LoginError
+from aish.system.offline import permit_attempts
 
 
 def in_words(error: httpx.HTTPError) -> str:
@@ -131,7 +132,8 @@ class _CassetteTransport(httpx.AsyncBaseTransport):
             self._live = self._make()
         take = self._recorder.begin(self._kind, asked)
         if take is None:
-            return await self._live.handle_async_request(request)
+            with permit_attempts():
+                return await self._live.handle_async_request(request)
         request.extensions["chunks_apart"] = True
         cue = self._cue_of(take, message)
         # Until its head has arrived it is an exchange without a response.

@@ -22,7 +22,13 @@ from aish.core.messages import sum_costs
 from aish.core.phrases import counted
 from aish.core.text import for_ci_log
 from aish.engine.final import PRECEDENCE
-from aish.features.testing.baseline import Baseline, baseline_file, read_baseline, require_same
+from aish.features.testing.baseline import (
+    Baseline,
+    baseline_file,
+    read_baseline,
+    require_same,
+    require_same_tools,
+)
 from aish.features.testing.comparison import percent
 from aish.features.testing.discovery import find_files
 from aish.features.testing.forecast import forecast_line
@@ -54,21 +60,24 @@ from aish.reports.live_results import (
     LiveColumn,
     LiveResults,
     LiveRun,
+    RunVerdict,
 )
 
-_WORDS: Mapping[CellVerdict, str] = {
+_WORDS: Mapping[CellVerdict | RunVerdict, str] = {
     "passed": "passed",
     "failed": "FAILED",
     "error": "ERROR",
     "unreachable": "unreachable",
+    "left": "left",
     "not_run": "not run",
     "unmeasured": "unmeasured",
 }
-_STYLES: Mapping[CellVerdict, Style] = {
+_STYLES: Mapping[CellVerdict | RunVerdict, Style] = {
     "passed": "green",
     "failed": "red",
     "error": "red",
     "unreachable": "yellow",
+    "left": "yellow",
     "not_run": "dim",
     "unmeasured": "yellow",
 }
@@ -89,10 +98,14 @@ def test_live(live: LiveOptions, cases: CaseOptions, out: TextIO, manners: Manne
         stop_first=cases.stop_first,
         ask=live.ask,
         repeat=live.repeat,
+        recorded_tools=live.recorded_tools,
         stops=not live.all_runs and live.write_baseline is None and extended is None,
         against=live.against,
         baseline=None if live.baseline is None else read_baseline(live.baseline),
     )
+    for option, before in (("--baseline", settings.baseline), ("--extend-baseline", earlier)):
+        if before is not None:
+            require_same_tools(before, option, recorded=live.recorded_tools)
     found = find_cases(find_files(cases.paths or ()), cases.keyword)
     session = prepare_session(found.chosen, settings, randbelow(_SEEDS))
     if earlier is not None:
@@ -146,6 +159,15 @@ def _check_options(live: LiveOptions, cases: CaseOptions) -> None:
     for option, one, other_option, other in pairs:
         if one is not None and other is not None:
             raise UsageError(f"`{option}` and `{other_option}` exclude each other")
+    of_tools = {
+        "--ask": live.ask,
+        "--allow-broad-root": live.broad_root,
+        "--no-fetch": live.no_fetch,
+    }
+    given = [option for option, value in of_tools.items() if value and live.recorded_tools]
+    if given:
+        message = f"`{given[0]}` is about tools that run, and `--recorded-tools` runs none"
+        raise UsageError(message, hint="answers about calls are in the cassettes too")
 
 
 def _files(
@@ -223,6 +245,7 @@ def summary_lines(results: LiveResults, manners: Manners) -> Iterator[str]:
             yield "  ".join(["-" * width for width in widths])
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
     yield from _flaky(results)
+    yield from _left(results)
     yield from _changes(results)
     yield ""
     yield look.paint("red" if results.exit else "green", live_summary(results))
@@ -245,6 +268,17 @@ def _flaky(results: LiveResults) -> Iterator[str]:
         reason = cell.decisive.reasons[0] if cell.decisive.reasons else cell.decisive.reason
         yield f"  {log_line(_title((case.id, cell.model)))}: {share_text(cell)}"
         yield f"    {log_line(reason)}"
+
+
+def _left(results: LiveResults) -> Iterator[str]:
+    """The cases with runs that left the recording, with the first call that is not in it."""
+    left = [(case, cell) for case in results.cases for cell in case.cells if cell.left]
+    if left:
+        yield ""
+        yield "left the recording:"
+    for case, cell in left:
+        yield f"  {log_line(_title((case.id, cell.model)))}: {counted(len(cell.left), 'run')}"
+        yield from (f"    {log_line(line)}" for line in cell.left[0].reason.splitlines())
 
 
 def _rows(results: LiveResults) -> Iterator[tuple[str, ...]]:

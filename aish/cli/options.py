@@ -375,6 +375,13 @@ class LiveOptions:
     live: Annotated[bool, Option("--live", "Run the cases on real models, and print a table.")] = (
         False
     )
+    recorded_tools: Annotated[
+        bool,
+        Option(
+            "--recorded-tools",
+            "Live: ask the models only; the results of tools are those of the cassettes.",
+        ),
+    ] = False
     models: Annotated[
         list[str] | None, Option("-m --model ALIAS", "Live: a model, one column; may be repeated.")
     ] = None
@@ -420,6 +427,7 @@ class LiveOptions:
 
     def first_given(self) -> str | None:
         options = {
+            "--recorded-tools": self.recorded_tools,
             "--model": self.models,
             "--max-cost-usd": self.max_cost_usd is not None,
             "--timeout": self.timeout,

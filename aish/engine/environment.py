@@ -49,6 +49,10 @@ class Recorder(Protocol):
         """True if everything comes from a cassette, so that network access is forbidden."""
 
     @property
+    def asks_only_models(self) -> bool:
+        """True if everything but models does, so that these alone may be reached."""
+
+    @property
     def info(self) -> CassetteInfo: ...
 
     @property

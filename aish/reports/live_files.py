@@ -48,6 +48,12 @@ def share_text(cell: LiveCell) -> str:
     return f"{cell.passed} of {len(cell.tried)}" if cell.is_repeated else ""
 
 
+def left_text(cells: Sequence[LiveCell]) -> str:
+    """`2 runs left the recording`, or nothing."""
+    left = sum(len(cell.left) for cell in cells)
+    return f"{counted(left, 'run')} left the recording" if left else ""
+
+
 def live_summary(results: LiveResults) -> str:
     """`5 passed, 2 failed, 1 unreachable, cost $0.0052 in 25 s`."""
     cells = results.cells
@@ -65,6 +71,7 @@ def live_summary(results: LiveResults) -> str:
         parts.append(counted(errors, "error"))
     if flaky := sum(cell.is_flaky for cell in cells):
         parts.append(f"{flaky} flaky")
+    parts += filter(None, [left_text(cells)])
     if results.baseline is not None and not compared:
         parts.append(f"{sum(cell.change == 'worse' for cell in cells)} flipped")
     for column in compared:
@@ -89,6 +96,7 @@ def live_json(results: LiveResults, *, answers: bool = True) -> JsonObject:
         "interrupted": results.interrupted,
         "repeat": results.repeat,
         "seed": results.seed,
+        "recorded_tools": results.recorded_tools,
         "pipelines": dict(results.pipelines),
         "models": [_model_json(results.columns[n], results.of_column(n)) for n in count],
         "cases": [
@@ -120,6 +128,7 @@ def _model_json(column: LiveColumn, cells: Sequence[LiveCell]) -> JsonValue:
         "model": column.model,
         **{key: verdicts.count(verdict) for key, verdict in _COUNTED.items()},
         "flaky": sum(cell.is_flaky for cell in cells),
+        "left": sum(len(cell.left) for cell in cells),
         "cost_usd": sum_costs(cell.cost_usd for cell in cells),
         "seconds": sum(cell.seconds for cell in cells),
         "median_seconds": column.median_seconds,
@@ -153,6 +162,8 @@ def _cell_json(cell: LiveCell, *, answers: bool) -> JsonValue:
         "passed": cell.passed,
         "tried": len(cell.tried),
         "needed": cell.needed,
+        "left": len(cell.left),
+        "first_left": cell.left[0].reason if cell.left else None,
         "flaky": cell.is_flaky,
         "interval": _pair(cell.interval),
         "stopped": cell.stopped,
@@ -221,7 +232,9 @@ def live_suites(results: LiveResults) -> list[CaseSuite]:
 
 def _output(cell: LiveCell) -> str:
     answer = cell.decisive.answer or ""
-    return f"{share_text(cell)} passed\n{answer}" if cell.is_repeated else answer
+    passed = f"{share_text(cell)} passed" if cell.is_repeated else ""
+    left = f"{left_text([cell])}: {cell.left[0].reason}" if cell.left else ""
+    return "\n".join(filter(None, (passed, left, answer)))
 
 
 def _troubles(cell: LiveCell) -> Sequence[Trouble]:

@@ -14,12 +14,13 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Usage, sum_costs
 
-RunVerdict = Literal["passed", "failed", "error", "unreachable", "not_run"]
-"""`unreachable`: a model or server could not be asked, which says nothing of the case; `not_run`:
-the limit of all runs was reached, or it was interrupted before the run had ended."""
+RunVerdict = Literal["passed", "failed", "error", "unreachable", "left", "not_run"]
+"""`unreachable`: a model or server could not be asked, which says nothing of the case; `left`: it
+called what is not recorded; `not_run`: the limit of all runs was reached, or it was interrupted
+before the run had ended."""
 
 CellVerdict = Literal["passed", "failed", "error", "unreachable", "not_run", "unmeasured"]
-"""`unmeasured`: repeated, and fewer than half of its runs were possible."""
+"""`unmeasured`: fewer than half of its runs were possible, or stayed with the recording."""
 
 Change = Literal["worse", "better", "same", "new"]
 """Against the baseline; `new` where it knows nothing of the case, or the case has changed."""
@@ -110,6 +111,11 @@ class LiveCell:
         return [run for run in self.runs if run.verdict in TRIED]
 
     @property
+    def left(self) -> Sequence[LiveRun]:
+        """The runs that left the recording; the reason of each names the call."""
+        return [run for run in self.runs if run.verdict == "left"]
+
+    @property
     def passed(self) -> int:
         return sum(run.verdict == "passed" for run in self.runs)
 
@@ -119,9 +125,14 @@ class LiveCell:
 
     @property
     def decisive(self) -> LiveRun:
-        """The run that stands for all: the first that did not pass, else the first."""
-        bad = (run for run in self.tried if run.verdict != "passed")
-        return next(bad, next(iter(self.tried), self.runs[-1]))
+        """The run that stands for all: the first that did not pass, else the first.
+
+        Where too few say something of the case, the first of the others.
+        """
+        unmeasured = self.verdict == "unmeasured"
+        bad = [run for run in self.tried if run.verdict != "passed"]
+        others = [run for run in self.runs if run.verdict not in TRIED]
+        return next(iter((*bad, *(others if unmeasured else ()), *self.tried)), self.runs[-1])
 
     @property
     def cost_usd(self) -> float | None:
@@ -227,9 +238,10 @@ class LiveColumn:
 class LiveResults:
     """All cases on all models, in the order of the files.
 
-    `repeat` is the number of runs that was asked for, `seed` that of their order. `broken` are
-    files that could not be loaded, with their problems. `gone` are cells of the baseline that exist
-    no more: the id of a case, and a model. `limit` says which limit ended it.
+    `repeat` is the number of runs that was asked for, `seed` that of their order. `recorded_tools`:
+    the results of tools came from cassettes. `broken` are files that could not be loaded, with
+    their problems. `gone` are cells of the baseline that exist no more: the id of a case, and a
+    model. `limit` says which limit ended it.
     """
 
     columns: tuple[LiveColumn, ...]
@@ -240,6 +252,7 @@ class LiveResults:
     limit: str = ""
     repeat: int = 1
     seed: int | None = None
+    recorded_tools: bool = False
     broken: tuple[tuple[str, tuple[str, ...]], ...] = ()
     baseline: str | None = None
     gone: tuple[tuple[str, str | None], ...] = ()

@@ -106,8 +106,15 @@ class PartlyOffline:
 
 
 @contextmanager
-def permit_own_processes() -> Generator[None]:
-    """Let this task start one of aish's own helper processes: reaper, schema worker."""
+def offline_here() -> Generator[list[OfflineError]]:
+    """The same as `offline` for this task, and for those that begin within, alone."""
+    with PartlyOffline() as guard, guard.within():
+        yield guard.trips
+
+
+@contextmanager
+def permit_attempts() -> Generator[None]:
+    """Let this task start a helper process of aish, or ask a model that is not replayed."""
     before = _permitted.set(True)
     try:
         yield

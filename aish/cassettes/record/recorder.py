@@ -30,6 +30,7 @@ from aish.cassettes.record.repeated_secrets import Repeated
 from aish.cassettes.replay.matching import Matching
 from aish.cassettes.replay.store import Store
 from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.system.secrets.secrets import Secrets
 
 Kind = Literal["model", "mcp", "exec", "context", "approval", "client"]
@@ -54,12 +55,14 @@ class RecorderRules:
 
     `paced` replays at the recorded pace; `lenient` makes a missing tool call fail only that call
     (`--live-model`), not the run; `allow` are globs of text that only looks like a secret.
+    `reuses` replays answers that only read as often as they are asked for.
     """
 
     ways: Mapping[Kind, Way]
     allow: tuple[str, ...] = ()
     paced: bool = False
     lenient: bool = False
+    reuses: bool = False
 
 
 class CassetteRecorder:
@@ -85,7 +88,7 @@ class CassetteRecorder:
         self._monotonic = monotonic
         self._recording = recording
         held = list(recorded)
-        self._store = Store(held, matching, renewal)
+        self._store = Store(held, matching, renewal, _readings(held) if rules.reuses else ())
         self._kept: list[Interaction | Exchange | None] = [*held]
         self._vacant: dict[bytes, deque[int]] = {}
         self._unsettled: list[Exchange] = []
@@ -143,6 +146,10 @@ class CassetteRecorder:
     def holds(self, request: Request) -> bool:
         """Return true if there is an unused response to a request."""
         return self._store.holds(self._as_held(request))
+
+    def holds_any(self, kind: Kind) -> bool:
+        """Return true if the cassette has exchanges of a kind."""
+        return any(kind_of(one.request) == kind for one in self._store.interactions)
 
     def digest_of(self, request: Request, *, is_masked: bool = True) -> str:
         """The hash that a request has in every run, on every machine."""
@@ -320,6 +327,30 @@ def kind_of(request: Request) -> Kind:
     if scheme.startswith("mcp+") or request.method != "POST" or message_of(request.body):
         return "mcp"
     return "model"
+
+
+def _readings(recorded: Sequence[Interaction]) -> frozenset[int]:
+    """The indexes of interactions that change nothing, however often they are repeated.
+
+    Of tool calls those of tools that are read-only by the recorded list, a pack's or a server's.
+    """
+    from aish.cassettes.format.json_body import at, items, json_messages
+
+    messages = [message_of(one.request.body) or {} for one in recorded]
+    reading: dict[tuple[str, JsonValue], bool] = {}
+    for one, asked in zip(recorded, messages, strict=True):
+        if asked.get("method") == "tools/list":
+            for answer in json_messages(text_of(one.response.body)):
+                for tool in items(at(answer, "result", "tools")):
+                    hint = at(tool, "annotations", "readOnlyHint") is True
+                    reading[one.request.uri, at(tool, "name")] = hint
+    return frozenset(
+        index
+        for index, (one, asked) in enumerate(zip(recorded, messages, strict=True))
+        if kind_of(one.request) in {"mcp", "approval"}
+        if asked.get("method") != "tools/call"
+        or reading.get((one.request.uri, at(asked, "params", "name")))
+    )
 
 
 def _is_volatile(interaction: Interaction) -> bool:

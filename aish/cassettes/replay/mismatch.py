@@ -82,7 +82,8 @@ def _what(form: Canonical) -> str:
         return f"the files of step `{for_line(form.place.removeprefix(_FILES).rstrip('/'))}`"
     if form.place.startswith(_APPROVAL):
         step = form.place.removeprefix(_APPROVAL).rstrip("/")
-        return f"the answer about a call of step `{for_line(step)}`"
+        tool = form.body.get("tool") if isinstance(form.body, Mapping) else None
+        return f"the answer about a call of `{for_line(str(tool))}` in step `{for_line(step)}`"
     if isinstance(form.body, Mapping) and isinstance(form.body.get("method"), str):
         return f"`{for_line(_message(form.body))}` to `{for_line(form.place.rstrip('/'))}`"
     return f"`{for_line(form.target)}`"

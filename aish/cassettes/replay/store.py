@@ -6,7 +6,7 @@ request has no such match.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from aish.cassettes.format.interaction import CassetteMissError, Interaction, Request, Response
 from aish.cassettes.replay.matching import Canonical, Matching
@@ -18,9 +18,18 @@ class Store:
     """The recorded interactions, and which of them were used."""
 
     def __init__(
-        self, interactions: Iterable[Interaction], matching: Matching, renewal: str = "aish record"
+        self,
+        interactions: Iterable[Interaction],
+        matching: Matching,
+        renewal: str = "aish record",
+        lasting: Collection[int] = (),
     ) -> None:
-        """`renewal` is the command that records the cassette again."""
+        """`renewal` is the command that records the cassette again.
+
+        `lasting` are the indexes of interactions that may be used again: of several equal ones the
+        last.
+        """
+        self._lasting = lasting
         self._matching = matching
         self._renewal = renewal
         self._interactions: list[Interaction] = []
@@ -111,11 +120,14 @@ class Store:
         return self._first(self._equal, self.key(request))
 
     def _first(self, waiting: _Waiting, key: bytes) -> int | None:
-        """The first unused one, by either key; it is not removed."""
+        """The first that may be used, by either key; it is not removed."""
         queue = waiting.get(key)
-        while queue and queue[0] in self._used:
+        while queue and queue[0] in self._used and not self._is_lasting(queue):
             queue.popleft()
         return queue[0] if queue else None
+
+    def _is_lasting(self, queue: deque[int]) -> bool:
+        return len(queue) == 1 and queue[0] in self._lasting
 
     def _form(self, index: int) -> Canonical:
         if index not in self._forms:

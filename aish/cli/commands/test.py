@@ -73,7 +73,7 @@ def command(
             }
             for name, cassette in replayed.items():
                 if cassette:
-                    raise UsageError(f"`{name}` is for cassettes, and `--live` uses none")
+                    raise UsageError(f"`{name}` is for cassettes without `--live`")
             from aish.cli.live_test import test_live
 
             gc.freeze()

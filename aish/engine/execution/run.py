@@ -392,13 +392,14 @@ class _Run:
 
     @contextmanager
     def _alone(self) -> Generator[None]:
-        """Forbid network access if everything is replayed; swallowed errors are reported too."""
-        if not self._replays_all:
+        """Forbid network access in a replay, except to live models; swallowed errors count too."""
+        recorder = self.environment.recorder
+        if recorder is None or not (recorder.offline or recorder.asks_only_models):
             yield
             return
-        from aish.system.offline import offline
+        from aish.system.offline import offline, offline_here
 
-        with offline() as trips:
+        with offline() if recorder.offline else offline_here() as trips:
             try:
                 yield
             finally:

@@ -17,6 +17,7 @@ from aish.engine.environment import RunEnvironment
 from aish.engine.plan.credentials import ResolvedKey
 from aish.net.renewed_secret import RenewedSecret, Token, jwt_expiry, seconds_of_use
 from aish.system.files import read_capped
+from aish.system.offline import permit_attempts
 from aish.system.process.child import CommandResult, run_command
 from aish.system.process.reaper import Reaper
 from aish.system.process.reaper_process import MARK
@@ -89,14 +90,15 @@ class _Maker:
     async def _print(self) -> bytes:
         program = self._source.command[0]
         try:
-            result = await run_command(
-                self._source.command,
-                cwd=self._source.folder,
-                env={**self._key.env, MARK: os.urandom(16).hex()},
-                timeout=COMMAND_SECONDS,
-                limit_bytes=LARGEST,
-                reaper=self._reaper,
-            )
+            with permit_attempts():
+                result = await run_command(
+                    self._source.command,
+                    cwd=self._source.folder,
+                    env={**self._key.env, MARK: os.urandom(16).hex()},
+                    timeout=COMMAND_SECONDS,
+                    limit_bytes=LARGEST,
+                    reaper=self._reaper,
+                )
         except OSError as error:
             why = error.strerror or str(error)
             hint = _BY_HAND if "/" in program else f"is `{program}` in a folder of `PATH`?"

@@ -34,6 +34,7 @@ from aish.models.throttle import Throttles
 from aish.models.transport import MakeClient, open_client
 from aish.policy.gate import Gate
 from aish.policy.questions import Questions
+from aish.system.offline import permit_attempts
 from aish.system.process.reaper import Reaper
 from aish.system.schema.check import SchemaProblem, check_any
 from aish.system.schema.client import SchemaWorker
@@ -453,7 +454,8 @@ async def _start_if_embedded(
             return unstarted
     from aish.models.embedded import start_embedded
 
-    server = await stack.enter_async_context(
-        start_embedded(resolved.entry, reaper=reaper, folder=environment.folder.path)
-    )
+    with permit_attempts():
+        server = await stack.enter_async_context(
+            start_embedded(resolved.entry, reaper=reaper, folder=environment.folder.path)
+        )
     return replace(resolved, entry=server.entry, key=server.key)

@@ -5,6 +5,7 @@ Imported only by runs that have a cassette.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from urllib.parse import quote
 
 from aish.cassettes.format.edits import json_bytes
@@ -43,15 +44,20 @@ class RecordedApprovals:
 
         Raises:
             StepFailedError: the cassette does not say how the question ended.
+            CassetteMissError: somebody was asked in the recording, and not about this.
         """
         # A secret may be an ordinary word in the recording, as in `CassetteRecorder.recorded`.
-        for is_masked in (True, False):
-            digest, request = self._request(place, tool, arguments, is_masked=is_masked)
+        for is_masked, again in product((True, False), (False, True)):
+            digest, request = self._request(
+                place, tool, arguments, is_masked=is_masked, again=again
+            )
             if self._recorder.holds(request):
-                self._asked[digest] += 1
+                self._asked[digest] += not again
                 held = self._recorder.recorded("approval", request)
                 assert held is not None, "what is replayed is recorded, or missed"
                 return RecordedAnswer(None if held.broken == LEFT else _end_in(held))
+        if self._recorder.rules.reuses and self._recorder.holds_any("approval"):
+            self._recorder.recorded("approval", self._request(place, tool, arguments)[1])
         return None
 
     def begin(self, question: Question) -> Callable[[QuestionEnd], None]:
@@ -78,9 +84,17 @@ class RecordedApprovals:
         return end
 
     def _request(
-        self, place: Place, tool: Tool, arguments: JsonObject, *, is_masked: bool = True
+        self,
+        place: Place,
+        tool: Tool,
+        arguments: JsonObject,
+        *,
+        is_masked: bool = True,
+        again: bool = False,
     ) -> tuple[str, Request]:
-        """The digest of a question, and what stands for it in the cassette.
+        """The digest of the next question about a call, and what stands for it in the cassette.
+
+        That of the last one with `again`, whose answer some replays use more than once.
 
         The digest is that of an approval without the run, which differs in a replay; the arguments
         are where `cassette.ignore` finds those of a call.
@@ -102,7 +116,7 @@ class RecordedApprovals:
         body: JsonObject = {
             "tool": str(tool.name),
             "digest": digest,
-            "number": self._asked[digest] + 1,
+            "number": self._asked[digest] + (not again),
         }
         return digest, Request(_VERB, uri, body=json_bytes(body))
 

@@ -74,8 +74,10 @@ class CassetteChoice:
 
     `strict` makes unused interactions of a replay an error. `live_tools` replays the models
     and runs the tools; `live_model` is the alias that answers every prompt while the tools are
-    replayed. `paced` replays with the recorded times. `answers_only` records requests to models
-    without their conversation, which a long session would otherwise store with each request.
+    replayed. `tools_only` replays the tools for any models: what only reads as often as it is asked
+    for, and what is not recorded ends the run. `paced` replays with the recorded times.
+    `answers_only` records requests to models without their conversation, which a long session would
+    otherwise store with each request.
     `accepted` are the exit codes of runs whose recording replaces an older cassette; `keep_failed`
     stores the recording of any other run next to it. `renewal` is the command that records it
     again.
@@ -88,6 +90,7 @@ class CassetteChoice:
     strict: bool = False
     live_tools: bool = False
     live_model: str | None = None
+    tools_only: bool = False
     paced: bool = False
     answers_only: bool = False
     accepted: frozenset[ExitCode] = COMPLETE
@@ -109,7 +112,8 @@ class CassetteSession:
             return dict.fromkeys(KINDS, "record")
         if self.choice.mode == "new_episodes":
             return dict.fromkeys(KINDS, "extend")
-        model: Way = "replay" if self.choice.live_model is None else "live"
+        live = self.choice.live_model is not None or self.choice.tools_only
+        model: Way = "live" if live else "replay"
         tools: Way = "live" if self.choice.live_tools else "replay"
         # Clients are there, and ask what they want.
         return {**dict.fromkeys(KINDS, tools), "model": model, "client": "live"}
@@ -180,6 +184,10 @@ class RunRecorder(CassetteRecorder):
     def replays_all(self) -> bool:
         """True if everything but clients comes from the cassette."""
         return super().offline
+
+    @property
+    def asks_only_models(self) -> bool:
+        return self.session.choice.tools_only
 
     @property
     def info(self) -> CassetteInfo:
@@ -416,6 +424,7 @@ def open_recorder(
                 choice.allow,
                 paced=choice.paced,
                 lenient=choice.live_model is not None,
+                reuses=choice.tools_only,
             ),
             session.cassette.interactions if session.cassette is not None else (),
             matching,
@@ -465,7 +474,7 @@ def end_run_recording(found: RunRecorder, state: FinalState, emit: Emit) -> Reco
         if code not in _CUT_OFF:
             emit(_notice("info", "comparison", _comparison_text(found)))
         return RecordingEnd(missed, use)
-    if missed or not left or code in _CUT_OFF:
+    if missed or not left or code in _CUT_OFF or found.session.choice.tools_only:
         return RecordingEnd(missed, use)
     # After a failure of the run itself, unused interactions are not a second failure.
     if found.session.choice.strict and code is ExitCode.OK:

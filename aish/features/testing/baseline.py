@@ -140,6 +140,19 @@ def require_same(baseline: Baseline, identity: JsonObject, option: str) -> None:
             raise UsageError(message, where=where, hint=_WRITE)
 
 
+def require_same_tools(baseline: Baseline, option: str, *, recorded: bool) -> None:
+    """Refuse to compare runs on recorded tools with runs on live ones.
+
+    Raises:
+        UsageError: one side has recorded tools, the other has not.
+    """
+    if (baseline.sessions[0].get("recorded_tools") is True) != recorded:
+        one, other = ("recorded", "live") if recorded else ("live", "recorded")
+        message = f"was made with {other} tools, and these runs have {one} ones"
+        hint = "a change of the tools would be taken for one of the model"
+        raise UsageError(message, where=f"{option} {baseline.file}", hint=hint)
+
+
 def _identities(session: JsonObject, key: str) -> Iterator[tuple[str, JsonValue]]:
     value = session[key]
     match key:

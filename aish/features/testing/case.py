@@ -36,7 +36,13 @@ from aish.engine.run_folder import new_folder
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.expect import grader, quote_scope
 from aish.features.launch import Launch, open_run
-from aish.features.recording.session import CassetteChoice, Mode, load_session, test_renewal
+from aish.features.recording.session import (
+    CassetteChoice,
+    CassetteSession,
+    Mode,
+    load_session,
+    test_renewal,
+)
 from aish.features.testing.outcome import CaseJob, CaseOutcome, verdict_of
 from aish.system.clock import SystemClock
 from aish.templates.limits import TemplateError
@@ -141,20 +147,7 @@ def run_case(job: CaseJob, mode: Mode = "none", *, update_snapshots: bool = Fals
 
 
 def _run(job: CaseJob, mode: Mode, *, update_snapshots: bool) -> CaseOutcome:
-    settings = job.cassette
-    if settings is None:
-        raise UsageError(_NO_CASSETTE, hint=_NAME)
-    path = Path(show_path(settings.path))
-    choice = CassetteChoice(
-        path,
-        mode,
-        settings.ignore,
-        settings.allow,
-        strict=settings.strict is not False,
-        renewal=test_renewal(job.pipeline),
-        accepted=_ACCEPTED,
-    )
-    session = load_session(choice)
+    session = load_case_session(job, mode)
     require_stdin(job.pipeline, job.case.stdin, hint=_STDIN)
     options = RunOptions(inputs=case_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
     judges = tuple(judges_of(job.case.expect))
@@ -178,6 +171,30 @@ def _run(job: CaseJob, mode: Mode, *, update_snapshots: bool) -> CaseOutcome:
         checked=tuple(replace(check, message=mask(check.message)) for check in examiner.checked),
         written=examiner.written,
     )
+
+
+def load_case_session(
+    job: CaseJob, mode: Mode = "none", *, tools_only: bool = False
+) -> CassetteSession:
+    """The cassette of a case; with `tools_only` its models are live.
+
+    Raises:
+        UsageError: it has none, or that cannot be read.
+    """
+    settings = job.cassette
+    if settings is None:
+        raise UsageError(_NO_CASSETTE, hint=_NAME)
+    choice = CassetteChoice(
+        Path(show_path(settings.path)),
+        mode,
+        settings.ignore,
+        settings.allow,
+        strict=settings.strict is not False,
+        tools_only=tools_only,
+        renewal=test_renewal(job.pipeline),
+        accepted=_ACCEPTED,
+    )
+    return load_session(choice)
 
 
 def _expectations(job: CaseJob, mode: Mode) -> tuple[Expectation, ...]:

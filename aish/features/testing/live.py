@@ -43,13 +43,14 @@ from aish.engine.plan.order import judges_of
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.run_folder import new_folder
 from aish.features.launch import Launch, open_run
+from aish.features.recording.session import CassetteSession
 from aish.features.testing.baseline import (
     Baseline,
     CellKey,
     change_of_verdict,
     count_live,
 )
-from aish.features.testing.case import Examiner, case_inputs
+from aish.features.testing.case import Examiner, case_inputs, load_case_session
 from aish.features.testing.comparison import (
     ALPHA,
     ITSELF,
@@ -106,8 +107,9 @@ class LiveSettings:
     `options` has what holds for each run: rules, the lock, whether broad roots are allowed. `ask`
     asks the person at the terminal about calls that no rule decides, one question at a time.
     `repeat` replaces the number of runs that the cases name; `stops` allows to end before them
-    where the verdict is known. Columns are compared with `baseline`, or with the model that
-    `against` names, or each with itself.
+    where the verdict is known. With `recorded_tools` what tools answer comes from the cassettes.
+    Columns are compared with `baseline`, or with the model that `against` names, or each with
+    itself.
     """
 
     models: tuple[str, ...] = ()
@@ -119,6 +121,7 @@ class LiveSettings:
     ask: bool = False
     repeat: int | None = None
     stops: bool = True
+    recorded_tools: bool = False
     against: str | None = None
     baseline: Baseline | None = None
 
@@ -127,7 +130,8 @@ class LiveSettings:
 class CellDraft:
     """A case on a model before it is run: its plan, or why there is none.
 
-    `planned` are its runs, `repeat` says how many of them have to pass.
+    `planned` are its runs, `repeat` says how many of them have to pass. `cassette` has its tools,
+    if they are recorded.
     """
 
     job: CaseJob
@@ -136,6 +140,7 @@ class CellDraft:
     repeat: CaseRepeat
     options: RunOptions = RunOptions()
     plan: Plan | None = None
+    cassette: CassetteSession | None = None
     error: AishError | None = None
     inputs_digest: str = ""
     expected_digest: str = ""
@@ -273,6 +278,7 @@ def _draft(job: CaseJob, model: str | None, settings: LiveSettings) -> CellDraft
     if settings.against == ITSELF:
         planned *= 2
     draft = CellDraft(job, model, planned, repeat)
+    judges = tuple(judges_of(job.case.expect))
     try:
         # The limit of one run is the file's own. Where only the whole has one, this is out
         # of reach. With it prices and the length of answers are known, which counting needs.
@@ -285,10 +291,12 @@ def _draft(job: CaseJob, model: str | None, settings: LiveSettings) -> CellDraft
             max_cost_usd=OUT_OF_REACH if own is None and settings.max_cost_usd is not None else own,
             environ=dict(os.environ),
         )
-        plan = make_plan(job.pipeline, options, judges=tuple(judges_of(job.case.expect)))
+        recorded = settings.recorded_tools
+        cassette = load_case_session(job, tools_only=True) if recorded else None
+        plan = make_plan(job.pipeline, options, session=cassette, judges=judges)
     except AishError as error:
         return replace(draft, error=error)
-    return replace(draft, options=options, plan=plan)
+    return replace(draft, options=options, plan=plan, cassette=cassette)
 
 
 def identity_of(session: LiveSession) -> JsonObject:
@@ -446,6 +454,7 @@ class _LiveTrial:
         runs.append(run)
         if self._settings.stop_first and not self._session.is_compared(draft):
             broken = run.verdict not in {"passed", "failed", "not_run"}
+            broken &= run.verdict != "left" or draft.planned == 1
             self._first_failed |= broken or self._is_lost(draft)
         self._tell.ended(draft, run, number)
 
@@ -456,7 +465,7 @@ class _LiveTrial:
             one.decision = judge(one.plan, one.sides, number, one.decision)
         for draft in self._drafts:
             runs = self._runs[draft.key]
-            unasked = sum(run.verdict == "unreachable" for run in runs)
+            unasked = sum(run.verdict in {"unreachable", "left"} for run in runs)
             broken = any(run.verdict == "error" for run in runs)
             if broken or 2 * unasked > draft.planned or self._is_certain(draft):
                 self._closed.add(draft.key)
@@ -525,6 +534,7 @@ class _LiveTrial:
             new_folder(plan, draft.options, clock),
             clock,
             approver=self._approver(plan),
+            cassette=draft.cassette,
             staging="unkept",
             opening=self._opening,
         )
@@ -580,7 +590,7 @@ class _LiveTrial:
             verdict if verdict in {"passed", "failed"} else "error",
             code=code,
             reason=reason,
-            hint=end.hint and mask(end.hint),
+            hint=mask(end.hint) if end.hint and verdict != "left" else None,
             checked=tuple(replace(one, message=mask(one.message)) for one in examiner.checked),
         )
         return LiveRun(
@@ -623,6 +633,7 @@ class _LiveTrial:
             limit=self._over or "",
             repeat=self._session.rounds,
             seed=self._session.seed if self._session.rounds > 1 else None,
+            recorded_tools=self._settings.recorded_tools,
             baseline=None if baseline is None else str(baseline.file),
             gone=tuple(self._missing_cells()),
             pipelines={d.job.file: d.job.pipeline.digest for d in self._drafts},
@@ -655,11 +666,12 @@ class _LiveTrial:
     def _verdict(cell: LiveCell, tried: int) -> CellVerdict:
         if any(run.verdict == "error" for run in cell.runs):
             return "error"
-        if not cell.is_repeated:
-            return cell.runs[-1].verdict
+        verdict = cell.runs[-1].verdict
+        if not cell.is_repeated and verdict != "left":
+            return verdict
         # The runs that an early end saved would have been possible.
-        planned = tried if cell.stopped and tried else cell.planned
-        if not tried or 2 * tried < planned:
+        saved = cell.planned - len(cell.runs) if cell.stopped else 0
+        if not tried or 2 * (tried + saved) < cell.planned:
             return "unmeasured"
         return "passed" if cell.passed >= cell.needed else "failed"
 
@@ -818,6 +830,8 @@ def live_verdict(code: ExitCode, *, ok: bool) -> RunVerdict:
             return "failed"
         case ExitCode.UNAVAILABLE:
             return "unreachable"
+        case ExitCode.CASSETTE:
+            return "left"
         case ExitCode.INTERRUPTED | ExitCode.TERMINATED:
             return "not_run"
         case _:

@@ -34,6 +34,7 @@ _STATES: Mapping[str, str] = {
     "error": "error",
     "unmeasured": "unmeasured",
     "unreachable": "unreachable",
+    "left": "left",
     "not_run": "not run",
     "passed": "passed",
 }
@@ -52,6 +53,8 @@ def _body(results: LiveResults) -> Iterator[Markup]:
     if results.repeat > 1:
         facts += [f"{results.repeat} runs of each case"]
         facts += [f"seed {results.seed}"] if results.seed is not None else []
+    if results.recorded_tools:
+        facts.append("tools from the cassettes")
     if results.limit:
         facts.append(results.limit)
     yield tag("header", title, tag("p", " · ".join(facts), class_="facts"), class_="top")
@@ -194,6 +197,7 @@ def _cell(cell: LiveCell) -> Markup:
     if cell.interval is not None and tried:
         chart = interval_chart(cell.passed / tried, cell.interval, before)
     change = cell.change if cell.change in {"worse", "better"} else None
+    words += f", {len(cell.left)} left" if cell.left else ""
     marks = tag("span", dots([run.verdict for run in cell.runs]), " ", words)
     return tag(
         "span", marks, tag("b", change, class_=change) if change else None, chart, class_="cell"

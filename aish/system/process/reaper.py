@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from aish.system.offline import permit_own_processes
+from aish.system.offline import permit_attempts
 
 _SCRIPT = Path(__file__).with_name("reaper_process.py")
 _PATIENCE_MS = 3000
@@ -140,7 +140,7 @@ def start_script(script: Path, stdin: int) -> int:
     if stdin == 0:  # not to be closed on exec, in case it is standard input already
         os.set_inheritable(stdin, True)
     loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
-    with permit_own_processes():
+    with permit_attempts():
         return os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", str(script)],

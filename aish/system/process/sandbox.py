@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
-from aish.system.offline import permit_own_processes
+from aish.system.offline import permit_attempts
 from aish.system.process.seccomp import has_filter, seccomp_filter
 from aish.system.process.supervisor import SCRIPT, Landlock
 
@@ -379,7 +379,7 @@ def _landlock_problem() -> str:
 def _problem_of(words: Sequence[str]) -> str:
     """Why a trial fails, empty if it does not."""
     try:
-        with permit_own_processes():
+        with permit_attempts():
             result = subprocess.run(
                 words,
                 stdin=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from aish.core.json import JsonValue
-from aish.system.offline import permit_own_processes
+from aish.system.offline import permit_attempts
 from aish.system.process.child import Child, child_environment, start_child
 from aish.system.process.reaper import Reaper
 from aish.system.schema.check import TOO_LONG, Schema, SchemaProblem
@@ -70,7 +70,7 @@ class SchemaWorker:
     async def _start(self) -> Child:
         """A worker that has finished its imports; that time is not charged to the schema."""
         paths = json.dumps([path for path in sys.path if path])
-        with permit_own_processes():
+        with permit_attempts():
             self._child = child = await start_child(
                 [sys.executable, "-I", "-S", "-c", _WORKER, paths],
                 cwd="/",

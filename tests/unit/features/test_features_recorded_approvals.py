@@ -10,7 +10,7 @@ import pytest
 from cassette_exchanges import HEAD
 
 from aish.cassettes.format.file import load
-from aish.cassettes.format.interaction import CassetteFileError
+from aish.cassettes.format.interaction import CassetteFileError, CassetteMissError
 from aish.cassettes.format.path_placeholders import PathPlaceholders
 from aish.cassettes.record.file_writer import Recording
 from aish.cassettes.record.recorder import KINDS, RecorderRules, Way
@@ -54,16 +54,23 @@ class AnswerScene:
             self.recorder.finish(HEAD)
         return found
 
-    def replay(self, *calls: Proposal, ignore: tuple[str, ...] = ()) -> list[Decision]:
+    def replay(
+        self, *calls: Proposal, ignore: tuple[str, ...] = (), reuses: bool = False
+    ) -> list[Decision]:
         """The decisions on calls in a replay."""
-        gate = self.gate("replay", ignore=ignore)
+        gate = self.gate("replay", ignore=ignore, reuses=reuses)
         with offline() as trips:
             found = [anyio.run(gate.decide, call, Asking("wait", 60.0)) for call in calls]
         assert trips == []
         return found
 
     def gate(
-        self, way: Way, recording: Recording | None = None, ignore: tuple[str, ...] = ()
+        self,
+        way: Way,
+        recording: Recording | None = None,
+        ignore: tuple[str, ...] = (),
+        *,
+        reuses: bool = False,
     ) -> Gate:
         """The gate of another run."""
         self.events = []
@@ -71,7 +78,7 @@ class AnswerScene:
         secrets = Secrets()
         secrets.add("KEY", self.secret)
         self.recorder = RunRecorder(
-            RecorderRules(dict.fromkeys(KINDS, way)),
+            RecorderRules(dict.fromkeys(KINDS, way), reuses=reuses),
             () if way == "record" else load(self.path).interactions,
             Matching(ignore=ignore, places=places),
             places=places,
@@ -301,3 +308,15 @@ def test_items_that_come_in_another_order_have_their_own_answers(
         found = {index: (one.verdict, one.rule) for index, one in zip(order, replayed, strict=True)}
         assert found == {n: (one.verdict, one.rule) for n, one in enumerate(recorded)}, order
         assert answer_scene.recorder.leftovers() == ()
+
+
+def test_answers_are_used_again_where_only_models_are_asked(tmp_path: Path) -> None:
+    scene = AnswerScene(tmp_path)
+    other = replace(CALL, arguments={"text": "two"})
+    scene.record((CALL, NO), (CALL, YES))
+
+    assert [one.allowed for one in scene.replay(CALL, CALL, CALL)] == [False, True, False]
+    again = scene.replay(CALL, CALL, CALL, CALL, reuses=True)
+    assert [one.allowed for one in again] == [False, True, True, True]
+    with pytest.raises(CassetteMissError, match="about a call of `box__write` in step `note`"):
+        scene.replay(other, reuses=True)

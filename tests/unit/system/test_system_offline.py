@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 
 from aish.core.errors import ExitCode
-from aish.system.offline import OfflineError, offline, permit_own_processes
+from aish.system.offline import OfflineError, offline, permit_attempts
 from aish.system.process.child import child_environment, run_command
 from aish.system.process.reaper import Reaper
 from aish.system.schema.client import SchemaWorker
@@ -215,7 +215,7 @@ def test_what_is_permitted_to_one_task_is_refused_to_another() -> None:
             return subprocess.run([TRUE], check=True).returncode
 
         async def ours() -> None:
-            with permit_own_processes():
+            with permit_attempts():
                 inside.set()
                 await done.wait()
                 assert started() == 0

@@ -4,9 +4,10 @@ import socket
 import subprocess
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from aish.system.offline import OfflineError, PartlyOffline
+from aish.system.offline import OfflineError, PartlyOffline, offline_here, permit_attempts
 
 
 def start() -> None:
@@ -45,3 +46,23 @@ def test_only_what_begins_within_is_refused_and_nothing_is_swallowed() -> None:
         return done
 
     assert sorted(anyio.run(main)) == ["inside", "outside"]
+
+
+def test_what_is_permitted_may_leave_where_a_task_is_offline() -> None:
+    async def ask() -> None:
+        with permit_attempts():
+            await anyio.lowlevel.checkpoint()
+            connect()
+        with pytest.raises(OfflineError):
+            connect()
+
+    async def main() -> int:
+        async with anyio.create_task_group() as tasks:
+            with offline_here() as trips:
+                async with anyio.create_task_group() as asking:
+                    asking.start_soon(ask)
+                    asking.start_soon(ask)
+            tasks.start_soon(anyio.to_thread.run_sync, connect)
+        return len(trips)
+
+    assert anyio.run(main) == 2
