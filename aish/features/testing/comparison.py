@@ -6,24 +6,18 @@ column. Pure: counts in, a decision and its words out.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import sqrt
+from math import ceil, prod, sqrt
 from statistics import fmean
 
 from aish.core.frozen import frozen
 from aish.core.phrases import counted
 from aish.features.testing.repeat_statistics import (
-    CASE_SHARE,
-    SUITE_SHARE,
     Counts,
-    Look,
     Pair,
-    deflate,
-    difference,
-    flip_chance,
-    looks,
+    half_width,
     lower_tail,
+    pool,
     session_correlation,
-    session_inflation,
     smallest_fall,
     tarone,
 )
@@ -33,12 +27,35 @@ ALPHA = 0.01
 """How often "worse" may be said where nothing changed, over all columns of a session together."""
 
 ITSELF = "itself"
+_FEWEST_ROUNDS = 5
+# Share of rounds, share of alpha, and the chance above which a test ends without a difference.
+_LOOKS = ((3 / 8, 0.1, 0.5), (5 / 8, 0.2, 0.25), (1, 0.5, 0.0))
+_SUITE_SHARE, _CASE_SHARE = 0.8, 0.2
 # Standard errors that are added to the correlation where single cases are judged.
 _MARGIN = 1.5
 # A correlation above which a session says no more than its majority.
 _ALIKE = 0.5
 _ONE_SESSION = "one session: what a day changes is not measured"
 _COUNTABLE = 10
+
+
+@frozen
+class Look:
+    """A test after a number of rounds: worse below `alpha`, no difference above `futile`.
+
+    Alpha is how often it may say "worse" where nothing has changed.
+    """
+
+    after: int
+    alpha: float
+    futile: float
+
+
+def looks(rounds: int, alpha: float) -> tuple[Look, ...]:
+    """The looks at a suite, whose alphas add up to its share (alpha spending, Lan, DeMets 1983)."""
+    if rounds < _FEWEST_ROUNDS:
+        return (Look(rounds, alpha * _SUITE_SHARE, 0.0),)
+    return tuple(Look(ceil(part * rounds), alpha * spent, out) for part, spent, out in _LOOKS)
 
 
 @frozen
@@ -51,8 +68,7 @@ class Sides:
 
     @property
     def pair(self) -> Pair:
-        passed = sum(one.passed for one in self.before)
-        return Counts(passed, sum(one.runs for one in self.before)), self.now
+        return pool(self.before), self.now
 
     @property
     def projected(self) -> Pair:
@@ -83,9 +99,7 @@ class Spread:
 def spread_of(cases: Sequence[Sequence[Counts]]) -> Spread:
     """The spread of a baseline; each of its cases has counts by session."""
     sessions = max(map(len, cases), default=1)
-    varying = [
-        case for case in cases if 0 < sum(n.passed for n in case) < sum(n.runs for n in case)
-    ]
+    varying = [case for case in cases if 0 < pool(case).rate < 1]
     runs = fmean(one.runs for case in cases for one in case) if cases else 1.0
     # Cases that always or never pass tell nothing of days, and a suite of them needs no correction.
     correlation = session_correlation(varying) if varying else None if sessions == 1 else 0.0
@@ -126,7 +140,13 @@ class ComparisonPlan:
     def looks(self) -> tuple[Look, ...]:
         if self.stops and self.against != ITSELF:
             return looks(self.rounds, self.alpha)
-        return (Look(self.rounds, self.alpha * SUITE_SHARE, 0.0),)
+        return (Look(self.rounds, self.alpha * _SUITE_SHARE, 0.0),)
+
+
+def session_inflation(correlation: float, now: float, before: float, session: float) -> float:
+    """Inflation of a comparison: runs a case now and before, and runs a session before."""
+    own, other = 1 + (now - 1) * correlation, 1 + (session - 1) * correlation
+    return (own / now + other / before) / (1 / now + 1 / before)
 
 
 @frozen
@@ -164,7 +184,7 @@ def judge(
     pairs = [cases[id].pair for id in finished]
     others = [one.projected for id, one in cases.items() if id not in finished]
     inflation = plan.inflation(pairs, single=True)
-    falls = tarone(pairs, others, plan.alpha * CASE_SHARE, inflation)
+    falls = tarone(pairs, others, plan.alpha * _CASE_SHARE, inflation)
     if not falls:
         return decision
     named = tuple(finished[number] for number in falls)
@@ -173,13 +193,13 @@ def judge(
 
 def _judge_suite(plan: ComparisonPlan, cases: Mapping[str, Sides], look: Look) -> Decision:
     pairs, inflation = _pairs(plan, cases)
-    fall = deflate(lower_tail(pairs), inflation)
+    fall = lower_tail(pairs, inflation)
     if fall <= look.alpha:
         is_last = look.after == plan.rounds
         return Decision("worse", look, fall, None if is_last else frozenset())
     if look.after < plan.rounds and fall <= look.futile:
         return Decision()
-    rise = deflate(lower_tail([(now, before) for before, now in pairs]), inflation)
+    rise = lower_tail([(now, before) for before, now in pairs], inflation)
     open_cases = None
     if look.after < plan.rounds:
         open_cases = frozenset(id for id, one in cases.items() if one.is_broken)
@@ -238,8 +258,13 @@ def conclude(
         inflation=plan.inflation(pairs),
         notes=() if spread is None else (_note_of(spread, plan),),
     )
-    both = [Counts(a.passed + b.passed, a.runs + b.runs) for a, b in pairs]
-    return replace(comparison, sentence=_sentence(comparison, flip_chance(both)))
+    flips = flip_chance([pool(pair) for pair in pairs])
+    return replace(comparison, sentence=_sentence(comparison, flips))
+
+
+def flip_chance(cases: Sequence[Counts]) -> float:
+    """Probability that one run a case fails against one run a case, where nothing changed."""
+    return 1 - prod(1 - case.rate * (1 - case.rate) for case in cases)
 
 
 def _interval_around(
@@ -249,15 +274,15 @@ def _interval_around(
     pairs, inflation = _pairs(plan, cases)
     alpha = look.alpha if look is not None and look.after < plan.rounds else 0.025
     # Where sessions are compared, it is their interval, around the change of the rate of runs.
-    middle, low, high = difference(pairs, alpha, inflation)
-    return max(change + low - middle, -1.0), min(change + high - middle, 1.0)
+    half = half_width(pairs, alpha, inflation)
+    return max(change - half, -1.0), min(change + half, 1.0)
 
 
 def fall_found(plan: ComparisonPlan, cases: Mapping[str, Sides], rate: float) -> float | None:
     """The fall of a rate that such a comparison finds 9 times in 10; `None` if it finds none."""
     pairs, inflation = _pairs(plan, cases)
     before, now = (fmean(pair[side].runs for pair in pairs) for side in (0, 1))
-    return smallest_fall(rate, before, now, len(pairs), inflation)
+    return smallest_fall(rate, before, now, len(pairs) / inflation)
 
 
 def _note_of(spread: Spread, plan: ComparisonPlan) -> str:

@@ -714,13 +714,14 @@ class _LiveTrial:
             return column
         counts = [count_live(cell.runs, fixed=False) for cell in measured]
         rate, interval = mean_rate(counts)
-        powers = ((k, pass_power(counts, k)) for k in sorted({1, self._session.rounds}))
+        least = min(one.runs for one in counts)
+        ks = [k for k in sorted({1, self._session.rounds}) if k <= least]
         return replace(
             column,
             rate=rate,
             interval=None if any(cell.stopped for cell in measured) else interval,
-            pass_power=tuple((k, power) for k, power in powers if power is not None),
-            variances=variance_parts(counts),
+            pass_power=tuple((k, pass_power(counts, k)) for k in ks),
+            variances=variance_parts(counts) if len(counts) > 1 and least > 1 else None,
             median_seconds=median(run.seconds for cell in measured for run in cell.tried),
             served=tuple(dict.fromkeys(m for cell in cells for r in cell.runs for m in r.served)),
         )

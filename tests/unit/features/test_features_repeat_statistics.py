@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from aish.features.testing import repeat_statistics as stats
+from aish.features.testing.comparison import Look, flip_chance, looks, session_inflation
 from aish.features.testing.repeat_statistics import Counts, Pair
 
 
@@ -61,28 +62,28 @@ def test_many_cases_have_a_normal_tail_with_the_same_figures() -> None:
 
 
 def test_the_looks_spend_eight_tenths_of_the_alpha() -> None:
-    assert [(look.after, round(look.alpha, 6)) for look in stats.looks(8, 0.01)] == [
+    assert [(look.after, round(look.alpha, 6)) for look in looks(8, 0.01)] == [
         (3, 0.001),
         (5, 0.002),
         (8, 0.005),
     ]
-    assert [look.futile for look in stats.looks(8, 0.01)] == [0.5, 0.25, 0.0]
-    assert stats.looks(4, 0.01) == (stats.Look(4, 0.008, 0.0),)
-    assert [look.after for look in stats.looks(20, 0.01)] == [8, 13, 20]
+    assert [look.futile for look in looks(8, 0.01)] == [0.5, 0.25, 0.0]
+    assert looks(4, 0.01) == (Look(4, 0.008, 0.0),)
+    assert [look.after for look in looks(20, 0.01)] == [8, 13, 20]
 
 
 def test_a_single_case_is_named_by_what_the_others_could_reach() -> None:
     broken, sure, one_off = pair(8, 8, 0, 8), pair(8, 8, 8, 8), pair(8, 8, 7, 8)
     # 40 cases that cannot reach anything do not divide the share; those that can do.
-    assert stats.tarone([broken, *[sure] * 40, *[one_off] * 9], [], 0.002) == [0]
-    assert stats.tarone([pair(7, 8, 0, 8)], [], 0.002) == [0]
+    assert stats.tarone([broken, *[sure] * 40, *[one_off] * 9], [], 0.002, 1.0) == [0]
+    assert stats.tarone([pair(7, 8, 0, 8)], [], 0.002, 1.0) == [0]
     half = pair(4, 8, 4, 8)
-    assert stats.tarone([pair(7, 8, 0, 8), half, half], [], 0.002) == []
-    assert stats.tarone([pair(7, 8, 0, 8)], [half, half], 0.002) == []
-    assert stats.tarone([broken, *[half] * 24], [], 0.002) == [0]
-    assert stats.tarone([broken, *[half] * 26], [], 0.002) == []
+    assert stats.tarone([pair(7, 8, 0, 8), half, half], [], 0.002, 1.0) == []
+    assert stats.tarone([pair(7, 8, 0, 8)], [half, half], 0.002, 1.0) == []
+    assert stats.tarone([broken, *[half] * 24], [], 0.002, 1.0) == [0]
+    assert stats.tarone([broken, *[half] * 26], [], 0.002, 1.0) == []
     assert stats.tarone([broken], [], 0.002, inflation=2.0) == []
-    assert stats.tarone([], [], 0.002) == []
+    assert stats.tarone([], [], 0.002, 1.0) == []
 
 
 def test_intervals_and_rates_are_those_of_the_design() -> None:
@@ -103,13 +104,9 @@ def test_all_of_k_runs_pass_with_the_share_of_their_choices() -> None:
     for k in (1, 3, 8):
         choices = list(combinations(range(8), k))
         first = sum(max(one) < 6 for one in choices) / len(choices)
-        power = stats.pass_power(cases, k)
-        assert power is not None
-        assert isclose(power, (first + 1) / 2)
-    assert stats.pass_power([Counts(3, 3), Counts(8, 8)], 8) is None
-    between, within = stats.variance_parts([Counts(8, 8), Counts(0, 8)]) or (0, 1)
+        assert isclose(stats.pass_power(cases, k), (first + 1) / 2)
+    between, within = stats.variance_parts([Counts(8, 8), Counts(0, 8)])
     assert (between, within) == (0.5, 0)
-    assert stats.variance_parts([Counts(1, 1), Counts(0, 1)]) is None
 
 
 def test_the_smallest_fall_is_that_of_the_design() -> None:
@@ -130,23 +127,24 @@ def test_sessions_that_differ_raise_the_bar() -> None:
     assert stats.session_correlation([[Counts(7, 8)]]) is None
     assert stats.session_correlation([[Counts(1, 1), Counts(0, 1)]]) is None
     # Copies: a session is worth one run, now and before.
-    assert isclose(stats.session_inflation(1.0, 8, 16, 8), 8.0)
-    assert stats.session_inflation(0.0, 8, 16, 8) == pytest.approx(1)
-    assert stats.deflate(0.001, 1.0) == pytest.approx(0.001)
-    assert isclose(stats.deflate(0.001, 4.0), 0.0612, abs_tol=1e-3)
-    assert stats.deflate(0.0, 4.0) == pytest.approx(0)
+    assert isclose(session_inflation(1.0, 8, 16, 8), 8.0)
+    assert session_inflation(0.0, 8, 16, 8) == pytest.approx(1)
+    assert isclose(stats.lower_tail([pair(8, 8, 0, 8)], 4.0), 0.0293, abs_tol=1e-3)
+    many = [pair(8, 8, 7, 8)] * 600 + [pair(7, 8, 8, 8)] * 560
+    assert isclose(stats.lower_tail(many), 0.126, abs_tol=1e-3)
+    assert isclose(stats.lower_tail(many, 4.0), 0.283, abs_tol=1e-3)
 
 
 def test_a_difference_has_an_interval_from_runs_within_cases() -> None:
-    change, low, high = stats.difference([pair(7, 8, 6, 8)] * 50)
-    assert isclose(change, -0.125)
-    assert (round(low, 3), round(high, 3)) == (-0.182, -0.068)
-    wider = stats.difference([pair(7, 8, 6, 8)] * 50, inflation=4.0)
-    assert isclose(wider[2] - wider[0], 2 * (high - change), abs_tol=1e-9)
-    assert stats.difference([pair(1, 1, 1, 1)]) == (0.0, 0.0, 0.0)
+    half = stats.half_width([pair(7, 8, 6, 8)] * 50, 0.025, 1.0)
+    assert isclose(half, 0.057, abs_tol=5e-4)
+    wider = stats.half_width([pair(7, 8, 6, 8)] * 50, 0.025, 4.0)
+    assert isclose(wider, 2 * half, abs_tol=1e-9)
+    assert stats.half_width([pair(1, 1, 1, 1)], 0.025, 1.0) == 0
+    assert stats.half_width([pair(1, 1, 0, 1)], 0.025, 1.0) > 0
 
 
 def test_a_gate_of_one_run_a_case_fails_by_chance() -> None:
     # 50 cases at 90 %: 99 of 100 times.
-    assert stats.flip_chance([Counts(9, 10)] * 50) == pytest.approx(0.991, abs=0.001)
-    assert stats.flip_chance([Counts(8, 8)] * 50) == pytest.approx(0)
+    assert flip_chance([Counts(9, 10)] * 50) == pytest.approx(0.991, abs=0.001)
+    assert flip_chance([Counts(8, 8)] * 50) == pytest.approx(0)
