@@ -8,6 +8,7 @@ sending and changing. Nothing of this is loaded unless a file asks for it.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
+from operator import itemgetter
 from typing import Final
 
 from aish.core.events import HeldFlow
@@ -288,6 +289,8 @@ class FlowPolicy:
         self.family = tuple(family) or (own, *above)
         self._labels: dict[str, Labels] = {}
         self._known: dict[Sources, _Causes] = {}
+        self._none = _Causes((), (), ((),) * len(own.settings.flow))
+        self._latest = NO_SOURCES, self._none
 
     def labels(self, source: str) -> Labels:
         """The labels of a source: of each file that knows it; both if none does."""
@@ -379,15 +382,20 @@ class FlowPolicy:
         if known is None:
             if len(self._known) >= _MOST_SETS:
                 self._known.clear()
-            causes = [(source, self.labels(source)) for source in sorted(sources)]
+            before, found = self._latest
+            if not before <= sources:
+                before, found = NO_SOURCES, self._none
+            # Mostly a source more than in the decision before.
+            added = [(source, self.labels(source)) for source in sources - before]
             known = self._known[sources] = _Causes(
-                tuple(cause for cause in causes if "untrusted" in cause[1]),
-                tuple(cause for cause in causes if "private" in cause[1]),
+                _with(found.untrusted, (cause for cause in added if "untrusted" in cause[1])),
+                _with(found.private, (cause for cause in added if "private" in cause[1])),
                 tuple(
-                    tuple(cause for cause in causes if _is_from(rule, *cause))
-                    for rule in self.own.settings.flow
+                    _with(causes, (cause for cause in added if _is_from(rule, *cause)))
+                    for rule, causes in zip(self.own.settings.flow, found.of_rules, strict=True)
                 ),
             )
+            self._latest = sources, known
         return known
 
 
@@ -492,6 +500,12 @@ class _Causes:
 
 
 _MOST_SETS = 256
+
+
+def _with(causes: tuple[_Cause, ...], added: Iterable[_Cause]) -> tuple[_Cause, ...]:
+    """The causes with others, by name."""
+    more = tuple(added)
+    return tuple(sorted((*causes, *more), key=itemgetter(0))) if more else causes
 
 
 def _is_from(rule: FlowRule, source: str, labels: Labels) -> bool:
