@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LEVELS: Mapping[str, Level] = {
     "sandbox_missing": "security",
     "sandbox_refused": "info",
+    "sandbox_slow": "info",
     "fetched": "info",
 }
 """Notices that are no warnings: less is kept from a server than a file asks for, or just that."""

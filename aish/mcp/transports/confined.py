@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 
@@ -69,6 +69,7 @@ from aish.system.process.supervisor import (
     Supervisor,
 )
 from aish.system.secrets.secrets import Secrets
+from aish.system.task_group import task_group
 
 _REPLACED = "a path in its sandbox was replaced meanwhile: it is not what the file names any more"
 _MOST_ENTRIES = 1_000_000
@@ -281,10 +282,12 @@ async def start_confined(
     log: Path | None,
     secrets: Secrets | None,
     on_refused: Refused,
+    on_slow: Callable[[], None] = lambda: None,
 ) -> tuple[Child, Confinement]:
     """Start a server in its sandbox of this kind, whose relay is to be served then.
 
-    `on_refused` is told each host that it asks for in vain.
+    `on_refused` is told each host that it asks for in vain. `on_slow` is called if its folders are
+    so large that looking through them takes more than a second.
 
     Raises:
         NoSandboxError: the sandbox cannot be kept.
@@ -294,7 +297,7 @@ async def start_confined(
     assert sandbox is not None, "it is to be confined"
     start = _Start(connection, sandbox, kind)
     _check_command(start)
-    mounts = await anyio.to_thread.run_sync(start.mounts)
+    mounts = await tell_if_slow(start.mounts, on_slow)
     network = await _resolve(sandbox) if start.kind == "bubblewrap" else None
     hide_process()
     own = _make_home(reaper) if start.kind == "landlock" or network is not None else None
@@ -323,6 +326,25 @@ async def start_confined(
         relay = SandboxRelay(network, sockets, on_refused)
         confinement = replace(confinement, relay=relay)
     return child, confinement
+
+
+_Result = TypeVar("_Result")
+
+
+async def tell_if_slow(
+    work: Callable[[], _Result], on_slow: Callable[[], None], seconds: float = 1.0
+) -> _Result:
+    """The result of work in a thread; `on_slow` is called if it is not there in time."""
+    async with task_group() as tasks:
+
+        async def tell() -> None:
+            await anyio.sleep(seconds)
+            on_slow()
+
+        tasks.start_soon(tell)
+        result = await anyio.to_thread.run_sync(work)
+        tasks.cancel_scope.cancel()
+    return result
 
 
 def _compose(

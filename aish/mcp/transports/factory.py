@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ Notify = Callable[[str, str, str], None]
 _FIRST_LINES = 3
 _LAST_LINES = 10
 _MOST_REFUSED = 100
+_SLOW = "its folders are large: looking for files that no server may see or change"
 _REFUSED: "Mapping[Refusal, str]" = {
     "unlisted": "it looked up `{name}`, which is not in `network` of its sandbox",
     "not public": "`{name}` now has an address that is not public; `{name}:443` in `network` of its"
@@ -315,6 +317,7 @@ class TransportFactory:
                 log=log,
                 secrets=secrets,
                 on_refused=self._note_refused,
+                on_slow=partial(self.notice, "sandbox_slow", _SLOW),
             )
         except NoSandboxError as error:
             self._stdio.sandbox = ""

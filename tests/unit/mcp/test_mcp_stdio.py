@@ -1,5 +1,7 @@
 import json
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from mcp_processes import is_alive, read_pid, until_gone
 from mcp_scenes import Scene, command, play, registry, stdio
 from waits import longest_wait, waits_of
 
+from aish.mcp.transports.confined import tell_if_slow
 from aish.system.process.reaper import Reaper
 
 
@@ -366,3 +369,16 @@ def test_of_two_answers_to_one_request_the_first_counts(tmp_path: Path) -> None:
             assert await s.text("kid__first") == "the first"
 
     play(scene)
+
+
+def test_work_that_is_slow_is_told_once_and_then_done() -> None:
+    heard, told = threading.Event(), []
+
+    def note() -> None:
+        told.append("slow")
+        heard.set()
+
+    slow = partial(tell_if_slow, lambda: heard.wait(30), note, 0)
+    assert anyio.run(slow) is True
+    assert anyio.run(tell_if_slow, lambda: "quick", note) == "quick"
+    assert told == ["slow"]
