@@ -46,10 +46,28 @@ EXIT_MEANINGS = {
     ExitCode.LOCK: "a server, tool, prompt or model is not as the lock file pins it or as a call "
     "was staged for, or `aish lock` found a difference",
     ExitCode.PAUSED: "calls wait for an answer (`on_ask: pause`): `aish approve` gives it, and "
-    "`--resume` goes on",
+    "`--resume` continues",
     ExitCode.INTERNAL: "a bug: the message names the log file and asks for a report",
     ExitCode.INTERRUPTED: "SIGINT (Ctrl-C): children are gone, the journal is closed",
     ExitCode.TERMINATED: "SIGTERM: the same",
+}
+# What to read when a message names the code.
+EXIT_PAGES = {
+    ExitCode.FAILED: (
+        "[expectations](expectations.md), [structured answers](../start/structured-output.md), "
+        "[failed calls](../jobs/mcp-servers.md#when-a-call-fails)"
+    ),
+    ExitCode.USAGE: "[pipeline file](pipeline.md), [inputs](../start/inputs-and-templates.md)",
+    ExitCode.DENIED: "[approvals](../start/tools-and-approvals.md), [rules](rules.md)",
+    ExitCode.BUDGET: "[limits and cost](../jobs/limits-and-cost.md)",
+    ExitCode.UNAVAILABLE: "[models](../start/models.md), [MCP servers](../jobs/mcp-servers.md)",
+    ExitCode.CASSETTE: "[record and replay](../why/record-and-replay.md)",
+    ExitCode.LOCK: (
+        "[locking tools](../jobs/locking-tools.md), [staged calls](../jobs/staged-calls.md)"
+    ),
+    ExitCode.PAUSED: "[approvals that wait](../jobs/approvals-that-wait.md)",
+    ExitCode.INTERRUPTED: "[resuming runs](../why/resuming-runs.md)",
+    ExitCode.TERMINATED: "[resuming runs](../why/resuming-runs.md)",
 }
 ONE_STEP = "For a pipeline of one step, in the place of `steps`. "
 _MARK = re.compile(r"mark\.requirement\(([^)]*)\).*?\bdef (test_\w+)", re.DOTALL)
@@ -67,13 +85,16 @@ def exit_codes() -> Iterator[str]:
     yield ""
     yield "One final state decides the exit code, in one place. A run that did not do what its file"
     yield "asks for never ends with 0."
-    yield from ("", "| code | name | when |", "| ---: | --- | --- |")
+    yield from ("", "| code | name | when | read |", "| ---: | --- | --- | --- |")
     for code in ExitCode:
-        yield f"| {int(code)} | {NAMES[code]} | {EXIT_MEANINGS[code]} |"
+        pages = EXIT_PAGES.get(code, "")
+        yield f"| {int(code)} | {NAMES[code]} | {EXIT_MEANINGS[code]} | {pages} |"
     order = ", ".join(str(int(code)) for code in PRECEDENCE)
     again = ", ".join(str(int(code)) for code in sorted(RETRYABLE))
     yield ""
     yield f"If several apply, the first of {order} is taken."
+    yield ""
+    yield "Messages whose cause is not in them: [troubleshooting](troubleshooting.md)."
     yield ""
     yield "`--format json` and the event `run.finished` carry the same as `exit`: `code`, `name`,"
     yield f"`reason`, `hint`, and `retryable`, which is true for {again}: the same run may succeed"
