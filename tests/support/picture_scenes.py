@@ -491,6 +491,7 @@ def release_stage(folder: Path) -> Generator[tuple[Stage, str]]:
 TAG = (
     Said("", [("repo__file_read", {"path": "CHANGELOG.md"})], 1.2, (540, 31)),
     Said("", [("box__shell_run", {"command": "git push origin v1.4.0"})], 0.9, (702, 29)),
+    Said("Then I leave it."),
 )
 
 
@@ -530,4 +531,8 @@ def question_screen(folder: Path) -> str:
         with window(made) as opened:
             opened.ask("aish shell release.yaml", "(connecting)", "large>")
             opened.ask("Is 1.4.0 in the changelog? Then push its tag.", "[y/N/a/?]")
-            return opened.styled()
+            shown = opened.styled()
+            opened.ask("n", TAG[-1].text)
+            opened.type(":quit")
+            opened.wait_for(opened.at_shell)
+            return shown

@@ -212,17 +212,15 @@ def problems() -> list[str]:
 
 def make(wanted: Iterable[str]) -> None:
     chosen = set(wanted) or {picture.name for picture in ALL}
-    made = dict(read_made())
     PICTURES.mkdir(exist_ok=True)
     for picture in ALL:
         if picture.name in chosen:
             with tempfile.TemporaryDirectory() as folder:
                 picture.make(Path(folder), picture.file)
-            made[picture.name] = picture.digest
+            made = {**read_made(), picture.name: picture.digest}
+            kept = {one.name: made[one.name] for one in ALL if one.name in made}
+            MADE.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
             print(f"{picture.name}: {picture.file.stat().st_size:,} bytes", flush=True)
-    names = [picture.name for picture in ALL]
-    kept = {name: made[name] for name in names if name in made}
-    MADE.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
 
 
 def main() -> None:
