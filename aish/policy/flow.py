@@ -250,7 +250,6 @@ class Held:
     then: HeldThen
     causes: tuple[tuple[str, Labels], ...]
     by_itself: bool = False
-    cure: str = CURE
 
     @property
     def flow(self) -> HeldFlow:
@@ -406,6 +405,8 @@ class RunFlow:
     `inputs` are the sources of the inputs of a pipeline that it is around.
     """
 
+    cure = CURE
+
     def __init__(
         self,
         policy: FlowPolicy,
@@ -448,16 +449,30 @@ class RunFlow:
         if place is not None and sources:
             self.write(place, sources)
 
-    def begin_request(self, alias: str, given: JsonObject, sources: Sources) -> Held | None:
-        """Return the rule that holds a request to a server for a prompt or resource, if one does.
+    def begin_request(
+        self, alias: str, given: JsonObject, sources: Sources, what: str = "a request"
+    ) -> tuple[str, str]:
+        """Why a server may not get a request or an answer, or the first warning of it, or neither.
 
-        If it is made, note what it leaves at its place.
+        If it is made, note what it leaves at its place. `what` is given, in words.
         """
-        tool = request_to(alias)
+        tool = _request_to(alias)
         held = self.policy.judge(tool, given, sources)
-        if held is None or held.then == "warn":
-            self.begin(tool, sources)
-        return held
+        if held is not None and held.then != "warn":
+            return f"{what} to `{alias}` is denied by {held.rule}: {held.why}", ""
+        self.begin(tool, sources)
+        if held is not None and self.warns_first(held.flow, tool):
+            return "", f"{held.rule}: {what} to `{alias}` {held.why}"
+        return "", ""
+
+    def beside(self, tool: Tool, given: JsonObject, sources: Sources) -> JsonObject:
+        """What a server may get of these sources beside a call: all of it, or nothing."""
+        held = self.policy.judge(_request_to(tool.name.server), given, sources)
+        return given if held is None or held.then == "warn" else {}
+
+    def of_request(self, alias: str, sources: Sources) -> Sources:
+        """The sources of what a server returns to a request."""
+        return self.of_result(_request_to(alias), sources, alias)
 
     def write(self, place: str, sources: Sources) -> None:
         self.places[place] = union((self.places.get(place, NO_SOURCES), sources))
@@ -482,7 +497,7 @@ class RunFlow:
         return True
 
 
-def request_to(alias: str) -> Tool:
+def _request_to(alias: str) -> Tool:
     """A request to a server for a prompt or a resource, judged as a call of a tool that reads."""
     return Tool(ToolName(alias, "get"), alias, "", {}, annotations=Annotations(read_only=True))
 

@@ -10,7 +10,7 @@ from aish.core.errors import StepFailedError, UsageError
 from aish.core.events import Notice
 from aish.core.json import JsonObject
 from aish.core.messages import AssistantTurn, UserTurn
-from aish.core.sources import ATTACH, NO_SOURCES, Sources, union
+from aish.core.sources import ATTACH, Sources, union
 from aish.core.text import safe_utf8
 from aish.core.tools import MediaKinds, PromptMessage, media_kind
 from aish.engine.steps.attachments import (
@@ -109,7 +109,8 @@ async def opening_turns(
             prompt = replace(step.prompt, arguments=filled)
             judge_request(prompt.server, filled, sources, step, context)
             turns = await prompt_turns(prompt, servers, limit, media_kinds=media_kinds)
-            sources = fetched_sources(prompt.server, sources, context)
+            if context.agent.flow is not None:
+                sources = context.agent.flow.of_request(prompt.server, sources)
     # Sequentially, so that a recording has them in the order of the file.
     pieces = [await _attached(one, step, context, sources, media_kinds) for one in step.attach]
     *before, last = turns
@@ -141,22 +142,10 @@ async def _attached(
     piece = await attachment(read, servers, folder, limit, media_kinds=media_kinds)
     if flow is None:
         return piece
-    # Another step may have written it meanwhile.
-    own = union((sources, frozenset({ATTACH}), flow.local))
     if read.server is not None:
-        own = fetched_sources(read.server, sources, context)
-    return replace(piece, sources=own)
-
-
-def fetched_sources(alias: str, sources: Sources, context: StepContext) -> Sources:
-    """The sources of a resource or a prompt that a server was asked for with text of `sources`."""
-    flow = context.agent.flow
-    if flow is None:
-        return NO_SOURCES
-    # Files without flows do not load it.
-    from aish.policy.flow import request_to
-
-    return flow.of_result(request_to(alias), sources, alias)
+        return replace(piece, sources=flow.of_request(read.server, sources))
+    # Another step may have written it meanwhile.
+    return replace(piece, sources=union((sources, frozenset({ATTACH}), flow.local)))
 
 
 def judge_request(
@@ -170,14 +159,8 @@ def judge_request(
     flow = context.agent.flow
     if flow is None:
         return
-    # Files without flows do not load it.
-    from aish.policy.flow import request_to
-
-    tool, held = request_to(alias), flow.begin_request(alias, given, sources)
-    if held is not None and held.then == "warn":
-        if flow.warns_first(held.flow, tool):
-            text = f"{held.rule}: a request to `{alias}` {held.why}"
-            context.emit(Notice(context.place(step), "security", "exfiltration", text))
-    elif held is not None:
-        message = f"a request to the server `{alias}` is denied by {held.rule}: {held.why}"
-        raise StepFailedError(message, hint=held.cure)
+    why, warning = flow.begin_request(alias, given, sources)
+    if warning:
+        context.emit(Notice(context.place(step), "security", "exfiltration", warning))
+    if why:
+        raise StepFailedError(why, hint=flow.cure)

@@ -371,7 +371,8 @@ class Calls:
         arguments, config, flow = proposal.arguments, self._active.now, self._flow
         if flow is not None:
             flow.begin(tool, proposal.sources)
-            call = replace(call, trace=_trace_of(call, flow, proposal))
+            # A rule for exact arguments approves the call whatever was read.
+            call = replace(call, trace=flow.beside(tool, call.trace, proposal.sources))
         recheck = partial(self._recheck, client_call, proposal, decision, config)
         client = client_call.caller.client
         result: JsonObject | ToolResult | None = None
@@ -409,16 +410,12 @@ class Calls:
             RpcError: what the client was given before holds the request.
         """
         flow, sources = self._flow, self.sources.of(caller.client)
-        if why := self._judge(caller, alias, given, f"a request to `{alias}`"):
+        if why := self._judge(caller, alias, given, "a request"):
             raise RpcError(INTERNAL_ERROR, f"{_PREFIX}{why}")
         try:
             yield
         finally:
-            own = frozenset({alias})
-            if flow is not None:
-                from aish.policy.flow import request_to
-
-                own = flow.of_result(request_to(alias), sources, alias)
+            own = frozenset({alias}) if flow is None else flow.of_request(alias, sources)
             self.sources.add(caller.client, own)
 
     def check_answer(self, caller: Caller, alias: str, answer: JsonObject) -> None:
@@ -427,7 +424,7 @@ class Calls:
         Raises:
             RpcError: what the client was given before holds it; the server is not told what.
         """
-        if why := self._judge(caller, alias, answer, f"an answer to `{alias}`"):
+        if why := self._judge(caller, alias, answer, "an answer"):
             self._notify(caller, why)
             raise RpcError(REFUSED_BY_USER, "the client may not answer")
 
@@ -435,15 +432,11 @@ class Calls:
         """Why a client may not say something to a server; else note that it is given, if so."""
         if self._flow is None:
             return ""
-        from aish.policy.flow import request_to
-
-        tool, sources = request_to(alias), self.sources.of(caller.client)
-        held = self._flow.begin_request(alias, given, sources)
-        if held is not None and held.then != "warn":
-            return f"{what} is denied by {held.rule}: {held.why}"
-        if held is not None and self._flow.warns_first(held.flow, tool):
-            self._notify(caller, f"{held.rule}: {what} {held.why}")
-        return ""
+        sources = self.sources.of(caller.client)
+        why, warning = self._flow.begin_request(alias, given, sources, what)
+        if warning:
+            self._notify(caller, warning)
+        return why
 
     def _notify(self, caller: Caller, text: str) -> None:
         place = Place(client=caller.client, session=caller.session)
@@ -599,17 +592,6 @@ class Calls:
         except AuditError as error:
             # The call was made, so its result is delivered; no other one is.
             self._on_audit_failure(str(error))
-
-
-def _trace_of(call: Call, flow: "RunFlow", proposal: Proposal) -> JsonObject:
-    """The trace that a client gives to its call, or nothing if it may tell the server nothing.
-
-    A rule for exact arguments approves the call whatever was read, and knows no trace.
-    """
-    from aish.policy.flow import request_to
-
-    held = flow.policy.judge(request_to(proposal.tool.name.server), {}, proposal.sources)
-    return call.trace if held is None or held.then == "warn" else {}
 
 
 def error_result(text: str) -> JsonObject:

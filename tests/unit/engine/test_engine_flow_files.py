@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from work import work_of
 
 from aish.config.loader import load_pipeline
 from aish.core.sources import Sources, descriptions_of, union
@@ -217,6 +218,25 @@ def test_the_strictest_rule_holds_and_files_above_hold_too(tmp_path: Path) -> No
     held = judge(policy, tmp_path, "open__put", "repo__file_read", "stdin")
     assert held is not None
     assert (held.rule, held.then) == ("mcp.exfiltration of p.yaml", "deny")
+
+
+def test_sources_that_grow_are_judged_as_if_they_were_new_by_what_was_added(
+    tmp_path: Path,
+) -> None:
+    rule = '\n  exfiltration: ask\n  flow: [{from: ["open__*"], to: [changes], then: deny}]'
+    file = read(tmp_path, rule)
+    policy, tool = FlowPolicy(file), tool_of("open__put", tmp_path)
+    names = ["stdin", "open__b", "inputs.a", "repo__file_read", "open__a", "web__web_fetch"]
+    sets = [frozenset(names[:count]) for count in (0, 1, 2, 3, 6, 4, 5, 6)]
+    for sources in (*sets, frozenset({"attach", "item"}), *sets):
+        assert policy.judge(tool, {}, sources) == FlowPolicy(file).judge(tool, {}, sources)
+
+    def work_of_one_more(count: int) -> int:
+        before = frozenset(f"open__t{at}" for at in range(count))
+        policy.judge(tool, {}, before)
+        return work_of(lambda: policy.judge(tool, {}, before | {"open__more"})).steps
+
+    assert work_of_one_more(1000) < work_of_one_more(10) + 50
 
 
 def test_only_some_causes_are_shown(tmp_path: Path) -> None:
