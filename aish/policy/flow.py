@@ -466,7 +466,7 @@ class RunFlow:
         return "", ""
 
     def beside(self, tool: Tool, given: JsonObject, sources: Sources) -> JsonObject:
-        """What a server may get of these sources beside a call: all of it, or nothing."""
+        """The text of these sources that a server may get beside a call: all of it, or nothing."""
         held = self.policy.judge(_request_to(tool.name.server), given, sources)
         return given if held is None or held.then == "warn" else {}
 
