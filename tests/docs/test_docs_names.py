@@ -54,7 +54,7 @@ def test_a_page_names_commands_options_keys_and_files_that_are_there(page: Path)
 def _unknown_commands(page: Path) -> Iterator[str]:
     names = {f"{entry.group} {entry.name}" if entry.group else entry.name for entry in COMMANDS}
     groups = {entry.group for entry in COMMANDS}
-    for text in (*_spans(page), *_typed(page)):
+    for text in (*_spans(page), *_command_lines(page)):
         for found in _COMMAND.finditer(text):
             first, _, second = found[1].partition(" ")
             if first not in names and (first not in groups or (second and found[1] not in names)):
@@ -63,7 +63,7 @@ def _unknown_commands(page: Path) -> Iterator[str]:
 
 def _unknown_options(page: Path) -> Iterator[str]:
     known = set(_OPTION.findall((ROOT / "docs/reference/cli.md").read_text("utf-8")))
-    for text in (*_spans(page), *_typed(page)):
+    for text in (*_spans(page), *_command_lines(page)):
         if text.startswith(("aish ", "--")):
             yield from (one for one in _OPTION.findall(text) if one not in known | OTHERS)
 
@@ -86,7 +86,7 @@ def _spans(page: Path) -> list[str]:
     return [found[2].strip() for found in _SPAN.finditer(_FENCED.sub("", page.read_text("utf-8")))]
 
 
-def _typed(page: Path) -> Iterator[str]:
+def _command_lines(page: Path) -> Iterator[str]:
     for block in blocks(page):
         yield from (line[2:] for line in block.lines if line.startswith("$ aish "))
 
