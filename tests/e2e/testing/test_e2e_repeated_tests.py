@@ -282,7 +282,7 @@ def test_a_case_ends_when_its_share_is_certain(
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("after", [0, 1, 2, 5, 6, 7, 17, 18, 19, 40])
+@pytest.mark.parametrize("after", [7, 18])
 def test_an_interrupted_session_has_no_verdict_and_keeps_what_ran(
     live: Project, answer: Callable[..., Rates], model_endpoint: ModelEndpoints, after: int
 ) -> None:
