@@ -20,6 +20,7 @@ from aish.core.frozen import frozen, replace
 from aish.core.json import JsonValue, json_text, strict_json
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted, shorten
+from aish.core.text_diff import equal_start
 from aish.core.tools import ToolName
 from aish.engine.expectations.subject import NotThereError, ResultPath, find, parse_path
 from aish.policy.rules import matches_tool
@@ -180,12 +181,13 @@ def _words_of(call: UsedCall) -> str:
 
 
 def _result_passages(call: UsedCall, index: int, *, is_own: bool) -> Iterator[Passage]:
+    located = list(_located(call.structured, index, None)) if is_own else []
     if call.full is not None:
+        yield from _shown_ends(located, call.content)
         yield Passage(call.content, call=index)
         hidden = (call.whole, *_texts(call.structured))
         yield from (Passage(text, "hidden", index) for text in hidden)
         return
-    located = list(_located(call.structured, index, None)) if is_own else []
     yield from located
     if len(located) != 1 or not call.content.startswith(located[0].text):
         yield Passage(call.content, call=index)
@@ -197,6 +199,16 @@ def _result_passages(call: UsedCall, index: int, *, is_own: bool) -> Iterator[Pa
             except (ValueError, RecursionError):
                 return
         yield from (Passage(text, call=index) for text in _texts(data))
+
+
+def _shown_ends(located: Sequence[Passage], content: str) -> Iterator[Passage]:
+    """The beginning and the end of a single text, which is shown without its middle."""
+    for whole in located if len(located) == 1 else ():
+        text, lines = whole.text, whole.lines or ()
+        last = len(text) - equal_start(text[::-1], content[::-1])
+        for begin, end in ((0, equal_start(text, content)), (last, None)):
+            first = text.count("\n", 0, begin)
+            yield replace(whole, text=text[begin:end], lines=lines[first:])
 
 
 TOOLS_WITH_LINES = (
@@ -288,11 +300,12 @@ def diff_passages(name: str, text: str) -> Iterator[Passage]:
 
 
 _ESCAPE = lazy_pattern(rb"\\([0-3][0-7]{2}|.)", re.DOTALL)
+_CONTROLS = bytes.maketrans(b"abtnvfr", b"\a\b\t\n\v\f\r")
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
-    """A byte of a quoted name, as git writes those beyond ASCII."""
-    return match[1] if len(match[1]) == 1 else bytes([int(match[1], 8)])
+    """A byte of a quoted name, as git writes control characters and those beyond ASCII."""
+    return match[1].translate(_CONTROLS) if len(match[1]) == 1 else bytes([int(match[1], 8)])
 
 
 def _diff_path(name: str) -> str:
@@ -322,6 +335,9 @@ class Found:
     place: _Place | None = None
 
 
+_ORDER: Mapping[Role, int] = {"arguments": 0, "written": 0, "shown": 1, "hidden": 2}
+
+
 class QuoteSearch:
     """Looks up quotes in passages: normalised, and joined by line ends, which no quote has.
 
@@ -332,7 +348,8 @@ class QuoteSearch:
     """
 
     def __init__(self, passages: Iterable[Passage], quoted: Quoted) -> None:
-        self.passages = tuple(passages)
+        # Own words first: they decide whether what follows is evidence.
+        self.passages = tuple(sorted(passages, key=lambda one: _ORDER[one.role]))
         self._quoted = quoted
         given = sum(
             len(one.text) + one.text.count(_LIGATURE) * _LIGATURE_LENGTH for one in self.passages
@@ -384,39 +401,50 @@ class QuoteSearch:
         least = self._quoted.min_length
         if len(text) < least:
             return Found(quote, "short")
-        parts = [text]
-        holders = self._holders(text)
-        if not holders and self._quoted.ellipsis and _ELLIPSIS.search(text):
-            parts = [part for part in _ELLIPSIS.split(text) if part]
-            if any(len(part) < least for part in parts):
-                return Found(quote, "short")
-            holders = set.intersection(*map(self._holders, parts))
-        passages = self.passages
-        own = [passages[at] for at in holders if passages[at].role in {"arguments", "written"}]
-        places = [self._match(at, parts) for at in sorted(holders)]
-        by_role = {
-            role: [place for place in places if place and passages[place.passage].role == role]
-            for role in ("shown", "hidden")
-        }
-        shown, hidden = by_role["shown"], by_role["hidden"]
-        if usable := [one for one in shown if not _is_own(passages[one.passage], own)]:
-            claimed = self._claimed(quote, parts, usable)
-            return Found(quote, "found" if claimed else "elsewhere", claimed or usable[0])
-        if shown:
-            return Found(quote, "own_words", shown[0])
-        return Found(quote, "not_shown", hidden[0]) if hidden else Found(quote, "missing")
+        found = self._find(quote, [text], self._holders(text))
+        if found.state != "missing" or not self._quoted.ellipsis or not _ELLIPSIS.search(text):
+            return found
+        parts = [part for part in _ELLIPSIS.split(text) if part]
+        if any(len(part) < least for part in parts):
+            return Found(quote, "short")
+        holders = set.intersection(*(set(self._holders(part)) for part in parts))
+        return self._find(quote, parts, sorted(holders))
 
-    def _holders(self, text: str) -> set[int]:
-        """The passages that have a text."""
+    def _find(self, quote: Quote, parts: Sequence[str], holders: Iterable[int]) -> Found:
+        """The state of a quote whose parts are in these passages; they are read as far as needed.
+
+        The best state counts, and the first place that has it.
+        """
+        own: list[Passage] = []
+        best, is_located = Found(quote, "missing"), False
+        for at in holders:
+            passage = self.passages[at]
+            if passage.role in {"arguments", "written"}:
+                own.append(passage)
+                continue
+            if (place := self._match(at, parts)) is None:
+                continue
+            if passage.role == "hidden" or _is_own(passage, own):
+                state: QuoteState = "not_shown" if passage.role == "hidden" else "own_words"
+                best = best if best.place else Found(quote, state, place)
+                continue
+            if best.state != "found":
+                best = Found(quote, "found", place)
+            if passage.path is not None:
+                is_located = True
+                if claimed := self._claimed(quote, parts, place):
+                    return Found(quote, "found", claimed)
+        return replace(best, state="elsewhere") if is_located else best
+
+    def _holders(self, text: str) -> Iterator[int]:
+        """The passages that have a text, in their order."""
         self._count((len(self.whole) >> 10) + 1)
-        holders: set[int] = set()
         place = -1
         while (place := self.whole.find(text, place + 1)) >= 0:
             passage = bisect_right(self.starts, place) - 1
-            holders.add(passage)
+            yield passage
             place = self.end(passage)
             self._count(1)
-        return holders
 
     def _count(self, steps: int) -> None:
         self._steps += steps
@@ -450,21 +478,14 @@ class QuoteSearch:
             begin += 1
         return None
 
-    def _claimed(
-        self, quote: Quote, parts: Sequence[str], places: Sequence[_Place]
-    ) -> _Place | None:
-        """The place that the answer names; any, if nothing is known of files and lines."""
-        quoted = self._quoted
-        located = [place for place in places if self.passages[place.passage].path is not None]
-        if not located or not (quoted.file or quoted.line):
-            return (located or places)[0]
-        for place in located:
-            path = self.passages[place.passage].path or ""
-            if not quoted.file or (isinstance(quote.file, str) and _same_path(quote.file, path)):
-                near = self._near(quote, parts, place) if quoted.line else place
-                if near is not None:
-                    return near
-        return None
+    def _claimed(self, quote: Quote, parts: Sequence[str], place: _Place) -> _Place | None:
+        """The place, or one beside it, if that is in the file and near the line of the answer."""
+        path = self.passages[place.passage].path or ""
+        if self._quoted.file and not (
+            isinstance(quote.file, str) and _plain_path(quote.file) == _plain_path(path)
+        ):
+            return None
+        return self._near(quote, parts, place) if self._quoted.line else place
 
     def _near(self, quote: Quote, parts: Sequence[str], place: _Place) -> _Place | None:
         """The place of a quote near its line, in the passage of another place."""
@@ -516,10 +537,6 @@ def _is_own(shown: Passage, own: Sequence[Passage]) -> bool:
         and (words.call == shown.call or (words.role == "written" and words.call < shown.call))
         for words in own
     )
-
-
-def _same_path(named: str, path: str) -> bool:
-    return _plain_path(named) == _plain_path(path)
 
 
 def _plain_path(path: str) -> list[str]:

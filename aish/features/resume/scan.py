@@ -149,11 +149,8 @@ class AttemptCalls:
         if call is None or call.began is None or call.finished is None or self.has_media:
             return None
         used = self._make_used_call(call, call.finished, None)
-        if used.full is not None:
-            data = self._read_file(used.full)
-            if data is None:
-                return None
-            used = replace(used, whole=data.decode("utf-8", "replace"))
+        if used.full is not None and used.whole == used.content:
+            return None
         told = (used.whole, json_text(used.structured), json_text(call.finished))
         is_lost = call.finished.get("structured_in") is not None and used.structured is None
         return None if used.kind not in _RESULTS or is_lost or tags(told) else used
@@ -173,6 +170,7 @@ class AttemptCalls:
     def _make_used_call(self, call: ScannedCall, finished: Any, output: JsonValue) -> UsedCall:
         content = str(finished.get("content") or "")
         full = finished.get("full")
+        data = None if full is None else self._read_file(str(full))
         return UsedCall(
             tool=call.tool,
             arguments=call.arguments,
@@ -183,7 +181,7 @@ class AttemptCalls:
             structured=structured_from_event(finished, output, self._read_file),
             seconds=float(finished.get("seconds") or 0.0),
             full=None if full is None else str(full),
-            whole=content,
+            whole=content if data is None else data.decode("utf-8", "replace"),
             exit_code=finished.get("exit_code"),
             repeatable=call.began is None or self._repeatable(call.tool),
             sources=_sources_of(finished),

@@ -148,7 +148,7 @@ diff --git a/src/a.py b/src/a.py
 -last = average([1, 2])
  print("the end of it")
 --- /dev/null
-+++ "b/src/\\303\\266.py"
++++ "b/src/\\\\\\"\\303\\266\\t\\001.py"
 @@ -0,0 +1,2 @@
 +first line of a new file
 ++ second line, with a plus
@@ -172,7 +172,7 @@ diff --git a/src/a.py b/src/a.py
         ("return zero return sum(values)", "src/a.py", 2, "found"),
         ("return sum(values) / len(values)", "src/a.py", 4, "found"),
         ('print("the end of it")', "src/a.py", 90, "found"),
-        ("first line of a new file + second line", "src/ö.py", 1, "found"),
+        ("first line of a new file + second line", 'src/\\"ö\t\x01.py', 1, "found"),
         ("+    check_that_there_are(values)", "src/a.py", 2, "missing"),
     ],
 )
@@ -194,6 +194,29 @@ def test_a_broken_diff_has_what_can_be_read() -> None:
     texts = [passage.text for passage in diff_passages("stdin", broken)]
 
     assert texts == ["one\ntwo", "two", "one", "three\n"]
+
+
+def test_a_file_whose_middle_was_cut_off_has_its_lines() -> None:
+    lines = [f"the line of number {n} is here" for n in range(1, 101)]
+    text = "\n".join(lines)
+    shown = "\n".join((*lines[:10], "[aish] 9 of 99 bytes left out here", *lines[-5:]))
+    structured: JsonValue = {"path": "a.py", "start_line": 11, "content": text}
+    read = call("repo__file_read", {}, shown, structured=structured, whole=text, full="files/1")
+    quoted = Quoted(file="file", line="line", within=0)
+    search = QuoteSearch(call_passages([read], None, lambda _: True), quoted)
+    asked = [
+        (3, "a.py", 13),
+        (3, "a.py", 14),
+        (97, "a.py", 107),
+        (97, "b.py", 107),
+        (50, "a.py", 60),
+    ]
+
+    found = search.look_up([Quote("q", lines[n - 1], file, line) for n, file, line in asked])
+
+    assert [one.state for one in found] == [
+        *("found", "elsewhere", "found", "elsewhere", "not_shown"),
+    ]
 
 
 def test_a_line_that_is_often_there_may_be_any_of_its_places() -> None:

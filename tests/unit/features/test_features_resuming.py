@@ -123,6 +123,7 @@ def test_a_step_that_went_well_is_carried_with_its_calls(tmp_path: Path) -> None
         ToolStarted(one, "s__get"),
         ToolFinished(one, "s__get", "ok", "two", "files/1", 0.5, structured={"n": 2}),
         step_finished("note", text="done", output={"a": 1}, usage=Usage(7, 3), seconds=2.5),
+        read_file={"files/1": b"one, two and three"}.get,
     )
 
     record = done.steps["note"]
@@ -136,6 +137,7 @@ def test_a_step_that_went_well_is_carried_with_its_calls(tmp_path: Path) -> None
         {"n": 2},
         "files/1",
     )
+    assert (good.content, good.whole) == ("two", "one, two and three")
     assert (bad.kind, bad.arguments, bad.verdict) == ("bad_arguments", "{bad", None)
     assert done.spent == Spent(1, Usage(7, 3), 0.5, 1, seconds=2.0, known_usd=0.5)
     assert done.by_step["note"].turns == 1
