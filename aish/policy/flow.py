@@ -465,7 +465,7 @@ class RunFlow:
             return "", f"{held.rule}: {what} to `{alias}` {held.why}"
         return "", ""
 
-    def beside(self, tool: Tool, given: JsonObject, sources: Sources) -> JsonObject:
+    def filter_metadata(self, tool: Tool, given: JsonObject, sources: Sources) -> JsonObject:
         """The text of these sources that a server may get beside a call: all of it, or nothing."""
         held = self.policy.judge(_request_to(tool.name.server), given, sources)
         return given if held is None or held.then == "warn" else {}

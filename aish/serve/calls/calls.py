@@ -372,7 +372,7 @@ class Calls:
         if flow is not None:
             flow.begin(tool, proposal.sources)
             # A rule for exact arguments approves the call whatever was read.
-            call = replace(call, trace=flow.beside(tool, call.trace, proposal.sources))
+            call = replace(call, trace=flow.filter_metadata(tool, call.trace, proposal.sources))
         recheck = partial(self._recheck, client_call, proposal, decision, config)
         client = client_call.caller.client
         result: JsonObject | ToolResult | None = None
