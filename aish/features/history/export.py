@@ -43,6 +43,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
     ValueSet,
+    Verdict,
     plain,
     rfc3339,
 )
@@ -371,6 +372,15 @@ def _fields(of: object, *names: str) -> JsonObject:
 # --- toolcalls.md: each tool call for people --------------------------------------------------
 
 
+_DECISIONS: Mapping[Verdict, str] = {
+    "auto": "approved",
+    "ask-yes": "approved after a question",
+    "ask-no": "not approved",
+    "deny": "denied",
+    "staged": "stored for review",
+}
+
+
 def _call_section(call: CallRecord, number: int, read_file: ReadFile) -> str:
     """A section of Markdown, in which untrusted text is inert."""
     lines = ["", f"## {number}. {markdown_code(call.tool)}", ""]
@@ -382,7 +392,8 @@ def _call_section(call: CallRecord, number: int, read_file: ReadFile) -> str:
     ]
     lines.append(f"- time: {rfc3339(call.began)}")
     if call.decided is not None:
-        lines.append(f"- decision: {call.decided.verdict}: {markdown_code(call.decided.rule)}")
+        decision = _DECISIONS[call.decided.verdict]
+        lines.append(f"- decision: {decision} ({markdown_code(call.decided.rule)})")
         if call.decided.flow is not None:
             lines.append(f"- sources: {markdown_code(flow_text(call.decided.flow))}")
     arguments = call.arguments
