@@ -4,6 +4,7 @@
 date.
 """
 
+import ast
 import inspect
 import json
 import re
@@ -540,12 +541,142 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+# --- Messages --------------------------------------------------------------------------------
+
+# Where the messages of a part of `aish/` are explained; the longest path that fits counts.
+EXPLAINED: Mapping[str, tuple[str, str]] = {
+    "": ("Other messages", "troubleshooting.md"),
+    "agent": ("Tool calls", "../start/tools-and-approvals.md"),
+    "cassettes": ("Cassettes", "../why/record-and-replay.md"),
+    "cli": ("The command line", "cli.md"),
+    "cli/cassette_options.py": ("Cassettes", "../why/record-and-replay.md"),
+    "cli/commands/login.py": ("Logins", "../jobs/oauth.md"),
+    "cli/commands/test.py": ("Tests", "../jobs/testing-pipelines.md"),
+    "cli/importing": ("Files of other programs", "../jobs/migrating.md"),
+    "config": ("Pipeline files", "pipeline.md"),
+    "control": ("The control API", "control-api.md"),
+    "engine": ("Runs", "../why/how-a-run-works.md"),
+    "engine/expectations": ("Expectations", "expectations.md"),
+    "engine/limits.py": ("Limits", "../jobs/limits-and-cost.md"),
+    "engine/plan": ("Pipeline files", "pipeline.md"),
+    "features/approvals": ("Approvals", "../start/tools-and-approvals.md"),
+    "features/browser_login.py": ("Logins", "../jobs/oauth.md"),
+    "features/cluster": ("Clusters", "../jobs/running-on-a-cluster.md"),
+    "features/control": ("The control API", "control-api.md"),
+    "features/history": ("Past runs", "../jobs/past-runs.md"),
+    "features/lockfile.py": ("Lock files", "../jobs/locking-tools.md"),
+    "features/recording": ("Cassettes", "../why/record-and-replay.md"),
+    "features/resume": ("Resuming", "../why/resuming-runs.md"),
+    "features/staging": ("Staged calls", "../jobs/staged-calls.md"),
+    "features/suggest": ("Rules", "rules.md"),
+    "features/testing": ("Tests", "../jobs/testing-pipelines.md"),
+    "items": ("Items", "../jobs/batch-processing.md"),
+    "journal": ("Past runs", "../jobs/past-runs.md"),
+    "mcp": ("MCP servers", "../jobs/mcp-servers.md"),
+    "mcp/transports/confined.py": ("Confined servers", "../jobs/confined-servers.md"),
+    "mcp/transports/package_fetch.py": ("Confined servers", "../jobs/confined-servers.md"),
+    "models": ("Models", "../start/models.md"),
+    "models/batch_calls.py": ("Batches", "../jobs/half-price-batches.md"),
+    "models/batch_delivery.py": ("Batches", "../jobs/half-price-batches.md"),
+    "net": ("Network", "../start/models.md"),
+    "net/listen": ("Serving", "serving.md"),
+    "net/oauth": ("Logins", "../jobs/oauth.md"),
+    "output": ("Results and reports", "../jobs/reports.md"),
+    "packs": ("Tool packs", "tool-packs.md"),
+    "policy": ("Rules", "rules.md"),
+    "policy/lock.py": ("Lock files", "../jobs/locking-tools.md"),
+    "reports": ("Results and reports", "../jobs/reports.md"),
+    "serve": ("Serving", "serving.md"),
+    "shell": ("Sessions", "../jobs/interactive-shell.md"),
+    "system/process": ("Commands", "../jobs/commands-and-processes.md"),
+    "system/schema": ("Schemas", "../start/structured-output.md"),
+    "system/secrets": ("Secrets", "../start/inputs-and-templates.md"),
+    "templates": ("Templates", "../start/inputs-and-templates.md"),
+    "terminal": ("Approvals", "../start/tools-and-approvals.md"),
+    "wire": ("Models", "../start/models.md"),
+}
+_INTERNAL = frozenset({"AssertionError", "RuntimeError", "TypeError", "ValueError"})
+_FEWEST_WORDS = 3
+
+
+def messages_page() -> Iterator[str]:
+    yield "# Messages"
+    yield ""
+    yield "The messages of errors, by the page that explains their subject; `…` is a part that"
+    yield "varies. In parentheses is the hint of a message. The most frequent ones, with their"
+    yield "causes, are in [Troubleshooting](troubleshooting.md)."
+    for part in EXPLAINED:
+        if not (ROOT / "aish" / part).exists():
+            raise FileNotFoundError(part)
+    rows: dict[tuple[str, str], set[str]] = {}
+    for path in sorted((ROOT / "aish").rglob("*.py")):
+        name = path.relative_to(ROOT / "aish").as_posix()
+        place = EXPLAINED[max((part for part in EXPLAINED if _is_below(name, part)), key=len)]
+        rows.setdefault(place, set()).update(messages_in(path.read_text("utf-8")))
+    for (title, page), messages in sorted(rows.items()):
+        if messages:
+            yield from ("", f"## {title}", "", f"See [{title}]({page}).", "")
+            yield from (f"- {message}" for message in sorted(messages, key=_letters))
+
+
+def messages_in(source: str) -> Iterator[str]:
+    """Messages of the exceptions and problems that a module makes, as code spans, with hints."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        name = node.func.id if isinstance(node.func, ast.Name) else name
+        texts = {keyword.arg: _literal(keyword.value) for keyword in node.keywords}
+        if name in _INTERNAL or not (name.endswith(("Error", "Problem")) or "hint" in texts):
+            continue
+        given = [texts.get("message"), *map(_literal, node.args)]
+        message = next((text for text in given if text and _is_sentence(text)), None)
+        if message is not None:
+            hint = texts.get("hint")
+            yield f"{_span(message)} ({_span(hint)})" if hint else _span(message)
+
+
+def _is_below(name: str, part: str) -> bool:
+    return not part or name == part or name.startswith(f"{part}/")
+
+
+def _is_sentence(text: str) -> bool:
+    return len([word for word in text.split() if re.search(r"[a-z]", word)]) >= _FEWEST_WORDS
+
+
+def _literal(node: ast.AST) -> str | None:
+    """The text of a literal, with `…` for what an f-string inserts."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_literal(part) or "…" for part in parts)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            before, after = _literal(left), _literal(right)
+            return None if before is None or after is None else before + after
+    return None
+
+
+def _span(text: str) -> str:
+    text = " ".join(text.split())
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _letters(text: str) -> tuple[str, str]:
+    """What sorts a message: its letters, and then all of it."""
+    return re.sub(r"[^a-z]+", " ", text.lower()).strip(), text
+
+
 PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "cli.md": command_line,
     "exit-codes.md": exit_codes,
     "pipeline.md": pipeline,
     "packs.md": pack_page,
     "events.md": event_page,
+    "messages.md": messages_page,
     "shell.md": shell_page,
     "requirements.md": requirements_page,
     "vendors.md": vendors_page,
