@@ -325,8 +325,8 @@ def test_a_confined_server_and_what_it_left_end_with_aish_however_that_ends(
     project: Project, kind: str
 ) -> None:
     project.aish.python = ("env", sys.executable)
-    name = f"left-by-{os.getpid()}-{kind}"
-    add_probe(project, {"kind": kind})
+    name, tag = (f"{word}-by-{os.getpid()}-{kind}" for word in ("left", "served"))
+    add_probe(project, {"kind": kind}, command=[sys.executable, "probe.py", tag])
     text = (project.folder / "p.yaml").read_text("utf-8").partition("steps:")[0]
     project.write(
         "p.yaml",
@@ -337,7 +337,7 @@ def test_a_confined_server_and_what_it_left_end_with_aish_however_that_ends(
     with project.aish.start("run", "p.yaml") as running:
         running.wait_for_line("hang: tool probe__hang")
         pids = [pid for pid in processes_called(name) if pid]
-        servers = processes_called("probe.py")
+        servers = processes_called(tag)
         os.kill(running.pid, signal.SIGKILL)
         for pid in (*pids, *servers):
             wait_gone(pid)

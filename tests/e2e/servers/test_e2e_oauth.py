@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -75,7 +76,8 @@ def test_a_run_logs_in_and_a_replay_does_not(behind: Behind) -> None:
     assert len(behind.issuer.requests) == asked
     assert behind.leaks(recorded, replayed) == []
     cassette = (project.folder / "c.yaml").read_text("utf-8")
-    assert "401" not in cassette
+    # Its numbers of times and ports have any digits.
+    assert re.search(r"(?<![\d.])401(?![\d.])", cassette) is None
     assert behind.issuer.origin not in cassette
 
 
