@@ -145,12 +145,10 @@ def test_the_quickstart_is_replayed_without_a_network_interface_and_with_an_empt
     assert tested.code == 0, tested.stdout + tested.stderr
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/jobs/testing-pipelines.md"])
-def test_the_workflow_that_the_documentation_shows_tests_pipelines(
-    alone: Project, page: str
-) -> None:
+def test_the_workflow_that_the_documentation_shows_tests_pipelines(alone: Project) -> None:
     """Its lines about `aish`, in a repository with pipelines."""
-    blocks = (TOP / page).read_text().split("```yaml other\n")[1:]
+    page = TOP / "docs" / "jobs" / "testing-pipelines.md"
+    blocks = page.read_text().split("```yaml other\n")[1:]
     workflow = next(one for one in blocks if one.startswith("# .github/workflows/pipelines.yml"))
     steps = re.findall(r"^ +(?:- )?run: aish (.*)$", workflow.partition("```")[0], re.MULTILINE)
 
