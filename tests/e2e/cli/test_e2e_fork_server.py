@@ -1,6 +1,7 @@
 """What a forked `aish` has is what a started one has: otherwise tests prove less than they say."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 
@@ -38,7 +39,12 @@ def portrait(project: Project) -> str:
     runs(project, PORTRAIT)
     done = project.run("--ephemeral", stdin="nothing")
     assert done.code == 0, done.stderr
-    return done.stdout
+    return re.sub(r"(?<=SigCgt:\t)\w+", without_signals_of_the_library, done.stdout)
+
+
+def without_signals_of_the_library(mask: re.Match[str]) -> str:
+    """The C library catches 32 and 33 once there has been a thread, as in the rehearsed run."""
+    return f"{int(mask[0], 16) & ~(0b11 << 31):016x}"
 
 
 @pytest.mark.usefixtures("umask")
