@@ -356,16 +356,17 @@ class QuoteSearch:
         )
         if given > MOST_CHARACTERS:
             raise TooMuchError(f"sources of {given:,} characters; {MOST_CHARACTERS:,} are the most")
-        self._line_lengths: dict[int, list[int]] = {}
+        self._line_starts: dict[int, Sequence[int]] = {}
+        self.starts = [0]
         texts: list[str] = []
         for at, passage in enumerate(self.passages):
             rows = _normalise_lines(passage.text)
             texts.append(" ".join(filter(None, rows)))
             if passage.lines:
-                self._line_lengths[at] = list(map(len, rows))
-        self.starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+                steps = (len(row) + 1 if row else 0 for row in rows[:-1])
+                self._line_starts[at] = list(accumulate(steps, initial=self.starts[at]))
+            self.starts.append(self.starts[at] + len(texts[at]) + 1)
         self.whole = "\n".join(texts)
-        self._line_starts: dict[int, Sequence[int]] = {}
         self._steps = 0
 
     def look_up(self, quotes: Sequence[Quote]) -> tuple[Found, ...]:
@@ -387,15 +388,8 @@ class QuoteSearch:
         lines = self.passages[place.passage].lines
         if not lines:
             return None
-        index = bisect_right(self._starts_of_lines(place.passage), place.begin) - 1
+        index = bisect_right(self._line_starts[place.passage], place.begin) - 1
         return lines[min(index, len(lines) - 1)]
-
-    def _starts_of_lines(self, passage: int) -> Sequence[int]:
-        if passage not in self._line_starts:
-            lengths = self._line_lengths[passage]
-            steps = [length + 1 if length else 0 for length in lengths]
-            self._line_starts[passage] = list(accumulate(steps, initial=self.starts[passage]))[:-1]
-        return self._line_starts[passage]
 
     def _state(self, quote: Quote, text: str) -> Found:
         least = self._quoted.min_length
@@ -492,7 +486,7 @@ class QuoteSearch:
         lines, wanted = self.passages[place.passage].lines, _line_number(quote.line)
         if lines is None or wanted is None:
             return None if wanted is None else place
-        within, starts = self._quoted.within, self._starts_of_lines(place.passage)
+        within, starts = self._quoted.within, self._line_starts.get(place.passage, ())
         first, last = bisect_left(lines, wanted - within), bisect_right(lines, wanted + within)
         if first >= min(last, len(starts)):
             return None
