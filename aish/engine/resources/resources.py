@@ -6,7 +6,12 @@ Packages that many runs do not need (servers, embedded models) are imported on u
 import errno
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
@@ -442,7 +447,11 @@ async def _open_delivery(
         name, environment.folder.id, environment.batches, environment.emit, environment.note_idle
     )
     delivery = open_delivery(model.entry, model.key, secret, place, pace)
-    return (await stack.enter_async_context(delivery)).make_client
+    recorder = environment.recorder
+    asks = recorder is not None and recorder.asks_only_models
+    # What collects requests is a task of its own.
+    with permit_attempts() if asks else nullcontext():
+        return (await stack.enter_async_context(delivery)).make_client
 
 
 async def _start_if_embedded(

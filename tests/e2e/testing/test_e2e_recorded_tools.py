@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from batch_servers import BatchServer
 from e2e_project import ModelEndpoints, Project, stdio
 from model_endpoint import Reply, text_reply, tool_reply
 
@@ -135,3 +136,23 @@ def test_baselines_of_recorded_and_of_live_tools_are_kept_apart(
     assert "the same as itself" in itself.stdout
     assert live.code == 2
     assert "b.json: was made with recorded tools, and these runs have live ones" in live.stderr
+
+
+@pytest.mark.slow(reason="a batch is collected")
+def test_models_are_asked_by_batches_and_with_keys_that_a_command_makes(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.shorten_pauses()
+    project.write("key.sh", "#!/bin/sh\necho made-key-0123456789\n").chmod(0o755)
+    entry = 'models: {{m: {{base_url: "{}", model: s, key_command: [./key.sh]{}}}}}\n'
+    text = "prompt: Say hello\ntests: [{name: t, cassette: c.yaml, expect: [{contains: ello}]}]\n"
+    project.pipeline(entry.format(model_endpoint([text_reply("Hello.")]).base_url, "") + text)
+    assert project.aish("test", "--record", "p.yaml").code == 0
+
+    with BatchServer("chat") as server:
+        url = server.base_url.replace("127.0.0.1", "localhost")
+        project.pipeline(entry.format(url, ", delivery: batch") + text)
+        done = project.aish("test", "--live", "--recorded-tools", "p.yaml")
+
+    assert done.code == 0, done.stdout + done.stderr
+    assert len(server.batches) == 1
