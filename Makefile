@@ -17,7 +17,7 @@ NPM_INSTALL ?= npm ci
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all costs suites test-browser test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak pictures clean \
+.PHONY: help run test test-all costs suites test-browser test-portable test-portable-part test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak pictures clean \
 	files architecture node install
 
 help: ## Say what each target does
@@ -41,6 +41,16 @@ test-all: $(VENV)/.development node ## Run the slow tests too, with many example
 
 costs: $(VENV)/.development node ## Write which tests are so costly that they take turns in `make test`
 	AISH_TEST_TURN=all $(PY) -m pytest -n $(WORKERS) --dist worksteal -p cpu_costs
+
+# What rests on calls that only Linux has: paths, processes, sockets, locks.
+PORTABLE := $(addprefix tests/unit/system/test_system_,ancestry.py children.py durable.py file_lock.py live_entries.py platform.py reaper.py supervisor.py) \
+	tests/unit/packs/test_packs_confined_path.py tests/unit/net/test_net_listen_sockets.py tests/unit/net/test_net_tcp_peer.py
+
+test-portable: $(VENV)/.development node ## Run the tests with the forms that every Unix has, in place of those of Linux
+	AISH_TEST_PORTABLE=1 $(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+test-portable-part: $(VENV)/.development ## Run those that rest most on such forms: paths, processes, sockets, locks
+	AISH_TEST_PORTABLE=1 $(PY) -m pytest $(PORTABLE) -n 2 --dist worksteal
 
 suites: $(VENV)/.development node ## Run the suites of the formats that are read here: public and generated ones
 	$(PY) tests/suites/json_schema.py $(VENV)/suites
@@ -68,8 +78,9 @@ format: $(VENV)/.development ## Put the code into form
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-typecheck: $(VENV)/.development ## Check the types, tests included
+typecheck: $(VENV)/.development ## Check the types, tests included, and those of aish/ for a Mac
 	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --platform darwin --cache-dir .mypy_cache/darwin aish
 
 architecture: $(VENV)/.development
 	$(VENV)/bin/lint-imports --no-cache

@@ -26,6 +26,11 @@ def _run() -> None:
     # Nothing that importing makes is garbage; looking for some costs a twentieth of a short run.
     # Commands that live long switch it on again (`cli.commands.run`).
     gc.disable()
+    if sys.platform == "win32":
+        from aish.system.platform.forms import NOT_ON_WINDOWS
+
+        sys.stderr.write(f"aish: {NOT_ON_WINDOWS}\n")
+        sys.exit(5)
     _leave_out_command_lines()
     _fill_streams()
     if sys.argv[1:] in (["--version"], ["-V"]):

@@ -23,6 +23,7 @@ from aish.engine.final import NAMES, PRECEDENCE, RETRYABLE
 from aish.packs.catalogue import PACKS
 from aish.packs.framework.pack import ALWAYS, Pack, PackTool
 from aish.shell.commands.catalogue import LINES, ROWS
+from aish.system.platform.differences import DIFFERENCES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -588,6 +589,7 @@ EXPLAINED: Mapping[str, tuple[str, str]] = {
     "reports": ("Results and reports", "../jobs/reports.md"),
     "serve": ("Serving", "serving.md"),
     "shell": ("Sessions", "../jobs/interactive-shell.md"),
+    "system/platform": ("Systems", "systems.md"),
     "system/process": ("Commands", "../jobs/commands-and-processes.md"),
     "system/schema": ("Schemas", "../start/structured-output.md"),
     "system/secrets": ("Secrets", "../start/inputs-and-templates.md"),
@@ -670,6 +672,30 @@ def _letters(text: str) -> tuple[str, str]:
     return re.sub(r"[^a-z]+", " ", text.lower()).strip(), text
 
 
+# --- Systems -----------------------------------------------------------------------------------
+
+
+def systems_page() -> Iterator[str]:
+    yield "# Systems"
+    yield ""
+    yield "`aish` is made for Linux, where every test runs. **macOS** is expected to work,"
+    yield "tested on Linux with the portable forms of the calls below, until somebody runs it on"
+    yield "one; types are checked for both. `aish doctor` tells what is weaker on a machine."
+    yield "**Windows** has none of these calls: use"
+    yield "[WSL](https://learn.microsoft.com/windows/wsl/), where `aish` runs as on Linux. Started"
+    yield "on Windows itself, it says so and ends with 5."
+    yield ""
+    yield "| subject | on Linux | elsewhere | what is weaker there |"
+    yield "| --- | --- | --- | --- |"
+    for row in DIFFERENCES:
+        cells = map(_cell, (row.subject, row.linux, row.portable, row.weaker or "nothing"))
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "A file that needs a sandbox (`sandbox: required`, or a server with `sandbox`) is refused"
+    yield "where there is none. No option, file or variable of the environment switches the forms"
+    yield "of Linux off."
+
+
 PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "cli.md": command_line,
     "exit-codes.md": exit_codes,
@@ -680,6 +706,7 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "shell.md": shell_page,
     "requirements.md": requirements_page,
     "vendors.md": vendors_page,
+    "systems.md": systems_page,
 }
 
 

@@ -21,6 +21,7 @@ from cli_process import Aish, clean_environment
 from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 from model_endpoint import Answer, ModelEndpoint
+from portable_forms import PORTABLE
 from samples import COLLECTED, TURN, divide_by_cost, waiting_for_their_turn
 
 # What `make test-all` does: many examples, all cases, and the tests marked `slow`.
@@ -117,6 +118,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("browser") is not None and not _BROWSER:
             item.add_marker(pytest.mark.skip(reason="drives Chromium (make test-browser runs it)"))
+        if PORTABLE and item.get_closest_marker("linux_forms") is not None:
+            item.add_marker(pytest.mark.skip(reason="needs calls that only Linux has"))
     if not _ALL:
         kept, left_out = divide_by_cost(items, waiting_for_their_turn())
         items[:] = kept

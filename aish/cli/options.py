@@ -482,9 +482,9 @@ class CaseOptions:
         if text is None:
             return None
         if text == "auto":
-            import os
+            from aish.system.platform.processes import count_processors
 
-            return len(os.sched_getaffinity(0))
+            return count_processors()
         if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER and int(text)):
             message = f"`{text}` is not a number of processes"
             raise UsageError(message, where="-n", hint="2, or `auto`")

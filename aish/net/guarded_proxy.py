@@ -10,11 +10,11 @@ password would not do. Chromium sends none by itself, and what answers for it ov
 protocol is not asked for WebSockets, for workers, or for what the browser itself requests.
 """
 
+import os
 import socket
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Final, Literal
 
 import anyio
@@ -50,7 +50,6 @@ IDLE_SECONDS: Final = 300.0
 _LINGER_SECONDS: Final = 2.0
 _LAST_PORT: Final = 65_535
 _DIGITS: Final = 15
-_SESSION: Final = 3
 """Index of the session in `/proc/PID/stat`, after the name of the program."""
 _NOWHERE: Final = ".invalid"
 _SWITCHES: Final = 101
@@ -320,11 +319,9 @@ class _Peers:
 
 def _session_of(pid: int) -> int | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return os.getsid(pid)
     except OSError:
         return None
-    # The name of the program, in parentheses, may contain any character.
-    return int(text.rpartition(")")[2].split()[_SESSION])
 
 
 async def _send_body(

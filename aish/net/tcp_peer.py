@@ -11,11 +11,14 @@ from pathlib import Path
 
 from aish.core.frozen import frozen
 from aish.system.files import lacks_descriptors
+from aish.system.platform.forms import is_portable
+from aish.system.platform.peers import find_tcp_owner
 
 _HIDDEN = (FileNotFoundError, PermissionError, ProcessLookupError)
 _UID, _INODE = 6, 8
 """Indexes in a line of `/proc/net/tcp`, from the local end on."""
 
+_AF_NETLINK = 16
 _SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _IS_REQUEST, _ANY_STATE = 4, 20, 1, 0xFFFFFFFF
 _HEAD = struct.Struct("=IHHII")
 """Length, type, flags, number and sender of a netlink message."""
@@ -38,7 +41,10 @@ REFUSED_PEER = (
 
 @frozen
 class LocalEnd:
-    """The other end of a connection; `inode` is 0 where no process has it open any more."""
+    """The other end of a connection; `inode` is 0 where no process has it open any more.
+
+    In the portable form it is the number of the process instead.
+    """
 
     uid: int
     inode: int
@@ -51,6 +57,10 @@ def local_end(connection: socket.socket) -> LocalEnd | None:
         OSError: the connection is closed, or there is no `/proc`.
     """
     peer, own = connection.getpeername()[:2], connection.getsockname()[:2]
+    if is_portable():
+        if (found := find_tcp_owner(peer, own)) is not None:
+            return LocalEnd(found[1], found[0])
+        return LocalEnd(os.geteuid(), 0) if _is_own_address(connection) else None
     if (end := _end_by_netlink(connection.family, peer, own)) is not None:
         return end
     tables = {"tcp6": f" {_format_v6(peer)} {_format_v6(own)} "}
@@ -82,7 +92,7 @@ def _end_by_netlink(
     asked = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, _ANY_STATE) + ends + _ANY_INTERFACE
     head = _HEAD.pack(_HEAD.size + len(asked), _SOCK_DIAG_BY_FAMILY, _IS_REQUEST, 1, 0)
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+        with socket.socket(_AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
             kernel.settimeout(_NETLINK_SECONDS)
             kernel.send(head + asked)
             answer = kernel.recv(4096)
@@ -109,6 +119,8 @@ def owner_of(inode: int, likely: Iterable[int] = ()) -> int | None:
 
     Each descriptor that is looked at waits for the interpreter's lock, which a busy thread has.
     """
+    if is_portable():
+        return inode
     found = (pid for pid in likely if holds_socket(pid, inode))
     owner = next(found, None)
     return owner or next((pid for pid in _processes() if holds_socket(pid, inode)), None)

@@ -30,6 +30,7 @@ from aish.system.files import (
     runtime_folders,
     state_folder,
 )
+from aish.system.platform.opens import path_of
 from aish.system.process.child import child_environment, hide_process
 from aish.system.process.sandbox import (
     NoSandboxError,
@@ -160,7 +161,7 @@ class PackCommands:
             self.environment,
             self.workspace.root,
             protected.kept,
-            os.readlink(f"/proc/self/fd/{folder}"),  # ruff: ignore[os-readlink] - no file of a disk is touched
+            path_of(folder),
             network=self.network,
             in_place=protected.above,
             hidden=(*protected.hidden, *_own_folders(self.workspace)),

@@ -23,6 +23,7 @@ from aish.packs.framework.pack import READS, Marks, Pack, PackContext, tool
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, room
 from aish.packs.workspace.confined_path import segments_of
+from aish.system.platform.opens import enlarge_pipe
 from aish.system.process.child import PipeReader, PipeWriter
 from aish.system.process.output_ring import OutputRing, Stream
 from aish.system.process.supervisor import Supervised
@@ -420,10 +421,7 @@ async def _start_process(
 
 
 def _reader(descriptor: int) -> PipeReader:
-    with contextlib.suppress(ImportError, AttributeError, OSError):  # not Linux, or over a limit
-        import fcntl
-
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+    enlarge_pipe(descriptor, _PIPE_SIZE)
     return PipeReader(descriptor)
 
 

@@ -1,12 +1,9 @@
 """The real clock; tests inject their own."""
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-# Field index of the start time in `/proc/PID/stat`, after the process name.
-_STARTED = 19
+from aish.system.platform.processes import own_age
 
 
 class SystemClock:
@@ -23,16 +20,8 @@ class SystemClock:
 
 def process_began() -> float | None:
     """Return the start of this process in seconds since the epoch; `None` if unknown."""
-    try:
-        stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
-        # The name of the program, in parentheses, may contain any character.
-        ticks = int(stat.rpartition(")")[2].split()[_STARTED])
-        since = ticks / os.sysconf("SC_CLK_TCK")
-        ago = time.clock_gettime(time.CLOCK_BOOTTIME) - since
-    except (OSError, ValueError, IndexError):
-        return None
-    # Some sandboxes report 0.
-    return time.time() - max(0.0, ago) if ticks > 0 else None
+    ago = own_age()
+    return None if ago is None else time.time() - ago
 
 
 def call_every(seconds: float, tell: Callable[[], None]) -> Callable[[], None]:

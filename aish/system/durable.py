@@ -11,10 +11,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Literal
 
 from aish.core.frozen import frozen
+from aish.system.platform.syncs import data_sync
 
 WINDOW = 0.005
 """Seconds between two syncs: faster than 200 a second they are grouped."""
@@ -30,7 +30,7 @@ class Disk:
     """Disk operations, replaceable so that a test can fail or crash at each one."""
 
     write: Callable[[int, bytes], int] = os.write
-    sync: Callable[[int], None] = os.fdatasync
+    sync: Callable[[int], None] = data_sync()
 
 
 THE_DISK = Disk()
@@ -157,26 +157,6 @@ class DurableFile:
         self._thread.join()
         self._thread = None
         self._unsynced = self._unsynced or self._owed
-
-
-def sync_file_system(folder: Path) -> None:
-    """Have the disk keep all that was written in the file system of a folder.
-
-    Raises:
-        OSError: the disk does not take it.
-    """
-    # Imported here: only fetched servers need it.
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not hasattr(library, "syncfs"):  # not Linux
-            os.sync()
-        elif library.syncfs(descriptor):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    finally:
-        os.close(descriptor)
 
 
 def write_whole(

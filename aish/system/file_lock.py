@@ -3,12 +3,13 @@
 import fcntl
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.system.files import open_append
+from aish.system.platform.locks import lock_holder
 
 # Readers hold the lock for a moment: `is_written`.
 _MOMENT = 0.1
@@ -17,7 +18,6 @@ PATIENCE = 30.0
 _PAUSE = 0.005
 # What a moment of theirs takes if they are not given a processor.
 _READERS = 10
-_OWNER = 5
 
 
 class BeingWrittenError(UsageError):
@@ -52,7 +52,7 @@ def take(
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if number >= tries and (number >= most or is_written(descriptor)):
-                raise BeingWrittenError(path, writer_pid(descriptor)) from error
+                raise BeingWrittenError(path, lock_holder(descriptor)) from error
             (pause or time.sleep)(_PAUSE)
         except OSError as error:
             message = f"`{path}` cannot be locked: {error.strerror}"
@@ -91,32 +91,8 @@ def is_written(descriptor: int) -> bool:
 
 def writer(descriptor: int) -> str:
     """The lock holder for a message: `process 4711`, if the system reports it."""
-    return _process_name(writer_pid(descriptor))
+    return _process_name(lock_holder(descriptor))
 
 
 def _process_name(pid: int | None) -> str:
     return "another process" if pid is None else f"process {pid}"
-
-
-def writer_pid(descriptor: int) -> int | None:
-    status = os.fstat(descriptor)
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            # Processes come and go, and those of other users are not readable.
-            with suppress(OSError):
-                for owner in _owners(entry, status):
-                    return int(owner)
-    return None
-
-
-def _owners(process: Path, status: os.stat_result) -> Iterator[str]:
-    """The processes that hold the lock, among those with an open descriptor of the file."""
-    for opened in (process / "fd").iterdir():
-        with suppress(OSError):
-            if not os.path.samestat(opened.stat(), status):
-                continue
-            text = (process / "fdinfo" / opened.name).read_text(encoding="ascii")
-            for line in text.splitlines():
-                words = line.split()
-                if words[:1] == ["lock:"] and "FLOCK" in words and "WRITE" in words:
-                    yield words[_OWNER]

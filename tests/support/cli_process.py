@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
+import portable_forms
 from fork_server import ForkedProcess, ForkServer
 from patience import signal_until_end
 
@@ -261,6 +262,7 @@ def clean_environment(home: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
         "PYTHONFAULTHANDLER": "1",
+        **({"PYTHONPATH": str(portable_forms.FOLDER)} if portable_forms.PORTABLE else {}),
     }
 
 

@@ -14,7 +14,12 @@ from aish.config.loader import read_pipeline
 from aish.core.errors import ExitCode
 from aish.core.events import plain
 from aish.core.text import for_line
-from aish.engine.preview.checkup import CheckResult, check_machine, check_pipeline
+from aish.engine.preview.checkup import (
+    CheckResult,
+    check_machine,
+    check_pipeline,
+    check_system,
+)
 from aish.engine.preview.pack_checks import check_offered_packs, check_packs
 from aish.engine.preview.sandbox_checks import check_server_sandboxes
 from aish.packs.catalogue import PACKS
@@ -35,6 +40,7 @@ def command(
     if file is None:
         findings = [
             *check_machine(),
+            *check_system(),
             *check_packs(PACKS, os.environ, required=False),
             *check_server_sandboxes(os.environ),
             *check_offered_packs(offered_packs(), required=False),

@@ -24,6 +24,8 @@ from aish.engine.resources.resources import watch_of
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
+from aish.system.platform.differences import DIFFERENCES
+from aish.system.platform.forms import is_portable
 from aish.system.process.reaper import Reaper
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
@@ -53,6 +55,13 @@ def check_machine() -> Iterator[CheckResult]:
         path = which(program)
         state: State = "ok" if path else "--"
         yield CheckResult(program, state, path or f"not found; {use} MCP servers often need it")
+
+
+def check_system() -> Iterator[CheckResult]:
+    """Yield what is weaker where the forms of Linux are not in force; nothing on Linux."""
+    for difference in DIFFERENCES if is_portable() else ():
+        if difference.weaker:
+            yield CheckResult(difference.subject, "--", difference.weaker)
 
 
 def _check_smollm2() -> CheckResult:

@@ -21,8 +21,8 @@ from aish.packs.browser.chromium import PROGRAMS, find_chromium
 from aish.packs.catalogue import PACKS, pack_needs_root
 from aish.packs.installed_libraries import is_installed
 from aish.packs.shell import POWERSHELLS
-from aish.packs.workspace.confined_path import is_available
 from aish.system.pack_index import offered_packs
+from aish.system.platform.opens import has_openat2
 from aish.system.process.child import child_environment, run_command
 from aish.system.process.sandbox import SandboxReport, sandbox_report
 
@@ -146,7 +146,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _openat2() -> CheckResult:
-    if is_available():
+    if has_openat2():
         return CheckResult("openat2", "ok", "the kernel keeps paths beneath their root")
     return CheckResult(
         "openat2", "--", "not available: paths are opened folder by folder, no links"

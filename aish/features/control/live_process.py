@@ -5,7 +5,8 @@ import os
 from aish.features.approvals.questions import HUB_ID
 from aish.features.control.server import control_entries
 from aish.features.history.run_store import RunStore
-from aish.system.file_lock import is_written, writer_pid
+from aish.system.file_lock import is_written
+from aish.system.platform.locks import lock_holder
 
 
 def live_process(store: RunStore, run: str) -> tuple[bool, int | None]:
@@ -17,4 +18,4 @@ def live_process(store: RunStore, run: str) -> tuple[bool, int | None]:
     if HUB_ID.match(run):
         return bool(control_entries(run, store.path / run)), None
     with os.fdopen(store.open_file(run, "events.jsonl"), "rb") as file:
-        return is_written(file.fileno()), writer_pid(file.fileno())
+        return is_written(file.fileno()), lock_holder(file.fileno())

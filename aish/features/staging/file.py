@@ -21,6 +21,7 @@ from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.file_lock import take
 from aish.system.files import atomic_write, open_update, read_capped
+from aish.system.platform.syncs import data_sync
 from aish.system.secrets.secrets import Secrets
 
 _SHORT = 8
@@ -296,7 +297,7 @@ class StagedFile:
             os.ftruncate(self._descriptor, self._offset)
             os.pwrite(self._descriptor, _END, self._offset)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fdatasync(self._descriptor)
+        data_sync()(self._descriptor)
         self._offset += len(line)
         self._calls.append(call)
 

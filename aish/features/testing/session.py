@@ -22,6 +22,7 @@ from aish.engine.plan.validation.validate import check_file, no_step, row_check
 from aish.features.testing.case import run_case
 from aish.features.testing.discovery import FileSearch, may_have_tests, orphans
 from aish.features.testing.outcome import AllOutcomes, CaseJob, CaseOutcome, PipelineFile, Tried
+from aish.system.platform.processes import end_with_parent
 
 Run = Callable[[int], CaseOutcome]
 """Runs the case of a number."""
@@ -30,7 +31,6 @@ _PATIENCE = 5.0
 _TURN = 0.5
 """Seconds of a wait for workers."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PR_SET_PDEATHSIG = 1
 
 
 @slotted
@@ -134,9 +134,7 @@ def _work(
     for other in others:
         other.close()
     # Have the process signalled if its parent is killed, so that no waiting case survives it
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    end_with_parent()
     # Ctrl-C goes to every process of the terminal; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -47,6 +47,7 @@ from aish.system.files import (
     runtime_folders,
     state_folder,
 )
+from aish.system.platform.opens import open_place
 from aish.system.process.child import Child, ChildProcess, child_of, hide_process
 from aish.system.process.reaper import Reaper
 from aish.system.process.sandbox import (
@@ -307,7 +308,7 @@ async def start_confined(
     async def begin(streams: tuple[int, int, int]) -> ChildProcess:
         # In bubblewrap the folder is where it starts itself, in the sandbox.
         folder = start.folder(mounts, str(own)) if start.kind == "landlock" else "/"
-        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = open_place(folder)
         try:
             process = await _start_process(supervisor, command, descriptor, streams)
         finally:

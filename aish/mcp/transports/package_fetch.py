@@ -34,9 +34,10 @@ from aish.mcp.transports.package_store import (
     find_entry,
 )
 from aish.policy.lock import Package, PackagePin
-from aish.system.durable import sync_file_system
 from aish.system.file_lock import BeingWrittenError, hold_lock
 from aish.system.files import cache_folder, hidden_folder, packages_folder, private_folder
+from aish.system.platform.opens import open_place
+from aish.system.platform.syncs import sync_file_system
 from aish.system.process.child import CommandResult, follow
 from aish.system.process.reaper import Reaper
 from aish.system.process.sandbox import bubblewrap_words, fetch_rules, sandbox_problem
@@ -95,7 +96,7 @@ class _Place:
         environ = {**_NPM_PATIENCE, **self.environ, "TMPDIR": str(self.folder), "NO_COLOR": "1"}
         environ |= {"UV_CACHE_DIR": str(self.folder / "cache"), "UV_PYTHON_DOWNLOADS": "never"}
         command = await anyio.to_thread.run_sync(self._confine, words, environ)
-        descriptor = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = open_place(self.folder)
         try:
             return await follow(
                 lambda streams: self.supervisor.start(command, folder=descriptor, streams=streams),

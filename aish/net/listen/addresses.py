@@ -1,6 +1,7 @@
 """Addresses to listen on, and which of them other machines may reach."""
 
 import re
+import sys
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,7 +13,7 @@ _UNIX = "unix:"
 _TCP = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+):(?P<port>\d{1,5})", re.ASCII)
 _LAST_PORT = 65535
 _LOCALHOST = "localhost"
-_LONGEST_PATH = 107  # bytes of `sun_path` without its NUL
+_LONGEST_PATH = 103 if sys.platform == "darwin" else 107  # bytes of `sun_path` without its NUL
 _FORMS = "write `unix:PATH`, or `HOST:PORT` such as `127.0.0.1:8080`; port 0 is any free one"
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # ruff: ignore[hardcoded-bind-all-interfaces] - replaced
 LOOPBACK_HOSTS = ("127.0.0.1", _LOCALHOST, "[::1]")

@@ -7,7 +7,6 @@ import fcntl
 import os
 import socket
 import stat
-import struct
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,11 +18,11 @@ from aish.core.json import JsonValue
 from aish.net.listen.addresses import Address, unix_address
 from aish.system.file_lock import PATIENCE, take
 from aish.system.files import lacks_descriptors, private_folder, runtime_folder
+from aish.system.platform.peers import bind_private, read_credentials, socket_name
 
 _PRIVATE = 0o600
 _PRIVATE_FOLDER = 0o700
 _BACKLOG = 128
-_CREDENTIALS = struct.Struct("3i")  # `struct ucred`: pid, uid, gid
 PAUSE_SECONDS = 0.1
 """Time until it is looked again whether there are descriptors."""
 _CLIENT_GONE = frozenset({errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR})
@@ -97,11 +96,9 @@ def _remove_dead_socket(path: Path) -> None:
 def credentials(connection: socket.socket) -> Credentials:
     """Read from the kernel who opened a connection over a socket file."""
     try:
-        found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return Credentials(*read_credentials(connection))
     except OSError:
         return Credentials(-1, -1)
-    pid, uid, _ = _CREDENTIALS.unpack(found)
-    return Credentials(pid, uid)
 
 
 async def accept_connections(
@@ -209,9 +206,7 @@ def _unix_socket(path: Path, folder: int) -> socket.socket:
         _remove_dead(path, folder)
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # The kernel makes the file with the mode of the socket, less the umask.
-            os.fchmod(opened.fileno(), _PRIVATE)
-            opened.bind(_name(path, folder))
+            bind_private(opened, path, folder)
             os.chmod(path.name, _PRIVATE, dir_fd=folder)
             opened.listen(_BACKLOG)
         except OSError as error:
@@ -226,11 +221,6 @@ def _unix_socket(path: Path, folder: int) -> socket.socket:
     return opened
 
 
-def _name(path: Path, folder: int) -> str:
-    # The folder cannot be exchanged between two steps: each goes by its descriptor.
-    return f"/proc/self/fd/{folder}/{path.name}"
-
-
 def _remove_dead(path: Path, folder: int) -> None:
     try:
         status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
@@ -243,7 +233,7 @@ def _remove_dead(path: Path, folder: int) -> None:
         raise UsageError(f"`{path}` is a socket of another user", hint="choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        result = probe.connect_ex(_name(path, folder))
+        result = probe.connect_ex(socket_name(path, folder))
     if result != errno.ECONNREFUSED:
         said = f"another process listens on `{path}`"
         raise UsageError(said, hint="end it, or choose another path")

@@ -24,6 +24,7 @@ from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.packs.browser.cdp import PipeWire
 from aish.packs.pack_error import PackError
+from aish.system.platform.opens import open_place
 from aish.system.process.child import (
     PipeReader,
     PipeWriter,
@@ -149,7 +150,7 @@ async def _start_chromium(
         stdin, to_child = _pipe(theirs, ours)
         from_child, stdout = _pipe(ours, theirs)
         errors, stderr = _pipe(ours, theirs)
-        folder = os.open(profile, os.O_PATH | os.O_DIRECTORY)
+        folder = open_place(profile)
         theirs.callback(os.close, folder)
         command = Command(argv, env)
         try:

@@ -1,27 +1,17 @@
-"""Changes one name in a folder, by the folder's descriptor: completely or not at all.
-
-`renameat2` of Linux, which Python does not offer, renames without ever replacing a file.
-"""
+"""Changes one name in a folder, by the folder's descriptor: completely or not at all."""
 
 import errno
 import hashlib
 import os
 import stat
 from contextlib import nullcontext, suppress
-from functools import cache
-from typing import Protocol
 
 from aish.core.frozen import frozen
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.write_lock import check_writing, folder_locks
+from aish.system.platform.renames import EXCHANGE, NO_REPLACE, rename_flagged
 
-_NO_REPLACE = 1
-_EXCHANGE = 2
 _UNKNOWN = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP})
-
-
-class _SystemCall(Protocol):
-    def __call__(self, source: int, name: bytes, target: int, new: bytes, flags: int, /) -> int: ...
 
 
 def rename_new(source: int, name: str, target: int, new: str) -> None:
@@ -32,7 +22,7 @@ def rename_new(source: int, name: str, target: int, new: str) -> None:
         OSError: it cannot be renamed for another reason.
     """
     try:
-        _rename(source, name, target, new, _NO_REPLACE)
+        rename_flagged(source, name, target, new, NO_REPLACE)
     except OSError as error:
         if error.errno not in _UNKNOWN:
             raise
@@ -41,39 +31,6 @@ def rename_new(source: int, name: str, target: int, new: str) -> None:
             os.stat(new, dir_fd=target, follow_symlinks=False)
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
         os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
-
-
-def _rename(source: int, name: str, target: int, new: str, flags: int) -> None:
-    call = _library_call()
-    if call is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    import ctypes
-
-    if call(source, os.fsencode(name), target, os.fsencode(new), flags) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), new)
-
-
-@cache
-def _library_call() -> _SystemCall | None:
-    """The function of the C library, or `None` where it has none (glibc before 2.28)."""
-    # Imported here, because only runs that write need it.
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    try:
-        function = library.renameat2
-    except AttributeError:
-        return None
-    function.argtypes = (
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_uint,
-    )
-    call: _SystemCall = function
-    return call
 
 
 LARGEST = 8 * 1024 * 1024
@@ -270,7 +227,7 @@ def _put_in_place(
     _check_version(folder, name, path, original.version)
     try:
         new = os.stat(beside, dir_fd=folder, follow_symlinks=False)
-        _rename(folder, beside, folder, name, _EXCHANGE)
+        rename_flagged(folder, beside, folder, name, EXCHANGE)
     except FileNotFoundError:
         raise _change_error(path) from None
     except OSError as error:
@@ -285,7 +242,7 @@ def _put_in_place(
     while True:
         ours = new
         new = os.stat(beside, dir_fd=folder, follow_symlinks=False)
-        _rename(folder, beside, folder, name, _EXCHANGE)
+        rename_flagged(folder, beside, folder, name, EXCHANGE)
         if os.path.samestat(ours, os.stat(beside, dir_fd=folder, follow_symlinks=False)):
             raise _change_error(path)
         # Replaced once more meanwhile: the newest one stays.

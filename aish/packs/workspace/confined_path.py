@@ -2,99 +2,30 @@
 
 A path is opened once, below the descriptor of the root, and the result is checked by its
 descriptor: at no time can another process replace it. Where Linux has `openat2`, the kernel
-resolves the path; Python does not offer that call.
+resolves the path; elsewhere it is opened folder by folder, and no link is followed.
 """
 
 import errno
 import os
 import pwd
 import stat
-import struct
 import unicodedata
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
 from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.packs.pack_error import PackError
 from aish.packs.workspace.deny_list import is_denied, is_protected
 from aish.system.files import hidden_folders
-
-_NUMBER = 437
-"""The same on every architecture that Linux gained since 2019, and on all older ones but Alpha."""
-_NO_MAGICLINKS = 0x02
-_NO_SYMLINKS = 0x04
-_BENEATH = 0x08
-_CACHED = 0x20
-"""Since Linux 5.12: refuse a path that would have to be looked up on a disk."""
-_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-"""Zero where Python was built with a C library that does not have it, such as glibc before 2.27."""
-_TRIES = 64
-
-
-@cache
-def is_available() -> bool:
-    """Return true if the kernel allows the call (old sandboxes answer `EPERM`)."""
-    try:
-        os.close(_call(-100, b".", _how(os.O_PATH | os.O_CLOEXEC, 0)))
-    except OSError:
-        return False
-    return True
-
-
-def open_confined(folder: int, path: str, flags: int, *, links: bool) -> int:
-    """A descriptor of `path`, which never leaves `folder`; `links` allows links within it.
-
-    Raises:
-        OSError: `EXDEV` where the path leads out, `ELOOP` where there is a link and none may be.
-    """
-    how = _how(flags | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS))
-    encoded = os.fsencode(path)
-    for _ in range(_TRIES):
-        try:
-            return _call(folder, encoded, how)
-        except OSError as error:
-            # The kernel could not be sure because of a concurrent rename: try again.
-            if error.errno not in {errno.EAGAIN, errno.EINTR}:
-                raise
-    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
-
-
-@cache
-def _how(flags: int, resolve: int) -> bytes:
-    """`struct open_how`: flags, mode and resolve, 64 bits each."""
-    return struct.pack("=QQQ", flags, 0, resolve)
-
-
-def _call(folder: int, path: bytes, how: bytes) -> int:
-    result = _system_call()(_NUMBER, folder, path, how, len(how))
-    if result < 0:
-        import ctypes
-
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), os.fsdecode(path))
-    return result
-
-
-@cache
-def _system_call() -> Callable[[int, int, bytes, bytes, int], int]:
-    """`syscall` of the C library, as the call needs it."""
-    # Imported here, because only runs with a pack on a root need it.
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    call: Callable[[int, int, bytes, bytes, int], int] = library.syscall
-    library.syscall.argtypes = (
-        ctypes.c_long,
-        ctypes.c_int,
-        ctypes.c_char_p,
-        ctypes.c_char_p,
-        ctypes.c_size_t,
-    )
-    library.syscall.restype = ctypes.c_long
-    return call
-
+from aish.system.platform.opens import (
+    NOWAIT,
+    PLACE,
+    has_openat2,
+    open_cached,
+    open_confined,
+    path_of,
+)
 
 LONGEST_PATH = 4096
 DEEPEST_PATH = 128
@@ -196,7 +127,7 @@ class Folder:
         self.deny_names = deny_names
         self._root = os.open(root, _FOLDER)
         # `kernel` is false in tests of the implementation for older kernels.
-        self._kernel = kernel and is_available()
+        self._kernel = kernel and has_openat2()
 
     def is_at(self, path: Path) -> bool:
         """Return true if this folder is at a path: not removed, moved or replaced since."""
@@ -241,11 +172,10 @@ class Folder:
             PackError: the path is not valid.
         """
         segments = segments_of(path)
-        if not (self._kernel and _NOWAIT) or self.hides(segments):
+        if not (self._kernel and NOWAIT) or self.hides(segments):
             return None
-        how = _how(_READ, _BENEATH | _NO_SYMLINKS | _CACHED)
         try:
-            descriptor = _call(self._root, os.fsencode("/".join(segments) or "."), how)
+            descriptor = open_cached(self._root, "/".join(segments) or ".", _READ)
         except OSError:
             return None
         try:
@@ -254,7 +184,7 @@ class Folder:
                 return None
             # A byte more, to see the end of the file.
             data = bytearray(status.st_size + 1)
-            size = os.preadv(descriptor, [data], 0, _NOWAIT)
+            size = os.preadv(descriptor, [data], 0, NOWAIT)
             return bytes(data[:size]) if size == status.st_size else None
         except OSError:
             return None
@@ -278,13 +208,34 @@ class Folder:
     def kind(self, where: Where) -> str | None:
         """`file`, `folder` or `other`, or `None` if nothing is visible there."""
         try:
-            with self._open_path(where, os.O_PATH | os.O_CLOEXEC) as descriptor:
-                mode = os.fstat(descriptor).st_mode
+            mode = self._mode(where)
         except PackError as error:
             if error.code == "not_found":
                 return None
             raise
         return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+
+    def _mode(self, where: Where) -> int:
+        """The mode of what is there, which may be closed to us; no link counts.
+
+        Raises:
+            PackError: nothing is visible there.
+        """
+        if PLACE and self._kernel:
+            with self._open_path(where, PLACE | os.O_CLOEXEC) as descriptor:
+                return os.fstat(descriptor).st_mode
+        segments = segments_of(where) if isinstance(where, str) else where
+        if self.hides(segments):
+            raise not_found(path_text(where))
+        with self._open_path(segments[:-1], _FOLDER) as descriptor:
+            name = segments[-1] if segments else "."
+            try:
+                mode = os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode
+            except OSError as error:
+                raise _map_open_error(error, path_text(where)) from None
+        if stat.S_ISLNK(mode):
+            raise _map_open_error(OSError(errno.ELOOP, ""), path_text(where))
+        return mode
 
     def status(self, path: str) -> os.stat_result:
         """The status of a path as it was once opened, to notice that something has changed.
@@ -384,8 +335,7 @@ class Folder:
 
     def _check_target(self, descriptor: int) -> None:
         """A link must not bypass the deny list."""
-        root = Path(f"/proc/self/fd/{self._root}").readlink()
-        target = Path(f"/proc/self/fd/{descriptor}").readlink()
+        root, target = Path(path_of(self._root)), Path(path_of(descriptor))
         if not target.is_relative_to(root) or self.hides(target.relative_to(root).parts):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
 
@@ -398,13 +348,9 @@ class Folder:
                 os.close(here)
                 here = below
             last = segments[-1] if segments else "."
-            descriptor = os.open(last, flags | os.O_NOFOLLOW, dir_fd=here)
+            return os.open(last, flags | os.O_NOFOLLOW, dir_fd=here)
         finally:
             os.close(here)
-        if flags & os.O_PATH and stat.S_ISLNK(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        return descriptor
 
 
 def _enter_folder(folder: int, name: str) -> tuple[int, bool]:

@@ -37,6 +37,7 @@ from aish.serve.listeners.line_connection import (
 from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.records.audit import AuditError
 from aish.serve.session import Session
+from aish.system.platform.peers import KEEP_IDLE
 from aish.system.process.ancestry import is_own_process
 from aish.system.task_group import task_group
 from aish.system.user import login_name
@@ -106,7 +107,7 @@ class _Connection:
             # A client that has vanished without a word does not hold its place for ever.
             with suppress(OSError):  # it has gone already
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENT_SECONDS)
+                opened.setsockopt(socket.IPPROTO_TCP, KEEP_IDLE, _SILENT_SECONDS)
         self._use(opened)
 
     async def encrypt(self, tls: ssl.SSLContext) -> None:

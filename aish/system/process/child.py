@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal, Protocol
 
 import anyio
@@ -23,15 +24,19 @@ import anyio.lowlevel
 
 from aish.core.frozen import frozen
 from aish.system.files import open_append
+from aish.system.platform.forms import is_portable
+from aish.system.platform.processes import (
+    exit_code_of,
+    hide_from_others,
+    open_end,
+    signal_group,
+)
 from aish.system.process.reaper import Reaper
 from aish.system.process.reaper_process import MARK, holders_of, processes_with_mark
 from aish.system.secrets.secrets import Secrets, StreamMask
 
 _KILLED_WITHIN = 5.0
 _PASSES = 5
-
-
-_SET_DUMPABLE = 4
 
 
 @cache
@@ -41,11 +46,7 @@ def hide_process() -> None:
     A child could otherwise read keys in `/proc`. The kernel refuses it to all but root; in
     bubblewrap there is no such process to be seen.
     """
-    # Imported here, because only runs that start processes need it.
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError):  # not Linux
-        ctypes.CDLL(None).prctl(_SET_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
+    hide_from_others()
 
 
 class Process:
@@ -59,23 +60,20 @@ class Process:
         self._pipes = pipes
         self._reaper = reaper
         self._ended = anyio.Event()
-        self._watched: int | None = None
+        self._is_over = False
         self.pid = popen.pid
-        with contextlib.suppress(AttributeError, OSError):  # not Linux, or an old kernel
-            self._watched = os.pidfd_open(popen.pid)
+        self._watched = open_end(popen.pid)
+        if self._watched is not None:
             asyncio.get_running_loop().add_reader(self._watched, self._on_end)
 
     @property
     def exit_code(self) -> int | None:
         if self._popen.returncode is not None:
             return self._popen.returncode
-        try:
-            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        except ChildProcessError:  # SIGCHLD is ignored by inheritance: the code is lost
-            return 0
-        if ended is None:
-            return None
-        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        code = exit_code_of(self.pid)
+        if is_portable():  # it is reaped
+            self._popen.returncode = code
+        return code
 
     async def wait(self) -> int:
         while (code := self.exit_code) is None:
@@ -86,9 +84,8 @@ class Process:
         return code
 
     def signal(self, number: signal.Signals) -> None:
-        if self._popen.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+        if not self._is_over:
+            signal_group(self.pid, number, is_reaped=self._popen.returncode is not None)
 
     async def stop(self, grace: float) -> int:
         """End the whole group, by force after `grace` seconds; must not be cancelled."""
@@ -116,6 +113,7 @@ class Process:
 
     def _reap(self) -> int:
         self._unwatch()
+        self._is_over = True
         if self._reaper is not None:
             self._reaper.forget(self.pid)
             self._reaper.unexpect(self._pipes)
@@ -161,6 +159,8 @@ def start_process(
     if reaper is not None and not is_own:
         reaper.require_room()
     pipes = {status.st_ino for status in map(os.fstat, streams) if stat.S_ISFIFO(status.st_mode)}
+    if is_portable():  # nobody else can tell it from other processes
+        env = {MARK: token_hex(16), **env}
     mark = env.get(MARK, "")
     if reaper is not None:
         reaper.expect(pipes)

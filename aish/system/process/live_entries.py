@@ -17,6 +17,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.system.file_lock import PATIENCE, is_written, take
 from aish.system.files import atomic_write, open_new, open_own
+from aish.system.platform.processes import stat_fields
 
 Forget = Callable[[JsonObject], None]
 """Removes what the entry of a process names that was killed."""
@@ -154,9 +155,7 @@ def _start_time(pid: int) -> int | None:
     `None` for one that has ended, or that cannot be looked at.
     """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        words = stat_fields(pid)
     except OSError:
         return None
-    # The name of the program, in parentheses, may contain any character.
-    words = text.rpartition(")")[2].split()
     return None if words[_STATE] in _DEAD else int(words[_START])

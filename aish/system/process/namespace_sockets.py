@@ -33,6 +33,7 @@ _NO_DUPLICATE_DETECTION, _LINK_EVENTS = 0x02, 0x0001
 _MESSAGE = struct.Struct("=IHHII")
 _ADDRESS, _ATTRIBUTE = struct.Struct("=BBBBI"), struct.Struct("=HH")
 _ADDRESS_KINDS = (1, 2)  # IFA_ADDRESS, IFA_LOCAL
+_NETLINK, _ROUTE = 16, 0  # not in `socket` where there is no Linux
 
 
 def open_sockets(
@@ -44,12 +45,12 @@ def open_sockets(
         OSError: it cannot be entered, or has no such address.
     """
     _enter(pid, library)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as events:
+    with socket.socket(_NETLINK, socket.SOCK_RAW, _ROUTE) as events:
         events.bind((0, _LINK_EVENTS))
         events.settimeout(_SECONDS)
         while not _is_up(events):
             events.recv(65536)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+    with socket.socket(_NETLINK, socket.SOCK_RAW, _ROUTE) as kernel:
         for address in dict.fromkeys(address for _, address, _ in wanted):
             _add_address(kernel, address)
     return list(starmap(_open, wanted))

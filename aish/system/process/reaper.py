@@ -1,18 +1,18 @@
 """Ensures that no child process outlives this one, even after SIGKILL."""
 
-import contextlib
 import errno
 import os
-import select
 import signal
 import sys
 from collections.abc import Collection
 from pathlib import Path
 
 from aish.system.offline import permit_attempts
+from aish.system.platform.forms import PORTABLE_WORD, is_portable
+from aish.system.platform.processes import wait_for_end
 
 _SCRIPT = Path(__file__).with_name("reaper_process.py")
-_PATIENCE_MS = 3000
+_PATIENCE = 3.0
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 
 
@@ -139,11 +139,12 @@ def start_script(script: Path, stdin: int) -> int:
         raise OSError("there is no Python interpreter to start a process with")
     if stdin == 0:  # not to be closed on exec, in case it is standard input already
         os.set_inheritable(stdin, True)
+    words = [sys.executable, "-I", "-S", str(script), *([PORTABLE_WORD] * is_portable())]
     loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
     with permit_attempts():
         return os.posix_spawn(
             sys.executable,
-            [sys.executable, "-I", "-S", str(script)],
+            words,
             loader,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, stdin, 0),
@@ -157,11 +158,4 @@ def start_script(script: Path, stdin: int) -> int:
 
 def wait_for_script(pid: int) -> None:
     """Wait for a process of `start_script`, which ends by itself, with a time limit."""
-    with contextlib.suppress(OSError):
-        descriptor = os.pidfd_open(pid)
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(_PATIENCE_MS)
-        os.close(descriptor)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+    wait_for_end(pid, _PATIENCE)

@@ -10,6 +10,7 @@ that is removed; `n` and `g` remove these. Terminal signals are blocked from the
 import contextlib
 import os
 import signal
+import sys
 import time
 
 _GRACE = 0.5
@@ -81,10 +82,13 @@ def _send(target: int, number: int) -> bool:
 
 
 def holders_of(pipes: set[int], spared: set[int]) -> set[int]:
-    """Processes with one of the pipes as their standard input, output or error."""
+    """Processes with one of the pipes as their standard input, output or error.
+
+    In the portable form none is found: children are found by their mark there.
+    """
     names = {f"pipe:[{inode}]" for inode in pipes}
     pids: set[int] = set()
-    for pid in _processes(spared) if pipes else ():
+    for pid in _processes(spared) if pipes and not _is_portable() else ():
         for descriptor in "012":
             with contextlib.suppress(OSError):
                 link = os.readlink(f"/proc/{pid}/fd/{descriptor}")  # ruff: ignore[os-readlink] - pathlib is too much to import
@@ -96,6 +100,12 @@ def holders_of(pipes: set[int], spared: set[int]) -> set[int]:
 def processes_with_mark(marks: set[bytes], spared: set[int]) -> set[int]:
     """Processes with one of the marks in the environment that they were started with."""
     prefixes = [f"{MARK}=".encode() + mark for mark in marks]
+    if _is_portable():
+        if __name__ == "__main__":
+            sys.path.append(os.path.abspath(f"{__file__}/../../../.."))  # ruff: ignore[os-path-abspath] - pathlib is too much to import
+        from aish.system.platform.process_table import marked_processes
+
+        return marked_processes(prefixes, spared)
     pids: set[int] = set()
     for pid in _processes(spared) if marks else ():
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
@@ -103,6 +113,11 @@ def processes_with_mark(marks: set[bytes], spared: set[int]) -> set[int]:
             if any(mark in block for mark in prefixes):
                 pids.add(pid)
     return pids
+
+
+def _is_portable() -> bool:
+    """The same as `is_portable` of `aish.system.platform.forms`, for the script."""
+    return sys.platform != "linux" or getattr(sys, "aish_portable", "--portable" in sys.argv[1:])
 
 
 def _processes(spared: set[int]) -> list[int]:

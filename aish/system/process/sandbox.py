@@ -21,6 +21,7 @@ from typing import Final, Literal
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.system.offline import permit_attempts
+from aish.system.platform.forms import is_portable
 from aish.system.process.seccomp import has_filter, seccomp_filter
 from aish.system.process.supervisor import SCRIPT, Landlock
 
@@ -363,6 +364,8 @@ def _bubblewrap_program(environ: Mapping[str, str], root: Path | None = None) ->
 
 @cache
 def _bubblewrap_problem(program: str | None) -> str:
+    if is_portable():
+        return "it needs Linux"
     if program is None:
         return _NOT_INSTALLED
     words = [*_command_words(program), "--unshare-net", "--", "/bin/sh", "-c", ":"]
@@ -371,7 +374,7 @@ def _bubblewrap_problem(program: str | None) -> str:
 
 @cache
 def _landlock_problem() -> str:
-    if sys.platform != "linux":
+    if is_portable():
         return "it is a part of Linux"
     return _problem_of([sys.executable, "-I", "-S", str(SCRIPT), "--try-landlock"])
 

@@ -15,6 +15,9 @@ bubblewrap, and `given`, paths with the device and inode that they must have. Th
 an errno, or words), and `exit N` when the command ends (negative for a signal); the end of the
 socket says that nothing of it is left. It takes `t` (SIGTERM to all) and `k` (SIGKILL to all, and
 finish).
+
+With `--portable`, where Linux's calls are not to be used, there is no subreaper: what left the
+command is found by the mark in its environment, of which `ps` tells.
 """
 
 import binascii
@@ -49,10 +52,19 @@ _NO_NEW_PRIVILEGES = 38
 _SECCOMP, _FILTER = 22, 2
 _INSTRUCTION_BYTES = 8
 _DESCRIPTORS = 5
+_MARK = "AISH_PROCESS_MARK"  # `MARK` of `reaper_process`, which this script cannot import
+_MARKS: list[bytes] = []
+"""In a guard: what the environment of its command and of all below it has."""
+_MARKED = -1
+"""In the place of a parent: the processes that have the mark."""
+_PORTABLE = "--portable" in sys.argv[1:]
+_FIRST_MS, _LAST_MS = 25, 1000
 
 
 def main() -> None:
     """Fork a guard for each message, until the run has gone and the guards with it."""
+    if _is_portable():
+        _import_process_table()
     os.closerange(3, 65536)
     os.chdir("/")
     # It imports a module, which may be out of sight once a command is confined.
@@ -118,6 +130,8 @@ def _guard(descriptors: list[int], library: ctypes.CDLL) -> int:
     request = _receive_request(control)
     if request is None:
         return 0
+    if mark := request["env"].get(_MARK):
+        _MARKS.append(f"{_MARK}={mark}\0".encode())
     wakeup = _woken_by_children()
     failed, failing = os.pipe()
     pipes = _pipes_of_bubblewrap(request)
@@ -241,13 +255,16 @@ def _watch(control: socket.socket, command: int, wakeup: int, wrapper: set[int])
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wakeup, select.POLLIN)
+    left_ms, is_over = None, False
     while True:
-        ready = {descriptor for descriptor, _ in poll.poll()}
-        if wakeup in ready:
+        ready = {descriptor for descriptor, _ in poll.poll(left_ms)}
+        if wakeup in ready or not ready:
             _drain(wakeup)
-            _report(control, command)
-            if not _has_children():
+            is_over = _report(control, command) or is_over
+            if (is_over or not _is_portable()) and not _has_children():
                 return
+            if is_over and _is_portable():
+                left_ms = _look_again(poll, wakeup, left_ms)
         if control.fileno() not in ready:
             continue
         byte = b""
@@ -262,10 +279,22 @@ def _watch(control: socket.socket, command: int, wakeup: int, wrapper: set[int])
         _terminate(wrapper)
 
 
-def _report(control: socket.socket, command: int) -> None:
-    for pid, status in _reap_children():
-        if pid == command:
-            _say(control, b"exit %d\n" % os.waitstatus_to_exitcode(status))
+def _look_again(poll: select.poll, wakeup: int, before: "int | None") -> int:
+    """Return the time until it is looked again what is left, in the portable form.
+
+    What is left need not be a child, and the one that looks is: no signal tells anything.
+    """
+    if before is None:
+        poll.unregister(wakeup)
+    return min(2 * (before or _FIRST_MS), _LAST_MS)
+
+
+def _report(control: socket.socket, command: int) -> bool:
+    """Tell of the end of the command, if it has just ended, and return true then."""
+    ended = [status for pid, status in _reap_children() if pid == command]
+    for status in ended:
+        _say(control, b"exit %d\n" % os.waitstatus_to_exitcode(status))
+    return bool(ended)
 
 
 def _wait_for_all(seconds: float, wakeup: int) -> None:
@@ -319,6 +348,8 @@ def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> list[int]
     children = _children()
     pids: dict[int, None] = {}
     waiting = [os.getpid()]
+    if _MARKS and _is_portable():
+        children[os.getpid()] = [*children.get(os.getpid(), ()), *children.get(_MARKED, ())]
     while waiting:
         for child in children.get(waiting.pop(), ()):
             if child not in spared and child not in pids:
@@ -330,6 +361,12 @@ def _descendants(spared: "set[int] | frozenset[int]" = frozenset()) -> list[int]
 def _children() -> dict[int, list[int]]:
     """The children of each process of the machine."""
     children: dict[int, list[int]] = {}
+    if _is_portable():
+        for pid, (parent, line) in _import_process_table().read_processes().items():
+            children.setdefault(parent, []).append(pid)
+            if any(mark[:-1] + b" " in line + b" " for mark in _MARKS):
+                children.setdefault(_MARKED, []).append(pid)
+        return children
     try:
         entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
     except OSError:
@@ -359,11 +396,29 @@ def _reap_children() -> "list[tuple[int, int]]":
 
 
 def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+    if sys.platform != "linux" or _is_portable():
+        return bool(_descendants())
+    else:  # ruff: ignore[superfluous-else-return] - the type checker leaves it out elsewhere
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
+
+
+def _is_portable() -> bool:
+    """The same as `is_portable` of `aish.system.platform.forms`."""
+    return sys.platform != "linux" or _PORTABLE
+
+
+def _import_process_table() -> "Any":
+    """The module that runs `ps`, which lies behind the folders of the standard library."""
+    root = os.path.abspath(f"{__file__}/../../../..")  # ruff: ignore[os-path-abspath] - pathlib is too much to import
+    if root not in sys.path:
+        sys.path.append(root)
+    from aish.system.platform import process_table
+
+    return process_table
 
 
 def _send(pid: int, number: int) -> None:
@@ -550,7 +605,7 @@ def _allow(
     One that is not there needs none.
     """
     try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
     except OSError:
         return
     status = os.fstat(descriptor)
@@ -569,7 +624,7 @@ def _check(result: int) -> None:
 
 
 def _become_subreaper(library: ctypes.CDLL) -> None:
-    if sys.platform == "linux":
+    if not _is_portable():
         library.prctl(_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
 
 

@@ -15,7 +15,8 @@ from swap_programs import SWAP_FILE, SWAP_FOLDER, swapped_rounds
 
 from aish.packs.pack_error import PackError
 from aish.packs.workspace import confined_path
-from aish.packs.workspace.confined_path import Folder, is_available, segments_of
+from aish.packs.workspace.confined_path import Folder, segments_of
+from aish.system.platform.opens import has_openat2
 
 SECRET = b"from outside"
 # By four: two ways to open a path, and two kinds of races.
@@ -38,7 +39,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(params=[True, False], ids=["openat2", "walk"])
 def folder(root: Path, request: pytest.FixtureRequest) -> Iterator[Folder]:
     """The root opened in both ways: with the system call, and as on older kernels."""
-    if request.param and not is_available():
+    if request.param and not has_openat2():
         pytest.skip("this kernel has no openat2")
     opened = Folder(root, kernel=request.param)
     yield opened
@@ -149,7 +150,7 @@ def test_magic_links_of_proc_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_links_within_the_root_are_followed_where_the_kernel_makes_it_safe(root: Path) -> None:
-    if not is_available():
+    if not has_openat2():
         pytest.skip("this kernel has no openat2")
     (root / "link").symlink_to("docs/a.md")
     (root / "here").symlink_to(".")

@@ -1,0 +1,1 @@
+"""What only Linux has, each with the form that every Unix has beside it."""
