@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 from mcp_processes import is_alive, until_gone
+from portable_forms import PORTABLE
 
 PYTHON = f"{sys.executable} -I -S -c"
 
@@ -28,6 +29,8 @@ STRAYS = {
         "setsid env -i /bin/sh -c 'echo $$ > told; exec /bin/sleep 1000' > /dev/null 2>&1 &"
     ),
 }
+if PORTABLE:  # nothing finds it there, as `aish doctor` says
+    del STRAYS["a cleared environment"]
 
 
 class Strays:

@@ -1,1 +1,1 @@
-"""What only Linux has, each with the form that every Unix has beside it."""
+"""Calls that only Linux has, each with the form that every Unix has beside it."""

@@ -1,4 +1,4 @@
-"""What the portable forms do otherwise, in words: for `aish doctor` and the page of the systems."""
+"""Differences of the portable forms, in words: for `aish doctor` and the page of the systems."""
 
 from aish.core.frozen import frozen
 

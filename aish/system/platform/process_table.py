@@ -1,4 +1,4 @@
-"""What `ps` tells of processes, where there is no `/proc`. Scripts of ours import it."""
+"""The processes, as `ps` tells where there is no `/proc`. Scripts of ours import it."""
 
 import contextlib
 import os

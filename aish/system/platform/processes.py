@@ -108,7 +108,7 @@ def wait_for_end(pid: int, seconds: float) -> None:
 
 
 def stat_fields(pid: int | str) -> Sequence[str]:
-    """What `/proc/PID/stat` has after the name of the program.
+    """The words of `/proc/PID/stat` after the name of the program.
 
     Raises:
         OSError: it has ended or is closed to us; in the portable form always.
@@ -132,7 +132,7 @@ def own_age() -> float | None:
 
 
 def count_processors() -> int:
-    """How many processors this process may use; portable: how many there are."""
+    """The number of processors that this process may use; portable: of all."""
     if sys.platform == "linux" and not is_portable():
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -120,6 +120,7 @@ def test_a_request_whose_sender_cannot_be_found_is_not_read(end: str) -> None:
     assert done.startswith("0 ")
 
 
+@pytest.mark.linux_forms  # by inode
 def test_the_owner_of_a_connection_is_found_at_both_ends() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,

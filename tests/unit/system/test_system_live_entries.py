@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from aish.core.json import JsonObject
 from aish.system.process.live_entries import live_entries, own_entry
 
 
+@pytest.mark.linux_forms  # of an older version, which was on Linux only
 def test_a_process_that_ended_is_dead_though_nobody_asked_for_its_end(tmp_path: Path) -> None:
     path = tmp_path / "entries.json"
     with subprocess.Popen(["sleep", "60"]) as process:

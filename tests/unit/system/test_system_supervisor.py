@@ -226,6 +226,7 @@ def content(path: Path) -> bytes:
         return b""
 
 
+@pytest.mark.linux_forms  # it clears its environment
 def test_a_command_that_kills_its_guard_leaves_nothing(
     supervisor: Supervisor, told: Strays, tmp_path: Path
 ) -> None:
