@@ -7,6 +7,7 @@ sending and changing. Nothing of this is loaded unless a file asks for it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import starmap
 from operator import itemgetter
 from typing import Final
@@ -287,7 +288,7 @@ class FlowPolicy:
         self.above = above
         self.family = tuple(family) or (own, *above)
         self._labels: dict[str, Labels] = {}
-        self._known: dict[Sources, _Causes] = {}
+        self._causes_in = lru_cache(_MOST_SETS)(self._find_causes)
         self._none = _Causes((), (), ((),) * len(own.settings.flow))
         self._latest = NO_SOURCES, self._none
 
@@ -375,27 +376,23 @@ class FlowPolicy:
         both = dict.fromkeys((*private[:half], *untrusted[:half], *private, *untrusted))
         yield Held(name, asked.then, tuple(both), by_itself)
 
-    def _causes_in(self, sources: Sources) -> "_Causes":
+    def _find_causes(self, sources: Sources) -> "_Causes":
         """The causes in a set of sources, which is looked at once, however large it is."""
-        known = self._known.get(sources)
-        if known is None:
-            if len(self._known) >= _MOST_SETS:
-                self._known.clear()
-            before, found = self._latest
-            if not before <= sources:
-                before, found = NO_SOURCES, self._none
-            # Mostly a source more than in the decision before.
-            added = [(source, self.labels(source)) for source in sources - before]
-            known = self._known[sources] = _Causes(
-                _with(found.untrusted, (cause for cause in added if "untrusted" in cause[1])),
-                _with(found.private, (cause for cause in added if "private" in cause[1])),
-                tuple(
-                    _with(causes, (cause for cause in added if _is_from(rule, *cause)))
-                    for rule, causes in zip(self.own.settings.flow, found.of_rules, strict=True)
-                ),
-            )
-            self._latest = sources, known
-        return known
+        before, found = self._latest
+        if not before <= sources:
+            before, found = NO_SOURCES, self._none
+        # Mostly a source more than in the decision before.
+        added = [(source, self.labels(source)) for source in sources - before]
+        causes = _Causes(
+            _with(found.untrusted, (cause for cause in added if "untrusted" in cause[1])),
+            _with(found.private, (cause for cause in added if "private" in cause[1])),
+            tuple(
+                _with(known, (cause for cause in added if _is_from(rule, *cause)))
+                for rule, known in zip(self.own.settings.flow, found.of_rules, strict=True)
+            ),
+        )
+        self._latest = sources, causes
+        return causes
 
 
 class RunFlow:

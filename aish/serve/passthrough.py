@@ -237,18 +237,21 @@ class Passthrough:
         """Tell of updates of a resource from now on; twice is once.
 
         Raises:
-            RpcError: the resource is unknown to the client, or its server does not tell.
+            RpcError: the resource is unknown to the client, its server does not tell, or what the
+                client was given before holds the request.
         """
         alias = self._owner(offer, caller.client, uri)
         self._record(caller, "resources/subscribe", alias, uri)
         server = self._server_of(alias, uri)
-        if not server.has_subscriptions:
-            raise RpcError(INVALID_PARAMS, f"`{server.alias}` does not tell of updates")
         key = (server.alias, uri)
-        async with self._lock(server.alias):
-            if key not in self._subscribers:
-                await self._answer_of(server, server.subscribe(uri))
-            self._subscribers.setdefault(key, set()).add(updated)
+        # A URI of a template says whatever the client puts into it.
+        with self._calls.follow_request(caller, server.alias, {"uri": uri}):
+            if not server.has_subscriptions:
+                raise RpcError(INVALID_PARAMS, f"`{server.alias}` does not tell of updates")
+            async with self._lock(server.alias):
+                if key not in self._subscribers:
+                    await self._answer_of(server, server.subscribe(uri))
+                self._subscribers.setdefault(key, set()).add(updated)
 
     def unsubscribe(self, uri: str, updated: Updated) -> None:
         """End a subscription to updates."""

@@ -94,6 +94,7 @@ def test_what_a_client_has_read_counts_in_all_its_sessions_until_it_is_forgotten
         asked = [
             second.ask("prompts/get", {"name": "mail__greet", "arguments": {"to": "a customer"}}),
             second.ask("resources/read", {"uri": "mail://inbox"}),
+            second.ask("resources/subscribe", {"uri": "mail://inbox"}),
         ]
         forgotten = project.aish("approve", state.name, "--forget-sources", f"uid:{os.getuid()}")
         after = second.call("out__post", {"text": "four"})
