@@ -226,6 +226,8 @@ class Scene:
         if self._attack.down and at == len(turns) - 1 and request["model"] == "scripted":
             return json_reply(503, {"error": {"message": "busy"}})
         turn = turns[at]
+        if turn == [_WAIT] and "tool call denied" in _words(messages[-1]):
+            return text_reply("Done.")  # of what was not typed nothing comes
         if isinstance(turn, str):
             return text_reply(turn)
         calls = enumerate(turn)

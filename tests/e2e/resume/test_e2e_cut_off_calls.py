@@ -59,7 +59,12 @@ def test_a_replay_tells_of_a_command_that_was_ended_as_the_run_did(project: Proj
 
     told = []
     for flag in ("--record", "--replay"):
-        done = project.run(flag, "c.yaml", "--format", "jsonl", "--ephemeral")
+        arguments = ("run", "p.yaml", flag, "c.yaml", "--format", "jsonl", "--ephemeral")
+        with project.aish.start(*arguments) as running:
+            if flag == "--replay":  # which has no command to say that it is late
+                running.wait_for_line('"tool.started"', where="stdout")
+                (project.folder / "late").touch()
+            done = running.finish()
         events = [json.loads(line) for line in done.stdout.splitlines()]
         assert done.code == 1, done.stderr
         told += [(one["kind"], one["content"]) for one in of_type(events, "tool.finished")]
