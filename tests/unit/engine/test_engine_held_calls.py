@@ -227,8 +227,13 @@ def test_a_served_pipeline_is_given_what_its_client_was_given(tmp_path: Path) ->
     # And so is what it may have written.
     step = "id: c, run: [make]"
     assert "c: shell__run: mcp.exfiltration of serve.yaml" in served(DENY, "parallel: []", step)
-    # The calls of the client itself are found too.
+    # The calls of the client itself are found too, whatever is served.
     assert any(one.startswith(": ") for one in served(DENY, "parallel: []", send % "x"))
+    for offers in ("", 'serve: {resources: ["*__*"]}'):
+        by_client = FLOW % ("client", "far__x")
+        (tmp_path / "serve.yaml").write_text(f"{HEAD}  {by_client}\n{offers}\n")
+        alone = find_held_calls(load_pipeline(tmp_path / "serve.yaml"))
+        assert [one.sources for one in alone] == [("client",)] * bool(offers)
 
 
 @pytest.mark.parametrize(

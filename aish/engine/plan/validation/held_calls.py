@@ -31,6 +31,7 @@ from aish.config.model import (
     RunStep,
     ServerEntry,
     ServerPrompt,
+    ServeSettings,
     Step,
     StepRetry,
 )
@@ -372,7 +373,10 @@ class _Flows:
 
     def _add_prompt(self, path: Path, step: PromptStep) -> None:
         node, words = ("step", path, step.id), ("words", path, step.id)
-        servers = self._files[path].pipeline.servers
+        pipeline = self._files[path].pipeline
+        servers = pipeline.servers
+        if step.id == _SESSION and pipeline.serve != ServeSettings() and not self._warns:
+            self._add(node, CLIENT)
         if step.output is not None:
             self._flow(node, ("output", path, step.id), step.output.release)
         if step.continues is not None:
@@ -388,7 +392,7 @@ class _Flows:
         for source in step.attach:
             if isinstance(source, Attachment) and source.server is None:
                 self._add(node, ATTACH)
-        asked = tuple(_requests(step, self._files[path].pipeline))
+        asked = tuple(_requests(step, pipeline))
         # What a server's prompt says is in the requests for attachments.
         result = words if isinstance(step.prompt, ServerPrompt) else node
         for tool in asked:
@@ -409,7 +413,7 @@ class _Flows:
             # A client gives it anything that it was given, and is given what it returns: of a run
             # that has failed nobody knows what that is.
             client = "step", path, _SESSION
-            self._add(client, CLIENT, UNKNOWN, f"{SERVED}{SEPARATOR}*")
+            self._add(client, UNKNOWN, f"{SERVED}{SEPARATOR}*")
             self._flow(output, client)
             for name in pipeline.inputs:
                 self._flow(client, ("inputs", file, name))
