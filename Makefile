@@ -50,7 +50,11 @@ test-portable: $(VENV)/.development node ## Run the tests with the forms that ev
 	AISH_TEST_PORTABLE=1 $(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 test-portable-part: $(VENV)/.development ## Run those that rest most on such forms: paths, processes, sockets, locks
-	AISH_TEST_PORTABLE=1 $(PY) -m pytest $(PORTABLE) -n 2 --dist worksteal
+	@if command -v ps > /dev/null && command -v lsof > /dev/null; then \
+		AISH_TEST_PORTABLE=1 $(PY) -m pytest $(PORTABLE) -n 2 --dist worksteal; \
+	else \
+		echo 'ps or lsof is not here: skipping the tests with portable forms' >&2; \
+	fi
 
 suites: $(VENV)/.development node ## Run the suites of the formats that are read here: public and generated ones
 	$(PY) tests/suites/json_schema.py $(VENV)/suites
