@@ -80,6 +80,10 @@ Finished = StepFinished | ItemFinished
 _MOST_ANNOTATIONS = 25_000
 _FAILED = "endpoint_error"
 _RUN_ENDED = frozenset({"interrupted", "run_ended"})
+_OF_QUESTIONS: frozenset[type] = frozenset(
+    {ApprovalAsked, ApprovalAnswered, ToolDecided, AskReceived, AskEnded, RunStarted, RunFinished}
+)
+"""The events that open, change or end questions: few of those of a long run."""
 
 
 @slotted
@@ -525,6 +529,8 @@ class History:
     def _question(self, stamped: Stamped) -> RecordedQuestion | None:
         """The question that an event is about, as it is now; a second answer changes none."""
         event = stamped.event
+        if event.__class__ not in _OF_QUESTIONS:
+            return None
         before = self._questions.get(event.id) if isinstance(event, ApprovalAnswered) else None
         self._questions.take(stamped)
         match event:
@@ -764,8 +770,10 @@ def _put_in_order(talk: _ConversationFold) -> None:
     at = len(messages)
     while at and messages[at - 1].get("role") != "assistant":
         at -= 1
-    order = {id: place for place, id in enumerate(talk.asked)}
     replies = [one for one in messages[at:] if one.get("role") == "tool"]
+    if len(replies) <= 1:
+        return
+    order = {id: place for place, id in enumerate(talk.asked)}
     replies.sort(key=lambda one: order.get(str(one.get("call_id")), len(order)))
     following = iter(replies)
     messages[at:] = [next(following) if one.get("role") == "tool" else one for one in messages[at:]]

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, Literal, Self, TypeVar, Union, get_args, get_origin
 from zlib import crc32
 
-from aish.core.events import EVENT_TYPES, PLACE, VERSION, Counts, Event, Place, Stamped, keys_of
+from aish.core.events import EVENT_TYPES, VERSION, Counts, Event, Place, Stamped, keys_of
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.journal.writer import LINE_SEAL, LINE_SEAL_LENGTH, JournalError, is_unwritten, open_record
@@ -243,13 +243,17 @@ class JournalReading:
 def _whole(text: str) -> Any:
     # Like `json.loads`, which also looks for white space around the value twice: saves a tenth of
     # the time.
-    value, end = _DECODER.raw_decode(text)
+    try:
+        value, end = _SCAN(text, 0)
+    except StopIteration as error:
+        raise ValueError(text[:1]) from error
     if end != len(text):
         raise ValueError(text[end:])
     return value
 
 
-_DECODER = json.JSONDecoder()
+_SCAN: Callable[[str, int], tuple[Any, int]] = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # `raw_decode` calls it
+_MISSING = object()
 _COPY = "nothing was skipped or changed; restore a copy of the file, or start a new run"
 
 
@@ -270,14 +274,9 @@ Reader = Callable[[Any, str], Any]
 """Makes what a field holds of a JSON value; raises `ValueError` with the field's name."""
 
 
-@frozen
-class _FieldSlot:
-    """A field of a dataclass: its name, its key in JSON, its reader."""
-
-    name: str
-    key: str
-    read: Reader
-    needed: bool
+_FieldSlot = tuple[str, str, frozenset[type], Reader, Callable[[], Any] | None]
+"""A field of a dataclass: its key in JSON, its name, the types whose values it holds as they are,
+the reader of others, and what makes its default."""
 
 
 def event_of(record: JsonObject) -> Stamped | None:
@@ -289,16 +288,27 @@ def event_of(record: JsonObject) -> Stamped | None:
     kind = _KINDS.get(str(record.get("type")))
     if kind is None:
         return None
-    values = [record.get(key) for key, _ in _PLACE]
-    try:
-        place = _place(*values)
-    except TypeError:
-        # A list or an object is not hashable for the cache; the reader names it.
-        place = _place.__wrapped__(*values)
-    event = _build(kind, _event_slots(kind), record, {"place": place})
+    place = Place(*_values(_PLACE, record))
+    slots, at = _event_slots(kind)
+    fields_of_event = _values(slots, record)
+    fields_of_event.insert(at, place)
+    event = kind(*fields_of_event)
     seq: int = _SEQ(record.get("seq"), "seq")
-    time = datetime.fromisoformat(_TIME(record.get("time"), "time"))
-    return Stamped(seq, time.timestamp(), event)
+    return Stamped(seq, _moment(_TIME(record.get("time"), "time")), event)
+
+
+def _moment(time: str) -> float:
+    """The seconds of a time since the epoch; of one as aish writes it by its second."""
+    milliseconds = time[20:23]
+    if time[19:20] == "." and time[23:] == "Z" and milliseconds.isdecimal():
+        return (_second(time[:19]) * 1000 + int(milliseconds)) / 1000
+    return datetime.fromisoformat(time).timestamp()
+
+
+@lru_cache(maxsize=8)
+def _second(time: str) -> int:
+    """Cached because many records are of the same second."""
+    return round(datetime.fromisoformat(f"{time}Z").timestamp())
 
 
 def parse_event(record: JsonObject, where: str | None = None) -> Stamped | None:
@@ -314,12 +324,6 @@ def parse_event(record: JsonObject, where: str | None = None) -> Stamped | None:
         raise JournalError(said, where=where or f"record {record.get('seq')}") from error
 
 
-@lru_cache(maxsize=64, typed=True)
-def _place(*values: Any) -> Place:
-    """Cached because consecutive records often share a place."""
-    return Place(*[read(value, key) for value, (key, read) in zip(values, _PLACE, strict=True)])
-
-
 def value_of(kind: type[Kind], value: JsonValue) -> Kind:
     """A dataclass from a JSON object, its fields converted by their types.
 
@@ -331,31 +335,56 @@ def value_of(kind: type[Kind], value: JsonValue) -> Kind:
     return made
 
 
-def _build(kind: Any, slots: Sequence[_FieldSlot], given: Mapping[str, Any], values: Any) -> Any:
-    """A dataclass from JSON values; unknown keys are ignored."""
-    for slot in slots:
-        if slot.key in given:
-            values[slot.name] = slot.read(given[slot.key], slot.name)
-        elif slot.needed:
-            raise ValueError(f"`{slot.name}` is missing")
-    return kind(**values)
+def _values(slots: Sequence[_FieldSlot], given: Mapping[str, Any]) -> list[Any]:
+    """The fields of a dataclass, in their order, from JSON values; unknown keys are ignored."""
+    values: list[Any] = []
+    for key, name, types, read, make_default in slots:
+        value = given.get(key, _MISSING)
+        # Most values are what they should be: nothing is called for them.
+        if value.__class__ in types:
+            values.append(value)
+        elif value is not _MISSING:
+            values.append(read(value, name))
+        elif make_default is not None:
+            values.append(make_default())
+        else:
+            raise ValueError(f"`{name}` is missing")
+    return values
 
 
 @cache
-def _event_slots(kind: Any) -> tuple[_FieldSlot, ...]:
-    keys = dict(keys_of(kind))
-    return tuple(slot for slot in _slots(kind, keys) if slot.name != "place")
+def _event_slots(kind: Any) -> tuple[tuple[_FieldSlot, ...], int]:
+    """The fields of an event without its place, and where that belongs among them."""
+    slots = _slots(kind, dict(keys_of(kind)))
+    names = [name for _, name, *_ in slots]
+    return tuple(slot for slot in slots if slot[1] != "place"), names.index("place")
 
 
 def _slots(kind: Any, keys: Mapping[str, str]) -> tuple[_FieldSlot, ...]:
     slots: list[_FieldSlot] = []
     for one in fields(kind):
         hint: Any = one.type
-        needed = one.default is MISSING and one.default_factory is MISSING
-        slots.append(
-            _FieldSlot(one.name, keys.get(one.name, one.name), _reader(hint), needed=needed)
-        )
+        make_default: Callable[[], Any] | None = None
+        if one.default_factory is not MISSING:
+            make_default = one.default_factory
+        elif one.default is not MISSING:
+            make_default = partial(_as_it_is, one.default, "")
+        key = keys.get(one.name, one.name)
+        slots.append((key, one.name, _types(hint), _reader(hint), make_default))
     return tuple(slots)
+
+
+def _types(hint: Any) -> frozenset[type]:
+    """The types of JSON values that a field of the type `hint` holds as they are."""
+    if hint == JsonValue:
+        return frozenset({str, int, float, bool, NoneType, dict, list})
+    if hint == JsonObject:
+        return frozenset({dict})
+    if hint is float:
+        return frozenset({int, float})
+    if get_origin(hint) in {Union, UnionType}:
+        return frozenset().union(*map(_types, get_args(hint)))
+    return frozenset({hint}) if hint in {str, int, bool, NoneType} else frozenset()
 
 
 @cache
@@ -443,7 +472,7 @@ def _object_of(kind: Any) -> Reader:
     def read(value: Any, name: str) -> Any:
         if not isinstance(value, Mapping):
             raise _unfit(name)
-        return _build(kind, slots, value, {})
+        return kind(*_values(slots, value))
 
     return read
 
@@ -470,4 +499,4 @@ def _unfit(name: str) -> ValueError:
 
 
 _SEQ, _TIME = _reader(int), _reader(str)
-_PLACE = [(slot.key, slot.read) for slot in _slots(Place, {}) if slot.key in PLACE]
+_PLACE = _slots(Place, {})

@@ -5,6 +5,7 @@ be invisible or reverse the text direction is written as its escape.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from aish.core.phrases import counted
 from aish.core.text import for_html
@@ -27,11 +28,17 @@ def tag(name: str, /, *children: str | None, **attributes: str | float | bool | 
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        spelled = key.rstrip("_").replace("_", "-")
-        opening += f" {spelled}" if value is True else f' {spelled}="{for_html(str(value))}"'
+        opening += _attribute(key, value)
     if name in _VOID:
         return Markup(f"<{opening}>")
     return Markup(f"<{opening}>{concat(children)}</{name}>")
+
+
+@lru_cache(maxsize=512, typed=True)
+def _attribute(key: str, value: object) -> str:
+    """Cached because most attributes are few words of ours."""
+    spelled = key.rstrip("_").replace("_", "-")
+    return f" {spelled}" if value is True else f' {spelled}="{for_html(str(value))}"'
 
 
 def concat(children: Iterable[str | None]) -> Markup:

@@ -25,7 +25,7 @@ from aish.core.json import JsonObject
 from aish.features.history.run_store import JOURNAL, RunStore, newest_first
 from aish.journal.history import CallRecord, fold_records
 from aish.journal.questions import QuestionFold, RecordedQuestion
-from aish.journal.reader import JournalReading, parse_event
+from aish.journal.reader import JournalReading, event_of, parse_event
 from aish.system.file_lock import is_written, writer
 
 State = Literal["ended", "running", "no_end", "unreadable"]
@@ -151,7 +151,12 @@ def records(
         JournalError: it is damaged.
     """
     for record in reading if types is None else reading.of_types(types):
-        yield record, parse_event(record, reading.where)
+        try:
+            event = event_of(record)
+        except ValueError:
+            # Again, with its file and line, which would cost something for each record.
+            event = parse_event(record, reading.where)
+        yield record, event
 
 
 def calls_of_level(

@@ -131,7 +131,8 @@ class Gathering:
                 part.columns.declare(event.schema)
             elif isinstance(event, ItemMoved) and event.place.item in part.rows:
                 part.rows[event.place.item].index = event.index
-        self.add(ended)
+        if ended:
+            self.add(ended)
 
     def add(self, ended: Iterable[Ended]) -> None:
         """Keep units; the last end of each counts."""
