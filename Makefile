@@ -17,7 +17,7 @@ NPM_INSTALL ?= npm ci
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all costs suites test-browser test-portable test-portable-part test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench soak pictures clean \
+.PHONY: help run test test-all costs suites test-browser test-portable test-portable-part test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench compat soak pictures clean \
 	files architecture node install
 
 help: ## Say what each target does
@@ -117,6 +117,11 @@ pictures: $(VENV)/.browser ## Make the pictures of the docs, with Chromium and t
 
 bench: $(VENV)/.development ## Measure speed and size against the smallest program that does the same
 	$(PY) benchmarks/run.py
+
+# `uvx` and `uv` are what users start Python servers with.
+compat: $(VENV)/.development ## Try the entries of compat/ again, with packages from the registries (NAME=litellm: those)
+	$(PIP_INSTALL) uv
+	$(PY) compat/try_entries.py $(NAME)
 
 soak: $(VENV)/.development ## Load a hub for ten minutes beside reloads and a server that is killed
 	$(PY) tests/support/hub_soak.py

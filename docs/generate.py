@@ -26,6 +26,9 @@ from aish.shell.commands.catalogue import LINES, ROWS
 from aish.system.platform.differences import DIFFERENCES
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "compat"))
+from compat_entries import KINDS, read_entries  # ruff: ignore[module-import-not-at-top-of-file]
+
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMAS = ROOT / "schemas"
 TESTS = ROOT / "tests"
@@ -525,6 +528,67 @@ def _key(entry: Mapping[str, Any], header: str) -> str:
     return "none"
 
 
+# --- Compatibility ---------------------------------------------------------------------------
+
+
+_COMPATIBILITY = """\
+What was tried with aish: {count} servers, endpoints and programs, each with its version,
+the day, and what to know. `aish doctor FILE` names the rows of what a file uses. `make compat`
+tries all of them again with packages from the registries, `make compat NAME=git` those whose name
+holds the word; both tell what does not hold any more. What is not here was not tried. The entries
+are in [`compat/`](../../compat)."""
+
+
+def compatibility_page() -> Iterator[str]:
+    entries = read_entries()
+    yield "# Compatibility"
+    yield ""
+    yield _COMPATIBILITY.format(count=len(entries))
+    for kind, title in KINDS.items():
+        rows = [entry for entry in entries if entry.kind == kind]
+        if not rows:
+            continue
+        yield from ("", f"## {title}", "", "| name | version | tried | result | what to know |")
+        yield "| --- | --- | --- | --- | --- |"
+        for entry in rows:
+            name = f"[{entry.name}](#{_slug(entry.name)})" if entry.pipeline else entry.name
+            cells = (name, entry.version, entry.tried, entry.result, entry.know)
+            yield f"| {' | '.join(map(_cell, cells))} |"
+        for entry in rows:
+            if entry.pipeline:
+                yield from ("", f"### {entry.name}", "", f"`{entry.package}`", "")
+                yield from ("```yaml", *_declaration(entry.pipeline), "```")
+
+
+def _declaration(pipeline: str) -> Iterator[str]:
+    """The lines of `models`, `mcp` and `serve` in the text of a pipeline file."""
+    is_wanted = False
+    for line in pipeline.splitlines():
+        if line[:1].strip():
+            is_wanted = line.partition(":")[0] in {"models", "mcp", "serve"}
+        if is_wanted:
+            yield line
+
+
+def compatibility_rows() -> str:
+    """What `aish doctor` knows of it: rows by package, and by the usual origin of an endpoint."""
+    rows = {}
+    for entry in read_entries():
+        row = {
+            "name": entry.name,
+            "version": entry.version,
+            "tried": entry.tried,
+            "result": entry.result,
+            "know": _cell(entry.know).strip(),
+            "anchor": _slug(entry.name) if entry.pipeline else _slug(KINDS[entry.kind]),
+        }
+        if entry.kind == "servers":
+            rows[entry.package_name] = row
+        elif entry.kind == "endpoints" and entry.address:
+            rows[entry.address] = row
+    return json.dumps(rows, indent=2, sort_keys=True) + "\n"
+
+
 # --- All pages -------------------------------------------------------------------------------
 
 
@@ -535,7 +599,7 @@ def _schema(name: str) -> dict[str, Any]:
 
 def _slug(title: str) -> str:
     """The anchor of a heading."""
-    return title.lower().replace(" ", "-").replace(".", "")
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _cell(text: str) -> str:
@@ -707,17 +771,19 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "requirements.md": requirements_page,
     "vendors.md": vendors_page,
     "systems.md": systems_page,
+    "compatibility.md": compatibility_page,
 }
 
 
 def written() -> Mapping[Path, str]:
-    """Every generated page as it has to be, and the manifest of the packs."""
+    """Every generated page as it has to be, and the data of packs and of `aish doctor`."""
     return {
         **{
             REFERENCE / name: "\n".join([GENERATED, "", *page()]).rstrip() + "\n"
             for name, page in PAGES.items()
         },
         ROOT / "aish" / "packs" / "manifest.json": manifest(),
+        ROOT / "aish" / "engine" / "preview" / "compatibility.json": compatibility_rows(),
     }
 
 

@@ -20,6 +20,7 @@ from aish.engine.preview.checkup import (
     check_pipeline,
     check_system,
 )
+from aish.engine.preview.compatibility import check_compatibility
 from aish.engine.preview.pack_checks import check_offered_packs, check_packs
 from aish.engine.preview.sandbox_checks import check_server_sandboxes
 from aish.packs.catalogue import PACKS
@@ -47,7 +48,7 @@ def command(
         ]
     else:
         opening = beginnings_at_terminal(str)
-        findings = [*anyio.run(check_pipeline, file, opening), *_packs_of(file)]
+        findings = [*anyio.run(check_pipeline, file, opening), *_read_findings(file)]
         findings.sort(key=lambda finding: finding.state != "bad")
     if output_format is Report.JSON:
         print_json([plain(finding) for finding in findings])
@@ -57,10 +58,13 @@ def command(
     return int(ExitCode.UNAVAILABLE if failed else ExitCode.OK)
 
 
-def _packs_of(file: Path) -> Iterator[CheckResult]:
-    """Yield the findings on the packs that a file names, as far as it can be read."""
+def _read_findings(file: Path) -> Iterator[CheckResult]:
+    """Yield the findings on what a file names, as far as it can be read."""
     pipeline = read_pipeline(file).pipeline
-    named = [pack for one in pipeline.servers.values() for pack in one.pack] if pipeline else []
+    if pipeline is None:
+        return
+    yield from check_compatibility(pipeline)
+    named = [pack for one in pipeline.servers.values() for pack in one.pack]
     yield from check_packs(dict.fromkeys(filter(PACKS.get, named)), os.environ, required=True)
     others = dict.fromkeys(name for name in named if name not in PACKS)
     yield from check_offered_packs(filter(offered_packs().get, others), required=True)

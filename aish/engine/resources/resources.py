@@ -270,7 +270,13 @@ def _start_hint(server: ServerInfo, entries: Mapping[str, ServerEntry]) -> str:
             "servers see only `HOME`, `PATH` and the like of the environment: `env:"
             " [SSL_CERT_FILE, HTTPS_PROXY]` passes variables on"
         )
-    without = f"`required: false` under `mcp.servers.{server.alias}` continues without it"
+    place = f"under `mcp.servers.{server.alias}`"
+    if command[:1] in {("npx",), ("uvx",)} and why.startswith("no answer within "):
+        return (
+            f"`{command[0]}` may be installing it: `aish fetch` does so beforehand, and"
+            f" `timeout: {{connect: 2m}}` {place} waits longer"
+        )
+    without = f"`required: false` {place} continues without it"
     program = command[0] if command else "/"
     if "/" not in program and why == f"cannot start `{program}`: {os.strerror(errno.ENOENT)}":
         return f"is `{program}` installed, in a folder of `PATH`? {without}"

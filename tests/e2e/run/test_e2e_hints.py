@@ -122,6 +122,20 @@ def test_a_server_that_does_not_start_is_told_why(
     assert [one for one in said if one not in done.stderr] == []
 
 
+def test_a_launcher_that_takes_too_long_may_be_installing_the_server(project: Project) -> None:
+    uvx = project.write("bin/uvx", "#!/bin/sh\nexec sleep 60\n")
+    uvx.chmod(0o755)
+    project.aish.env["PATH"] = f"{uvx.parent}:{os.environ['PATH']}"
+    server = "{command: [uvx, some-server], timeout: {connect: 200ms}}"
+    project.pipeline(f"mcp: {{servers: {{s: {server}}}}}\nrun: [touch, never]\n")
+
+    done = project.run()
+
+    assert done.code == 5
+    assert "hint: `uvx` may be installing it: `aish fetch` does so beforehand" in done.stderr
+    assert "`timeout: {connect: 2m}` under `mcp.servers.s` waits longer" in done.stderr
+
+
 PAGE = Reply((b"<!DOCTYPE html><title>Sign in</title>",), framing="length")
 
 

@@ -1,0 +1,80 @@
+"""The entries of `compat/` are in form, and trying one tells whether it holds."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from compat_entries import RESULTS, Entry, EntryError, read_entries
+from docs_pages import ROOT
+from e2e_project import Project
+from try_entries import try_entry
+
+from aish.cli.commands.validate import problems_of
+
+SHOWS = [sys.executable, "-c", "print('forty', 'two')"]
+
+
+def test_each_pipeline_of_an_entry_is_valid(tmp_path: Path) -> None:
+    for entry in read_entries():
+        if entry.pipeline:
+            file = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
+            file.write_text(entry.pipeline)
+            assert [str(one) for one in problems_of(file) if one.is_error] == [], entry.name
+
+
+@pytest.mark.parametrize(
+    ("run", "state", "said"),
+    [
+        ([SHOWS], "holds", ""),
+        ([[*SHOWS[:2], "print('one')"]], "DOES NOT HOLD", "does not show `forty two`"),
+        ([[*SHOWS[:2], "exit(3)"]], "DOES NOT HOLD", "ended with 3, not 0"),
+        ([[*SHOWS[:2], "exit(4)"], SHOWS], "DOES NOT HOLD", "ended with 4"),
+    ],
+)
+def test_an_entry_is_tried(tmp_path: Path, run: list[list[str]], state: str, said: str) -> None:
+    entry = Entry(
+        name="n", package="npm:n@1", tried="", result=RESULTS[0], run=run, shows=["forty two"]
+    )
+
+    seen, text = try_entry(entry, tmp_path)
+
+    assert seen == state
+    assert said in text
+
+
+def test_a_program_that_an_entry_starts_has_ended_afterwards(tmp_path: Path) -> None:
+    server = [sys.executable, "-m", "http.server", "8000", "--bind", "127.0.0.1"]
+    asks = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8000/x.txt').read())"
+    entry = Entry(
+        name="n",
+        package="pypi:n==1",
+        tried="",
+        result=RESULTS[0],
+        files={"x.txt": "forty two"},
+        port=8000,
+        start=[server],
+        run=[[sys.executable, "-c", asks]],
+        shows=["forty two"],
+    )
+
+    assert try_entry(entry, tmp_path) == ("holds", "")
+    assert try_entry(entry, tmp_path) == ("holds", "")
+
+
+def test_an_entry_in_another_form_is_refused_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "servers.yaml").write_text("- {name: a, package: 'npm:a@1', other: 1}\n")
+
+    with pytest.raises(EntryError, match=r"servers\.yaml: `a`: unknown keys: other"):
+        read_entries(tmp_path)
+
+
+def test_doctor_names_the_row_of_a_server(project: Project) -> None:
+    server = "{command: [uvx, mcp-server-git], required: false}"
+    project.pipeline(f"mcp: {{servers: {{git: {server}}}}}\nrun: [touch, never]\n")
+    project.aish.env["PATH"] = str(project.folder)
+
+    done = project.aish("doctor", "p.yaml")
+
+    assert "mcp server `git`: tried with mcp-server-git " in done.stdout
+    page, _, anchor = done.stdout.partition("hint: docs/reference/")[2].split()[0].partition("#")
+    assert f"### {anchor}\n" in (ROOT / "docs" / "reference" / page).read_text("utf-8")
