@@ -130,6 +130,9 @@ def run_entry(entry: Entry, folder: Path, env: Mapping[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(fill(text), "utf-8")
     with started([[fill(word) for word in words] for words in entry.start], free, folder, env):
+        if "[uvx, " in entry.pipeline or "[npx, " in entry.pipeline:
+            # What cannot be fetched is told where it starts.
+            run(["aish", "fetch", "p.yaml"], folder, env)
         *before, last = [[fill(word) for word in words] for words in entry.run]
         for words in before:
             run_well(words, folder, env)

@@ -273,8 +273,8 @@ def _start_hint(server: ServerInfo, entries: Mapping[str, ServerEntry]) -> str:
     place = f"under `mcp.servers.{server.alias}`"
     if command[:1] in {("npx",), ("uvx",)} and why.startswith("no answer within "):
         return (
-            f"`{command[0]}` may be installing it: `aish fetch` does so beforehand, and"
-            f" `timeout: {{connect: 2m}}` {place} waits longer"
+            f"`{command[0]}` may be installing it: `aish fetch` does so beforehand;"
+            f" `timeout: {{connect: 2m}}` {place} is the time for its start"
         )
     without = f"`required: false` {place} continues without it"
     program = command[0] if command else "/"

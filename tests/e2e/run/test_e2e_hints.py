@@ -1,6 +1,7 @@
 """What the messages about common mistakes advise."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -133,7 +134,7 @@ def test_a_launcher_that_takes_too_long_may_be_installing_the_server(project: Pr
 
     assert done.code == 5
     assert "hint: `uvx` may be installing it: `aish fetch` does so beforehand" in done.stderr
-    assert "`timeout: {connect: 2m}` under `mcp.servers.s` waits longer" in done.stderr
+    assert "`timeout: {connect: 2m}` under `mcp.servers.s` is the time for its start" in done.stderr
 
 
 PAGE = Reply((b"<!DOCTYPE html><title>Sign in</title>",), framing="length")
