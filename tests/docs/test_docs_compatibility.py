@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 from compat_entries import RESULTS, Entry, EntryError, read_entries
-from docs_pages import ROOT
-from e2e_project import Project
 from try_entries import try_entry
 
 from aish.cli.commands.validate import problems_of
@@ -19,7 +17,7 @@ def test_each_pipeline_of_an_entry_is_valid(tmp_path: Path) -> None:
         if entry.pipeline:
             file = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
             file.write_text(entry.pipeline)
-            assert [str(one) for one in problems_of(file) if one.is_error] == [], entry.name
+            assert [str(one) for one in problems_of(file, ()) if not one.warning] == [], entry.name
 
 
 @pytest.mark.parametrize(
@@ -66,15 +64,3 @@ def test_an_entry_in_another_form_is_refused_with_its_place(tmp_path: Path) -> N
 
     with pytest.raises(EntryError, match=r"servers\.yaml: `a`: unknown keys: other"):
         read_entries(tmp_path)
-
-
-def test_doctor_names_the_row_of_a_server(project: Project) -> None:
-    server = "{command: [uvx, mcp-server-git], required: false}"
-    project.pipeline(f"mcp: {{servers: {{git: {server}}}}}\nrun: [touch, never]\n")
-    project.aish.env["PATH"] = str(project.folder)
-
-    done = project.aish("doctor", "p.yaml")
-
-    assert "mcp server `git`: tried with mcp-server-git " in done.stdout
-    page, _, anchor = done.stdout.partition("hint: docs/reference/")[2].split()[0].partition("#")
-    assert f"### {anchor}\n" in (ROOT / "docs" / "reference" / page).read_text("utf-8")

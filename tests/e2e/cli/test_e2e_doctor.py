@@ -302,3 +302,15 @@ def test_whether_a_run_of_the_file_can_be_answered_is_a_finding(
     if found is not None and state != "ok":
         assert found["text"].endswith(", not installed here")
         assert found["hint"] == "pip install 'aish-pipelines[serve]'"
+
+
+def test_doctor_names_the_row_of_a_server(project: Project) -> None:
+    server = "{command: [uvx, mcp-server-git], required: false}"
+    project.pipeline(f"mcp: {{servers: {{git: {server}}}}}\nrun: [touch, never]\n")
+    project.aish.env["PATH"] = str(project.folder)
+
+    done = project.aish("doctor", "p.yaml")
+
+    assert "mcp server `git`: tried with mcp-server-git " in done.stdout
+    page, _, anchor = done.stdout.partition("hint: docs/reference/")[2].split()[0].partition("#")
+    assert f"### {anchor}\n" in (REPO / "docs" / "reference" / page).read_text("utf-8")
