@@ -1,4 +1,4 @@
-"""What was tried with the servers and endpoints of a file: `aish doctor` names it.
+"""Rows of the compatibility page about the servers and endpoints of a file, for `aish doctor`.
 
 `compatibility.json` is made from `compat/*.yaml` by docs/generate.py.
 """
