@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, partial
 from pathlib import Path
-from secrets import token_hex
 from typing import Literal, Protocol
 
 import anyio
@@ -160,7 +159,7 @@ def start_process(
         reaper.require_room()
     pipes = {status.st_ino for status in map(os.fstat, streams) if stat.S_ISFIFO(status.st_mode)}
     if is_portable():  # nobody else can tell it from other processes
-        env = {MARK: token_hex(16), **env}
+        env = {MARK: os.urandom(16).hex(), **env}
     mark = env.get(MARK, "")
     if reaper is not None:
         reaper.expect(pipes)

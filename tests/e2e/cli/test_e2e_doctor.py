@@ -79,6 +79,7 @@ def stable(project: Project, text: str) -> str:
     return "\n".join(re.sub(r" \d+(\.\d+)+", " <version>", row) for row in rows if row)
 
 
+@pytest.mark.linux_forms
 @pytest.mark.requirement("T13")
 def test_each_kind_and_part_of_a_servers_sandbox_is_tried(project: Project) -> None:
     parts = {"bubblewrap": "files, no network, listed hosts", "Landlock": "files, no network"}

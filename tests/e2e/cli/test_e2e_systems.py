@@ -55,15 +55,29 @@ def test_nothing_that_only_linux_has_is_needed(
     )
     version, checked = project.aish("--version"), project.aish("validate", "p.yaml")
     result = project.result()
+    project.pipeline(
+        """
+        models: {}
+        mcp:
+          servers: {box: {pack: [shell], root: ., options: {shell: {sandbox: required}}}}
+          auto_approve: [box__shell_run]
+        steps: [{id: s, call: box__shell_run, with: {command: touch started}}]
+        """,
+        "sandbox.yaml",
+    )
+    refused = project.aish("run", "sandbox.yaml")
     doctor = json.loads(project.aish("doctor", "--format", "json").stdout)
 
     assert everything.returncode == 0, everything.stderr
     assert version.code == checked.code == 0, version.stderr + checked.stdout
     assert result["exit"]["code"] == 0, result["exit"]
-    events = project.run_folders[-1] / "events.jsonl"
+    events = project.run_folders[0] / "events.jsonl"
     assert "from a server" in (told := events.read_text("utf-8"))
     assert "from a shell" in told
     assert (project.folder / "new.txt").read_text("utf-8") == "new\n"
+    assert refused.code == 2
+    assert "bubblewrap does not work here: it needs Linux" in refused.stderr
+    assert not (project.folder / "started").exists()
     found = {row["subject"]: row["text"] for row in doctor}
     assert found["sandboxes"] == "commands and servers are not confined"
     assert "folder by folder" in found["openat2"]

@@ -188,6 +188,7 @@ def test_an_environment_file_is_checked_before_anything_starts(project: Project)
     assert project.run().code == 0
 
 
+@pytest.mark.linux_forms
 def test_a_sandbox_that_does_not_work_is_an_error_before_a_command_runs(project: Project) -> None:
     project.pipeline("""
         models: {}

@@ -128,6 +128,7 @@ def test_a_server_in_python_without_a_network_finds_no_node(project: Project) ->
     assert "FileNotFoundError(2" in project.run().stderr
 
 
+@pytest.mark.linux_forms
 @pytest.mark.requirement("T7")
 @pytest.mark.parametrize("name", [".env", ".aish/x", "id_rsa"])
 def test_landlock_takes_nothing_out_of_a_folder_so_it_refuses_such_folders(
@@ -191,6 +192,7 @@ def test_a_server_reaches_no_network_or_that_of_the_machine(
         ({"read": [".aish"]}, "is, or is in, what no server may see"),
     ],
 )
+@pytest.mark.linux_forms
 def test_what_a_sandbox_may_not_hold_is_an_error_before_the_server_starts(
     project: Project, sandbox: Any, words: str
 ) -> None:
@@ -203,6 +205,7 @@ def test_what_a_sandbox_may_not_hold_is_an_error_before_the_server_starts(
     assert words in done.stderr
 
 
+@pytest.mark.linux_forms
 @pytest.mark.requirement("T2")
 def test_a_sandbox_is_kept_whole_or_the_server_is_not_started(project: Project) -> None:
     project.aish.env["PATH"] = "/nowhere"
@@ -228,6 +231,7 @@ def test_a_sandbox_is_kept_whole_or_the_server_is_not_started(project: Project) 
     assert "it runs without a sandbox" in notice["text"]
 
 
+@pytest.mark.linux_forms
 def test_a_launcher_without_a_network_is_refused_before_it_waits(project: Project) -> None:
     add_probe(project, None)
     project.pipeline(
