@@ -307,7 +307,7 @@ class Folder:
         try:
             descriptor = self._open(segments, flags, links=links)
         except OSError as error:
-            if not links and error.errno == errno.ELOOP:
+            if not (links and self._kernel) and error.errno == errno.ELOOP:
                 message = f"`{path}` is a link, or is behind one, and no link is followed here"
                 raise PackError("outside", message, path=path) from None
             raise _map_open_error(error, path) from None

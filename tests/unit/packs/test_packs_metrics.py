@@ -159,6 +159,7 @@ def test_a_part_of_a_line_that_a_killed_process_left_damages_no_other(
     assert (found["total"], found["skipped"]) == (2, 1)
 
 
+@pytest.mark.linux_forms
 def test_a_file_that_stays_locked_is_unwritable_and_says_by_whom(
     scene: PackScene, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
