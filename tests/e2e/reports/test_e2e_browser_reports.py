@@ -157,6 +157,11 @@ def test_the_page_of_a_batch_needs_no_mouse(browser: Any, tmp_path: Path) -> Non
     assert told_count.text_content() == "1\u201331 of 31"
     focus(page, "Columns")
     page.keyboard.press("Enter")
+    page.set_viewport_size(NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+    # A box is no wider than a letter or two: it once took the place of its name.
+    assert page.locator(".columns input").first.bounding_box()["width"] <= 20
+    page.set_viewport_size(WIDE)
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
     page.keyboard.press("Escape")
