@@ -12,7 +12,11 @@ from e2e_project import ModelEndpoints, Project
 from live_runs import answer, live_run, pending, runtime_folder
 from mcp_peers import free_port
 from model_endpoint import text_reply, tool_reply
-from report_pages import MARKUP, page_of, valued_run
+from report_pages import MARKUP, live_results, page_of, valued_run
+from scripted_events import run_finished, run_started, stamped, step_finished
+
+from aish.core.events import ChangedFile, FilesChanged, Place, StepStarted
+from aish.reports.html.cases import cases_page
 
 pytestmark = pytest.mark.browser
 
@@ -182,6 +186,36 @@ def test_the_page_of_a_batch_needs_no_mouse(browser: Any, tmp_path: Path) -> Non
     assert rows.first.locator("button").first.text_content() == "k119"
     assert {one for one in told if one.partition("#")[0] != link} == set()
     context.close()
+
+
+def test_the_pages_of_a_run_and_of_live_tests_need_no_mouse(browser: Any, tmp_path: Path) -> None:
+    change = FilesChanged(".", (ChangedFile("a.py", "changed", 1, 1),), patch="-a\n+b\n")
+    run = stamped(
+        run_started(), StepStarted(Place("read"), "prompt"), step_finished(), change, run_finished()
+    )
+    context = browser.new_context(viewport=WIDE)
+    page, told = watched(context)
+    page.goto(written(tmp_path / "run.html", page_of(run).text))
+    focus(page, "Theme: auto")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    focus(page, "The difference")
+    page.keyboard.press("Enter")
+    assert page.locator("#changes pre").is_visible()
+
+    page.goto(written(tmp_path / "live.html", cases_page(live_results()).decode()))
+    focus(page, "p.yaml: flaky")
+    page.keyboard.press("Enter")
+    assert "against run 1" in page.locator("tr.detail").text_content()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent") == "p.yaml: good"
+    assert [one for one in told if not one.startswith("file:")] == []
+    context.close()
+
+    # Of each, axe finds nothing either.
+    for name in ("run.html", "live.html"):
+        assert found(browser, (tmp_path / name).as_uri) == []
 
 
 def test_the_page_of_a_batch_is_for_everybody(browser: Any, tmp_path: Path) -> None:
