@@ -26,7 +26,11 @@ from aish.engine.run_folder import RunFolder, RunsPlace, reopen_folder
 from aish.engine.steps.context import CALLS_REPEATED
 from aish.features.history.run_store import LATEST
 from aish.features.launch import EarlierPart, Launch, open_run
-from aish.features.resume.differences import check_same, notices_of_differences
+from aish.features.resume.differences import (
+    check_nothing_changed,
+    check_same,
+    notices_of_differences,
+)
 from aish.features.resume.find import PastPart, hold_past
 from aish.features.resume.replay_events import earlier_part
 from aish.features.resume.scan import tags
@@ -92,7 +96,8 @@ class Resumption:
         """The finished part of the run; differences are errors, unless that is forced.
 
         Raises:
-            ResumeRefusedError: something is different, or a call might be made twice.
+            ResumeRefusedError: something is different, or a call might be made twice; also that
+                something is different though the run is complete, whatever is forced.
             JournalError: the journal is damaged.
         """
         past, flags = self._past, self._flags
@@ -116,6 +121,8 @@ class Resumption:
             except CallsNamedError as error:
                 self._name(error, plan, form)
                 raise
+            if state.ended:
+                check_nothing_changed(past.id, past.fingerprint, now, plan.pipeline)
             notices = (*state.notices, *_check_batches(state.batches, plan, forced=flags.force))
             if flags.force:
                 repeated = tuple(replace(one, may_repeat=True) for one in state.batches)

@@ -34,6 +34,21 @@ def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline
         raise ResumeRefusedError(f"the run would differ:{lines}", hint=hint)
 
 
+def check_nothing_changed(
+    run: str, before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
+) -> None:
+    """Check that the results of a complete run are not passed off as those of what changed since.
+
+    Raises:
+        ResumeRefusedError: something changed.
+    """
+    found = differences(before, now, pipeline)
+    if found:
+        changed = "; ".join(first_lines(found, _SHOWN, "… "))
+        message = f"run {run} is complete, and `--force` adds nothing to it, although {changed}"
+        raise ResumeRefusedError(message, hint="start a new run without `--resume`")
+
+
 def notices_of_differences(
     before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
 ) -> tuple[Notice, ...]:
@@ -45,7 +60,7 @@ def notices_of_differences(
     return (Notice(Place(), "warning", "resume_forced", text),)
 
 
-_FORCE = "`--force` continues with the existing results"
+_FORCE = "`--force` continues an unfinished run with its results"
 
 
 def _lines(

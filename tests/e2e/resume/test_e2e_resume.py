@@ -126,6 +126,27 @@ def test_a_run_that_is_complete_is_not_run_again(
     assert (project.run_folders[0] / "events.jsonl").read_bytes() == before
 
 
+def test_a_run_that_is_complete_is_not_forced_to_take_what_changed(project: Project) -> None:
+    project.write("rows.csv", "id\n1\n2\n")
+    project.pipeline(
+        "foreach: {file: rows.csv}\nkey: item.id\nrun: [echo, '{{ item.id }}']\n"
+        "mcp: {auto_approve: [shell__run]}\n"
+    )
+    assert project.run().stdout == "1\n2\n"
+    before = (project.run_folders[0] / "events.jsonl").read_bytes()
+    project.write("rows.csv", "id\n1\n2\n3\n")
+
+    forced = project.run("--resume", "--force")
+
+    assert (forced.code, forced.stdout) == (2, "")
+    assert (
+        "is complete, and `--force` adds nothing to it, although the file `rows.csv` changed"
+        in (forced.stderr)
+    )
+    assert "start a new run without `--resume`" in forced.stderr
+    assert (project.run_folders[0] / "events.jsonl").read_bytes() == before
+
+
 def test_a_batch_goes_on_with_the_items_that_are_not_done(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
