@@ -491,6 +491,7 @@ def test_a_session_that_was_killed_while_a_command_ran(
     assert endpoint.asked[-1]["messages"][-1]["content"].startswith("[local command: echo hi]")
 
 
+@pytest.mark.linux_forms  # the message names the process
 def test_a_session_that_somebody_is_in_is_refused(
     project: Project, endpoint: ModelEndpoint
 ) -> None:

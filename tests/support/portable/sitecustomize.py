@@ -2,4 +2,4 @@
 
 import sys
 
-sys.aish_portable = True  # type: ignore[attr-defined]
+sys.aish_portable = True  # type: ignore[attr-defined]  # an attribute of ours

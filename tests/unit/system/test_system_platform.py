@@ -27,7 +27,7 @@ def portable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(argv: list[str], **options: object) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, **options)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, **options)  # type: ignore[call-overload, no-any-return]  # options are passed on
 
 
 def test_no_variable_of_the_environment_switches_the_forms_of_linux_off() -> None:
@@ -112,7 +112,7 @@ def test_the_credentials_of_a_mac_are_read() -> None:
     class MacSocket(socket.socket):
         version = 0
 
-        def getsockopt(self, level: int, option: int, size: int = 0, /) -> object:  # type: ignore[override]
+        def getsockopt(self, level: int, option: int, size: int = 0, /) -> object:  # type: ignore[override]  # of three overloads
             assert level == 0  # SOL_LOCAL
             if option == 2:  # LOCAL_PEERPID
                 return 4711
