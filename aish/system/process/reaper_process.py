@@ -116,8 +116,12 @@ def processes_with_mark(marks: set[bytes], spared: set[int]) -> set[int]:
 
 
 def _is_portable() -> bool:
-    """The same as `is_portable` of `aish.system.platform.forms`, for the script."""
-    return sys.platform != "linux" or getattr(sys, "aish_portable", "--portable" in sys.argv[1:])
+    """The same as `is_portable` of `aish.system.platform.forms`, for the script.
+
+    Where it is imported, the arguments are those of a user, and may be those of a command.
+    """
+    is_told = __name__ == "__main__" and "--portable" in sys.argv[1:]
+    return sys.platform != "linux" or getattr(sys, "aish_portable", is_told)
 
 
 def _processes(spared: set[int]) -> list[int]:

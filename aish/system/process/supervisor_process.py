@@ -57,7 +57,7 @@ _MARKS: list[bytes] = []
 """In a guard: what the environment of its command and of all below it has."""
 _MARKED = -1
 """In the place of a parent: the processes that have the mark."""
-_PORTABLE = "--portable" in sys.argv[1:]
+_PORTABLE = __name__ == "__main__" and sys.argv[1:] == ["--portable"]
 _FIRST_MS, _LAST_MS = 25, 1000
 
 

@@ -30,13 +30,20 @@ def start(argv: list[str], **options: object) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, **options)  # type: ignore[call-overload, no-any-return]  # options are passed on
 
 
-def test_no_variable_of_the_environment_switches_the_forms_of_linux_off() -> None:
-    script = "from aish.system.platform.forms import is_portable; print(is_portable())"
+def test_no_variable_and_no_argument_switches_the_forms_of_linux_off() -> None:
+    script = """
+from aish.system.platform.forms import is_portable
+from aish.system.process import reaper_process, supervisor_process
+
+print(is_portable(), reaper_process._is_portable(), supervisor_process._is_portable())
+"""
     env = {**os.environ, "AISH_TEST_PORTABLE": "1", "PYTHONPATH": ""}
+    # The words of a command, which `aish` has among its own arguments.
+    words = [sys.executable, "-c", script, "--", "program", "--portable"]
 
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True)
+    done = subprocess.run(words, env=env, capture_output=True, check=True)
 
-    assert done.stdout == b"False\n"
+    assert done.stdout == b"False False False\n"
 
 
 @pytest.mark.usefixtures("portable")
