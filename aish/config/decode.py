@@ -729,7 +729,7 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         usage=table.flag("usage", default=True),
         finish=cast("FinishUse", table.text("finish") or "required"),
         max_tool_name=table.whole("max_tool_name", 64),
-        verify_tls=table.flag("verify_tls", default=True),
+        verify_tls=table.absolute("verify_tls") or table.flag("verify_tls", default=True),
         proxy=table.text("proxy"),
         price=_price(table.child("price")),
     )
@@ -1062,7 +1062,7 @@ def _server_entry(alias: str, table: Table, mcp: Table) -> ServerEntry:
         tools=table.texts("tools"),
         exclude=table.texts("exclude"),
         timeout=_server_timeout(table.part("timeout")),
-        verify_tls=table.flag("verify_tls", default=True),
+        verify_tls=table.absolute("verify_tls") or table.flag("verify_tls", default=True),
         share=table.flag("share", default=True),
         sandbox=_sandbox(table if table.has("sandbox") else mcp, table),
     )

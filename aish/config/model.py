@@ -430,7 +430,7 @@ class ModelEntry:
     usage: bool = True
     finish: FinishUse = "required"
     max_tool_name: int = 64
-    verify_tls: bool = True
+    verify_tls: bool | Path = True
     proxy: str | None = None
     price: Price | None = None
 
@@ -503,7 +503,7 @@ class ServerEntry:
     tools: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     timeout: ServerTimeout = ServerTimeout()
-    verify_tls: bool = True
+    verify_tls: bool | Path = True
     share: bool = True
     sandbox: ServerSandbox | None = None
 

@@ -293,7 +293,7 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
         message = f"no connection to {origin}: {MANY_FILES}"
         return AttemptError(message, CROWDED, MANY_FILES_HINT)
     if "CERTIFICATE_VERIFY_FAILED" in why:
-        hint = f"`models.{entry.alias}.verify_tls: false` switches the check off"
+        hint = f"`models.{entry.alias}.verify_tls: FILE` names the authorities to trust, in PEM"
         return AttemptError(f"the certificate of {origin} is not trusted: {why}", BROKEN, hint)
     if error is not None and (unknown := unknown_host(error, origin)):
         hint = f"check the name in `models.{entry.alias}.base_url`, and the network"

@@ -24,6 +24,7 @@ from collections.abc import (
 )
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -584,7 +585,7 @@ class DirectTransport(httpx.AsyncBaseTransport):
     def __init__(
         self,
         *,
-        verify: bool | ssl.SSLContext,
+        verify: bool | Path | ssl.SSLContext,
         most: int,
         kept_seconds: float,
         addresses: Addresses | None = None,
@@ -744,9 +745,21 @@ def is_web_url(text: str) -> bool:
 
 
 @cache
-def tls_context(*, verify: bool) -> ssl.SSLContext:
-    """Return the context of the process: creating one takes tens of milliseconds."""
-    context = httpx.create_ssl_context(verify=verify, trust_env=False)
+def tls_context(*, verify: bool | Path) -> ssl.SSLContext:
+    """Return the context of the process: creating one takes tens of milliseconds.
+
+    With a path only the authorities in that PEM file are trusted.
+
+    Raises:
+        httpx.ConnectError: they cannot be read.
+    """
+    if isinstance(verify, Path):
+        try:
+            context = ssl.create_default_context(cafile=verify)
+        except OSError as error:
+            raise httpx.ConnectError(unread_authorities(verify, error)) from error
+    else:
+        context = httpx.create_ssl_context(verify=verify, trust_env=False)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
@@ -761,9 +774,11 @@ def own_tls_context() -> ssl.SSLContext:
         return httpx.create_ssl_context(trust_env=True)
     except OSError as error:
         place = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
-        why = error.strerror or str(error)
-        message = f"the authorities in `{place}` (`SSL_CERT_FILE`) cannot be read: {why}"
-        raise httpx.ConnectError(message) from error
+        raise httpx.ConnectError(unread_authorities(f"{place}` (`SSL_CERT_FILE", error)) from error
+
+
+def unread_authorities(place: str | Path, error: OSError) -> str:
+    return f"the authorities in `{place}` cannot be read: {error.strerror or error}"
 
 
 def _why(error: Exception) -> str:

@@ -7,6 +7,7 @@ environment, no redirects but those followed here, within one origin. Knows no J
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import anyio
@@ -174,7 +175,7 @@ class HttpOrigin:
         token: str | None,
         headers: Mapping[str, str],
         connect_seconds: float,
-        verify_tls: bool,
+        verify_tls: bool | Path,
         taking: HttpAdapter | None = None,
         mask: Mask = str,
         open_login: Callable[[], "Login"] | None = None,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import httpx
@@ -27,7 +28,7 @@ async def log_in_person(
     flow: PersonLogin,
     *,
     headers: Mapping[str, str],
-    verify_server: bool,
+    verify_server: bool | Path,
     seconds: float,
 ) -> KeptLogin:
     """The login that the person made, which the server takes; it is kept.

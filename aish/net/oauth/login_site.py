@@ -1,6 +1,7 @@
 """The server at which a program or a person logs in, and what a login there needs."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
@@ -53,7 +54,7 @@ def open_site(
     credentials: Credentials,
     *,
     name: str,
-    verify_server: bool,
+    verify_server: bool | Path,
     seconds: float,
     secret_mask: SecretMask,
     notice: Notice,

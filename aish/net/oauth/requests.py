@@ -10,6 +10,7 @@ import ipaddress
 import ssl
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin
 
@@ -56,7 +57,7 @@ class OAuthClient:
         url: str,
         *,
         named: Collection[str] = (),
-        verify_server: bool = True,
+        verify_server: bool | Path = True,
         own_authorities: bool = False,
         seconds: float = _LONGEST_SECONDS,
         resolve: Resolve = system_addresses,
@@ -118,7 +119,7 @@ class OAuthClient:
         if not is_secure(url):
             raise LoginError(f"`{_place_text(url)}` is not asked: {_INSECURE}")
         own = {"user-agent": f"aish/{__version__}", "accept-encoding": "identity"}
-        is_checked = self._verify_server or origin_of(url) != self._server
+        is_checked = self._verify_server if origin_of(url) == self._server else True
         is_own = self._own_authorities and origin_of(url)[0] == "https"
         try:
             verify = own_tls_context() if is_own else is_checked
@@ -175,7 +176,7 @@ class OAuthClient:
 
 
 def open_client(
-    url: str, settings: OAuthSettings, *, verify_server: bool, seconds: float
+    url: str, settings: OAuthSettings, *, verify_server: bool | Path, seconds: float
 ) -> OAuthClient:
     """A client for the login at the server with this URL, as the file has it."""
     named = (settings.issuer, settings.token_url, settings.authorization_url)

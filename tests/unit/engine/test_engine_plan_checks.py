@@ -203,6 +203,22 @@ def test_a_token_in_the_file_and_unchecked_certificates_are_warnings(tmp_path: P
     ]
 
 
+def test_authorities_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    (tmp_path / "own.pem").write_text("none")
+    text = (
+        "aish: 1\n"
+        "models: {a: {base_url: 'https://h/v1', model: m, verify_tls: own.pem}}\n"
+        "mcp: {servers: {w: {url: 'https://h/mcp', verify_tls: gone.pem}}}\n"
+        "prompt: x y\n"
+    )
+    first, second = problems(text, tmp_path)
+    assert first.startswith("models.a.verify_tls: no authorities in PEM can be read there: ")
+    assert second == (
+        "mcp.servers.w.verify_tls: no authorities in PEM can be read there:"
+        " No such file or directory"
+    )
+
+
 def test_a_password_in_the_url_of_a_server_is_refused(tmp_path: Path) -> None:
     text = "aish: 1\nmcp: {servers: {w: {url: 'https://u:pw@h/mcp'}}}\nrun: ls\n"
     (found,) = problems(text, tmp_path)

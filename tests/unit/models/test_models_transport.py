@@ -31,6 +31,7 @@ from model_endpoint import (
     usage,
 )
 from model_turns import PLACE, a_model, a_request, an_entry, text_of, turn
+from tls_files import make_tls_files
 from waits import put_forward, waits_of
 
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
@@ -194,6 +195,19 @@ async def test_a_certificate_nobody_vouches_for_is_refused_unless_the_file_says_
         assert "verify_tls" in (error.hint or "")
         assert not endpoint.requests
         async with a_model(once(endpoint.base_url, verify_tls=False)) as model:
+            assert text_of(await turn(model)) == "hi"
+
+
+async def test_an_entry_names_the_authorities_that_it_trusts(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    tls, other = make_tls_files(tmp_path), make_tls_files(tmp_path / "other")
+    with ModelEndpoint([text_reply("hi")], tls=tls.serving) as endpoint:
+        error = await failing(once(endpoint.base_url, verify_tls=other.authority))
+        assert "is not trusted" in error.message
+        error = await failing(once(endpoint.base_url, verify_tls=tmp_path / "none.pem"))
+        assert "cannot be read: No such file" in error.message
+        assert not endpoint.requests
+        async with a_model(once(endpoint.base_url, verify_tls=tls.authority)) as model:
             assert text_of(await turn(model)) == "hi"
 
 

@@ -73,13 +73,26 @@ def _models(pipeline: Pipeline) -> Iterator[Issue]:
         yield from _params_of_wire(entry)
         for index, other in enumerate(entry.fallback):
             yield from _check_model(other, pipeline, f"models.{alias}.fallback[{index}]")
-        if not entry.verify_tls:
-            message = "the certificate of this endpoint is not checked"
-            yield Issue(f"models.{alias}.verify_tls", message, warning=True)
+        yield from check_verify(f"models.{alias}.verify_tls", "endpoint", verify=entry.verify_tls)
     graph = {alias: entry.fallback for alias, entry in pipeline.models.items()}
     for circle in circles(graph):
         message = f"circular fallback between models: {_chain(circle)}"
         yield Issue(f"models.{circle[0]}.fallback", message)
+
+
+def check_verify(path: str, peer: str, *, verify: bool | Path) -> Iterator[Issue]:
+    """Yield a warning where no certificate is checked, and an error for unreadable authorities."""
+    if not verify:
+        yield Issue(path, f"the certificate of this {peer} is not checked", warning=True)
+    elif isinstance(verify, Path):
+        # Few files name their own.
+        import ssl
+
+        try:
+            ssl.create_default_context(cafile=verify)
+        except OSError as error:
+            message = f"no authorities in PEM can be read there: {error.strerror or error}"
+            yield Issue(path, message)
 
 
 def _endpoint(entry: ModelEntry) -> Iterator[Issue]:

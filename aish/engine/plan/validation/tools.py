@@ -46,7 +46,13 @@ from aish.engine.plan.validation.issue import (
     unknown_name,
     within,
 )
-from aish.engine.plan.validation.names import LONGEST_SERVED, RESERVED, SERVED, alias_issues
+from aish.engine.plan.validation.names import (
+    LONGEST_SERVED,
+    RESERVED,
+    SERVED,
+    alias_issues,
+    check_verify,
+)
 from aish.models.dialect_choice import answer_limit
 from aish.models.pricing import has_list, is_free, is_priced
 from aish.packs.catalogue import PACKS, own_name, pack_needs_root, tools_of
@@ -121,9 +127,7 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
             message = "`auth_env` is not used: `auth_token` is set too"
             yield Issue(f"{path}.auth_env", message, "remove one of the two", warning=True)
     yield from _login(entry, path)
-    if not entry.verify_tls:
-        message = "the certificate of this server is not checked"
-        yield Issue(f"{path}.verify_tls", message, warning=True)
+    yield from check_verify(f"{path}.verify_tls", "server", verify=entry.verify_tls)
 
 
 def _login(entry: ServerEntry, path: str) -> Iterator[Issue]:
