@@ -159,6 +159,8 @@ class _WorkTree:
                 "GIT_ATTR_NOSYSTEM": "1",
                 "GIT_NO_REPLACE_OBJECTS": "1",
                 "GIT_NO_LAZY_FETCH": "1",
+                # Older ones fetch none the less, by programs that a repository names.
+                "GIT_ALLOW_PROTOCOL": "",
                 "GIT_OPTIONAL_LOCKS": "0",
             },
             timeout=None,
@@ -286,14 +288,14 @@ def _own_git(top: Path, place: Path, program: Path) -> _WorkTree:
             raise _UnknownChangeError("`.git` is not a git folder")
         git = top / name
     common = git
-    with suppress(FileNotFoundError):
-        common = git / (git / "commondir").read_text("utf-8", "surrogateescape").strip()
+    if (pointer := git / "commondir").is_file():  # a pipe would be waited for
+        common = git / pointer.read_text("utf-8", "surrogateescape").strip()
     objects = (common / "objects").resolve()
     if not objects.is_dir() or "\n" in str(objects):
         raise _UnknownChangeError("`.git` is not a git folder")
     config = ""
-    with suppress(FileNotFoundError):
-        config = (common / "config").read_text("utf-8", "replace")
+    if (settings := common / "config").is_file():
+        config = settings.read_text("utf-8", "replace")
     version, extensions = (
         (1, "\n[extensions]\nobjectformat = sha256") if _SHA256.search(config) else (0, "")
     )

@@ -184,12 +184,24 @@ async def test_what_is_not_known_is_told_and_nothing_fails(
     monkeypatch.setattr(file_changes, "SECONDS", 120.0)
     failing = await changes(repo, lambda: None, path=f"{tmp_path}/bin")
     assert failing.problem == "`git ls-files` failed: no luck"
+    # Older ones fetch missing objects whatever `GIT_NO_LAZY_FETCH` says.
+    program.write_text('#!/bin/sh\necho "allowed: ${GIT_ALLOW_PROTOCOL-all}" >&2\nexit 9\n')
+    failing = await changes(repo, lambda: None, path=f"{tmp_path}/bin")
+    assert failing.problem == "`git ls-files` failed: allowed:"
 
     for content in ("", "nonsense", "gitdir: ", "gitdir: /nowhere"):
         folder = tmp_path / "bare"
         folder.mkdir(exist_ok=True)
         (folder / ".git").write_text(content)
         assert (await changes(folder, lambda: None)).problem == "`.git` is not a git folder"
+
+    # What nobody writes into is not waited for.
+    (repo / ".git/config").unlink()
+    os.mkfifo(repo / ".git/config")
+    os.mkfifo(repo / ".git/commondir")
+    program.write_text("#!/bin/sh\nexit 9\n")
+    waiting = await changes(repo, lambda: None, path=f"{tmp_path}/bin")
+    assert waiting.problem == "`git ls-files` failed: 9"
 
     watch = FileChanges([tmp_path], RunFolder("run", None), {"PATH": os.environ["PATH"]})
     await watch.begin()
