@@ -27,7 +27,7 @@ from aish.system.platform.differences import DIFFERENCES
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "compat"))
-from compat_entries import KINDS, read_entries  # ruff: ignore[module-import-not-at-top-of-file]
+import compat_entries  # ruff: ignore[module-import-not-at-top-of-file] - beside docs/
 
 REFERENCE = ROOT / "docs" / "reference"
 SCHEMAS = ROOT / "schemas"
@@ -540,11 +540,11 @@ are in [`compat/`](../../compat)."""
 
 
 def compatibility_page() -> Iterator[str]:
-    entries = read_entries()
+    entries = compat_entries.read_entries()
     yield "# Compatibility"
     yield ""
     yield _COMPATIBILITY.format(count=len(entries))
-    for kind, title in KINDS.items():
+    for kind, title in compat_entries.KINDS.items():
         rows = [entry for entry in entries if entry.kind == kind]
         if not rows:
             continue
@@ -573,14 +573,16 @@ def _declaration(pipeline: str) -> Iterator[str]:
 def compatibility_rows() -> str:
     """What `aish doctor` knows of it: rows by package, and by the usual origin of an endpoint."""
     rows = {}
-    for entry in read_entries():
+    for entry in compat_entries.read_entries():
         row = {
             "name": entry.name,
             "version": entry.version,
             "tried": entry.tried,
             "result": entry.result,
             "know": _cell(entry.know).strip(),
-            "anchor": _slug(entry.name) if entry.pipeline else _slug(KINDS[entry.kind]),
+            "anchor": _slug(entry.name)
+            if entry.pipeline
+            else _slug(compat_entries.KINDS[entry.kind]),
         }
         if entry.kind == "servers":
             rows[entry.package_name] = row
