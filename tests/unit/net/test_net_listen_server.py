@@ -797,6 +797,7 @@ def exposure(tmp_path_factory: pytest.TempPathFactory) -> Exposure:
     return Exposure(tls_cert=folder / "cert.pem", tls_key=folder / "key.pem")
 
 
+@pytest.mark.slow(reason="a handshake that begins late runs out a minute later")
 def test_tls_is_served_and_a_handshake_has_to_end_in_time(exposure: Exposure) -> None:
     assert exposure.tls_cert is not None
     trusting = ssl.create_default_context(cafile=str(exposure.tls_cert))
