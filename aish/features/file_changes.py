@@ -12,9 +12,9 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -243,16 +243,12 @@ class FileChanges:
         return ""
 
     def _keep(self, found: FilesChanged) -> FilesChanged:
-        from dataclasses import replace
-
+        """Keep the patch in the folder of the run, beside those of its earlier parts."""
         path = self._folder.path
         if path is None or not found.patch:
             return found
-        number = 1
-        while (
-            path / "files" / (name := f"{_NAME}{f'-{number}' if number > 1 else ''}.diff")
-        ).exists():
-            number += 1
+        names = chain((f"{_NAME}.diff",), (f"{_NAME}-{number}.diff" for number in count(2)))
+        name = next(name for name in names if not (path / "files" / name).exists())
         self._folder.keep_as(name, found.patch.encode())
         return replace(found, kept=f"files/{name}")
 

@@ -44,7 +44,8 @@ DIFFERENCES = (
         "processes that leave their group",
         "fall to a subreaper, and are found by their pipes and their mark in `/proc`",
         "found by the mark in their environment, which `ps` shows",
-        "a process that leaves its group and clears its environment may outlive the run",
+        "a process that leaves its group and clears its environment may outlive the run, and so may"
+        " one that forks all the time on a busy machine",
     ),
     Difference(
         "keys in the environment",
