@@ -21,7 +21,9 @@ _MORE_ROUNDS = 8
 _WRITE = f"""
 import sys
 from pathlib import Path
-from aish.cassettes.format.interaction import Chunk, Head, Interaction, Request, Response
+from aish.cassettes.format.interaction import (
+    Chunk, Interaction, RecordingMetadata, Request, Response,
+)
 from aish.cassettes.format.layout import whole
 def exchange(number):
     body = b'{{"model": "mock", "messages": [{{"role": "user", "content": "%d %s"}}]}}' % (
@@ -32,7 +34,7 @@ def exchange(number):
     chunks = tuple(Chunk(size, n / 100) for n in range(19)) + (Chunk(len(said) - 19 * size, 0.2),)
     return Interaction(Request("POST", "http://127.0.0.1:1/v1/chat/completions", (), body),
         Response(200, "OK", (("content-type", "text/event-stream"),), said, chunks))
-head = Head(True, "bench", "2026-11-21T00:00:00Z")
+head = RecordingMetadata(True, "bench", "2026-11-21T00:00:00Z")
 text = whole(head, [exchange(number) for number in range({_INTERACTIONS})])
 Path(sys.argv[1]).write_text(text, encoding="utf-8")
 """

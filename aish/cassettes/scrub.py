@@ -22,7 +22,7 @@ _TAG = "<secret:"
 
 
 @frozen
-class Place:
+class ScrubbedPlace:
     """The place of a removal, and the number of values removed there."""
 
     where: str
@@ -34,7 +34,7 @@ class Scrubbed:
     """A file's new content, the places that changed, and those that could not be searched."""
 
     data: bytes
-    places: tuple[Place, ...]
+    places: tuple[ScrubbedPlace, ...]
     packed: tuple[str, ...] = ()
 
 
@@ -48,7 +48,7 @@ def scrub_content(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
         raise CassetteFileError("only a recording in YAML can be rewritten", where=name)
     cassette = parse(data, name, unfinished=True)
     tree = _load(data, name)
-    places: list[Place] = []
+    places: list[ScrubbedPlace] = []
     for number, old in enumerate(cassette.interactions, 1):
         new = redact(old, secrets)
         row = tree["interactions"][number - 1]
@@ -57,10 +57,12 @@ def scrub_content(data: bytes, name: str, secrets: Secrets) -> Scrubbed:
         rest, count = _mask_texts(row, secrets)
         tree["interactions"][number - 1] = rest
         differences += [("other keys", count)] if count else []
-        places += (Place(f"interaction {number}, {where}", count) for where, count in differences)
+        places += (
+            ScrubbedPlace(f"interaction {number}, {where}", count) for where, count in differences
+        )
     for key in [key for key in tree if key != "interactions"]:
         tree[key], count = _mask_texts(tree[key], secrets)
-        places += [Place(f"`{key}`", count)] if count else []
+        places += [ScrubbedPlace(f"`{key}`", count)] if count else []
     packed = tuple(_compressed_bodies(cassette.interactions))
     if not places:
         return Scrubbed(data, (), packed)

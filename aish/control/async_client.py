@@ -9,25 +9,25 @@ from aish.control.errors import ControlError
 from aish.control.event_stream import AsyncEventStream
 from aish.control.http_exchange import (
     CONNECT_SECONDS,
-    Connections,
+    ControlConnection,
     Deadline,
-    Exchange,
     Opened,
-    Request,
+    OutgoingRequest,
+    RequestSender,
     headers_of,
 )
 from aish.control.operations import Operations
-from aish.control.run_endpoint import Endpoint
+from aish.control.run_endpoint import RunEndpoint
 
 if TYPE_CHECKING:
     import httpx
 
 
 @dataclass(eq=False)
-class AsyncExchange(Exchange):
+class AsyncExchange(RequestSender):
     """Sends and receives with httpx, in the event loop of the caller."""
 
-    _clients: "dict[Endpoint, httpx.AsyncClient]" = field(default_factory=dict, init=False)
+    _clients: "dict[RunEndpoint, httpx.AsyncClient]" = field(default_factory=dict, init=False)
 
     async def close_answer(self, opened: Opened) -> None:
         """Close an answer, even if the task is cancelled."""
@@ -43,7 +43,7 @@ class AsyncExchange(Exchange):
     async def _sleep(self, seconds: float) -> None:
         await anyio.sleep(seconds)
 
-    async def _open(self, endpoint: Endpoint, request: Request) -> Opened:
+    async def _open(self, endpoint: RunEndpoint, request: OutgoingRequest) -> Opened:
         import httpx
 
         client = self._clients.get(endpoint)
@@ -80,7 +80,7 @@ class AsyncExchange(Exchange):
         return data
 
 
-class AsyncClient(Connections, Operations):
+class AsyncClient(ControlConnection, Operations):
     """A `Client` whose methods are awaited; `wait_for_` ones and streams can be cancelled.
 
     `async with` closes its connections. One event loop uses it.
@@ -107,7 +107,7 @@ class AsyncClient(Connections, Operations):
         return AsyncEventStream(self._exchange, after, deadline)
 
 
-def _failure(endpoint: Endpoint, error: "httpx.TransportError") -> ControlError:
+def _failure(endpoint: RunEndpoint, error: "httpx.TransportError") -> ControlError:
     """Return the error for a missing or incomplete answer."""
     import httpx
 

@@ -20,15 +20,15 @@ from urllib.parse import urlsplit
 from aish.control.event_stream import AsyncEventStream
 from aish.control.http_exchange import (
     CONNECT_SECONDS,
-    Connections,
+    ControlConnection,
     Deadline,
-    Exchange,
     Opened,
-    Request,
+    OutgoingRequest,
+    RequestSender,
     headers_of,
 )
 from aish.control.operations import Operations
-from aish.control.run_endpoint import Endpoint
+from aish.control.run_endpoint import RunEndpoint
 from aish.core.json import JsonObject
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ _KEPT_SECONDS: Final = 5.0
 class _Connection(HTTPConnection):
     """A connection to where a run listens."""
 
-    def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> None:
+    def __init__(self, endpoint: RunEndpoint, tls: ssl.SSLContext | None, seconds: float) -> None:
         url = urlsplit(endpoint.url)
         self.default_port = _PORTS[url.scheme]
         super().__init__(url.netloc, timeout=seconds)
@@ -83,10 +83,10 @@ class _Connection(HTTPConnection):
 
 
 @dataclass(eq=False)
-class BlockingExchange(Exchange):
+class BlockingExchange(RequestSender):
     """Sends and receives with `http.client`; several threads may use it."""
 
-    _idle: dict[Endpoint, list[_Connection]] = field(default_factory=dict, init=False)
+    _idle: dict[RunEndpoint, list[_Connection]] = field(default_factory=dict, init=False)
     _busy: set[_Connection] = field(default_factory=set, init=False)
 
     async def close_answer(self, opened: Opened) -> None:
@@ -112,7 +112,7 @@ class BlockingExchange(Exchange):
     async def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # ruff: ignore[blocking-sleep-in-async-function] - all here blocks
 
-    async def _open(self, endpoint: Endpoint, request: Request) -> Opened:
+    async def _open(self, endpoint: RunEndpoint, request: OutgoingRequest) -> Opened:
         connection = self._connection(endpoint, min(request.seconds, CONNECT_SECONDS))
         self._busy.add(connection)
         try:
@@ -136,7 +136,7 @@ class BlockingExchange(Exchange):
                 raise IncompleteRead(data, response.length)
         return data
 
-    def _connection(self, endpoint: Endpoint, seconds: float) -> _Connection:
+    def _connection(self, endpoint: RunEndpoint, seconds: float) -> _Connection:
         with suppress(IndexError):  # of what is idle, another thread may have taken the last one
             while not (idle := self._idle.get(endpoint, []).pop()).is_usable:
                 idle.close()
@@ -152,7 +152,7 @@ class BlockingExchange(Exchange):
 
 
 @contextmanager
-def _translate_errors(endpoint: Endpoint) -> Generator[None]:
+def _translate_errors(endpoint: RunEndpoint) -> Generator[None]:
     """Say of a failure of a connection what it means."""
     try:
         yield
@@ -181,7 +181,7 @@ def _make_blocking(
     return method
 
 
-class Client(Connections):
+class Client(ControlConnection):
     """Asks and answers a live run over its control API, and waits for what happens in it.
 
     `address` is `unix:PATH`, `HOST:PORT` or a URL; a port needs the `token`. Without one it is the

@@ -12,9 +12,9 @@ from aish.control.http_exchange import (
     PREFIX,
     UNAVAILABLE,
     Deadline,
-    Exchange,
     Opened,
-    Request,
+    OutgoingRequest,
+    RequestSender,
     answer_error,
     api_error,
     decode,
@@ -41,7 +41,7 @@ class AsyncEventStream:
     # After a lost connection it continues behind the last event that it gave, so nothing is lost
     # and nothing comes twice.
 
-    def __init__(self, exchange: Exchange, after: int | None, deadline: Deadline) -> None:
+    def __init__(self, exchange: RequestSender, after: int | None, deadline: Deadline) -> None:
         self.after = after
         self.finished: JsonObject | None = None
         """Its last event, when that has come."""
@@ -110,7 +110,7 @@ class AsyncEventStream:
             headers = {"Accept": "text/event-stream"}
             if self.after is not None:
                 headers["Last-Event-ID"] = str(self.after)
-            request = Request("GET", events_path(self.after), None, headers, self._limit)
+            request = OutgoingRequest("GET", events_path(self.after), None, headers, self._limit)
             try:
                 opened = await self._exchange.open(request)
             except (NotListeningError, ConnectionLostError) as error:

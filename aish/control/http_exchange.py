@@ -1,7 +1,7 @@
 """Exchange with a run over HTTP: a request as data, its answer, and when it is tried again.
 
-`Exchange` decides about retries and reads what was answered. How bytes are sent and received is
-left to two classes: `AsyncExchange` waits in an event loop, `BlockingExchange` blocks.
+`RequestSender` decides about retries and reads what was answered. How bytes are sent and received
+is left to two classes: `AsyncExchange` waits in an event loop, `BlockingExchange` blocks.
 """
 
 import os
@@ -25,8 +25,8 @@ from aish.control.errors import (
 )
 from aish.control.run_endpoint import (
     EndedRun,
-    Endpoint,
     Locate,
+    RunEndpoint,
     endpoint_at,
     endpoint_of_folder,
     only_endpoint,
@@ -58,7 +58,7 @@ _LONGEST_SAID: Final = 4_000
 
 
 @frozen
-class Request:
+class OutgoingRequest:
     """A request as data; `seconds` is how long nothing may be received."""
 
     method: str
@@ -73,7 +73,7 @@ class Request:
 
 
 @frozen
-class Reply:
+class ControlReply:
     """An HTTP answer, whole."""
 
     status: int
@@ -85,7 +85,7 @@ class Opened:
     """An answer whose body is still to be read; `handle` is what the exchange reads it from."""
 
     status: int
-    endpoint: Endpoint
+    endpoint: RunEndpoint
     handle: Any
 
 
@@ -116,7 +116,7 @@ class Deadline:
 
 
 @dataclass(eq=False)
-class Exchange(ABC):
+class RequestSender(ABC):
     """Sends requests to wherever the run listens, which is looked up again after a failure.
 
     `ended_run` gives the events after a number of a run that has ended and listens no more; `None`
@@ -128,7 +128,7 @@ class Exchange(ABC):
     retry_delay: float = 0
     tls: ssl.SSLContext | None = None
     ended_run: Callable[[int], EndedRun | None] = lambda _: None
-    _endpoint: Endpoint | None = field(default=None, init=False)
+    _endpoint: RunEndpoint | None = field(default=None, init=False)
 
     async def get(self, path: str) -> JsonObject:
         """Read what is at a path."""
@@ -141,7 +141,7 @@ class Exchange(ABC):
 
         Again, if the connection was refused; a read also if it was lost, or a server is busy.
         """
-        request = Request(method, path, body, None, seconds)
+        request = OutgoingRequest(method, path, body, None, seconds)
         is_read = method == "GET"
         failures = (NotListeningError, ConnectionLostError) if is_read else (NotListeningError,)
         tries = 0
@@ -157,11 +157,11 @@ class Exchange(ABC):
             tries += 1
             await self.pause()
 
-    async def send(self, request: Request) -> Reply:
+    async def send(self, request: OutgoingRequest) -> ControlReply:
         """Send a request once, and return its whole answer."""
         return await self.rest(await self.open(request))
 
-    async def rest(self, opened: Opened) -> Reply:
+    async def rest(self, opened: Opened) -> ControlReply:
         body = bytearray()
         try:
             while data := await self.read(opened):
@@ -170,9 +170,9 @@ class Exchange(ABC):
                     raise answer_error("it is too long")
         finally:
             await self.close_answer(opened)
-        return Reply(opened.status, bytes(body))
+        return ControlReply(opened.status, bytes(body))
 
-    async def open(self, request: Request) -> Opened:
+    async def open(self, request: OutgoingRequest) -> Opened:
         """Send a request once, and return the head of its answer.
 
         Raises:
@@ -213,7 +213,7 @@ class Exchange(ABC):
     async def _sleep(self, seconds: float) -> None: ...
 
     @abstractmethod
-    async def _open(self, endpoint: Endpoint, request: Request) -> Opened: ...
+    async def _open(self, endpoint: RunEndpoint, request: OutgoingRequest) -> Opened: ...
 
     @abstractmethod
     async def _read(self, opened: Opened) -> bytes: ...
@@ -224,11 +224,11 @@ class Exchange(ABC):
         return self.tls
 
 
-class Connections:
+class ControlConnection:
     """Base of both clients: the address of the run, and an exchange with it."""
 
-    _exchange: Exchange
-    _exchange_type: type[Exchange]
+    _exchange: RequestSender
+    _exchange_type: type[RequestSender]
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class Connections:
         return connections
 
 
-def headers_of(endpoint: Endpoint, request: Request) -> dict[str, str]:
+def headers_of(endpoint: RunEndpoint, request: OutgoingRequest) -> dict[str, str]:
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     if endpoint.token is not None:
         headers["Authorization"] = f"Bearer {endpoint.token}"
@@ -275,7 +275,7 @@ def headers_of(endpoint: Endpoint, request: Request) -> dict[str, str]:
     return {**headers, **(request.headers or {})}
 
 
-def json_object(reply: Reply) -> JsonObject:
+def json_object(reply: ControlReply) -> JsonObject:
     """The JSON object in an answer.
 
     Raises:
@@ -311,7 +311,7 @@ def answer_error(why: str) -> UnexpectedAnswerError:
     return UnexpectedAnswerError(message, hint="check the address")
 
 
-def api_error(reply: Reply) -> ApiError:
+def api_error(reply: ControlReply) -> ApiError:
     """The error in an answer; a proxy's has no document of ours."""
     kind = BY_STATUS.get(reply.status, ApiError)
     try:

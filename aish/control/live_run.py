@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aish.control.client import BlockingExchange, run
 from aish.control.errors import ApiError, ControlError
-from aish.control.http_exchange import NO_DOCUMENT, PREFIX, Request, json_object
+from aish.control.http_exchange import NO_DOCUMENT, PREFIX, OutgoingRequest, json_object
 from aish.control.run_endpoint import LiveAddress, live_address
 from aish.core.errors import AishError, UsageError
 from aish.core.json import JsonObject, JsonValue
@@ -48,13 +48,13 @@ def answer_live_run(
     token = None
     if where.address.path is None and where.token is None:
         token = _answer_token(where, shown.run)
-    request = Request("POST", f"{PREFIX}/approvals/{shown.id}", body, None, _SECONDS)
+    request = OutgoingRequest("POST", f"{PREFIX}/approvals/{shown.id}", body, None, _SECONDS)
     try:
         _value_in_answer(where, token, request, shown.run, "id")
     except _NoRunError as error:
         raise RunIsLiveError(error.message, where=shown.run, hint=live.hint) from error
     # The ids of the open questions, as far as the run tells: the answer was taken.
-    request = Request("GET", f"{PREFIX}/status", seconds=_SECONDS)
+    request = OutgoingRequest("GET", f"{PREFIX}/status", seconds=_SECONDS)
     try:
         pending = _value_in_answer(where, token, request, shown.run, "pending")
     except NotAnsweredError:
@@ -79,7 +79,7 @@ def link_to_page(store: RunStore, id: str, token: str | None = None) -> str:
     if where.address.path is None and (token or where.token) is None:
         message = "the run takes only the tokens that its file names"
         raise NotAnsweredError(message, where=id, hint="`--token-env NAME` gives one of them")
-    request = Request("POST", f"{PREFIX}/code", {}, None, _SECONDS)
+    request = OutgoingRequest("POST", f"{PREFIX}/code", {}, None, _SECONDS)
     return str(_value_in_answer(where, token, request, id, "link"))
 
 
@@ -101,7 +101,7 @@ def forget_client_sources(store: RunStore, id: str, client: str) -> Sequence[str
     no_token = where.address.path is None and where.token is None
     token = _answer_token(where, id) if no_token else None
     body: JsonObject = {"client": client}
-    request = Request("POST", f"{PREFIX}/sources/forget", body, None, _SECONDS)
+    request = OutgoingRequest("POST", f"{PREFIX}/sources/forget", body, None, _SECONDS)
     sources = _value_in_answer(where, token, request, id, "sources")
     return [str(name) for name in sources] if isinstance(sources, list) else ()
 
@@ -111,7 +111,7 @@ class _NoRunError(NotAnsweredError):
 
 
 def _value_in_answer(
-    where: LiveAddress, token: str | None, request: Request, run_id: str, key: str
+    where: LiveAddress, token: str | None, request: OutgoingRequest, run_id: str, key: str
 ) -> JsonValue:
     """The value of a key in the JSON answer to a request.
 

@@ -8,7 +8,14 @@ from typing import Final
 from urllib.parse import quote
 
 from aish.control.answers import Status
-from aish.control.http_exchange import PREFIX, SECONDS, WAIT_SECONDS, Exchange, answer_error, decode
+from aish.control.http_exchange import (
+    PREFIX,
+    SECONDS,
+    WAIT_SECONDS,
+    RequestSender,
+    answer_error,
+    decode,
+)
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked
@@ -24,7 +31,7 @@ _RESET: Final = "btn_reset_session"
 class OlderNames:
     """The calls of an exchange by their older names."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RequestSender) -> None:
         self._exchange = exchange
 
     async def get_status(self) -> JsonObject:

@@ -16,7 +16,7 @@ from aish.control.http_exchange import (
     UNAVAILABLE,
     WAIT_SECONDS,
     Deadline,
-    Request,
+    OutgoingRequest,
     answer_error,
     decode,
     json_object,
@@ -172,7 +172,9 @@ class Operations(OlderNames):
         deadline = Deadline(timeout, "nobody listened")
         while True:
             try:
-                request = Request("GET", f"{PREFIX}/status", seconds=deadline.limit_wait(SECONDS))
+                request = OutgoingRequest(
+                    "GET", f"{PREFIX}/status", seconds=deadline.limit_wait(SECONDS)
+                )
                 reply = await self._exchange.send(request)
             except (NotListeningError, ConnectionLostError):
                 deadline.require()

@@ -23,7 +23,7 @@ _FORMS: Final = "write `unix:PATH`, `HOST:PORT`, or a URL such as `https://runs.
 
 
 @frozen
-class Endpoint:
+class RunEndpoint:
     """A URL, the socket file if it is one, and the token."""
 
     url: str
@@ -66,15 +66,15 @@ class LiveAddress:
     is_tls: bool = False
     answer_token: Any = None
 
-    def endpoint(self, token: str | None = None) -> Endpoint:
+    def endpoint(self, token: str | None = None) -> RunEndpoint:
         """Return the endpoint: a port with the caller's token, or with the one that is there.
 
         A host that stands for all addresses is reached by loopback.
         """
         if self.address.path is not None:
-            return Endpoint("http://localhost", str(self.address.path))
+            return RunEndpoint("http://localhost", str(self.address.path))
         scheme = "https" if self.is_tls else "http"
-        return Endpoint(f"{scheme}://{self.address.reached.netloc}", None, token or self.token)
+        return RunEndpoint(f"{scheme}://{self.address.reached.netloc}", None, token or self.token)
 
 
 @frozen
@@ -85,7 +85,7 @@ class EndedRun:
     finished: JsonObject
 
 
-Locate = Callable[[], Endpoint]
+Locate = Callable[[], RunEndpoint]
 """Finds the endpoint, whenever a connection is needed; raises `NotListeningError`."""
 
 
@@ -97,13 +97,13 @@ def endpoint_at(address: str, token: str | None) -> Locate:
     """
     if address.startswith(_UNIX):
         path = unix_address(Path(address.removeprefix(_UNIX))).path
-        endpoint = Endpoint("http://localhost", str(path), token)
+        endpoint = RunEndpoint("http://localhost", str(path), token)
     else:
         url = f"http://{address}" if _HOST_AND_PORT.fullmatch(address) else address
         if not _is_plain_url(url):
             # What was written may hold a token.
             raise UsageError("this is not the address of a control API", hint=_FORMS)
-        endpoint = Endpoint(url.rstrip("/"), None, token)
+        endpoint = RunEndpoint(url.rstrip("/"), None, token)
     return lambda: endpoint
 
 
@@ -122,7 +122,7 @@ def _is_plain_url(url: str) -> bool:
 def endpoint_of_folder(folder: Path, token: str | None) -> Locate:
     """The endpoint that the folder of a run names, which changes when the run is resumed."""
 
-    def locate() -> Endpoint:
+    def locate() -> RunEndpoint:
         entries = _entries(folder.name, folder)
         if not entries:
             raise NotListeningError(f"the run in `{folder}` does not listen", hint=_OPEN_ONE)
@@ -131,7 +131,7 @@ def endpoint_of_folder(folder: Path, token: str | None) -> Locate:
     return locate
 
 
-def only_endpoint(token: str | None) -> Endpoint:
+def only_endpoint(token: str | None) -> RunEndpoint:
     """The endpoint of the only run that listens; one of this folder comes before all others."""
     entries = _entries()
     near = [entry for entry in entries if Path(str(entry.get("folder"))).is_relative_to(Path.cwd())]
@@ -151,7 +151,7 @@ def _entries(run: str = "*", folder: Path | None = None) -> Sequence[JsonObject]
         raise NotListeningError(f"where runs listen cannot be read: {error}") from error
 
 
-def _endpoint(entry: JsonObject, token: str | None) -> Endpoint:
+def _endpoint(entry: JsonObject, token: str | None) -> RunEndpoint:
     try:
         live = live_address(entry)
     except (OSError, KeyError, TypeError, AishError) as error:

@@ -14,7 +14,7 @@ from aish.core.protocols import Approver, Clock, Emit, Follow
 from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
-from aish.engine.run_values import RunValue
+from aish.engine.run_values import SettableValue
 from aish.policy.gate import Reviewed, Staging
 from aish.policy.questions import AnswerRecording, Questions
 
@@ -130,7 +130,7 @@ class RunHandle:
     questions: Questions
     emit: Emit
     interrupt: Callable[[ExitCode], None]
-    values: Mapping[str, RunValue] = field(default_factory=dict)
+    values: Mapping[str, SettableValue] = field(default_factory=dict)
     subject: ControlSubject = "run"
     commands: Mapping[str, ControlCommand] = field(default_factory=dict)
     replace_conversation: Callable[[Sequence[JsonObject], str], Awaitable[None]] | None = None

@@ -28,7 +28,7 @@ _LEAST: Mapping[Kind, int] = {"turns": 1, "tokens": 1, "tool_calls": 0}
 
 
 @frozen
-class RunValue:
+class SettableValue:
     """A value of a run; `type` is a word of JSON Schema, and a limit may be `None`, for no limit.
 
     `set` raises `ValueError` for what it cannot be. `check`, where there is one, does the same and
@@ -142,27 +142,27 @@ class TimeLimit:
 
 def run_values(
     plan: "Plan", meter: RunMeter, concurrency: Concurrency, time: TimeLimit
-) -> Mapping[str, RunValue]:
+) -> Mapping[str, SettableValue]:
     """The values of a run, by path."""
     return {
-        "concurrency": RunValue(
+        "concurrency": SettableValue(
             "integer",
             lambda: int(concurrency.slots.total_tokens),
             lambda value: concurrency.set_most(_whole(value, 1)),
             partial(_whole, least=1),
         ),
-        "limits.time": RunValue(
+        "limits.time": SettableValue(
             "number", lambda: time.seconds, lambda value: time.limit(seconds_of(value)), seconds_of
         ),
         **limit_values(plan, meter),
     }
 
 
-def limit_values(plan: "Plan", meter: RunMeter) -> Mapping[str, RunValue]:
+def limit_values(plan: "Plan", meter: RunMeter) -> Mapping[str, SettableValue]:
     """The limits that a meter watches over: tokens, money, requests, calls."""
     kinds: tuple[Kind, ...] = ("cost_usd", "tokens", "tool_calls", "turns")
     return {
-        f"limits.{kind}": RunValue(
+        f"limits.{kind}": SettableValue(
             "number" if kind == "cost_usd" else "integer",
             partial(meter.limit, kind),
             lambda value, kind=kind: meter.set_limit(kind, _limit(plan, kind, value)),  # type: ignore[misc]  # `kind` is of this round

@@ -308,7 +308,7 @@ class _OpenUnit:
         return self.unit.within if self.unit.started is None else self.unit.seq
 
 
-class History:
+class RunHistory:
     """Folds the events of one run, in order.
 
     `segments` are those so far, the last one may be open; `notices` are those outside of any step,
@@ -579,7 +579,7 @@ class History:
 
 def fold_records(events: Iterable[Stamped]) -> Iterator[Ended]:
     """All that ended, in order of the ends; then what has no end."""
-    history = History()
+    history = RunHistory()
     for stamped in events:
         yield from history.take(stamped)
     yield from history.rest()

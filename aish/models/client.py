@@ -56,7 +56,7 @@ from aish.models.retry import (
     refuses_usage,
 )
 from aish.models.throttle import Slot, Throttles
-from aish.models.transport import MakeClient, Transport, background, open_client
+from aish.models.transport import MakeClient, ModelTransport, background, open_client
 from aish.net.renewed_secret import RenewedSecret
 from aish.system.secrets.secrets import Secrets
 from aish.wire.answer_stream import AnswerStream
@@ -170,7 +170,7 @@ class ChatModel:
     def __init__(
         self,
         entry: ModelEntry,
-        transport: Transport,
+        transport: ModelTransport,
         *,
         secrets: Secrets,
         pace: RetryTiming,
@@ -537,7 +537,7 @@ async def open_model(
     headers = headers_of(entry, key)
     pace = pace or RetryTiming()
     async with background() as tasks:
-        transport = Transport(
+        transport = ModelTransport(
             entry,
             headers,
             mask=secrets.mask,

@@ -45,7 +45,7 @@ class Closed(Protocol):
 Client = TypeVar("Client", bound=Closed)
 
 
-class Clients(Generic[Client]):
+class HttpClients(Generic[Client]):
     """HTTP clients with one connection each, opened as needed.
 
     For each request that begins or ends, an httpx pool iterates over all pairs of its connections:
@@ -345,7 +345,7 @@ class _Inflated(httpx.AsyncByteStream):
         await self._body.aclose()
 
 
-class Exchange:
+class ModelExchange:
     """A request and its response, handled by a task of its own (`run`).
 
     The consumer's task never waits for the network itself: an exceeded deadline, or a consumer that
@@ -358,7 +358,7 @@ class Exchange:
     )  # fmt: skip
 
     def __init__(
-        self, clients: Clients[httpx.AsyncBaseTransport], entry: ModelEntry, turn_ends: float
+        self, clients: HttpClients[httpx.AsyncBaseTransport], entry: ModelEntry, turn_ends: float
     ) -> None:
         self._clients = clients
         self._client = clients.take()
@@ -450,7 +450,7 @@ class Exchange:
 _NO_EXTENSIONS: Mapping[str, object] = MappingProxyType({})
 
 
-class Transport:
+class ModelTransport:
     def __init__(
         self,
         entry: ModelEntry,
@@ -468,7 +468,7 @@ class Transport:
         self._headers = self._fields(headers)
         self._mask = mask
         self._now = now
-        self._clients = Clients(lambda: make_client(entry))
+        self._clients = HttpClients(lambda: make_client(entry))
         timeout = entry.timeout
         # Reads are limited by `Deadlines`: httpx's own read time-out restarts at each ping.
         self._limits = httpx.Timeout(
@@ -484,7 +484,7 @@ class Transport:
         turn_ends: float,
         headers: Mapping[str, str] | None = None,
         extensions: Mapping[str, object] = _NO_EXTENSIONS,
-    ) -> Exchange:
+    ) -> ModelExchange:
         """Send one request, to end at `turn_ends` of the loop's time; the caller closes it.
 
         `headers` take the place of those that all requests have; `extensions` are for the client.
@@ -499,7 +499,7 @@ class Transport:
             extensions={"timeout": self._limits, **extensions},
         )
         request.read()
-        exchange = Exchange(self._clients, self._entry, turn_ends)
+        exchange = ModelExchange(self._clients, self._entry, turn_ends)
         self._tasks.start_soon(exchange.run, request, self._check, name="exchange")
         return exchange
 

@@ -35,7 +35,7 @@ from aish.net.address_guard import (
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import Listener, accept_connections, listen_on
 from aish.net.tcp_peer import local_end, owner_of
-from aish.net.tunnel import STEP, Meter, copy, dial, receive, relay, send
+from aish.net.tunnel import STEP, TrafficMeter, copy, dial, receive, relay, send
 from aish.system.task_group import task_group
 
 MAX_CONNECTIONS: Final = 512
@@ -81,7 +81,7 @@ _STATUSES: Final = {
 
 
 @frozen
-class Refusal:
+class RefusedRequest:
     """A refused request of the browser; `number` counts from 1.
 
     `destination` is `None` if the request named none.
@@ -123,7 +123,7 @@ class GuardedProxy:
         self,
         listener: Listener,
         guard: AddressGuard,
-        report: Callable[[Refusal], None] | None,
+        report: Callable[[RefusedRequest], None] | None,
         report_fault: Callable[[Exception], None] | None,
         idle_seconds: float,
     ) -> None:
@@ -134,7 +134,7 @@ class GuardedProxy:
         self._report_fault = report_fault or (lambda _: None)
         self._idle_seconds = idle_seconds
         self._peers = _Peers()
-        self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
+        self._refusals: deque[RefusedRequest] = deque(maxlen=MAX_REFUSALS)
         self._open = 0
         self.refused = 0
         """How many requests were refused."""
@@ -143,7 +143,7 @@ class GuardedProxy:
         """Serve the processes of this session, and no others any more."""
         self._peers.session = session
 
-    def refusals(self, after: int = 0) -> tuple[Refusal, ...]:
+    def refusals(self, after: int = 0) -> tuple[RefusedRequest, ...]:
         """The last refusals whose number is greater than `after`."""
         return tuple(one for one in self._refusals if one.number > after)
 
@@ -227,7 +227,7 @@ class GuardedProxy:
         if len(body) > request.body:
             raise _RefusedError("not_valid", "data behind the request", request.wanted)
         with anyio.move_on_after(self._idle_seconds) as idle:
-            meter = Meter(idle, self._idle_seconds, MAX_BYTES)
+            meter = TrafficMeter(idle, self._idle_seconds, MAX_BYTES)
             async with task_group() as tasks:
 
                 async def to_server() -> None:
@@ -248,18 +248,18 @@ class GuardedProxy:
     ) -> None:
         """Copy bytes in both directions until both ends have closed."""
         with anyio.move_on_after(self._idle_seconds) as idle:
-            meter = Meter(idle, self._idle_seconds, MAX_BYTES)
+            meter = TrafficMeter(idle, self._idle_seconds, MAX_BYTES)
             await relay(connection, server, meter)
         self._note_excess(meter, wanted)
 
-    def _note_excess(self, meter: Meter, wanted: Destination) -> None:
+    def _note_excess(self, meter: TrafficMeter, wanted: Destination) -> None:
         if meter.is_full:
             message = f"`{host_text(str(wanted))}`: more than {MAX_BYTES // 2**30} GiB"
             self._note(_RefusedError("limit", message, wanted))
 
     def _note(self, error: _RefusedError) -> None:
         self.refused += 1
-        refusal = Refusal(self.refused, error.code, error.destination, error.message)
+        refusal = RefusedRequest(self.refused, error.code, error.destination, error.message)
         self._refusals.append(refusal)
         if self._report is not None:
             self._report(refusal)
@@ -270,7 +270,7 @@ async def open_guarded_proxy(
     *,
     allow: Collection[Destination] = (),
     resolve: Resolve = system_addresses,
-    report: Callable[[Refusal], None] | None = None,
+    report: Callable[[RefusedRequest], None] | None = None,
     report_fault: Callable[[Exception], None] | None = None,
     idle_seconds: float = IDLE_SECONDS,
 ) -> AsyncGenerator[GuardedProxy]:
@@ -325,7 +325,11 @@ def _session_of(pid: int) -> int | None:
 
 
 async def _send_body(
-    connection: socket.socket, server: socket.socket, request: _Request, body: bytes, meter: Meter
+    connection: socket.socket,
+    server: socket.socket,
+    request: _Request,
+    body: bytes,
+    meter: TrafficMeter,
 ) -> None:
     """Send a request and its body, of which the beginning has come with the head."""
     await send(server, request.head + body)
@@ -337,7 +341,7 @@ async def _send_body(
 
 
 async def _pass_answer(
-    connection: socket.socket, server: socket.socket, wanted: Destination, meter: Meter
+    connection: socket.socket, server: socket.socket, wanted: Destination, meter: TrafficMeter
 ) -> None:
     """Pass an answer on; it says to the browser that its connection ends with it."""
     rest, status = b"", 0

@@ -22,23 +22,23 @@ _LONGEST_LABEL, _LONGEST_NAME = 63, 255
 
 
 @frozen
-class Reply:
+class NameReply:
     """The answer to a query, empty for what deserves none, and the name that it refuses."""
 
     data: bytes
     refused: str = ""
 
 
-def reply_to(query: bytes, addresses: Mapping[str, str]) -> Reply:
+def reply_to(query: bytes, addresses: Mapping[str, str]) -> NameReply:
     """Answer a query: the address of a listed name, and of each other one that it does not exist.
 
     Names are in lower case and without a final dot.
     """
     if len(query) < _HEAD.size:
-        return Reply(b"")
+        return NameReply(b"")
     number, flags, questions, *_ = _HEAD.unpack_from(query)
     if flags & _IS_RESPONSE:
-        return Reply(b"")
+        return NameReply(b"")
     flags = _ANSWER_FLAGS | flags & (_OPCODE | _RECURSION_WISH)
     labels, end = _labels(query)
     question = query[_HEAD.size : end + _QUESTION.size]
@@ -56,7 +56,7 @@ def reply_to(query: bytes, addresses: Mapping[str, str]) -> Reply:
             # A reverse look-up asks what an address is called, and leads nowhere.
             refused = "" if name.endswith(".arpa") else name
     head = _HEAD.pack(number, flags, bool(question), bool(answer), 0, 0)
-    return Reply(head + question + answer, refused)
+    return NameReply(head + question + answer, refused)
 
 
 def _answer(listed: str, kind: int, group: int) -> bytes:

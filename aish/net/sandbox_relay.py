@@ -25,7 +25,7 @@ from aish.net.destinations import SandboxNetwork, guard_of
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import Listener, accept_connections
 from aish.net.name_server import reply_to
-from aish.net.tunnel import Meter, dial, receive, relay, reset, send
+from aish.net.tunnel import TrafficMeter, dial, receive, relay, reset, send
 from aish.system.task_group import task_group
 
 MOST_CONNECTIONS: Final = 512
@@ -140,7 +140,7 @@ class SandboxRelay:
         with server, anyio.CancelScope() as idle:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             never = float("inf")
-            await relay(connection, server, Meter(idle, never, never, HALF_CLOSED_SECONDS))
+            await relay(connection, server, TrafficMeter(idle, never, never, HALF_CLOSED_SECONDS))
 
     async def _addresses(self, first: str, destinations: Sequence[Destination]) -> Sequence[str]:
         """The addresses that a destination has now, the one that was connected to first.

@@ -16,7 +16,7 @@ _ONE_ADDRESS_SECONDS: Final = 5.0
 _RESET: Final = struct.pack("ii", 1, 0)  # `struct linger`: on, and nothing is waited for
 
 
-class Meter:
+class TrafficMeter:
     """Counts what a connection carries, and puts its end off while it carries something.
 
     After one side has ended, `half_closed_seconds` count instead of `seconds`.
@@ -59,7 +59,7 @@ async def send(connection: socket.socket, data: bytes) -> None:
     await asyncio.get_running_loop().sock_sendall(connection, data)
 
 
-async def copy(source: socket.socket, target: socket.socket, meter: Meter) -> bool:
+async def copy(source: socket.socket, target: socket.socket, meter: TrafficMeter) -> bool:
     """Copy until the source ends, and end the target; false where there is too much."""
     while piece := await receive(source, STEP):
         meter.count(len(piece))
@@ -72,7 +72,7 @@ async def copy(source: socket.socket, target: socket.socket, meter: Meter) -> bo
     return True
 
 
-async def relay(connection: socket.socket, server: socket.socket, meter: Meter) -> None:
+async def relay(connection: socket.socket, server: socket.socket, meter: TrafficMeter) -> None:
     """Copy bytes in both directions until both ends have closed; a reset resets both."""
     async with task_group() as tasks:
 

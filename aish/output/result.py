@@ -30,7 +30,7 @@ from aish.core.events import (
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
-from aish.journal.history import CallRecord, Ended, Finished, History, Unit
+from aish.journal.history import CallRecord, Ended, Finished, RunHistory, Unit
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, public
 
@@ -93,7 +93,7 @@ class ResultFold:
     def __init__(self, run: str, repeated: Sequence[JsonValue] = ()) -> None:
         self._head: Row = {"v": VERSION, "run": run}
         self._repeated: Row = {"calls": tuple(repeated)} if repeated else {}
-        self._history = History()
+        self._history = RunHistory()
         self._steps: dict[str, Row] = {}
         self._denials: Counter[str] = Counter()
         self._notices: list[Row] = []

@@ -24,7 +24,7 @@ from aish.packs.tool_results import Answer
 from aish.packs.workspace.atomic_write import Original
 from aish.packs.workspace.confined_path import segments_of, writable
 from aish.packs.workspace.file_change import (
-    ChangedFile,
+    FileChange,
     change_of_text,
     changes_answer,
     check_change,
@@ -254,12 +254,12 @@ class _PatchResult:
     """The changes that come of one part of a patch; `check` has code before and after."""
 
     file: "FilePatch"
-    changes: tuple[ChangedFile, ...]
+    changes: tuple[FileChange, ...]
     added: int
     removed: int
 
     @property
-    def check(self) -> ChangedFile:
+    def check(self) -> FileChange:
         """The file as before and after, under the name that it gets."""
         return replace(self.changes[0], old=self.changes[-1].old)
 
@@ -306,7 +306,7 @@ def _apply(place: Workspace, file: "FilePatch", expected: str | None) -> _PatchR
             message = f"the patch deletes `{path}`, and does not have all of its lines"
             raise PackError("no_match", message, path=path)
         removed = before.count("\n") + bool(before and before[-1] != "\n")
-        removal = ChangedFile(path, original, None, before, "", spelling.name)
+        removal = FileChange(path, original, None, before, "", spelling.name)
         return _PatchResult(file, (removal,), 0, removed)
     change = change_of_text(
         new_path, original if new_path == path else None, before, patched.text, spelling
@@ -318,7 +318,7 @@ def _apply(place: Workspace, file: "FilePatch", expected: str | None) -> _PatchR
         changes = [replace(change, mode=original.mode)]
         if file.kind == "rename":
             # The diff is with the new name.
-            changes.append(ChangedFile(path, original, None, "", "", spelling.name))
+            changes.append(FileChange(path, original, None, "", "", spelling.name))
     return _PatchResult(file, tuple(changes), patched.added, patched.removed)
 
 

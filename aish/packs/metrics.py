@@ -53,7 +53,7 @@ _RECORDS = Marks(read_only=False, destructive=False, idempotent=False, open_worl
 
 
 @frozen
-class Metrics:
+class MetricsFolder:
     """The folder with the files, which each call opens, and the secrets to mask."""
 
     folder: Path | None
@@ -65,8 +65,8 @@ class Metrics:
 
 
 @asynccontextmanager
-async def _open(context: PackContext) -> AsyncGenerator[Metrics]:
-    yield Metrics(context.options.folder, context.services.run_secrets)
+async def _open(context: PackContext) -> AsyncGenerator[MetricsFolder]:
+    yield MetricsFolder(context.options.folder, context.services.run_secrets)
 
 
 @tool(
@@ -75,7 +75,7 @@ async def _open(context: PackContext) -> AsyncGenerator[Metrics]:
     codes=("too_large", "unwritable"),
 )
 async def metrics_record(
-    metrics: Metrics,
+    metrics: MetricsFolder,
     type: str,  # ruff: ignore[builtin-argument-shadowing] - the parameter of the tool
     agent_id: str | None = None,
     repo: str | None = None,
@@ -153,7 +153,7 @@ async def metrics_record(
     codes=("unreadable",),
 )
 async def metrics_query(
-    metrics: Metrics,
+    metrics: MetricsFolder,
     since: str = "7d",
     type: str = "",  # ruff: ignore[builtin-argument-shadowing] - the parameter of the tool
     repo: str = "",

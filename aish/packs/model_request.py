@@ -27,7 +27,7 @@ class Message:
 
 
 @frozen
-class ModelRequest:
+class ToolModelRequest:
     """A request to a model; an empty `model` is that of the step.
 
     The last message is a user's. Of `temperature` and `max_tokens`, `None` is the model's own. The
@@ -59,7 +59,7 @@ class ModelAnswer:
         return self.stop == "endTurn"
 
 
-async def ask_model(request: ModelRequest) -> ModelAnswer:
+async def ask_model(request: ToolModelRequest) -> ModelAnswer:
     """The answer of a model to the request, within the time-out of the call.
 
     Raises:
@@ -81,7 +81,7 @@ async def ask_model(request: ModelRequest) -> ModelAnswer:
     return _answer(answer)
 
 
-def _params(request: ModelRequest) -> JsonObject:
+def _params(request: ToolModelRequest) -> JsonObject:
     """The request in MCP's terms; without `maxTokens` the model's own bound holds."""
     params: dict[str, JsonValue] = {
         "messages": [

@@ -15,7 +15,7 @@ from aish.core.tools import CALL_DEADLINE
 from aish.packs.command_options import ShellOptions
 from aish.packs.commands import COMMAND_CODES, PackCommands, open_commands
 from aish.packs.framework.pack import Marks, Older, Pack, PackContext, tool
-from aish.packs.model_request import Message, ModelRequest, ask_model
+from aish.packs.model_request import Message, ToolModelRequest, ask_model
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer, room
 from aish.system.files import private_folder, write_private
@@ -237,7 +237,7 @@ async def _explanation(state: ShellState, command: str, result: CommandResult) -
     )
     asked = f"Command:\n{services.mask(command)}\n\nResult: {ended}\n\nEnd of the output:\n"
     asked += output[-_EXPLAINED_OUTPUT:]
-    request = ModelRequest((Message("user", asked),), alias, _EXPLAIN, max_tokens=400)
+    request = ToolModelRequest((Message("user", asked),), alias, _EXPLAIN, max_tokens=400)
     try:
         answer = await ask_model(request)
     except PackError as error:

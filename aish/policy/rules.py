@@ -167,7 +167,7 @@ class Judgement:
 
 
 @frozen
-class Command:
+class ParsedCommand:
     """Command line of a call; `words` is `None` where only a shell could tell.
 
     `whole` commands are in a language without words that we know (PowerShell): only a rule with
@@ -514,7 +514,7 @@ def _elsewhere(rule: Rule, tool: Tool, arguments: JsonObject) -> str | None:
     return None
 
 
-def _states(rule: Rule, tool: Tool, command: Command) -> bool:
+def _states(rule: Rule, tool: Tool, command: ParsedCommand) -> bool:
     stated = command_of(rule.entry.when, tool.name.name)
     patterns = (rule.entry.command, None if stated is None else stated.raw)
     return any(pattern is not None and spells_out(pattern, command) for pattern in patterns)
@@ -629,7 +629,7 @@ _READ_BY_WORDS = frozenset({"sh", "bash"})
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "fish", "ksh", "zsh", "busybox"})
 
 
-def command_of(arguments: JsonObject, tool: str) -> Command | None:
+def command_of(arguments: JsonObject, tool: str) -> ParsedCommand | None:
     """The command in the arguments of a call of the tool `tool`, or `None` if there is none.
 
     A started process gets its words as they are: `command`, and those of `args`.
@@ -641,8 +641,8 @@ def command_of(arguments: JsonObject, tool: str) -> Command | None:
     if tool == _PROCESS:
         return _command_of_words(_process_words(raw, arguments.get("args")))
     if arguments.get("shell", "sh") not in _READ_BY_WORDS:
-        return Command(None, raw, whole=True)
-    return Command(_split(raw), raw) if isinstance(raw, str) else _command_of_words(raw)
+        return ParsedCommand(None, raw, whole=True)
+    return ParsedCommand(_split(raw), raw) if isinstance(raw, str) else _command_of_words(raw)
 
 
 def _process_words(program: JsonValue, args: JsonValue) -> JsonValue:
@@ -652,7 +652,7 @@ def _process_words(program: JsonValue, args: JsonValue) -> JsonValue:
     return [program, *(args or ())]
 
 
-def _command_of_words(raw: JsonValue) -> Command | None:
+def _command_of_words(raw: JsonValue) -> ParsedCommand | None:
     """A command that is given word by word, if it is."""
     if not isinstance(raw, Sequence) or isinstance(raw, str) or not raw:
         return None
@@ -661,7 +661,7 @@ def _command_of_words(raw: JsonValue) -> Command | None:
         return None
     through_shell = any(word.rpartition("/")[2] in _SHELLS for word in words)
     certain = not through_shell or not any(has_metacharacter(word) or "=" in word for word in words)
-    return Command(words if certain else None, raw)
+    return ParsedCommand(words if certain else None, raw)
 
 
 _METACHARACTERS = frozenset("|&;<>()$`\\\"'*?[]{}~#!\n\r")
@@ -686,7 +686,7 @@ def _split(text: str) -> tuple[str, ...] | None:
 
 
 def fit_command(
-    pattern: Sequence[str], command: Command | None, *, permits: bool, option: bool = False
+    pattern: Sequence[str], command: ParsedCommand | None, *, permits: bool, option: bool = False
 ) -> Fit:
     """Match a command against a pattern; with `option` also by `_is_lone_option`."""
     if command is None:
@@ -701,7 +701,7 @@ def fit_command(
     return _fit_forbidden(pattern, command)
 
 
-def spells_out(pattern: JsonValue, command: Command) -> bool:
+def spells_out(pattern: JsonValue, command: ParsedCommand) -> bool:
     """Return true if a rule has exactly this command, character by character."""
     if command.whole and isinstance(pattern, Sequence) and not isinstance(pattern, str):
         words = [word for word in pattern if isinstance(word, str) and not _has_wildcard(word)]
@@ -774,7 +774,7 @@ def _names_arguments(word: str) -> bool:
     return len(word) > 1 and word.startswith("@")
 
 
-def _fit_forbidden(pattern: Sequence[str], command: Command) -> Fit:
+def _fit_forbidden(pattern: Sequence[str], command: ParsedCommand) -> Fit:
     assert command.words is not None
     spellings = (command.words, (command.program, *command.words[1:]))
     fits = {_fit_forbidden_line(pattern, words) for words in spellings}
@@ -798,7 +798,7 @@ def _forbidden_word(pattern: str, word: str) -> Fit:
 
 
 def miss_of(
-    pattern: Sequence[str], command: Command | None, mask: Callable[[str], str] = str
+    pattern: Sequence[str], command: ParsedCommand | None, mask: Callable[[str], str] = str
 ) -> Miss:
     """Why `fit_command` does not permit; `mask` takes secrets out of the words that are shown."""
     if command is None:
@@ -854,7 +854,7 @@ def _quote(word: str, mask: Callable[[str], str]) -> str:
     return f"`{shorten(text, _SHOWN)}`"
 
 
-def uncertain(command: Command) -> str:
+def uncertain(command: ParsedCommand) -> str:
     """Why the words of a command are uncertain, and the consequence for rules."""
     only = "only a rule with exactly this command approves it"
     if isinstance(command.raw, str):

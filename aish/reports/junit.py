@@ -22,7 +22,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import json_text
 from aish.core.phrases import first_lines, shorten
 from aish.core.text import for_line
-from aish.journal.history import CallRecord, Ended, History, Key, Unit
+from aish.journal.history import CallRecord, Ended, Key, RunHistory, Unit
 from aish.output.formats.junit import (
     CaseResult,
     Trouble,
@@ -112,7 +112,7 @@ class JUnitReport:
     Use it in a `with`.
     """
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: RunHistory) -> None:
         self._stack = ExitStack()
         self._history = history
         self._suites: dict[str, _PackedCases] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aish.core.events import Stamped
 from aish.core.frozen import frozen
-from aish.journal.history import History
+from aish.journal.history import RunHistory
 from aish.reports.html.contents import Gathering
 from aish.reports.html.page import page
 from aish.reports.junit import JUnitReport
@@ -45,7 +45,7 @@ def make_reports(
         OSError: a file cannot be written; the others are.
     """
     with ExitStack() as stack:
-        history = History()
+        history = RunHistory()
         cases = stack.enter_context(JUnitReport(history)) if files.junit is not None else None
         gathering = Gathering(history) if files.html is not None else None
         sarif = SarifReport(history, run, name) if files.sarif is not None else None

@@ -13,7 +13,7 @@ from aish.core.events import AnnotationAdded, AnnotationLevel, Notice, Stamped
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import counted
 from aish.core.text import for_terminal
-from aish.journal.history import Ended, History, Key, Unit
+from aish.journal.history import Ended, Key, RunHistory, Unit
 from aish.reports.figures import iso_text
 from aish.reports.outcome import reason_of, state_of
 
@@ -36,7 +36,9 @@ class SarifReport:
     `name` returns a file as the repository names it.
     """
 
-    def __init__(self, history: History, run: str, name: Callable[[str], str | None] = str) -> None:
+    def __init__(
+        self, history: RunHistory, run: str, name: Callable[[str], str | None] = str
+    ) -> None:
         self._run = run
         self._name = name
         self._history = history

@@ -9,8 +9,7 @@ import json
 from aish.cassettes.format.interaction import Exchange, Request
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.json import JsonObject
-from aish.mcp.protocol.requests import Notification, Response, dump
-from aish.mcp.protocol.requests import Request as ClientRequest
+from aish.mcp.protocol.requests import ClientRequest, ClientResponse, Notification, dump
 from aish.mcp.recorded.cassette_adapter import readable
 from aish.serve.calls.pending_calls import STATE
 
@@ -42,7 +41,7 @@ class ClientExchanges:
         self._numbers: dict[str, int] = {}
 
     def begin(
-        self, session: str, message: ClientRequest | Notification | Response
+        self, session: str, message: ClientRequest | Notification | ClientResponse
     ) -> ClientExchange | None:
         """A message of a client begins to be handled; `None` if it is not recorded."""
         number = self._numbers.setdefault(session, len(self._numbers) + 1)
@@ -64,7 +63,7 @@ def _without_seal(answer: bytes) -> bytes:
     return dump({**message, "result": {**result, STATE: _SEALED}})
 
 
-def _members(message: ClientRequest | Notification | Response) -> JsonObject:
+def _members(message: ClientRequest | Notification | ClientResponse) -> JsonObject:
     match message:
         case ClientRequest(id, method, params):
             if STATE in params:
@@ -72,7 +71,7 @@ def _members(message: ClientRequest | Notification | Response) -> JsonObject:
             return {"id": id, "method": method, **({"params": params} if params else {})}
         case Notification(method, params):
             return {"method": method, **({"params": params} if params else {})}
-        case Response(id, result, error):
+        case ClientResponse(id, result, error):
             if error is None:
                 return {"id": id, "result": result}
             return {"id": id, "error": {"code": error.code, "message": error.message}}

@@ -12,7 +12,13 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.engine.plan.plan import Plan
-from aish.net.listen.tokens import Token, Tokens, ensure_token, token_from_env, token_from_file
+from aish.net.listen.tokens import (
+    ClientToken,
+    Tokens,
+    ensure_token,
+    token_from_env,
+    token_from_file,
+)
 from aish.serve.state import ServeState
 from aish.system.files import secret_path
 from aish.system.secrets.secrets import Secrets
@@ -29,7 +35,7 @@ _AND = "+"
 
 
 @frozen
-class Client:
+class HubClient:
     """Somebody with a token; `tools` are globs over `alias__tool`, and none means all.
 
     `listed` are those of the tools in its list, where that shows more than it may call.
@@ -41,20 +47,22 @@ class Client:
 
 
 @frozen
-class Proof:
+class AuthenticatedClient:
     """The client of a token; `key` tells it from an earlier token of the same client.
 
     It is empty for one who needs no token, and the names of entries for a token of an issuer.
     """
 
-    client: Client
+    client: HubClient
     key: str
 
 
 class Clients:
     """The clients with a token; `read` reads those of a plan, if any are needed."""
 
-    def __init__(self, clock: Clock, read: Callable[[Plan], Mapping[Client, Token]]) -> None:
+    def __init__(
+        self, clock: Clock, read: Callable[[Plan], Mapping[HubClient, ClientToken]]
+    ) -> None:
         self.tokens = Tokens((), clock)
         self.watchers: set[Callable[[], None]] = set()
         """Hear that they are others now."""
@@ -66,7 +74,7 @@ class Clients:
         """The entries for tokens of an issuer, in the order of the file."""
         self._steps_up = False
 
-    def prepare(self, plan: Plan) -> Mapping[Client, Token]:
+    def prepare(self, plan: Plan) -> Mapping[HubClient, ClientToken]:
         """The clients of a plan with their tokens, for `configure`.
 
         Raises:
@@ -76,7 +84,7 @@ class Clients:
         Tokens(tokens.values(), self._clock)
         return tokens
 
-    def configure(self, tokens: Mapping[Client, Token], settings: ServeSettings) -> None:
+    def configure(self, tokens: Mapping[HubClient, ClientToken], settings: ServeSettings) -> None:
         """Replace all of them, at once; `settings` are those of the same plan.
 
         Raises:
@@ -90,33 +98,35 @@ class Clients:
         for tell in tuple(self.watchers):
             tell()
 
-    def by_token(self, value: str) -> Proof | None:
+    def by_token(self, value: str) -> AuthenticatedClient | None:
         """The client that this token proves, if there is one."""
         token = self.tokens.find(value)
-        return None if token is None else Proof(self.by_name(token.name), token.key)
+        return None if token is None else AuthenticatedClient(self.by_name(token.name), token.key)
 
-    def admit(self, name: str, scopes: frozenset[str]) -> Proof | None:
+    def admit(self, name: str, scopes: frozenset[str]) -> AuthenticatedClient | None:
         """The client with a token of an issuer; `None` if its scopes fit no entry."""
         fitting = [entry.name for entry in self.scoped if scopes.issuperset(entry.scopes or ())]
         return self.proof(name, _AND.join(fitting)) if fitting else None
 
-    def proof(self, name: str, key: str) -> Proof | None:
+    def proof(self, name: str, key: str) -> AuthenticatedClient | None:
         """The proof of a client whose token was good a moment ago; `None` if it is not any more."""
         if not name.startswith(OF_ISSUER):
-            return Proof(self.by_name(name), key) if self._has(name, key) else None
+            return AuthenticatedClient(self.by_name(name), key) if self._has(name, key) else None
         entries = {entry.name: entry for entry in self.scoped}
         names = key.split(_AND)
         if not all(one in entries for one in names):
             return None
         listed = _all_tools(self.scoped) if self._steps_up else None
-        return Proof(Client(name, _all_tools([entries[one] for one in names]), listed), key)
+        return AuthenticatedClient(
+            HubClient(name, _all_tools([entries[one] for one in names]), listed), key
+        )
 
-    def entries_of(self, proof: Proof) -> tuple[ServeClient, ...]:
+    def entries_of(self, proof: AuthenticatedClient) -> tuple[ServeClient, ...]:
         """The entries that a token of an issuer fits, in the order of the file."""
         names = proof.key.split(_AND)
         return tuple(entry for entry in self.scoped if entry.name in names)
 
-    def holds(self, proof: Proof) -> bool:
+    def holds(self, proof: AuthenticatedClient) -> bool:
         """Tell whether the token is still good, and its client sees what it saw."""
         return self.proof(proof.client.name, proof.key) == proof
 
@@ -125,7 +135,7 @@ class Clients:
         keys = {token.name: token.key for token in self.tokens.configured}
         return not key or key == keys.get(name)
 
-    def current(self, proof: Proof) -> Client | None:
+    def current(self, proof: AuthenticatedClient) -> HubClient | None:
         """A client as it is now; `None` if it had a token, and has none any more.
 
         With a token of an issuer it is what that token is good for, whatever another one is.
@@ -136,9 +146,9 @@ class Clients:
             return None if now is None else now.client
         return None if name in self._known and name not in self._tools else self.by_name(name)
 
-    def by_name(self, name: str) -> Client:
+    def by_name(self, name: str) -> HubClient:
         """The client with this name; one without a token, over a socket file, sees all tools."""
-        return Client(name, self._tools.get(name, ()))
+        return HubClient(name, self._tools.get(name, ()))
 
 
 def _all_tools(entries: Iterable[ServeClient]) -> tuple[str, ...]:
@@ -149,7 +159,7 @@ def _all_tools(entries: Iterable[ServeClient]) -> tuple[str, ...]:
 
 def read_tokens(
     settings: ServeSettings, state: ServeState, environ: Mapping[str, str], secrets: Secrets
-) -> Mapping[Client, Token]:
+) -> Mapping[HubClient, ClientToken]:
     """The clients that the file names, or the one whose token is made.
 
     Each token is a secret from here on.
@@ -157,7 +167,7 @@ def read_tokens(
     Raises:
         UsageError: a token is missing, too short, or can be read by others.
     """
-    tokens: dict[Client, Token] = {}
+    tokens: dict[HubClient, ClientToken] = {}
     for client, token, source in _tokens(settings, state, environ):
         secrets.add(source, token.value)
         tokens[client] = token
@@ -171,12 +181,12 @@ def token_path(settings: ServeSettings, state: ServeState) -> Path | None:
 
 def _tokens(
     settings: ServeSettings, state: ServeState, environ: Mapping[str, str]
-) -> Iterator[tuple[Client, Token, str]]:
+) -> Iterator[tuple[HubClient, ClientToken, str]]:
     """Yield each client, its token, and the name that replaces the token in masked text."""
     for one in settings.clients:
         if one.scopes is not None:
             continue
-        client = Client(one.name, one.tools)
+        client = HubClient(one.name, one.tools)
         if one.env is not None:
             yield client, token_from_env(one.name, one.env, (SCOPE,), environ), one.env
         else:
@@ -190,4 +200,4 @@ def _tokens(
         except OSError as error:
             message = f"the token cannot be written: {error.strerror or error}"
             raise UsageError(message, where=str(path)) from error
-        yield Client(DEFAULT_CLIENT), token, "serve.token"
+        yield HubClient(DEFAULT_CLIENT), token, "serve.token"

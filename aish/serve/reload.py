@@ -22,7 +22,7 @@ from aish.policy.gate import Gate
 from aish.serve.hub import Hub
 from aish.serve.offer.active import ActiveConfig, LoadedFile, check_aliases, with_kept_settings
 from aish.serve.records.audit import AuditError, AuditLog
-from aish.serve.supervisor import ServerChanges, Supervisor
+from aish.serve.supervisor import ServerChanges, ServerSupervisor
 
 Load = Callable[[Plan], LoadedFile]
 """Loads what is served anew; the plan that is in force shares its secrets with the new one."""
@@ -76,7 +76,13 @@ class Reloader:
     """Loads the file anew, once at a time."""
 
     def __init__(
-        self, hub: Hub, supervisor: Supervisor, gate: Gate, audit: AuditLog, load: Load, emit: Emit
+        self,
+        hub: Hub,
+        supervisor: ServerSupervisor,
+        gate: Gate,
+        audit: AuditLog,
+        load: Load,
+        emit: Emit,
     ) -> None:
         self.counts: dict[ReloadResult, int] = {"ok": 0, "failed": 0}
         """How many reloads there were, by their result."""

@@ -32,12 +32,12 @@ from aish.engine.run_folder import RunFolder
 from aish.features.control.run_services import ControlRequest
 from aish.models.throttle import Throttles
 from aish.net.listen.addresses import Exposure
-from aish.net.listen.tokens import Token
+from aish.net.listen.tokens import ClientToken
 from aish.serve.calls.calls import Calls, ClientSources
 from aish.serve.calls.pack_models import PackModels
 from aish.serve.calls.pending_calls import PendingCalls
-from aish.serve.calls.waiting_calls import Approvals
-from aish.serve.clients import Client, Clients, read_tokens, token_path
+from aish.serve.calls.waiting_calls import CallApprovals
+from aish.serve.clients import Clients, HubClient, read_tokens, token_path
 from aish.serve.hub import Hub
 from aish.serve.hub_services import HubServices, open_hub_services
 from aish.serve.listeners.endpoint import STDIO, Endpoint, Kind
@@ -55,7 +55,7 @@ from aish.serve.offer.served_tools import open_served_tools
 from aish.serve.records.audit import AuditError, AuditLog, open_audit
 from aish.serve.reload import Load, Reloader, ReloadRequests
 from aish.serve.state import ServeState, open_state
-from aish.serve.supervisor import Supervisor
+from aish.serve.supervisor import ServerSupervisor
 from aish.system.clock import SystemClock
 from aish.system.task_group import task_group
 from aish.terminal.unattended import Unattended
@@ -269,7 +269,7 @@ def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
     # With tokens of an issuer a socket file says nothing of who is behind it.
     is_needed = is_needed or request.loaded.plan.pipeline.serve.auth is not None
 
-    def read(plan: Plan) -> Mapping[Client, Token]:
+    def read(plan: Plan) -> Mapping[HubClient, ClientToken]:
         if not is_needed:
             return {}
         return read_tokens(plan.pipeline.serve, state, request.environ, plan.secrets)
@@ -426,11 +426,11 @@ class _Server:
             tell_listening(opened, self.services.emit)
         await serve_http(hub, opened, self.state.path, self.environment.clock, authority)
 
-    async def _open_parts(self, stack: AsyncExitStack) -> tuple[Hub, Supervisor, Reloader]:
+    async def _open_parts(self, stack: AsyncExitStack) -> tuple[Hub, ServerSupervisor, Reloader]:
         """Open what the server is made of, whoever connects to it."""
         environment, services, audit = self.environment, self.services, self.audit
         plan, emit = self.request.loaded.plan, services.emit
-        supervisor = Supervisor(emit)
+        supervisor = ServerSupervisor(emit)
         box = await stack.enter_async_context(
             open_toolbox(plan, environment, servers=supervisor.servers)
         )
@@ -452,7 +452,7 @@ class _Server:
         )
         services.staging.plan = lambda: active.now.plan
         calls = Calls(
-            Approvals(gate, active, services.questions, emit),
+            CallApprovals(gate, active, services.questions, emit),
             audit,
             environment.clock,
             lose_audit,

@@ -34,12 +34,12 @@ from aish.mcp.protocol.messages import (
 )
 from aish.mcp.protocol.requests import (
     INVALID_REQUEST,
+    ClientRequest,
+    ClientResponse,
     Invalid,
     Notification,
     Received,
-    Request,
     RequestId,
-    Response,
     answer,
     dump,
     failure,
@@ -81,7 +81,7 @@ from aish.serve.calls.pending_calls import (
     takes_tasks,
 )
 from aish.serve.calls.waiting_calls import BusyError, Owner
-from aish.serve.clients import Proof
+from aish.serve.clients import AuthenticatedClient
 from aish.serve.hub import Hub
 from aish.serve.offer.offers import ListName
 from aish.serve.passthrough import error_for
@@ -138,7 +138,7 @@ def unheard(message: bytes, key: str) -> None:
     """`Notify` of a client that takes nothing but the answer: it cannot be asked either."""
 
 
-Admitted = tuple[Request, anyio.CancelScope]
+Admitted = tuple[ClientRequest, anyio.CancelScope]
 Make = Callable[[Call, Owner], Awaitable[bytes]]
 """Makes a request to a server, for its owner: the JSON of the result."""
 
@@ -164,7 +164,7 @@ class StatelessClient:
 class _ToolNow:
     """Finds the tool of a call; at first it is `known`, because it was just found."""
 
-    def __init__(self, hub: Hub, proof: Proof, name: str, known: Tool) -> None:
+    def __init__(self, hub: Hub, proof: AuthenticatedClient, name: str, known: Tool) -> None:
         self._hub = hub
         self._proof = proof
         self._name = name
@@ -181,7 +181,7 @@ class _ToolNow:
         return self._hub.tool(self._hub.offer(client.tools), self._name)
 
 
-class Session:
+class ClientSession:
     """A client, as long as it is connected.
 
     `tell` sends it a notification that belongs to no request, in the handshake era. With
@@ -191,7 +191,7 @@ class Session:
     def __init__(
         self,
         hub: Hub,
-        proof: Proof,
+        proof: AuthenticatedClient,
         peer: JsonObject,
         tell: Callable[[bytes], None],
         stateless: StatelessClient | None = None,
@@ -234,7 +234,7 @@ class Session:
         """Tell whether several messages may come as an array."""
         return self.version == BATCHING
 
-    def admit(self, request: Request) -> anyio.CancelScope:
+    def admit(self, request: ClientRequest) -> anyio.CancelScope:
         """The scope that a request is answered in: from now on the client can cancel it.
 
         Raises:
@@ -251,7 +251,7 @@ class Session:
         return scope
 
     async def answer(
-        self, request: Request, scope: anyio.CancelScope, notify: Notify
+        self, request: ClientRequest, scope: anyio.CancelScope, notify: Notify
     ) -> bytes | None:
         """The answer to a request that was admitted; `None` if it was cancelled."""
         try:
@@ -260,7 +260,7 @@ class Session:
             return failure(request.id, error)
 
     async def respond(
-        self, request: Request, scope: anyio.CancelScope, notify: Notify
+        self, request: ClientRequest, scope: anyio.CancelScope, notify: Notify
     ) -> bytes | None:
         """The same, where an error is not told as the answer but raised.
 
@@ -287,7 +287,7 @@ class Session:
         return reply
 
     async def _respond(
-        self, request: Request, scope: anyio.CancelScope, notify: Notify
+        self, request: ClientRequest, scope: anyio.CancelScope, notify: Notify
     ) -> bytes | None:
         try:
             with self._hub.track_answer(scope), scope:
@@ -312,7 +312,7 @@ class Session:
         answers: list[bytes] = []
         admitted: list[Admitted] = []
         for message in messages:
-            if isinstance(message, Request):
+            if isinstance(message, ClientRequest):
                 try:
                     admitted.append((message, self.admit(message)))
                 except RpcError as error:
@@ -328,7 +328,7 @@ class Session:
     ) -> bytes | None:
         """Answer the requests of an array, each by itself, and return all answers together."""
 
-        async def one(request: Request, scope: anyio.CancelScope) -> None:
+        async def one(request: ClientRequest, scope: anyio.CancelScope) -> None:
             reply = await self.answer(request, scope, notify)
             if reply is not None:
                 answers.append(reply)
@@ -338,12 +338,12 @@ class Session:
                 tasks.start_soon(one, request, scope)
         return b"[%b]" % b",".join(answers) if answers else None
 
-    def take(self, message: Notification | Response) -> None:
+    def take(self, message: Notification | ClientResponse) -> None:
         """Take a notification or an answer; what is unknown, or comes too late, is ignored."""
         exchanges = self._hub.exchanges
         if exchange := exchanges and exchanges.begin(self.caller.session, message):
             exchange.end(b"")
-        if isinstance(message, Response):
+        if isinstance(message, ClientResponse):
             self._requests.take_answer(message)
             return
         match message.method:
@@ -374,7 +374,7 @@ class Session:
         self._capabilities = json_object(agreement.get("capabilities"))
         return True
 
-    def follow(self, proof: Proof, peer: JsonObject) -> None:
+    def follow(self, proof: AuthenticatedClient, peer: JsonObject) -> None:
         """The client may do something else from now on: it has another token."""
         client, self._proof = proof.client, proof
         self.caller = replace(self.caller, peer=peer)
@@ -430,7 +430,7 @@ class Session:
 
         return log
 
-    async def _result(self, request: Request, notify: Notify) -> bytes:  # ruff: ignore[complex-structure, too-many-branches, too-many-return-statements] - one for each method
+    async def _result(self, request: ClientRequest, notify: Notify) -> bytes:  # ruff: ignore[complex-structure, too-many-branches, too-many-return-statements] - one for each method
         meta = json_object(request.params.get("_meta"))
         is_modern = VERSION_KEY in meta
         if is_modern:
@@ -469,7 +469,7 @@ class Session:
                 return b"{}"
         raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
 
-    async def _begin(self, request: Request) -> JsonObject:
+    async def _begin(self, request: ClientRequest) -> JsonObject:
         asked = request.params.get("protocolVersion")
         if not isinstance(asked, str):
             raise RpcError(INVALID_PARAMS, "`protocolVersion` has to be a text")
@@ -511,7 +511,7 @@ class Session:
         ours = {**meta, SERVER_KEY: self._server_info()}
         return {RESULT_TYPE: "complete", **result, "_meta": ours}
 
-    async def _list(self, request: Request, *, is_modern: bool) -> bytes:
+    async def _list(self, request: ClientRequest, *, is_modern: bool) -> bytes:
         await self._hub.wait_until_settled()
         listed = _LISTING[request.method]
         if listed != "tools":
@@ -528,7 +528,7 @@ class Session:
         more = b"," + dump(rest)[1:] if rest else b"}"
         return b'{"%b":%b%b' % (listed.encode(), page, more)
 
-    async def _pass_on(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:
+    async def _pass_on(self, request: ClientRequest, notify: Notify, *, is_modern: bool) -> bytes:
         await self._hub.passthrough.wait_until_settled()
         about = ("uri", "name", "arguments", "ref", "argument")
         subject: JsonValue = [request.method, *(request.params.get(key) for key in about)]
@@ -563,7 +563,7 @@ class Session:
             raise RpcError(INTERNAL_ERROR, message)
         return encoded
 
-    async def _read(self, request: Request, call: Call) -> JsonObject:
+    async def _read(self, request: ClientRequest, call: Call) -> JsonObject:
         passthrough, params = self._hub.passthrough, request.params
         match request.method:
             case "resources/read":
@@ -575,7 +575,7 @@ class Session:
                 return await passthrough.prompt(self._offer, self.caller, name, own_arguments, call)
         return await passthrough.complete(self._offer, self.caller, params, call)
 
-    async def _subscribe(self, request: Request) -> bytes:
+    async def _subscribe(self, request: ClientRequest) -> bytes:
         passthrough, uri = self._hub.passthrough, _text_of(request.params, "uri")
         if request.method == "resources/unsubscribe":
             updated = self._resources.pop(uri, None)
@@ -622,7 +622,7 @@ class Session:
             check_answer=partial(self._hub.calls.check_answer, self.caller),
         )
 
-    async def _call(self, request: Request, notify: Notify, *, is_modern: bool) -> bytes:
+    async def _call(self, request: ClientRequest, notify: Notify, *, is_modern: bool) -> bytes:
         name, arguments = request.params.get("name"), request.params.get("arguments")
         if arguments is None:
             arguments = {}  # some clients write `null` for none
@@ -672,7 +672,7 @@ class Session:
         at_once = self._hub.active.now.tools.answers_with_task(tool)
         return TaskTerms(tool, _AT_ONCE if at_once else self._hub.settings.hold, at_once)
 
-    async def _task(self, request: Request) -> JsonObject:
+    async def _task(self, request: ClientRequest) -> JsonObject:
         require_tasks(_capabilities_of(request))
         calls, client = self._hub.pending, self.caller.client
         id, responses = request.params.get("taskId"), request.params.get("inputResponses")
@@ -689,7 +689,7 @@ class Session:
 
     async def _make_owned(
         self,
-        request: Request,
+        request: ClientRequest,
         subject: JsonValue,
         notify: Notify,
         make: Make,
@@ -746,7 +746,7 @@ class Session:
             is_open = False
         return result if isinstance(result, bytes) else dump(self._complete(result))
 
-    async def _listen(self, request: Request, notify: Notify) -> bytes:
+    async def _listen(self, request: ClientRequest, notify: Notify) -> bytes:
         filters = request.params.get("notifications")
         if not isinstance(filters, Mapping):
             raise RpcError(INVALID_PARAMS, "`notifications` has to be an object")
@@ -789,7 +789,7 @@ class Session:
                 passthrough.unsubscribe(uri, on_update)
         return dump(self._complete({"_meta": meta}))
 
-    def _task_ids(self, request: Request, value: JsonValue) -> list[str]:
+    def _task_ids(self, request: ClientRequest, value: JsonValue) -> list[str]:
         if not isinstance(value, list):
             return []
         require_tasks(_capabilities_of(request))
@@ -837,7 +837,7 @@ def _cache_of(result: JsonObject) -> JsonObject:
     return {"ttlMs": ttl if is_usable else 0, "cacheScope": "private"}
 
 
-def _capabilities_of(request: Request) -> JsonObject:
+def _capabilities_of(request: ClientRequest) -> JsonObject:
     return json_object(json_object(request.params.get("_meta")).get(CAPABILITIES_KEY))
 
 

@@ -42,7 +42,7 @@ class ServerChanges:
     changed: tuple[str, ...]
 
 
-class Supervisor:
+class ServerSupervisor:
     """Brings servers up, and those that are lost up again."""
 
     def __init__(self, emit: Emit) -> None:

@@ -42,7 +42,7 @@ from aish.shell.recording import next_recording
 from aish.shell.request_queue import RequestQueue
 from aish.shell.resource_group import open_resource_group
 from aish.shell.server_offers import Offers
-from aish.shell.session import Session, SessionServices, frame
+from aish.shell.session import SessionServices, ShellSession, frame
 from aish.shell.session_models import SessionModels
 from aish.shell.stats import SessionStats
 from aish.shell.status_line import make_status_line
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Person:
+class ShellPerson:
     approver: Approver
     asking: CommandAsking | None = None
     elicit: Elicit | None = None
@@ -112,14 +112,14 @@ class _SessionRun:
     """A session from its first event to its last; `sessions` has it once it has begun."""
 
     prepared: PreparedSession
-    person: Person
+    person: ShellPerson
     lines: Lines
     interrupts: Interrupts
     environment: RunEnvironment
     following: SessionStats
     said: RepeatingApprover
     requests: RequestQueue
-    sessions: list[Session] = field(default_factory=list)
+    sessions: list[ShellSession] = field(default_factory=list)
 
     async def to_its_end(self) -> Exit:
         begun = self.environment.clock.monotonic()
@@ -192,7 +192,7 @@ class _SessionRun:
         environment.attach(handle)
 
     @asynccontextmanager
-    async def _open(self, meter: RunMeter) -> AsyncGenerator[Session]:
+    async def _open(self, meter: RunMeter) -> AsyncGenerator[ShellSession]:
         prepared, environment, lines = self.prepared, self.environment, self.lines
         plan, following = prepared.plan, self.following
         live: list[LiveServers] = []
@@ -234,7 +234,7 @@ class _SessionRun:
                 requests=self.requests,
             )
             heard = TurnRecorder(following, environment.folder.keep, NOWHERE)
-            session = Session(opened, following, heard, buffer)
+            session = ShellSession(opened, following, heard, buffer)
             ours.runtime.gate.autonomy = session.autonomous.approves
             registry.begin([live[0].connection(server) for server in plan.servers])
             _begin(session)
@@ -276,7 +276,7 @@ class _SessionRun:
         return finish_run(environment, decide_exit(state), begun, self.following.spending)
 
 
-def _begin(session: Session) -> None:
+def _begin(session: ShellSession) -> None:
     """Emit what the session consists of, and begin its conversation."""
     opened = session.open
     bare = replace(opened.environment, recorder=None)
@@ -333,13 +333,13 @@ def _recorder(prepared: PreparedSession) -> Recorder | None:
     return prepared.stack.enter_context(opened)
 
 
-def _person(prepared: PreparedSession, lines: Lines) -> Person:
+def _person(prepared: PreparedSession, lines: Lines) -> ShellPerson:
     """The interface for questions to the person, if present; one question at a time."""
     if not prepared.output.attended:
-        return Person(Unattended())
+        return ShellPerson(Unattended())
     secrets = prepared.plan.secrets
     turns = Turns(pause=lambda: prepared.outlets.pause_for_question(lines))
-    return Person(
+    return ShellPerson(
         TerminalApprover(turns=turns, secrets=secrets),
         CommandAsking(lines, turns, secrets),
         TerminalElicitor(turns, secrets=secrets),

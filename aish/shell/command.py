@@ -5,14 +5,14 @@ from typing import Literal
 
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 Completes = Literal[
     "", "command", "model", "server", "absent", "tool", "path", "attachment", "session", "prompt"
 ]
 """What kind of word an argument is."""
 
-Run = Callable[[Session, str], Awaitable[None]]
+Run = Callable[[ShellSession, str], Awaitable[None]]
 """Takes the session and what was typed after the name.
 
 It raises an `AishError` where that cannot be done, and nothing has changed then.
@@ -63,7 +63,7 @@ class ShellCommand:
     def title(self) -> str:
         return f":{self.spelled}"
 
-    async def take(self, session: Session, rest: str) -> None:
+    async def take(self, session: ShellSession, rest: str) -> None:
         """Execute what was typed.
 
         Raises:

@@ -24,12 +24,12 @@ from aish.engine.environment import ControlCommand
 from aish.engine.limits import RunMeter
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.validation.validate import limit_check
-from aish.engine.run_values import RunValue, limit_values, seconds_of
+from aish.engine.run_values import SettableValue, limit_values, seconds_of
 from aish.shell.commands.conversation import CLEAR
 from aish.shell.commands.mcp import connect_for
 from aish.shell.exchange import ask
 from aish.shell.request_queue import RequestQueue
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.shell.session_models import PlanFor, model_if_in_file
 
 _MOST_SHOWN = 4000
@@ -49,7 +49,7 @@ class ControlCommands:
         plan_for: PlanFor,
         meter: RunMeter,
         requests: RequestQueue,
-        session: Callable[[], Session | None],
+        session: Callable[[], ShellSession | None],
     ) -> None:
         self._plan = plan
         self._plan_for = plan_for
@@ -62,18 +62,18 @@ class ControlCommands:
         return {"say": self._say, "connect": self._connect, "reset": self._reset}
 
     @property
-    def values(self) -> Mapping[str, RunValue]:
+    def values(self) -> Mapping[str, SettableValue]:
         limits = limit_values(self._plan, self._meter)
         return {
-            "model": RunValue("string", self._model, self._choose),
-            "limits.time": RunValue("number", self._time, self._limit_time),
+            "model": SettableValue("string", self._model, self._choose),
+            "limits.time": SettableValue("number", self._time, self._limit_time),
             **{path: replace(one, set=partial(self._limit, path)) for path, one in limits.items()},
         }
 
     async def replace_conversation(self, entries: Sequence[JsonObject], by: str) -> None:
         turns = list(_turns(entries))
 
-        async def put(session: Session) -> JsonObject:  # ruff: ignore[unused-async] - the type of those that wait
+        async def put(session: ShellSession) -> JsonObject:  # ruff: ignore[unused-async] - the type of those that wait
             system = [SystemTurn(session.open.frame)] if turns and session.open.frame else []
             # Nobody says where another program has the entries from.
             is_followed = session.open.box.runtime.flow is not None
@@ -93,7 +93,7 @@ class ControlCommands:
         if not text.strip():
             raise UsageError("there is no text to say")
 
-        async def say(session: Session) -> JsonObject:
+        async def say(session: ShellSession) -> JsonObject:
             _tell(session, f"{by} says: {shorten(self._plan.secrets.mask(text), _MOST_SHOWN)}")
             try:
                 with session.autonomous.suspend():
@@ -110,26 +110,26 @@ class ControlCommands:
         words = tuple(map(str, argv)) if isinstance(argv, Sequence) else ()
         named = None if alias is None else str(alias)
 
-        async def connect(session: Session) -> JsonObject:
+        async def connect(session: ShellSession) -> JsonObject:
             info = await connect_for(session, by, named, str(url or ""), words)
             return {"alias": info.alias, "tools": info.tools, "address": info.address}
 
         return await self._wait_for(connect)
 
     async def _reset(self, _arguments: JsonObject, by: str) -> JsonObject:
-        async def reset(session: Session) -> JsonObject:
+        async def reset(session: ShellSession) -> JsonObject:
             await CLEAR.run(session, "")
             _tell(session, f"{by} has reset the conversation")
             return {}
 
         return self._queue(reset)
 
-    def _queue(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
+    def _queue(self, work: Callable[[ShellSession], Awaitable[JsonObject]]) -> JsonObject:
         """Queue work without waiting for it, and return its position."""
         self._requests.put(partial(self._within, work))
         return {"queued": len(self._requests)}
 
-    async def _wait_for(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
+    async def _wait_for(self, work: Callable[[ShellSession], Awaitable[JsonObject]]) -> JsonObject:
         """Return the result of work once it is its turn; secrets in it are masked."""
         secrets = self._plan.secrets
         try:
@@ -139,7 +139,7 @@ class ControlCommands:
             raise UsageError(secrets.mask(str(error)), hint=hint) from error
         return {key: secrets.mask_json(value) for key, value in answer.items()}
 
-    async def _within(self, work: Callable[[Session], Awaitable[JsonObject]]) -> JsonObject:
+    async def _within(self, work: Callable[[ShellSession], Awaitable[JsonObject]]) -> JsonObject:
         session = self._session()
         assert session is not None, "requests are taken by the session"
         return await work(session)
@@ -148,7 +148,7 @@ class ControlCommands:
         session = self._session()
         return self._plan.default_model if session is None else session.model
 
-    def _require_session(self) -> Session:
+    def _require_session(self) -> ShellSession:
         session = self._session()
         if session is None:
             raise ValueError("the session has not begun yet")
@@ -183,7 +183,7 @@ class ControlCommands:
         session.open.lines.refresh()
 
 
-def _tell(session: Session, text: str) -> None:
+def _tell(session: ShellSession, text: str) -> None:
     session.emit(Notice(NOWHERE, "info", "control", text))
 
 

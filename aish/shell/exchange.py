@@ -23,7 +23,7 @@ from aish.engine.resources.resources import missing_server, require_lock
 from aish.engine.steps.context import EXIT_OF_STATUS
 from aish.shell.pending_input import QuestionInput
 from aish.shell.recording import settle
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.shell.steps import finish
 
 _SOON = 1.0
@@ -50,7 +50,9 @@ class ExchangeResult:
     error: AishError | None = None
 
 
-async def exchange(session: Session, text: str, sources: Sources = NO_SOURCES) -> ExchangeResult:
+async def exchange(
+    session: ShellSession, text: str, sources: Sources = NO_SOURCES
+) -> ExchangeResult:
     """Send `text` with everything queued for it to the model, and report the result.
 
     Ctrl-C ends the answer (`Interrupts.cancellable` around this), and is not an error.
@@ -78,7 +80,7 @@ async def exchange(session: Session, text: str, sources: Sources = NO_SOURCES) -
 class _UserTurn:
     """A user turn being answered; it can be removed as long as the model has not answered."""
 
-    def __init__(self, session: Session, text: str, sources: Sources) -> None:
+    def __init__(self, session: ShellSession, text: str, sources: Sources) -> None:
         self._session = session
         self._text = text
         self._sources = sources
@@ -134,7 +136,7 @@ class _UserTurn:
         return True
 
 
-async def _runtime(session: Session) -> AgentRuntime:
+async def _runtime(session: ShellSession) -> AgentRuntime:
     """Return what the tool loop needs, with the models that packs may ask."""
     opened = session.open
     pipeline, chosen = opened.plan.pipeline, session.model_alias()
@@ -152,7 +154,7 @@ async def _runtime(session: Session) -> AgentRuntime:
     return replace(opened.box.runtime, models=models)
 
 
-async def _wait_for_servers(session: Session, place: Place) -> None:
+async def _wait_for_servers(session: ShellSession, place: Place) -> None:
     """Wait for servers that still connect, so that the question is sent with all tools."""
     dynamic_registry = session.open.servers.dynamic_registry
     with anyio.move_on_after(_SOON):
@@ -166,7 +168,7 @@ async def _wait_for_servers(session: Session, place: Place) -> None:
     await dynamic_registry.wait_until_settled()
 
 
-def _require(session: Session) -> None:
+def _require(session: ShellSession) -> None:
     """Refuse questions while a server that the file requires is missing."""
     opened = session.open
     server = missing_server(opened.plan, opened.servers.dynamic_registry.registry.servers)
@@ -198,7 +200,7 @@ def _is_call(turn: Turn) -> bool:
 
 
 def _finish(
-    session: Session, place: Place, question: _UserTurn, answer: ExchangeResult, seconds: float
+    session: ShellSession, place: Place, question: _UserTurn, answer: ExchangeResult, seconds: float
 ) -> None:
     # Text that was shown is kept, also if a limit has ended the answer.
     text = session.following.said.rstrip() if answer.status in _CUT_SHORT else ""
@@ -217,7 +219,7 @@ def _finish(
         session.note_failure(answer.status, failure, code)
 
 
-async def ask(session: Session, text: str, sources: Sources = NO_SOURCES) -> ExchangeResult:
+async def ask(session: ShellSession, text: str, sources: Sources = NO_SOURCES) -> ExchangeResult:
     """Ask `text`; the `CMD:` lines of the answer are proposed once it is complete.
 
     `sources` are those of the text, if it is not typed.

@@ -13,7 +13,7 @@ from aish.shell.exchange import ask
 from aish.shell.input.lines import INTERRUPTED
 from aish.shell.recording import settle
 from aish.shell.request_queue import SessionRequest
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 
 @frozen
@@ -55,7 +55,7 @@ def route(line: str) -> Route | None:
     return TypedQuestion(line.strip())
 
 
-async def take_lines(session: Session) -> None:
+async def take_lines(session: ShellSession) -> None:
     """Handle lines until the person leaves, the input ends or the reader of stdout is gone."""
     lines, requests = session.open.lines, session.open.requests
     while not (session.over or session.open.out.gone):
@@ -74,11 +74,11 @@ async def take_lines(session: Session) -> None:
             await take(session, line)
 
 
-async def take(session: Session, line: str) -> None:
+async def take(session: ShellSession, line: str) -> None:
     await _within(session, partial(_do, session, line))
 
 
-async def _serve(session: Session, request: SessionRequest) -> None:
+async def _serve(session: ShellSession, request: SessionRequest) -> None:
     async def work() -> None:
         try:
             request.end(await request.work())
@@ -91,7 +91,7 @@ async def _serve(session: Session, request: SessionRequest) -> None:
     await _within(session, work)
 
 
-async def _within(session: Session, work: Callable[[], Awaitable[None]]) -> None:
+async def _within(session: ShellSession, work: Callable[[], Awaitable[None]]) -> None:
     """Do something that Ctrl-C stops; an error is reported."""
     interrupts, lines = session.open.interrupts, session.open.lines
     with interrupts.cancellable(), lines.busy(session.watch_keys()):
@@ -108,7 +108,7 @@ async def _within(session: Session, work: Callable[[], Awaitable[None]]) -> None
         session.halt()
 
 
-async def _do(session: Session, line: str) -> None:
+async def _do(session: ShellSession, line: str) -> None:
     match route(line):
         case None:
             return

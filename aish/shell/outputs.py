@@ -15,7 +15,7 @@ from aish.core.events import Event, RunFinished, Stamped
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.core.text import for_ci_log, for_line, for_terminal
-from aish.journal.history import History, Unit
+from aish.journal.history import RunHistory, Unit
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.text import FinalText, Manner, manner_for
 from aish.output.rows import GAP, column_rows, spans
@@ -146,7 +146,7 @@ class AnswerWriter(Sink):
     def __init__(self, out: FileIO, manner: Manner) -> None:
         self._out = out
         self._manner = manner
-        self._history = History()
+        self._history = RunHistory()
         self.gone = False
         """Whether nobody takes them any more."""
 

@@ -55,7 +55,7 @@ from aish.net.oauth.settings import OAuthSettings
 from aish.output.event_log import Sink
 from aish.policy.questions import PastQuestion
 from aish.shell.pending_input import AskedBefore
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.system.file_lock import BeingWrittenError
 
 _SHORT = 59
@@ -235,7 +235,7 @@ class EarlierParts:
                 if stamped is not None and stamped.seq <= last:
                     yield stamped
 
-    def carry_into(self, session: Session) -> None:
+    def carry_into(self, session: ShellSession) -> None:
         """Restore a session from this state, and report the parts that could not be restored."""
         session.begin(self.turns, self.questions)
         if self.taken_back is not None:
@@ -262,7 +262,7 @@ class EarlierParts:
         elif isinstance(last, ToolTurn):
             session.conversation().add(AssistantTurn(_ENDED))
 
-    def _choose(self, session: Session) -> None:
+    def _choose(self, session: ShellSession) -> None:
         if self.model in session.open.plan.pipeline.models:
             session.model = self.model
         elif self.model is not None:

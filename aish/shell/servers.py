@@ -15,7 +15,7 @@ from aish.core.events import NOWHERE, ServerConnected, ServerInfo
 from aish.core.tools import Tool
 from aish.engine.plan.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
 from aish.net.oauth.settings import OAuthSettings
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.shell.url_keys import keys_in
 from aish.system.secrets.secrets import SHORTEST
 
@@ -102,22 +102,22 @@ def _label(host: str) -> str:
     return _NO_HOST if not name or name == _RESERVED else name
 
 
-def aliases_in_use(session: Session) -> frozenset[str]:
+def aliases_in_use(session: ShellSession) -> frozenset[str]:
     """The aliases of connected and connecting servers; that of a failed one is free."""
     servers = session.servers
     return frozenset(server.alias for server in servers if server.state != "failed")
 
 
-def session_servers(session: Session) -> Mapping[str, ServerEntry]:
+def session_servers(session: ShellSession) -> Mapping[str, ServerEntry]:
     """The servers of the file and those connected in the session, by alias."""
     return {entry.alias: entry for entry in _of_file(session)} | session.connected
 
 
-def _of_file(session: Session) -> list[ServerEntry]:
+def _of_file(session: ShellSession) -> list[ServerEntry]:
     return [server.entry for server in session.open.plan.servers]
 
 
-async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
+async def connect(session: ShellSession, entry: ServerEntry) -> ServerInfo:
     """Connect to the server of an entry; it stays until it is disconnected.
 
     Raises:
@@ -154,13 +154,13 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
     return info
 
 
-def may_log_in(session: Session, entry: ServerEntry, error: UnavailableError) -> bool:
+def may_log_in(session: ShellSession, entry: ServerEntry, error: UnavailableError) -> bool:
     """Return true if a person is there, and a login of theirs is what a connection lacks."""
     login = _resolve(session, entry).login if session.open.attended else None
     return login is not None and login.settings.login and login.command in error.message
 
 
-def lacks_login(session: Session, entry: ServerEntry) -> bool:
+def lacks_login(session: ShellSession, entry: ServerEntry) -> bool:
     """Return true if a person is there who could log in at a server, and nobody has."""
     login = _resolve(session, entry).login if session.open.attended else None
     if login is None or not login.settings.login or entry.url is None:
@@ -170,7 +170,7 @@ def lacks_login(session: Session, entry: ServerEntry) -> bool:
     return LoginStore(entry.url, login.settings).look() is None
 
 
-async def log_in(session: Session, entry: ServerEntry) -> None:
+async def log_in(session: ShellSession, entry: ServerEntry) -> None:
     """Have the person log in at a server of the file, in a browser.
 
     Raises:
@@ -187,12 +187,12 @@ async def log_in(session: Session, entry: ServerEntry) -> None:
         raise
 
 
-def is_of_file(session: Session, entry: ServerEntry) -> bool:
+def is_of_file(session: ShellSession, entry: ServerEntry) -> bool:
     """Return true if the server is from the session's file, and was not added by a command."""
     return entry in _of_file(session)
 
 
-def _resolve(session: Session, entry: ServerEntry) -> ResolvedServer:
+def _resolve(session: ShellSession, entry: ServerEntry) -> ResolvedServer:
     opened = session.open
     for server in opened.plan.servers:
         if server.entry == entry:
@@ -220,19 +220,19 @@ _SOON = 2.0
 """Seconds that a person waits for servers that still connect before what there is is shown."""
 
 
-async def session_tools(session: Session) -> tuple[Tool, ...]:
+async def session_tools(session: ShellSession) -> tuple[Tool, ...]:
     """Known tools; in an unattended session all servers are awaited."""
     await servers_known(session)
     return session.tools()
 
 
-async def servers_known(session: Session) -> None:
+async def servers_known(session: ShellSession) -> None:
     """Wait briefly for servers that still connect; in an unattended session without limit."""
     with anyio.move_on_after(_SOON if session.open.attended else None):
         await session.open.servers.dynamic_registry.wait_until_settled()
 
 
-def still_connecting(session: Session) -> str:
+def still_connecting(session: ShellSession) -> str:
     servers = session.servers
     names = [server.alias for server in servers if server.state == "connecting"]
     return f"still connecting: {', '.join(names)}" if names else ""

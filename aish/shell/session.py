@@ -74,7 +74,7 @@ class SessionServices:
     requests: RequestQueue
 
 
-class Session:
+class ShellSession:
     """The state that lines and commands change."""
 
     def __init__(

@@ -9,7 +9,7 @@ from aish.shell.commands.catalogue import COMMANDS
 from aish.shell.commands.prompts import values_of
 from aish.shell.input.deferred_editor import Shown
 from aish.shell.servers import aliases_in_use, session_servers
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 _PATHS: frozenset[Completes] = frozenset({"path", "attachment"})
 _MOST_SESSIONS = 50
@@ -18,7 +18,7 @@ _MOST_SESSIONS = 50
 class SessionWords:
     """The words of the current session; nothing here waits for a server."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ShellSession) -> None:
         self._session = session
 
     def commands(self) -> Mapping[str, str]:  # ruff: ignore[no-self-use] - see `lines.Words`
@@ -75,11 +75,11 @@ class SessionWords:
         return sorted((name for name in names if name != ours), reverse=True)[:_MOST_SESSIONS]
 
 
-def make_status_line(session: Session) -> Shown:
+def make_status_line(session: ShellSession) -> Shown:
     return Shown(SessionWords(session), lambda: session.model or "aish", lambda: _toolbar(session))
 
 
-def _toolbar(session: Session) -> str:
+def _toolbar(session: ShellSession) -> str:
     servers = session.servers
     states = (
         ("connecting to", [server.alias for server in servers if server.state == "connecting"]),

@@ -7,13 +7,13 @@ from aish.core.errors import AishError, BudgetError
 from aish.core.events import Failure, Place, StepFinished, StepStarted, StepStatus
 from aish.core.messages import Usage
 from aish.engine.final import failure_of
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 STOPPED = Failure("interrupted", "interrupted")
 
 
 @contextmanager
-def step(session: Session, place: Place) -> Generator[None]:
+def step(session: ShellSession, place: Place) -> Generator[None]:
     """A step of a model without a question of the person, such as a summary."""
     clock = session.open.environment.clock
     session.emit(StepStarted(place, "prompt"))
@@ -33,7 +33,7 @@ def step(session: Session, place: Place) -> Generator[None]:
 
 
 def finish(
-    session: Session,
+    session: ShellSession,
     place: Place,
     status: StepStatus,
     text: str | None,

@@ -3,10 +3,19 @@
 import json
 from collections.abc import Iterable
 
-from aish.cassettes.format.interaction import Chunk, Head, Headers, Interaction, Request, Response
+from aish.cassettes.format.interaction import (
+    Chunk,
+    Headers,
+    Interaction,
+    RecordingMetadata,
+    Request,
+    Response,
+)
 
 CHAT = "http://127.0.0.1:8080/v1/chat/completions"
-HEAD = Head(complete=True, run="run-1", clock="2026-11-21T10:00:00Z", env={"LANG": "C"})
+HEAD = RecordingMetadata(
+    complete=True, run="run-1", clock="2026-11-21T10:00:00Z", env={"LANG": "C"}
+)
 
 
 def chat(*prompts: str, uri: str = CHAT, **params: object) -> Request:

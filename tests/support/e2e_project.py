@@ -21,7 +21,7 @@ from model_endpoint import ModelEndpoint
 from patience import is_ready
 
 from aish.core.errors import AishError
-from aish.journal.history import History
+from aish.journal.history import RunHistory
 from aish.journal.reader import (
     event_of,
     read_journal,
@@ -49,7 +49,7 @@ _VOLATILE = (
 
 def junit_of(journal: Path) -> tuple[int, int] | None:
     """The failures and errors in the JUnit report of a run, and its exit code, if it has one."""
-    history = History()
+    history = RunHistory()
     with JUnitReport(history) as report:
         try:
             with read_journal(journal) as reading:

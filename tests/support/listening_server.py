@@ -11,28 +11,28 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aish.net.listen.access import Access, Call, Limits, Peer
+from aish.net.listen.access import Access, AccessRecord, Peer, ServerLimits
 from aish.net.listen.addresses import Address, parse_address
 from aish.net.listen.http_error import HttpError
 from aish.net.listen.routes import (
     EventQueue,
-    EventStream,
+    EventStreamResponse,
     Route,
     ServerEvent,
     connection_of,
     json_body,
     json_response,
 )
-from aish.net.listen.server import Server, serve
+from aish.net.listen.server import RunningServer, serve
 from aish.net.listen.sockets import listen_on
-from aish.net.listen.tokens import Token, Tokens
+from aish.net.listen.tokens import ClientToken, Tokens
 from aish.system.clock import SystemClock
 
 READER = "reader-token-" + "r" * 32
 WRITER = "writer-token-" + "w" * 32
 BEARER = f"Authorization: Bearer {READER}\r\n"
 WRITING = f"Authorization: Bearer {WRITER}\r\n"
-LIMITS = Limits()
+LIMITS = ServerLimits()
 
 
 @dataclass
@@ -58,9 +58,9 @@ class Answer:
 class Listening:
     """A running server, what it was asked, and what went wrong in it."""
 
-    server: Server
+    server: RunningServer
     tokens: Tokens
-    calls: list[Call] = field(default_factory=list)
+    calls: list[AccessRecord] = field(default_factory=list)
     faults: list[Exception] = field(default_factory=list)
     queues: list[EventQueue] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -178,7 +178,7 @@ def routes_of(listening: Callable[[], Listening]) -> list[Route]:
         queue = EventQueue(20)
         listening().queues.append(queue)
         listening().entered.set()
-        return EventStream(queue, lambda: listening().end("stream"))
+        return EventStreamResponse(queue, lambda: listening().end("stream"))
 
     async def fail(request: Request, peer: Peer) -> Response:  # ruff: ignore[unused-async] - awaited
         raise ZeroDivisionError(READER)
@@ -208,18 +208,18 @@ async def _after(event: anyio.Event, scope: anyio.CancelScope) -> None:
 @asynccontextmanager
 async def serving(
     *addresses: Address,
-    limits: Limits = LIMITS,
+    limits: ServerLimits = LIMITS,
     access: dict[str, Any] | None = None,
     tls: Any = None,
     report: Callable[[Exception], None] | None = None,
 ) -> AsyncGenerator[Listening]:
     """A server, on a port of 127.0.0.1 unless it is told where."""
     tokens = Tokens(
-        [Token("reader", frozenset({"read"}), READER), Token("writer", BOTH, WRITER)],
+        [ClientToken("reader", frozenset({"read"}), READER), ClientToken("writer", BOTH, WRITER)],
         SystemClock(),
     )
     found: list[Listening] = []
-    calls: list[Call] = []
+    calls: list[AccessRecord] = []
     faults: list[Exception] = []
     policy: dict[str, Any] = {"socket_scopes": BOTH, "is_refused": lambda _: False}
     with listen_on(addresses or (parse_address("127.0.0.1:0"),)) as listeners:

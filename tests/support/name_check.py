@@ -1,10 +1,11 @@
-"""Counts participles as names of functions, question words in docstrings, and names of nothing.
+"""Counts participles as function names, question words in docstrings, and classes of one name.
 
     python tests/support/name_check.py
 
 Functions begin with a verb, or are the noun that they return; a participle before a noun
 (`hidden_folder`) is part of one. A docstring or comment that has a name in backticks names what is
-there, and no requirement by its number. Fails with each place where there are more than the bounds
+there, and no requirement by its number. A class that other modules may use has a name of its own.
+Fails with each place where there are more than the bounds
 below.
 """
 
@@ -18,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MOST_PARTICIPLES = 60
 MOST_QUESTIONS = 0
+# Each wire has its own, and is chosen by its module.
+SHARED_CLASSES = frozenset({"Encoder", "Transcript"})
 # Nouns that end as participles do, and the decorator beside `frozen`.
 NOUNS = re.compile(
     r"binding|docstring|during|embed|feed|heading|mapping|meaning|need|opening|pricing"
@@ -72,6 +75,13 @@ def questions(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 1), text[:40]
 
 
+def classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
+    """The classes of a module that others may use."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node
+
+
 def split_prose(source: str, tree: ast.Module) -> tuple[dict[int, str], str]:
     """The docstrings and comments of a module by their lines, and its text without them."""
     lines = source.splitlines()
@@ -100,6 +110,7 @@ def main() -> int:
     """Print what is over a bound; the exit code is 1 then."""
     participles: list[str] = []
     asked: list[str] = []
+    defined: dict[str, list[str]] = {}
     texts: dict[str, str] = {}
     words = {*FOREIGN, *keyword.kwlist, *sys.stdlib_module_names}
     for path in ROOT.joinpath("schemas").glob("*.json"):
@@ -110,6 +121,8 @@ def main() -> int:
         names = ((one.lineno, one.name) for one in functions(tree) if is_participle(one.name))
         participles += (f"{place}:{line}: function `{name}`" for line, name in names)
         asked += (f"{place}:{line}: docstring `{begin}`" for line, begin in questions(tree))
+        for one in classes(tree):
+            defined.setdefault(one.name, []).append(f"{place}:{one.lineno}: class `{one.name}`")
         own, code = split_prose(source, tree)
         texts |= {f"{place}:{line}": text for line, text in own.items()}
         words |= {*place.with_suffix("").parts, *re.findall(r"\w+", code)}
@@ -118,12 +131,18 @@ def main() -> int:
         for place, text in texts.items()
         for name in stale_names(text, words)
     ]
+    same = [
+        place
+        for name, places in defined.items()
+        if len(places) > 1 and name not in SHARED_CLASSES
+        for place in places
+    ]
     print(
         f"{len(participles)} functions named by a participle, {len(asked)} docstrings to reword, "
-        f"{len(stale)} names of nothing"
+        f"{len(stale)} names of nothing, {len(same)} classes whose name another one has"
     )
-    if len(participles) > MOST_PARTICIPLES or len(asked) > MOST_QUESTIONS or stale:
-        print("\n".join((*participles, *asked, *stale)), file=sys.stderr)
+    if len(participles) > MOST_PARTICIPLES or len(asked) > MOST_QUESTIONS or stale or same:
+        print("\n".join((*participles, *asked, *stale, *same)), file=sys.stderr)
         return 1
     return 0
 

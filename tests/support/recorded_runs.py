@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cassette_exchanges import CHAT, HEAD, answer, delta, streamed
 
-from aish.cassettes.format.interaction import Head, Interaction, Request, Response
+from aish.cassettes.format.interaction import Interaction, RecordingMetadata, Request, Response
 from aish.cassettes.format.layout import whole
 
 FILES = "mcp+stdio://files"
@@ -112,7 +112,7 @@ def run_of(
     ]
 
 
-def write(path: Path, interactions: Sequence[Interaction], head: Head = HEAD) -> Path:
+def write(path: Path, interactions: Sequence[Interaction], head: RecordingMetadata = HEAD) -> Path:
     """The cassette as a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(whole(head, interactions), encoding="utf-8")

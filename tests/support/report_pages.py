@@ -30,7 +30,7 @@ from aish.core.events import (
 )
 from aish.core.messages import Usage
 from aish.core.text import for_terminal
-from aish.journal.history import Ended, History
+from aish.journal.history import Ended, RunHistory
 from aish.reports.html.contents import Gathering, PageBudget
 from aish.reports.html.page import page
 from aish.reports.live_results import (
@@ -245,7 +245,7 @@ class Report(Protocol):
     def add(self, ended: Iterable[Ended]) -> None: ...
 
 
-def feed(report: Report, history: History, events: Iterable[Stamped]) -> None:
+def feed(report: Report, history: RunHistory, events: Iterable[Stamped]) -> None:
     """Hand a report the events of a run, and what ended with each."""
     for stamped in events:
         report.take(stamped, history.take(stamped))
@@ -254,7 +254,7 @@ def feed(report: Report, history: History, events: Iterable[Stamped]) -> None:
 
 def page_of(events: Iterable[Stamped], budget: PageBudget | None = None) -> Page:
     """The HTML report of a run."""
-    history = History()
+    history = RunHistory()
     gathering = Gathering(history, budget)
     feed(gathering, history, events)
     return Page(b"".join(page(gathering, RUN)).decode())

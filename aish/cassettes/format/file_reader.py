@@ -25,9 +25,9 @@ from aish.cassettes.format.interaction import (
     Cassette,
     CassetteFileError,
     Chunk,
-    Head,
     Headers,
     Interaction,
+    RecordingMetadata,
     Request,
     Response,
 )
@@ -49,7 +49,7 @@ _DEEPEST = 16
 _MOST_BY_ALIAS = 16 * 1024 * 1024
 
 
-class Table(dict[str, "Tree"]):  # ruff: ignore[subclass-builtin] - a class of `collections` doubles the load time
+class LineTable(dict[str, "Tree"]):  # ruff: ignore[subclass-builtin] - a class of `collections` doubles the load time
     """A mapping, and the line on which it begins."""
 
     __slots__ = ("line",)
@@ -59,7 +59,7 @@ class Table(dict[str, "Tree"]):  # ruff: ignore[subclass-builtin] - a class of `
         self.line = line
 
 
-Tree = None | str | bytes | list["Tree"] | Table
+Tree = None | str | bytes | list["Tree"] | LineTable
 
 
 def read_tree(data: bytes, name: str) -> tuple[Tree, bool]:
@@ -90,7 +90,7 @@ class _Builder:
         self.root: Tree = None
         self._name = name
         self._documents = 0
-        self._open: list[list[Tree] | Table] = []
+        self._open: list[list[Tree] | LineTable] = []
         self._keys: list[str | None] = []
         self._anchors: dict[str, Tree] = {}
         self._pending: list[tuple[events.NodeEvent, int]] = []
@@ -105,7 +105,7 @@ class _Builder:
             plain = event.tag is None and event.anchor is None and event.value not in _NULLS
             self._put(event.value if plain else self._scalar(event), event)
         elif kind is events.MappingStartEvent:
-            self._begin(Table(event.start_mark.line + 1), event)
+            self._begin(LineTable(event.start_mark.line + 1), event)
         elif kind is events.SequenceStartEvent:
             self._begin([], event)
         elif kind in {events.MappingEndEvent, events.SequenceEndEvent}:
@@ -132,8 +132,8 @@ class _Builder:
             raise self._wrong(event, "its aliases stand for too much")
         self._put(node, event)
 
-    def _begin(self, node: list[Tree] | Table, event: events.NodeEvent) -> None:
-        if event.tag not in BODIES or not isinstance(node, Table):
+    def _begin(self, node: list[Tree] | LineTable, event: events.NodeEvent) -> None:
+        if event.tag not in BODIES or not isinstance(node, LineTable):
             self._check_tag(event)
         if len(self._open) >= _DEEPEST:
             raise self._wrong(event, "it is nested too deeply")
@@ -146,7 +146,7 @@ class _Builder:
         self._keys.pop()
         begin, weighed = self._pending.pop()
         anchor = begin.anchor
-        if begin.tag in BODIES and isinstance(node, Table):
+        if begin.tag in BODIES and isinstance(node, LineTable):
             node = content_of_body(node)
             if node is None:
                 raise self._wrong(begin, "its body is not a list of texts")
@@ -244,11 +244,13 @@ def read_cassette(data: bytes, name: str, *, unfinished: bool) -> Cassette:
     root, ended = _json_tree(data) or read_tree(data, name)
     if root is None:
         raise CassetteFileError("the cassette is empty", where=name, hint=_AGAIN)
-    if isinstance(root, Table) and "aish" in root:
+    if isinstance(root, LineTable) and "aish" in root:
         raise CassetteFileError("this is a pipeline, not a cassette", where=name)
-    if not isinstance(root, Table) or "interactions" not in root:
+    if not isinstance(root, LineTable) or "interactions" not in root:
         row = root[0] if isinstance(root, list) and root else root
-        maker = next((_OTHERS[key] for key in _OTHERS if isinstance(row, Table) and key in row), "")
+        maker = next(
+            (_OTHERS[key] for key in _OTHERS if isinstance(row, LineTable) and key in row), ""
+        )
         hint = f"it was recorded by {maker}; those of vcrpy 1.0 and later can be read"
         message = "this is not a cassette: it has no `interactions`"
         raise CassetteFileError(message, where=name, hint=hint if maker else None)
@@ -271,15 +273,17 @@ def _json_tree(data: bytes) -> tuple[Tree, bool] | None:
     if not data.lstrip().startswith(b"{"):
         return None
     try:
-        root = json.loads(data, object_pairs_hook=partial(Table, 1), parse_int=str, parse_float=str)
+        root = json.loads(
+            data, object_pairs_hook=partial(LineTable, 1), parse_int=str, parse_float=str
+        )
     except (ValueError, RecursionError):
         return None
     return root, True
 
 
-def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
+def _head(metadata: Tree, name: str, *, unfinished: bool) -> RecordingMetadata | None:
     """The head written by aish; nothing if another program wrote the file."""
-    if not isinstance(metadata, Table) or "complete" not in metadata:
+    if not isinstance(metadata, LineTable) or "complete" not in metadata:
         return None
     version = metadata.get("version")
     if version != str(VERSION):
@@ -290,12 +294,12 @@ def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
         raise CassetteFileError(message, where=name, hint=_AGAIN)
     env = metadata.get("env")
     run, clock = metadata.get("run"), metadata.get("clock")
-    if not (isinstance(run, str) and isinstance(clock, str) and isinstance(env, Table)):
+    if not (isinstance(run, str) and isinstance(clock, str) and isinstance(env, LineTable)):
         raise CassetteFileError("`metadata` needs `run`, `clock` and `env`", where=name)
     values = {key: value for key, value in env.items() if isinstance(value, str)}
     if len(values) < len(env):
         raise CassetteFileError("a value of `metadata.env` is not text", where=name)
-    return Head(complete, run, clock, values)
+    return RecordingMetadata(complete, run, clock, values)
 
 
 def _other_version(found: Tree, known: int, name: str) -> CassetteFileError:
@@ -319,7 +323,7 @@ class _Row:
 
     def __init__(self, row: Tree, number: int, name: str) -> None:
         self._row = row
-        self._where = f"{name}:{row.line}" if isinstance(row, Table) else name
+        self._where = f"{name}:{row.line}" if isinstance(row, LineTable) else name
         self._number = number
 
     def read(self) -> Interaction:
@@ -335,10 +339,10 @@ class _Row:
         )
         return Interaction(request, self._response(answer))
 
-    def _response(self, answer: Table) -> Response:
+    def _response(self, answer: LineTable) -> Response:
         # Recordings of httpx by vcrpy before 5.0 have `status_code` and `content`.
         is_old = "status_code" in answer
-        status = Table(0) if is_old else self._table(answer, "status")
+        status = LineTable(0) if is_old else self._table(answer, "status")
         code = self._text(answer["status_code"] if is_old else status.get("code"), "status.code")
         if not re.fullmatch(r"[1-9]\d\d", code):
             raise self._wrong("its `status.code` is not an HTTP status")
@@ -346,7 +350,7 @@ class _Row:
         if key not in answer:
             raise self._wrong(f"its response has no `{key}`")
         held = answer[key]
-        body = held.get("string") if isinstance(held, Table) else held
+        body = held.get("string") if isinstance(held, LineTable) else held
         content = self._bytes(body, "response.body.string")
         broken = answer.get("broken")
         return Response(
@@ -377,12 +381,12 @@ class _Row:
     def _headers(self, value: Tree, what: str) -> Headers:
         if value is None:
             return ()
-        if not isinstance(value, Table):
+        if not isinstance(value, LineTable):
             raise self._wrong(f"its `{what}` is not a mapping")
         pairs: list[tuple[str, str]] = []
         for name, values in value.items():
             for item in values if isinstance(values, list) else [values]:
-                if isinstance(item, list | Table):
+                if isinstance(item, list | LineTable):
                     raise self._wrong(
                         f"its `{what}` holds a `{for_line(name[:40])}` that is not text"
                     )
@@ -401,9 +405,9 @@ class _Row:
             return value
         raise self._wrong(f"its `{what}` is not text")
 
-    def _table(self, holder: Tree, key: str) -> Table:
-        table = holder.get(key) if isinstance(holder, Table) else None
-        if isinstance(table, Table):
+    def _table(self, holder: Tree, key: str) -> LineTable:
+        table = holder.get(key) if isinstance(holder, LineTable) else None
+        if isinstance(table, LineTable):
             return table
         raise self._wrong(f"it has no `{key}`")
 

@@ -83,7 +83,7 @@ class Interaction:
 
 
 @frozen
-class Head:
+class RecordingMetadata:
     """The metadata of a recording, which contains all that is not repeatable by itself."""
 
     complete: bool
@@ -97,7 +97,7 @@ class Head:
 class Cassette:
     """A file's content; `head` is None if another program recorded it."""
 
-    head: Head | None
+    head: RecordingMetadata | None
     interactions: tuple[Interaction, ...]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from aish.cassettes.format.interaction import Chunk, Head, Headers, Interaction
+from aish.cassettes.format.interaction import Chunk, Headers, Interaction, RecordingMetadata
 from aish.cassettes.format.parts import Parts
 from aish.core.text import safe_utf8
 
@@ -29,7 +29,7 @@ _TAG = "!parts"
 _PLACE = f'\n    body: {_TAG} ""\n'
 
 
-def head_text(head: Head) -> str:
+def head_text(head: RecordingMetadata) -> str:
     """The beginning of a file, up to the first interaction."""
     metadata = {
         "complete": head.complete,
@@ -72,7 +72,7 @@ def _entry(row: Mapping[str, Any], in_parts: str | None) -> str:
     return f"{before}\n    body: {in_parts}\n{after}"
 
 
-def whole(head: Head, interactions: Iterable[Interaction]) -> str:
+def whole(head: RecordingMetadata, interactions: Iterable[Interaction]) -> str:
     """A complete file."""
     parts = Parts()
     entries = [entry(one, parts.lay_out(one.request.body)) for one in interactions]

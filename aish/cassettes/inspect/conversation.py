@@ -37,7 +37,7 @@ class AskedCall:
 
 
 @frozen
-class Message:
+class RequestMessage:
     """A message in a request to a model; `call` is the id of the call that it replies to."""
 
     role: str
@@ -47,7 +47,7 @@ class Message:
 
 
 @frozen
-class Answer:
+class JoinedAnswer:
     """The joined answer of a model; `trouble` says why it is incomplete.
 
     `cost_usd` is the value reported by the endpoint.
@@ -75,9 +75,9 @@ class ModelTurn:
     number: int
     endpoint: str
     model: str
-    news: tuple[Message, ...]
+    news: tuple[RequestMessage, ...]
     tools: tuple[str, ...]
-    answer: Answer
+    answer: JoinedAnswer
     follows: int | None = None
     again: int | None = None
     sampled: bool = False
@@ -215,7 +215,7 @@ def tool_names(body: JsonObject) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str))
 
 
-def messages_of(body: JsonObject) -> tuple[Message, ...]:
+def messages_of(body: JsonObject) -> tuple[RequestMessage, ...]:
     """The messages of a request."""
     return tuple(_message(one) for one in items(body["messages"]) if isinstance(one, Mapping))
 
@@ -224,7 +224,7 @@ def messages_of(body: JsonObject) -> tuple[Message, ...]:
 class Heard:
     """The news of a request; `follows` is the exchange before it in the same conversation."""
 
-    news: tuple[Message, ...]
+    news: tuple[RequestMessage, ...]
     follows: int | None = None
     again: int | None = None
 
@@ -235,7 +235,7 @@ class Conversations:
     def __init__(self) -> None:
         self._known: dict[int, int] = {}
 
-    def hear(self, number: int, model: str, messages: Sequence[Message]) -> Heard:
+    def hear(self, number: int, model: str, messages: Sequence[RequestMessage]) -> Heard:
         """The messages of request `number` that no earlier request contained."""
         # Each message is hashed once, with all those before it.
         chain = hash(model)
@@ -254,10 +254,10 @@ class Conversations:
         return Heard(news, follows=before)
 
 
-def _message(value: JsonObject) -> Message:
+def _message(value: JsonObject) -> RequestMessage:
     role = value.get("role")
     call = value.get("tool_call_id")
-    return Message(
+    return RequestMessage(
         role if isinstance(role, str) else "?",
         content_text(value.get("content")),
         tuple(_call(one) for one in items(value.get("tool_calls"))),
@@ -311,7 +311,7 @@ _MCP_HEADERS = {"mcp-session-id", "mcp-protocol-version"}
 
 
 @frozen
-class Reply:
+class MessageReply:
     """The reply to a message, as text; `beside` are the other messages that came with it."""
 
     text: str
@@ -406,7 +406,7 @@ def break_text(broken: str) -> str:
     return "left before the end" if broken == _LEFT else f"broken off: {broken}"
 
 
-def reply_to(message: JsonObject, interaction: Interaction) -> Reply:
+def reply_to(message: JsonObject, interaction: Interaction) -> MessageReply:
     """The reply to a message."""
     reply: JsonObject | None = None
     beside: list[JsonObject] = []
@@ -418,12 +418,14 @@ def reply_to(message: JsonObject, interaction: Interaction) -> Reply:
             beside.append(item)
     events = tuple(_describe_others(beside))
     if reply is None:
-        return Reply("", failed=False, beside=events, found=None)
+        return MessageReply("", failed=False, beside=events, found=None)
     if "error" in reply:
         code, message_text = at(reply, "error", "code"), word(at(reply, "error", "message"))
-        return Reply(f"error {word(code)}: {message_text}", failed=True, beside=events, found=reply)
+        return MessageReply(
+            f"error {word(code)}: {message_text}", failed=True, beside=events, found=reply
+        )
     failed = at(reply, "result", "isError") is True
-    return Reply(_result_text(reply), failed=failed, beside=events, found=reply)
+    return MessageReply(_result_text(reply), failed=failed, beside=events, found=reply)
 
 
 def texts_of_sampling(response: Response) -> Iterator[str]:
@@ -478,7 +480,7 @@ def arguments_of(message: JsonObject) -> JsonObject:
     return {name: value for name, value in params.items() if name != "_meta"}
 
 
-ReadAnswer = Callable[[JsonObject, Interaction], Answer]
+ReadAnswer = Callable[[JsonObject, Interaction], JoinedAnswer]
 """What a model answered to the request whose body is given."""
 
 

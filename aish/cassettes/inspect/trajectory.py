@@ -22,7 +22,7 @@ from aish.core.text_diff import line_changes
 
 
 @frozen
-class Call:
+class TrajectoryCall:
     """A call of a tool or a local command; `result` is `None` if unknown."""
 
     tool: str
@@ -42,7 +42,7 @@ class Totals:
 
 
 @frozen
-class ModelRequest:
+class RecordedModelRequest:
     """A request to a model: its whole body, and its endpoint.
 
     `parameters` are the keys other than model, messages and tools; `tools` maps names to
@@ -65,11 +65,11 @@ class Trajectory:
     `None`. `approvals` are the answers to questions about calls, each with its tool.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[TrajectoryCall, ...]
     answers: tuple[str, ...]
     prompts: tuple[tuple[str, str], ...] | None = None
     totals: Totals = Totals()
-    requests: tuple[ModelRequest, ...] | None = None
+    requests: tuple[RecordedModelRequest, ...] | None = None
     approvals: tuple[tuple[str, str], ...] = ()
 
 
@@ -81,8 +81,8 @@ class CallChange:
     """A call that is only in one of two runs, or differs in arguments or result."""
 
     kind: Kind
-    before: Call | None
-    after: Call | None
+    before: TrajectoryCall | None
+    after: TrajectoryCall | None
 
 
 @frozen
@@ -165,7 +165,7 @@ def compare(before: Trajectory, after: Trajectory) -> Comparison:
     )
 
 
-def _settings(old: Sequence[ModelRequest], new: Sequence[ModelRequest]) -> Settings:
+def _settings(old: Sequence[RecordedModelRequest], new: Sequence[RecordedModelRequest]) -> Settings:
     """Requests with the same messages are compared, then the rest, paired in order."""
     pairs: _Pairs = []
     for key in (_whole, _messages_text, _settings_text, _any):
@@ -198,19 +198,19 @@ def _changes(pairs: Sequence[tuple[JsonObject, JsonObject]]) -> tuple[SettingCha
     return tuple(changes.values())
 
 
-def _whole(request: ModelRequest) -> str:
+def _whole(request: RecordedModelRequest) -> str:
     return f"{_messages_text(request)} {_settings_text(request)}"
 
 
-def _messages_text(request: ModelRequest) -> str:
+def _messages_text(request: RecordedModelRequest) -> str:
     return _text(request.messages)
 
 
-def _settings_text(request: ModelRequest) -> str:
+def _settings_text(request: RecordedModelRequest) -> str:
     return _text([request.model, dict(request.parameters), dict(request.tools)])
 
 
-def _any(request: ModelRequest) -> str:
+def _any(request: RecordedModelRequest) -> str:
     del request
     return ""
 
@@ -222,7 +222,9 @@ def _text(value: JsonValue) -> str:
 _Pairs = list[tuple[int, int]]
 
 
-def _calls(old: Sequence[Call], new: Sequence[Call]) -> tuple[tuple[CallChange, ...], bool]:
+def _calls(
+    old: Sequence[TrajectoryCall], new: Sequence[TrajectoryCall]
+) -> tuple[tuple[CallChange, ...], bool]:
     """Equal calls first, wherever they are; then those of the same tool, paired in order."""
     same = _pairs(range(len(old)), range(len(new)), lambda n: _key(old[n]), lambda n: _key(new[n]))
     old_left, new_left = _indexes_without_pair(len(old), len(new), same)
@@ -284,7 +286,7 @@ def _indexes_without_pair(old: int, new: int, pairs: _Pairs) -> tuple[list[int],
     return [n for n in range(old) if n not in olds], [n for n in range(new) if n not in news]
 
 
-def _key(call: Call) -> str:
+def _key(call: TrajectoryCall) -> str:
     return f"{call.tool} {_text(call.arguments)}"
 
 

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from aish.cassettes.format.file import UNFINISHED, partial, require_cassette, show_path
-from aish.cassettes.format.interaction import LARGEST, CassetteFileError, Head, Interaction
+from aish.cassettes.format.interaction import (
+    LARGEST,
+    CassetteFileError,
+    Interaction,
+    RecordingMetadata,
+)
 from aish.system.files import file_mode
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ _PRIVATE_FILE = 0o600
 class Recording:
     """A cassette while it is recorded; left without `finish`, it stays as `.partial`."""
 
-    def __init__(self, path: Path, head: Head, *, most: int = LARGEST) -> None:
+    def __init__(self, path: Path, head: RecordingMetadata, *, most: int = LARGEST) -> None:
         """Reserve the file next to `path`.
 
         Raises:
@@ -77,7 +82,10 @@ class Recording:
         self._written[id(interaction)] = interaction, in_parts, slice(began, self._size)
 
     def finish(
-        self, head: Head, interactions: Iterable[Interaction], place: Path | None = None
+        self,
+        head: RecordingMetadata,
+        interactions: Iterable[Interaction],
+        place: Path | None = None,
     ) -> None:
         """Write everything anew, in the given order, and rename it to its target, or another path.
 

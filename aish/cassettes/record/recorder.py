@@ -17,8 +17,8 @@ from aish.cassettes.format.interaction import (
     CassetteFileError,
     CassetteMissError,
     Exchange,
-    Head,
     Interaction,
+    RecordingMetadata,
     Request,
     Response,
     in_order,
@@ -260,7 +260,7 @@ class CassetteRecorder:
         # Secrets first: a placeholder in a secret would change its text.
         return hide_paths(redact(interaction, self._secrets, self._repeated), self._places)
 
-    def finish(self, head: Head, place: Path | None = None) -> tuple[Interaction, ...]:
+    def finish(self, head: RecordingMetadata, place: Path | None = None) -> tuple[Interaction, ...]:
         """End all open exchanges, and write the cassette in the order of the run.
 
         `place` is the target if it is not the path that was opened.

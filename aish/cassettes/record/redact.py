@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from aish.cassettes.format.edits import bytes_of, text_of
-from aish.cassettes.format.interaction import Head, Headers, Interaction, Request, Response
+from aish.cassettes.format.interaction import (
+    Headers,
+    Interaction,
+    RecordingMetadata,
+    Request,
+    Response,
+)
 from aish.cassettes.format.path_placeholders import PathPlaceholders
 from aish.cassettes.format.stream_text import replace_matches
 from aish.cassettes.record.repeated_secrets import Repeated, mask_spans
@@ -50,7 +56,7 @@ def redact_request(request: Request, secrets: Secrets, repeated: Repeated | None
     )
 
 
-def redact_head(head: Head, secrets: Secrets) -> Head:
+def redact_head(head: RecordingMetadata, secrets: Secrets) -> RecordingMetadata:
     """The head, redacted."""
     thorough = _Thorough(secrets)
     env = {name: thorough.mask(value) for name, value in head.env.items()}

@@ -11,7 +11,12 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from aish.cassettes.format.edits import text_of
-from aish.cassettes.format.interaction import CassetteFileError, Head, Headers, Interaction
+from aish.cassettes.format.interaction import (
+    CassetteFileError,
+    Headers,
+    Interaction,
+    RecordingMetadata,
+)
 from aish.cassettes.format.stream_text import strings_by_path
 from aish.core.frozen import frozen
 from aish.core.phrases import first_lines
@@ -204,7 +209,7 @@ _PLACES_SHOWN = 5
 
 
 def refuse_secrets(
-    head: Head,
+    head: RecordingMetadata,
     interactions: Iterable[tuple[int, Interaction]],
     allow: Sequence[str] = (),
     harmless: set[str] | None = None,

@@ -14,7 +14,7 @@ _LINE = re.compile(r"^(?:data: ?)?(\{[^\r\n]*\}|\[[^\r\n]*\])[ \t]*\r?$", re.MUL
 
 
 @frozen
-class Ids:
+class RequestIds:
     """The identifiers of a request: its id, and its progress token."""
 
     id: JsonValue
@@ -29,7 +29,7 @@ def renumber_response(response: Response, recorded: bytes, asked: bytes) -> Resp
     return apply_to_response(response, _edits(text_of(response.body), old, new))
 
 
-def _edits(text: str, old: Ids, new: Ids) -> Iterator[Edit]:
+def _edits(text: str, old: RequestIds, new: RequestIds) -> Iterator[Edit]:
     """A body that is one message or a batch, or has one in each line or event."""
     whole = _parse_container(text)
     if whole is not None:
@@ -42,7 +42,7 @@ def _edits(text: str, old: Ids, new: Ids) -> Iterator[Edit]:
 
 
 def _changes(
-    text: str, start: int, end: int, value: JsonValue, old: Ids, new: Ids
+    text: str, start: int, end: int, value: JsonValue, old: RequestIds, new: RequestIds
 ) -> Iterator[Edit]:
     """The ids of a message or a batch, with their positions."""
     changed: list[tuple[tuple[str | int, ...], JsonValue]] = []
@@ -66,7 +66,7 @@ def _changes(
 
 
 def _new_ids(
-    message: JsonObject, old: Ids, new: Ids
+    message: JsonObject, old: RequestIds, new: RequestIds
 ) -> Iterator[tuple[tuple[str | int, ...], JsonValue]]:
     """The positions of old ids in a message, and the new ids."""
     if "method" not in message and _is_id(message.get("id"), old.id):
@@ -85,14 +85,14 @@ def _is_id(echoed: JsonValue, sent: JsonValue) -> bool:
     return echoed is not None and str(echoed) == str(sent)
 
 
-def _ids(body: bytes) -> Ids | None:
+def _ids(body: bytes) -> RequestIds | None:
     message = _message(text_of(body))
     if message is None:
         return None
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, Mapping) else None
     token = meta.get("progressToken") if isinstance(meta, Mapping) else None
-    return Ids(message.get("id"), token)
+    return RequestIds(message.get("id"), token)
 
 
 def _message(text: str) -> JsonObject | None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Annotated, assert_never
 
 from aish.cassettes.format.file import load
-from aish.cassettes.format.interaction import Head
+from aish.cassettes.format.interaction import RecordingMetadata
 from aish.cassettes.inspect.conversation import (
     AnsweredQuestion,
     AskedCall,
@@ -35,7 +35,7 @@ _LONGEST_NAME = 200
 _DIGEST = 12
 
 
-def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
+def head_lines(name: str, head: RecordingMetadata | None, count: int) -> Iterator[str]:
     yield for_ci_log(f"cassette {_name(name)}: {counted(count, 'exchange')}")
     if head is None:
         yield "recorded by another program: the run is unknown"

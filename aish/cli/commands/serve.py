@@ -36,7 +36,7 @@ from aish.features.control.run_services import ControlRequest
 from aish.mcp.protocol.messages import json_object
 from aish.net.listen.addresses import Exposure
 from aish.packs.catalogue import check_pack_name, pack_needs_root, tools_of
-from aish.serve.listeners.client_config import PLACES, ConfigClient, Entry, entry_name, render
+from aish.serve.listeners.client_config import PLACES, ClientEntry, ConfigClient, entry_name, render
 from aish.serve.listeners.endpoint import (
     STDIO,
     TCP_DEFAULT,
@@ -283,7 +283,7 @@ def _print_config(
         token = clients[0].env if len(clients) == 1 else None
         token = token or ("AISH_TOKEN" if auth is None else "")
         url = None if auth is None else auth.resource
-        entry = Entry(name, url=url or _url(http, pipeline, exposure), token=token)
+        entry = ClientEntry(name, url=url or _url(http, pipeline, exposure), token=token)
     elif pipeline.serve.auth is not None:
         message = "tokens of an issuer come over HTTP, and no address for it is named"
         raise UsageError(message, where="serve.auth", hint="add `--http HOST:PORT`")
@@ -292,7 +292,7 @@ def _print_config(
         for served in pipeline.serve.pipelines:
             named += needed_variables(load(served.file, None), with_models=True)
         command = (*_program(), "serve", *arguments)
-        entry = Entry(name, command, tuple(dict.fromkeys(named)))
+        entry = ClientEntry(name, command, tuple(dict.fromkeys(named)))
     else:
         hint = "add `--stdio`, or an HTTP listener"
         raise UsageError("no client connects to these listeners by itself", hint=hint)

@@ -9,7 +9,7 @@ from aish.config.model import Pipeline
 from aish.core.errors import AishError, LockDiffersError, UnavailableError
 from aish.core.frozen import frozen
 from aish.mcp.transports.package_fetch import fetch
-from aish.mcp.transports.package_store import Entry, PackageSpec, find_entry, package_spec
+from aish.mcp.transports.package_store import PackageSpec, StoreEntry, find_entry, package_spec
 from aish.policy.lock import PackagePin
 from aish.system.process.reaper import Reaper
 
@@ -20,7 +20,7 @@ class PackageResult:
 
     alias: str
     spec: PackageSpec
-    entry: Entry | None = None
+    entry: StoreEntry | None = None
     seconds: float | None = None
     error: AishError | None = None
 

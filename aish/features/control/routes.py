@@ -19,7 +19,7 @@ from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
 from aish.engine.environment import RunHandle
-from aish.engine.run_values import RunValue
+from aish.engine.run_values import SettableValue
 from aish.features.approvals.questions import LONGEST_NOTE, ApprovalQuestion
 from aish.features.control.asks import Asks, parse_question, parse_response
 from aish.features.control.commands import obey
@@ -27,7 +27,13 @@ from aish.features.control.past_events import PastEvents
 from aish.features.control.run_state import ControlledRun
 from aish.net.listen.access import Peer
 from aish.net.listen.http_error import HttpError, body_error
-from aish.net.listen.routes import EventStream, Route, connection_of, json_body, json_response
+from aish.net.listen.routes import (
+    EventStreamResponse,
+    Route,
+    connection_of,
+    json_body,
+    json_response,
+)
 from aish.policy.questions import OpenQuestion, PastQuestion, QuestionEnd
 from aish.system.user import name_of_user
 
@@ -114,7 +120,7 @@ class Api:
                 message = f"{_MOST_READERS} readers follow the events already"
                 raise HttpError(503, "busy", message, headers={"retry-after": "5"})
             stream = await self.past.stream(after)
-            return EventStream(stream, stream.stop)
+            return EventStreamResponse(stream, stream.stop)
         page = await self.past.page(after)
         return json_response({"events": page.events, "next": page.next})
 
@@ -203,7 +209,7 @@ class Api:
         for changed, now in values.items():
             self.handle.emit(ValueSet(changed, now.get(), was[changed], by))
 
-    def _find_value(self, path: str) -> RunValue:
+    def _find_value(self, path: str) -> SettableValue:
         value = self._values.get(path)
         if value is None:
             hint = f"values: {backticked(self._values)}"

@@ -21,7 +21,7 @@ from aish.output.event_log import Sink
 if TYPE_CHECKING:
     from aish.features.control.notify import Notifier
     from aish.features.control.server import ControlServer
-    from aish.net.listen.tokens import Token
+    from aish.net.listen.tokens import ClientToken
 
 T = TypeVar("T")
 
@@ -157,7 +157,7 @@ def _notifier(
     return make_notifier(settings, folder.id, cwd, environ, plan.secrets, page)
 
 
-def _tokens(plan: Plan, options: RunOptions) -> "Iterator[Token]":
+def _tokens(plan: Plan, options: RunOptions) -> "Iterator[ClientToken]":
     """The tokens that the file names; each is a secret of the run from here on."""
     from aish.net.listen.tokens import token_from_env, token_from_file
 

@@ -22,11 +22,11 @@ from aish.engine.environment import RunHandle
 from aish.engine.run_folder import RunFolder
 from aish.features.approvals.questions import HUB_ID
 from aish.features.control.run_state import ControlledRun
-from aish.net.listen.access import Access, Call
+from aish.net.listen.access import Access, AccessRecord
 from aish.net.listen.addresses import Address, Exposure, check_exposure, parse_address
 from aish.net.listen.server import require_serve, serve, tls_context
 from aish.net.listen.sockets import Listener, default_address, listen_on, remove_dead_sockets
-from aish.net.listen.tokens import Token, Tokens, ensure_token
+from aish.net.listen.tokens import ClientToken, Tokens, ensure_token
 from aish.system.files import hidden_folder, private_folder, runtime_folder, runtime_folders
 from aish.system.process.ancestry import adopt_orphans, is_own_process
 from aish.system.process.live_entries import live_entries, own_entry
@@ -64,7 +64,7 @@ class ListenRequest:
     addresses: tuple[str, ...] = ()
     where: str = "--control"
     exposure: Exposure = Exposure()
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ClientToken, ...] = ()
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     page: str | None = None
@@ -141,7 +141,7 @@ class ControlServer:
         text = f"the control API failed: {type(error).__name__}: {reason}"
         self._emit(Notice(NOWHERE, "warning", _FAILED, text))
 
-    def _note(self, call: Call) -> None:
+    def _note(self, call: AccessRecord) -> None:
         if call.status not in _REFUSALS and call.scope not in _CHANGING:
             return
         is_refused = call.status >= _BAD_REQUEST and call.status != _UNANSWERED
@@ -229,13 +229,13 @@ def _write_entry(
     asked: ListenRequest,
     *,
     is_tls: bool,
-) -> Sequence[Token]:
+) -> Sequence[ClientToken]:
     """Write where the run listens and, for a port, who may connect; removed with `opened`.
 
     Raises:
         OSError: it cannot be written.
     """
-    tokens: list[Token] = []
+    tokens: list[ClientToken] = []
     texts = [str(address) for address in addresses]
     named: dict[str, JsonValue] = {"run": folder.id, "folder": None}
     if folder.path is not None:
@@ -265,7 +265,7 @@ def _write_entry(
     return tokens
 
 
-def _answer_token(tokens: Sequence[Token]) -> Token | None:
+def _answer_token(tokens: Sequence[ClientToken]) -> ClientToken | None:
     """The token for answers, best one that reads too: `aish approve` looks where it is kept."""
     able = [token for token in tokens if "answer" in token.scopes]
     return next((token for token in able if "read" in token.scopes), able[0] if able else None)

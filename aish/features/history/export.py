@@ -55,7 +55,7 @@ from aish.engine.run_folder import read_kept
 from aish.features.history.messages import ReadFile, whole_message
 from aish.features.history.run_store import RunStore, open_subfolder
 from aish.features.history.summary import State, records, require_past
-from aish.journal.history import CallRecord, Ended, History, Key, Unit
+from aish.journal.history import CallRecord, Ended, Key, RunHistory, Unit
 from aish.journal.writer import JournalError
 from aish.output.status import call_status, control_text, flow_text, retry_text
 from aish.policy.rules import LOCAL_COMMAND
@@ -244,7 +244,7 @@ class _Views:
 
     def __init__(self, id: str, folder: _ExportFolder, read_file: ReadFile) -> None:
         self.counts = dict.fromkeys((*_FILES, SCRIPTS), 0)
-        self._history = History()
+        self._history = RunHistory()
         self._files = {name: folder.file(name) for name in _FILES}
         self._commands = _CommandExport(self._history, folder.write_script, read_file)
         self._read_file = read_file
@@ -308,7 +308,7 @@ def _content(finished: ToolFinished, read_file: ReadFile) -> tuple[str, bool]:
 # --- comms.jsonl: what was sent to models and tools, and what they answered -------------------
 
 
-def _comms_lines(record: _ExportRecord, history: History, read_file: ReadFile) -> Iterator[str]:
+def _comms_lines(record: _ExportRecord, history: RunHistory, read_file: ReadFile) -> Iterator[str]:
     event = record.stamped.event
     payload: JsonObject
     match event:
@@ -526,7 +526,7 @@ class _CommandExport:
     """
 
     def __init__(
-        self, history: History, write_script: Callable[[str, str], None], read_file: ReadFile
+        self, history: RunHistory, write_script: Callable[[str, str], None], read_file: ReadFile
     ) -> None:
         self.scripts = 0
         self._history = history

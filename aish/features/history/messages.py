@@ -6,7 +6,7 @@ from dataclasses import replace
 from aish.core.events import RunFinished, RunStarted, Stamped, TurnFinished
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.journal.history import Ended, History, SentRequest, TurnRecord, Unanswered
+from aish.journal.history import Ended, RunHistory, SentRequest, TurnRecord, Unanswered
 
 ReadFile = Callable[[str], bytes | None]
 """A file that a message names -> its content; `None` where it is not there any more."""
@@ -38,7 +38,7 @@ def requests(
     Those without an end, because the run was interrupted, come last. Memory is proportional to the
     open conversations.
     """
-    history = History()
+    history = RunHistory()
     for stamped in events:
         place = stamped.event.place
         if place.step is None:

@@ -22,7 +22,12 @@ from aish.cassettes.inspect.conversation import (
     conversation,
     endpoint_of,
 )
-from aish.cassettes.inspect.trajectory import Call, ModelRequest, Totals, Trajectory
+from aish.cassettes.inspect.trajectory import (
+    RecordedModelRequest,
+    Totals,
+    Trajectory,
+    TrajectoryCall,
+)
 from aish.config.model import ModelEntry
 from aish.core.events import Event, TurnFinished
 from aish.core.json import JsonValue
@@ -75,10 +80,10 @@ def trajectory_of(interactions: Iterable[Interaction]) -> Trajectory:
     return Trajectory(calls, _answers(models), prompts, totals, requests, approvals)
 
 
-def _request(request: Request) -> ModelRequest:
+def _request(request: Request) -> RecordedModelRequest:
     body = chat_request(request) or {}
     tools = items(body.get("tools"))
-    return ModelRequest(
+    return RecordedModelRequest(
         endpoint=endpoint_of(request),
         model=word(body.get("model")),
         parameters={key: value for key, value in body.items() if key not in _OWN_KEYS},
@@ -101,7 +106,7 @@ class TrajectoryCollector:
     def trajectory(self) -> Trajectory:
         """The models' requests and answers so far."""
         calls = tuple(
-            Call(call.name, json_or_text(call.arguments))
+            TrajectoryCall(call.name, json_or_text(call.arguments))
             for turn in self._turns
             for call in turn.calls
         )
@@ -158,16 +163,18 @@ def _answers(turns: Iterable[ModelTurn]) -> tuple[str, ...]:
     return tuple(turn.answer.text for turn in turns if not turn.answer.calls)
 
 
-def _call_of_turn(call: AskedCall) -> Call:
-    return Call(call.name, json_or_text(call.arguments))
+def _call_of_turn(call: AskedCall) -> TrajectoryCall:
+    return TrajectoryCall(call.name, json_or_text(call.arguments))
 
 
-def _calls_of_part(part: Part) -> Iterable[Call]:
+def _calls_of_part(part: Part) -> Iterable[TrajectoryCall]:
     if isinstance(part, ServerExchange) and part.method == "tools/call":
-        yield Call(f"{part.server} · {part.name}", part.arguments, part.trouble or part.text)
+        yield TrajectoryCall(
+            f"{part.server} · {part.name}", part.arguments, part.trouble or part.text
+        )
     elif isinstance(part, LocalCommand):
         command: JsonValue = part.command if isinstance(part.command, str) else list(part.command)
-        yield Call(f"run {part.step}", command, _output(part))
+        yield TrajectoryCall(f"run {part.step}", command, _output(part))
 
 
 def _output(part: LocalCommand) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from aish.cassettes.format.edits import text_of
 from aish.cassettes.format.interaction import Interaction, Response
-from aish.cassettes.inspect.conversation import Answer, AskedCall, break_text, tool_names
+from aish.cassettes.inspect.conversation import AskedCall, JoinedAnswer, break_text, tool_names
 from aish.cassettes.record.recorder import LEFT
 from aish.core.events import NOWHERE
 from aish.core.json import JsonObject
@@ -18,11 +18,11 @@ _OK = 200
 _SHOWN = 400
 
 
-def read_answer(body: JsonObject, interaction: Interaction) -> Answer:
+def read_answer(body: JsonObject, interaction: Interaction) -> JoinedAnswer:
     """The answer to a request, as far as received; `body` is the request's in chat's form."""
     response = interaction.response
     if response.status != _OK:
-        return Answer(trouble=_refusal(response))
+        return JoinedAnswer(trouble=_refusal(response))
     wire = wire_at(interaction.request.uri.partition("?")[0]) or WIRES[CHAT]
     decoder = load_decoder(wire)(place=NOWHERE, known_tools=frozenset(tool_names(body)))
     deltas: list[Delta] = []
@@ -40,11 +40,11 @@ def read_answer(body: JsonObject, interaction: Interaction) -> Answer:
     return _answer(deltas, trouble)
 
 
-def _answer(deltas: Iterable[Delta], trouble: str | None) -> Answer:
+def _answer(deltas: Iterable[Delta], trouble: str | None) -> JoinedAnswer:
     said = list(deltas)
     finish = next((delta for delta in said if isinstance(delta, Finish)), None)
     text = "".join(delta.text for delta in said if isinstance(delta, TextPiece))
-    return Answer(
+    return JoinedAnswer(
         text=text or (finish.refusal if finish and finish.refusal else ""),
         thoughts="".join(delta.text for delta in said if isinstance(delta, ReasoningPiece)),
         calls=tuple(

@@ -18,8 +18,8 @@ from aish.cassettes.format.interaction import (
     Cassette,
     CassetteFileError,
     Exchange,
-    Head,
     Interaction,
+    RecordingMetadata,
     Request,
     in_order,
 )
@@ -166,7 +166,7 @@ class RunRecorder(CassetteRecorder):
     """The recorder of a run, with what its end needs to know."""
 
     session: CassetteSession
-    head: Head
+    head: RecordingMetadata
     entries: tuple[ModelEntry, ...] = ()
     """The models of the file, whose prices a comparison wants."""
     following: object | None = None
@@ -409,7 +409,9 @@ def open_recorder(
         home=options.environ.get("HOME", ""),
     )
     matching = Matching(ignore=choice.ignore, places=places)
-    head = Head(False, folder.id, _time(clock), {**(session.variables or {}), **plan.variables})
+    head = RecordingMetadata(
+        False, folder.id, _time(clock), {**(session.variables or {}), **plan.variables}
+    )
     with ExitStack() as stack:
         recording = None
         if session.records:

@@ -40,7 +40,7 @@ _COUNTABLE = 10
 
 
 @frozen
-class Look:
+class InterimTest:
     """A test after a number of rounds: worse below `alpha`, no difference above `futile`.
 
     Alpha is how often it may say "worse" where nothing has changed.
@@ -51,11 +51,13 @@ class Look:
     futile: float
 
 
-def looks(rounds: int, alpha: float) -> tuple[Look, ...]:
+def looks(rounds: int, alpha: float) -> tuple[InterimTest, ...]:
     """The looks at a suite, whose alphas add up to its share (alpha spending, Lan, DeMets 1983)."""
     if rounds < _FEWEST_ROUNDS:
-        return (Look(rounds, alpha * _SUITE_SHARE, 0.0),)
-    return tuple(Look(ceil(part * rounds), alpha * spent, out) for part, spent, out in _LOOKS)
+        return (InterimTest(rounds, alpha * _SUITE_SHARE, 0.0),)
+    return tuple(
+        InterimTest(ceil(part * rounds), alpha * spent, out) for part, spent, out in _LOOKS
+    )
 
 
 @frozen
@@ -137,10 +139,10 @@ class ComparisonPlan:
         return max(1.0, session_inflation(min(correlation, 1.0), now, before, spread.runs))
 
     @property
-    def looks(self) -> tuple[Look, ...]:
+    def looks(self) -> tuple[InterimTest, ...]:
         if self.stops and self.against != ITSELF:
             return looks(self.rounds, self.alpha)
-        return (Look(self.rounds, self.alpha * _SUITE_SHARE, 0.0),)
+        return (InterimTest(self.rounds, self.alpha * _SUITE_SHARE, 0.0),)
 
 
 def session_inflation(correlation: float, now: float, before: float, session: float) -> float:
@@ -150,25 +152,25 @@ def session_inflation(correlation: float, now: float, before: float, session: fl
 
 
 @frozen
-class Decision:
+class ComparisonDecision:
     """The outcome so far, the look that brought it, and its tail probability.
 
     `open` are the cases that are run further; `None` is all. `falls` are worse by themselves.
     """
 
     outcome: Outcome = "undecided"
-    look: Look | None = None
+    look: InterimTest | None = None
     chance: float | None = None
     open: frozenset[str] | None = None
     falls: tuple[str, ...] = ()
 
 
-UNDECIDED = Decision()
+UNDECIDED = ComparisonDecision()
 
 
 def judge(
-    plan: ComparisonPlan, cases: Mapping[str, Sides], done: int, earlier: Decision
-) -> Decision:
+    plan: ComparisonPlan, cases: Mapping[str, Sides], done: int, earlier: ComparisonDecision
+) -> ComparisonDecision:
     """The decision after `done` rounds."""
     if not cases or earlier.outcome == "worse":
         return earlier
@@ -188,31 +190,35 @@ def judge(
     if not falls:
         return decision
     named = tuple(finished[number] for number in falls)
-    return Decision("worse", decision.look, decision.chance, frozenset(), named)
+    return ComparisonDecision("worse", decision.look, decision.chance, frozenset(), named)
 
 
-def _judge_suite(plan: ComparisonPlan, cases: Mapping[str, Sides], look: Look) -> Decision:
+def _judge_suite(
+    plan: ComparisonPlan, cases: Mapping[str, Sides], look: InterimTest
+) -> ComparisonDecision:
     pairs, inflation = _pairs(plan, cases)
     fall = lower_tail(pairs, inflation)
     if fall <= look.alpha:
         is_last = look.after == plan.rounds
-        return Decision("worse", look, fall, None if is_last else frozenset())
+        return ComparisonDecision("worse", look, fall, None if is_last else frozenset())
     if look.after < plan.rounds and fall <= look.futile:
-        return Decision()
+        return ComparisonDecision()
     rise = lower_tail([(now, before) for before, now in pairs], inflation)
     open_cases = None
     if look.after < plan.rounds:
         open_cases = frozenset(id for id, one in cases.items() if one.is_broken)
     if rise <= look.alpha:
-        return Decision("better", look, rise, open_cases)
-    return Decision("no_difference", look, fall, open_cases)
+        return ComparisonDecision("better", look, rise, open_cases)
+    return ComparisonDecision("no_difference", look, fall, open_cases)
 
 
-def _judge_itself(plan: ComparisonPlan, cases: Mapping[str, Sides]) -> Decision:
+def _judge_itself(plan: ComparisonPlan, cases: Mapping[str, Sides]) -> ComparisonDecision:
     pairs = [one.pair for one in cases.values()]
     tails = lower_tail(pairs), lower_tail([(now, before) for before, now in pairs])
     chance = min(1.0, 2 * min(tails))
-    return Decision("different" if chance <= plan.alpha else "same", plan.looks[-1], chance)
+    return ComparisonDecision(
+        "different" if chance <= plan.alpha else "same", plan.looks[-1], chance
+    )
 
 
 def _pairs(plan: ComparisonPlan, cases: Mapping[str, Sides]) -> tuple[list[Pair], float]:
@@ -232,7 +238,7 @@ def _majority(counts: Counts) -> int:
 
 
 def conclude(
-    plan: ComparisonPlan, cases: Mapping[str, Sides], decision: Decision
+    plan: ComparisonPlan, cases: Mapping[str, Sides], decision: ComparisonDecision
 ) -> LiveComparison:
     """The result of a comparison, in figures and in words."""
     if not cases:
@@ -268,7 +274,7 @@ def flip_chance(cases: Sequence[Counts]) -> float:
 
 
 def _interval_around(
-    change: float, plan: ComparisonPlan, cases: Mapping[str, Sides], look: Look | None
+    change: float, plan: ComparisonPlan, cases: Mapping[str, Sides], look: InterimTest | None
 ) -> tuple[float, float]:
     """The 95 % interval of a change; after an early end it is as wide as that look was strict."""
     pairs, inflation = _pairs(plan, cases)

@@ -55,8 +55,8 @@ from aish.features.testing.comparison import (
     ALPHA,
     ITSELF,
     UNDECIDED,
+    ComparisonDecision,
     ComparisonPlan,
-    Decision,
     Sides,
     conclude,
     judge,
@@ -371,7 +371,7 @@ class _ColumnComparison:
     plan: ComparisonPlan
     model: str | None
     other: str | None = None
-    decision: Decision = UNDECIDED
+    decision: ComparisonDecision = UNDECIDED
     sides: Mapping[str, Sides] = field(default_factory=dict)
 
 

@@ -15,7 +15,7 @@ Verdict = Literal["passed", "failed", "miss", "error"]
 
 
 @frozen
-class PipelineFile:
+class TestedFile:
     """A pipeline file; `name` is its path for display.
 
     `problems` prevent its cases from running; `pipeline` is set if there are none. One without

@@ -21,7 +21,7 @@ from aish.engine.plan.case_rows import with_rows
 from aish.engine.plan.validation.validate import check_file, no_step, row_check
 from aish.features.testing.case import run_case
 from aish.features.testing.discovery import FileSearch, may_have_tests, orphans
-from aish.features.testing.outcome import AllOutcomes, CaseJob, CaseOutcome, PipelineFile, Tried
+from aish.features.testing.outcome import AllOutcomes, CaseJob, CaseOutcome, TestedFile, Tried
 from aish.system.platform.processes import end_with_parent
 
 Run = Callable[[int], CaseOutcome]
@@ -210,8 +210,8 @@ def run_session(
 class FoundCases:
     """The files of a search, the broken ones, all their cases, and the selected ones."""
 
-    files: tuple[PipelineFile, ...]
-    broken: tuple[PipelineFile, ...]
+    files: tuple[TestedFile, ...]
+    broken: tuple[TestedFile, ...]
     jobs: tuple[CaseJob, ...]
     chosen: tuple[CaseJob, ...]
 
@@ -248,7 +248,7 @@ class _CaseTrial:
     def left_out(self) -> int:
         return sum(job.id not in self._ended for job in self._jobs)
 
-    def results(self, files: Iterable[PipelineFile]) -> tuple[Tried, ...]:
+    def results(self, files: Iterable[TestedFile]) -> tuple[Tried, ...]:
         ids = (id for file in files for id in (file.name, *(job.id for job in _jobs([file]))))
         return tuple(self._ended[id] for id in ids if id in self._ended)
 
@@ -362,7 +362,7 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
     raise StoppedError
 
 
-def load_file(path: Path) -> PipelineFile:
+def load_file(path: Path) -> TestedFile:
     pipeline, problems = check_file(path)
     wrong = [problem for problem in problems if not problem.warning]
     if pipeline is not None and not wrong:
@@ -370,32 +370,32 @@ def load_file(path: Path) -> PipelineFile:
     if pipeline is not None and not wrong:
         wrong += row_check(pipeline)
     if pipeline is not None and not wrong:
-        return PipelineFile(show_path(path), path, with_rows(pipeline))
+        return TestedFile(show_path(path), path, with_rows(pipeline))
     reasons = tuple(f"{one}\n  hint: {one.hint}" if one.hint else str(one) for one in wrong)
     own = pipeline.cassette if pipeline is not None else None
-    return PipelineFile(show_path(path), path, None, reasons, None if own is None else own.path)
+    return TestedFile(show_path(path), path, None, reasons, None if own is None else own.path)
 
 
-def _counts(file: PipelineFile, search: FileSearch) -> bool:
+def _counts(file: TestedFile, search: FileSearch) -> bool:
     """Return true if a broken file is an error: one found in a folder may be a base of others."""
     return file.path not in search.searched or may_have_tests(file.path)
 
 
-def _outcome_of_broken_file(file: PipelineFile) -> CaseOutcome:
+def _outcome_of_broken_file(file: TestedFile) -> CaseOutcome:
     return CaseOutcome("error", code=ExitCode.USAGE, reason="\n".join(file.problems))
 
 
-def _tests(file: PipelineFile) -> bool:
+def _tests(file: TestedFile) -> bool:
     return file.pipeline is not None and bool(file.pipeline.tests)
 
 
-def _jobs(files: Iterable[PipelineFile]) -> Iterator[CaseJob]:
+def _jobs(files: Iterable[TestedFile]) -> Iterator[CaseJob]:
     for file in files:
         if file.pipeline is not None:
             yield from (CaseJob(file.name, file.pipeline, case) for case in file.pipeline.tests)
 
 
-def _cassettes_of(files: Iterable[PipelineFile]) -> Iterator[Path]:
+def _cassettes_of(files: Iterable[TestedFile]) -> Iterator[Path]:
     """The cassettes that the files refer to."""
     for file in files:
         if file.pipeline is not None:

@@ -29,12 +29,12 @@ from aish.mcp.client.server_requests import (
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
     REFUSED_BY_USER,
-    Answer,
-    Asked,
     HttpStatusError,
     LeftError,
     Noted,
     RpcError,
+    RpcResponse,
+    ServerRequest,
     TransportError,
 )
 from aish.mcp.protocol.mirrored_headers import standard_headers
@@ -65,14 +65,14 @@ _OVER = "the call that this was asked for is over"
 
 
 @frozen
-class Dialect:
+class RequestForm:
     """Form of requests: a revision, and whether it is of the stateless era."""
 
     version: str
     modern: bool = False
 
 
-BEFORE_AGREEMENT = Dialect(HANDSHAKE[0])
+BEFORE_AGREEMENT = RequestForm(HANDSHAKE[0])
 
 
 class Channel:
@@ -119,7 +119,7 @@ class Channel:
         await self._transport.close()
 
     async def ask(
-        self, method: str, params: JsonObject, dialect: Dialect, call: Call = NO_CALL
+        self, method: str, params: JsonObject, dialect: RequestForm, call: Call = NO_CALL
     ) -> JsonObject:
         """The result of a request.
 
@@ -145,7 +145,7 @@ class Channel:
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
         )
         self._running[number] = running = InFlight(call, method in ELICITING)
-        answer: Answer | None = None
+        answer: RpcResponse | None = None
         try:
             answer = await self._exchange(outgoing, running)
         except HttpStatusError as error:
@@ -165,7 +165,7 @@ class Channel:
             raise answer.error.about(method)
         return answer.result
 
-    async def _exchange(self, outgoing: Outgoing, running: InFlight) -> Answer:
+    async def _exchange(self, outgoing: Outgoing, running: InFlight) -> RpcResponse:
         if self._replay is None:
             return await self._transport.exchange(outgoing)
         try:
@@ -181,7 +181,7 @@ class Channel:
         self._replay.on_answer(outgoing.method)
         return answer
 
-    async def tell(self, method: str, dialect: Dialect) -> None:
+    async def tell(self, method: str, dialect: RequestForm) -> None:
         """Send a notification; it is not a failure if the server does not accept it."""
         self._version = dialect.version
         # Nothing depends on a notification: a real refusal comes with the next request.
@@ -193,7 +193,7 @@ class Channel:
         return self._transport.has_session
 
     async def listen(
-        self, dialect: Dialect, on_open: Callable[[], None], wanted: JsonObject
+        self, dialect: RequestForm, on_open: Callable[[], None], wanted: JsonObject
     ) -> float | None:
         """Receive unsolicited messages until the stream ends, as `Transport.listen` does.
 
@@ -216,13 +216,13 @@ class Channel:
         with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(TransportError):
             await self._transport.send(body, self._version_header())
 
-    def _hear(self, message: Asked | Noted, number: int | None) -> None:
+    def _hear(self, message: ServerRequest | Noted, number: int | None) -> None:
         """Handle an unsolicited message; `number` is the request it came with, if known."""
         if self._replay is None or not self._replay.holds_back(message):
             self._take(message, number)
 
-    def _take(self, message: Asked | Noted, number: int | None) -> None:
-        if isinstance(message, Asked):
+    def _take(self, message: ServerRequest | Noted, number: int | None) -> None:
+        if isinstance(message, ServerRequest):
             running = self._request_of(number) or self._unowned
             if running.asked < MAX_ASKED:
                 running.asked += 1
@@ -276,7 +276,9 @@ class Channel:
         sampling = (running for running in newest if running.call.sample is not None)
         return next(sampling, None) or next((one for one in newest if one.elicits), None)
 
-    async def _answer(self, asked: Asked, running: InFlight, scope: anyio.CancelScope) -> None:
+    async def _answer(
+        self, asked: ServerRequest, running: InFlight, scope: anyio.CancelScope
+    ) -> None:
         body = messages.refusal(asked.id, RpcError(REFUSED_BY_USER, _OVER))
         key = type(asked.id), asked.id
         try:
@@ -304,7 +306,7 @@ class Channel:
         running.answered.set()
         running.answered = anyio.Event()
 
-    def _teller(self, asked: Asked) -> OnProgress:
+    def _teller(self, asked: ServerRequest) -> OnProgress:
         """Tells the server of the progress of its request, if it gave a token for that."""
         token = messages.json_object(asked.params.get("_meta")).get("progressToken")
         if isinstance(token, bool) or not isinstance(token, str | int):
@@ -351,7 +353,7 @@ def _number(value: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _headers(method: str, params: JsonObject, dialect: Dialect) -> Headers:
+def _headers(method: str, params: JsonObject, dialect: RequestForm) -> Headers:
     if method == "initialize":
         return ()
     version = ("mcp-protocol-version", dialect.version)

@@ -21,7 +21,7 @@ from aish.core.phrases import shorten
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import CALL_DEADLINE, ToolResult
 from aish.mcp.client.server_requests import NO_CALL, Answers, Call, Elicit
-from aish.mcp.client.session import ENDED_AGAIN, Backoff, Session, Terms
+from aish.mcp.client.session import ENDED_AGAIN, Backoff, ServerSession, Terms
 from aish.mcp.protocol.convert import (
     Definition,
     ToolList,
@@ -156,7 +156,7 @@ class Server:
         self._elicit = elicit
         self._on_change = on_change
         self._may_call = may_call
-        self._session: Session | PackSession | None = None
+        self._session: ServerSession | PackSession | None = None
         self._lost = False
         self._is_listed = self._is_changed = False
         self._warned: set[str] = set()
@@ -235,7 +235,7 @@ class Server:
         if self._is_changed:
             self._refresh.schedule()
 
-    async def _reach(self, *, waits: bool) -> "Session | PackSession":
+    async def _reach(self, *, waits: bool) -> "ServerSession | PackSession":
         backoff = Backoff(FIRST_PAUSE)
         while True:
             self._down = None
@@ -290,7 +290,7 @@ class Server:
             most = max(seconds, min(most, call.limit))
         time = CallTime(seconds, most, raised_by=f"timeout.tools.{name}")
         CALL_DEADLINE.set(anyio.current_time() + seconds)
-        if isinstance(self._session, Session):  # a pack reports no progress
+        if isinstance(self._session, ServerSession):  # a pack reports no progress
             # Progress is asked for, whoever hears of it.
             on_progress = call.on_progress or (None if most is None else lambda _progress: None)
             call = replace(call, time=time, on_progress=on_progress)
@@ -398,7 +398,7 @@ class Server:
             return call
         return replace(call, headers=tuple(parameter_headers(definition.headers, arguments)))
 
-    def _live(self) -> "Session | PackSession":
+    def _live(self) -> "ServerSession | PackSession":
         if self._lost:
             # Runs report this too: an export of the session has to tell its model the same.
             raise UnreachableError(ENDED_AGAIN)
@@ -406,7 +406,7 @@ class Server:
             raise UnreachableError(self.failure or "the server is closed")
         return self._session
 
-    async def _begin(self) -> "Session | PackSession":
+    async def _begin(self) -> "ServerSession | PackSession":
         pack, adapter = self._opening.pack, self._opening.environment.adapter
         if pack is not None and adapter is None:
             from aish.mcp.client.pack_session import PackSession
@@ -414,7 +414,7 @@ class Server:
             own = self._session = PackSession(pack, self._terms().answers)
             await own.open()
             return own
-        session = Session(self._opening.first(), self._terms(), self._tasks)
+        session = ServerSession(self._opening.first(), self._terms(), self._tasks)
         try:
             self._session = session
             await session.open()
@@ -422,7 +422,7 @@ class Server:
             if error.status not in NOT_THERE:
                 raise
             older = await self._opening.older()
-            self._session = session = Session(older, self._terms(legacy=True), self._tasks)
+            self._session = session = ServerSession(older, self._terms(legacy=True), self._tasks)
             try:
                 await session.open()
             except McpError:

@@ -15,7 +15,7 @@ from aish.config.model import ProtocolChoice
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.mcp.client.channel import BEFORE_AGREEMENT, CLIENT_INFO, Channel, Dialect
+from aish.mcp.client.channel import BEFORE_AGREEMENT, CLIENT_INFO, Channel, RequestForm
 from aish.mcp.protocol.messages import (
     HEADER_MISMATCH,
     MISSING_CAPABILITY,
@@ -39,7 +39,7 @@ CREDENTIALS_REFUSED = frozenset({401, 403, 407})
 class Agreement:
     """Result of the negotiation; `sent` is the revision requested first."""
 
-    dialect: Dialect
+    dialect: RequestForm
     sent: str
     capabilities: JsonObject
     instructions: str = ""
@@ -111,7 +111,7 @@ async def _greet(speaker: Channel, version: str, capabilities: JsonObject, sent:
         result = await _initialize(speaker, version, capabilities)
     got = result.get("protocolVersion")
     return Agreement(
-        Dialect(got if isinstance(got, str) and is_header_value(got) else version),
+        RequestForm(got if isinstance(got, str) and is_header_value(got) else version),
         sent,
         _object(result.get("capabilities")),
         _text(result.get("instructions")),
@@ -223,7 +223,7 @@ async def _discover(speaker: Channel) -> Agreement | None:
 async def _ask_discover(speaker: Channel, version: str, *, again: bool) -> Agreement | None:
     capabilities: JsonObject = {}
     try:
-        result = await speaker.ask("server/discover", {}, Dialect(version, modern=True))
+        result = await speaker.ask("server/discover", {}, RequestForm(version, modern=True))
     except RpcError as error:
         if error.code != UNSUPPORTED_VERSION or not again:
             raise
@@ -233,7 +233,7 @@ async def _ask_discover(speaker: Channel, version: str, *, again: bool) -> Agree
         capabilities = _object(result.get("capabilities"))
         if version in offered:
             instructions = _text(result.get("instructions"))
-            return Agreement(Dialect(version, modern=True), MODERN, capabilities, instructions)
+            return Agreement(RequestForm(version, modern=True), MODERN, capabilities, instructions)
     best = _best_modern(offered)
     if best is None or not again:
         return None

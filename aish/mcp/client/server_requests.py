@@ -27,9 +27,9 @@ from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     METHOD_NOT_FOUND,
     REFUSED_BY_USER,
-    Asked,
     Noted,
     RpcError,
+    ServerRequest,
 )
 from aish.mcp.protocol.revisions import LIST_CHANGES
 from aish.mcp.transports.settings import CallTime
@@ -293,7 +293,7 @@ class Replay:
         self,
         adapter: "CassetteAdapter",
         origin: str,
-        hear: Callable[[Asked | Noted, int | None], None],
+        hear: Callable[[ServerRequest | Noted, int | None], None],
     ) -> None:
         self._adapter = adapter
         self._origin = origin
@@ -303,7 +303,7 @@ class Replay:
         self._released = 0
         adapter.on_played(self._release)
 
-    def holds_back(self, message: Asked | Noted) -> bool:
+    def holds_back(self, message: ServerRequest | Noted) -> bool:
         """Hold back a message that is not due yet; returns whether it is one."""
         if not isinstance(message, Noted) or message.method != LIST_CHANGES["tools"]:
             return False

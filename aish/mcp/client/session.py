@@ -118,7 +118,7 @@ class _Subscription:
     is_honored: bool = False
 
 
-class Session:
+class ServerSession:
     """Session of a server; several requests may be pending at the same time."""
 
     def __init__(self, transport: Transport, terms: Terms, tasks: TaskGroup) -> None:

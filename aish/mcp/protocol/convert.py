@@ -145,7 +145,7 @@ class Definition:
 
 
 @frozen
-class Reading:
+class ListTrust:
     """Trust in a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
 
     ours: bool = False
@@ -153,7 +153,7 @@ class Reading:
 
 
 def _rows(
-    page: Any, reading: Reading, warn: Warn, entry: ServerEntry
+    page: Any, reading: ListTrust, warn: Warn, entry: ServerEntry
 ) -> list[tuple[Definition, JsonObject]]:
     """Return the tools that the entry selects, each with what the server says of it."""
     listed = page.get("tools")
@@ -193,7 +193,7 @@ def _is_mended(sent: Any, used: JsonObject) -> bool:
     return before != used
 
 
-def _definition(value: Any, reading: Reading) -> Definition:
+def _definition(value: Any, reading: ListTrust) -> Definition:
     if not isinstance(value, dict):
         raise ValueError("it is not an object")  # ruff: ignore[type-check-without-type-error] - all malformed input is one kind of error
     name = value.get("name")
@@ -406,7 +406,7 @@ class ToolList:
 
 
 def tool_list(
-    pages: Iterable[JsonObject], reading: Reading, entry: ServerEntry, warn: Warn
+    pages: Iterable[JsonObject], reading: ListTrust, entry: ServerEntry, warn: Warn
 ) -> ToolList:
     definitions: dict[str, Definition] = {}
     rows: dict[str, JsonObject] = {}

@@ -76,7 +76,7 @@ class CredentialsError(TransportError):
     sent = False
 
 
-class ConnectionLostError(TransportError):
+class ConnectionBrokenError(TransportError):
     """The connection broke before the whole answer came."""
 
 
@@ -169,7 +169,7 @@ class NotAMessageError(ValueError):
 
 
 @frozen
-class Answer:
+class RpcResponse:
     """A response; `id` is its text, whatever type the server echoed, `None` where it was null."""
 
     id: str | None
@@ -178,7 +178,7 @@ class Answer:
 
 
 @frozen
-class Asked:
+class ServerRequest:
     """A request from the server; its `id` is sent back unchanged."""
 
     id: str | int
@@ -194,7 +194,7 @@ class Noted:
     params: JsonObject
 
 
-Incoming = Answer | Asked | Noted
+Incoming = RpcResponse | ServerRequest | Noted
 
 
 def encode(message: JsonObject) -> bytes:
@@ -329,25 +329,25 @@ def _message(value: Any) -> Incoming:
     if isinstance(method, str):
         params = json_object(value.get("params"))
         if isinstance(number, str | int):
-            return Asked(number, method, params)
+            return ServerRequest(number, method, params)
         return Noted(method, params)
     if "id" not in value and value.get("jsonrpc") != "2.0":
         raise NotAMessageError("not a JSON-RPC message")
     return _answer(_id_text(number), value)
 
 
-def _answer(number: str | None, value: dict[str, Any]) -> Answer:
+def _answer(number: str | None, value: dict[str, Any]) -> RpcResponse:
     error = value.get("error")
     if error is not None:
-        return Answer(number, {}, read_error(error))
+        return RpcResponse(number, {}, read_error(error))
     if "result" not in value:
         raise NotAMessageError("neither a result nor an error")
     result = value["result"]
     if isinstance(result, dict):
-        return Answer(number, result)
+        return RpcResponse(number, result)
     if result is None or result == []:
-        return Answer(number, {})
-    return Answer(number, {}, RpcError(INTERNAL_ERROR, "the result is not an object"))
+        return RpcResponse(number, {})
+    return RpcResponse(number, {}, RpcError(INTERNAL_ERROR, "the result is not an object"))
 
 
 def read_error(value: Any) -> RpcError:
@@ -391,13 +391,13 @@ def _whole(digits: str) -> int | None:
 _DECODER = json.JSONDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_whole)
 
 
-def find_answer(messages: Sequence[Incoming], number: int) -> Answer | None:
+def find_answer(messages: Sequence[Incoming], number: int) -> RpcResponse | None:
     """The answer to the client's request among the messages of its HTTP response.
 
     An error without an id is accepted as the answer too: JSON-RPC says so for unreadable ids.
     """
     for message in messages:
-        if isinstance(message, Answer):
+        if isinstance(message, RpcResponse):
             if message.id == str(number):
                 return message
             if message.id is None and message.error is not None:
@@ -408,7 +408,7 @@ def find_answer(messages: Sequence[Incoming], number: int) -> Answer | None:
 MAX_LINE = 32 * 1024 * 1024
 
 
-class Lines:
+class LineBuffer:
     """Collects pieces until a line is whole; a line over the cap is dropped and counted."""
 
     def __init__(self, limit: int = MAX_LINE) -> None:

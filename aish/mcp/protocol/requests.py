@@ -20,7 +20,7 @@ RequestId = str | int
 
 
 @frozen
-class Request:
+class ClientRequest:
     """A request of a client; its `id` is sent back unchanged."""
 
     id: RequestId
@@ -37,7 +37,7 @@ class Notification:
 
 
 @frozen
-class Response:
+class ClientResponse:
     """A client's answer to a request of the server: its `result`, or the `error` in its place."""
 
     id: RequestId | None
@@ -53,7 +53,7 @@ class Invalid:
     id: RequestId | None = None
 
 
-Received = Request | Notification | Response | Invalid
+Received = ClientRequest | Notification | ClientResponse | Invalid
 
 
 def read(raw: bytes) -> Received | Sequence[Received]:
@@ -81,7 +81,7 @@ def _message(value: Any) -> Received:  # ruff: ignore[too-many-return-statements
         params = {}  # some clients write `null` for none
     if method is None and ("result" in value or "error" in value):
         error = value.get("error")
-        return Response(id, value.get("result"), None if error is None else read_error(error))
+        return ClientResponse(id, value.get("result"), None if error is None else read_error(error))
     if not isinstance(method, str):
         return _invalid("`method` has to be a text", id)
     if not isinstance(params, dict):
@@ -90,7 +90,7 @@ def _message(value: Any) -> Received:  # ruff: ignore[too-many-return-statements
         return Notification(method, params)
     if id is None:
         return _invalid("`id` has to be a text or a whole number")
-    return Request(id, method, params)
+    return ClientRequest(id, method, params)
 
 
 def _invalid(message: str, id: RequestId | None = None) -> Invalid:

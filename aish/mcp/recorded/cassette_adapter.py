@@ -25,15 +25,15 @@ from aish.core.frozen import slotted
 from aish.core.json import JsonObject
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
-    Answer,
-    Asked,
     HttpStatusError,
     LeftError,
     McpError,
     NotAMessageError,
     Noted,
     NotSentError,
+    RpcResponse,
     ServerEndedError,
+    ServerRequest,
     TransportError,
     UnreachableError,
     json_object,
@@ -58,13 +58,13 @@ def readable(message: object) -> bytes:
         return json.dumps(message, separators=separators, default=_plain).encode()
 
 
-def message_json(message: Asked | Noted) -> JsonObject:
+def message_json(message: ServerRequest | Noted) -> JsonObject:
     """An unsolicited message of the server, as it was sent."""
-    number = {"id": message.id} if isinstance(message, Asked) else {}
+    number = {"id": message.id} if isinstance(message, ServerRequest) else {}
     return {"jsonrpc": "2.0", **number, "method": message.method, "params": message.params}
 
 
-def answer_json(answer: Answer, number: int) -> JsonObject:
+def answer_json(answer: RpcResponse, number: int) -> JsonObject:
     """The answer to the client's request with this number."""
     if answer.error is None:
         return {"jsonrpc": "2.0", "id": number, "result": answer.result}
@@ -142,7 +142,7 @@ class RecordedTransport:
         self._inbox = inbox
         self._is_open = False
 
-    async def exchange(self, outgoing: Outgoing) -> Answer:
+    async def exchange(self, outgoing: Outgoing) -> RpcResponse:
         """The answer to a request, recorded or replayed."""
         body = messages.request(outgoing.number, outgoing.method, outgoing.params)
         request = self._request(body)
@@ -217,7 +217,7 @@ class RecordedTransport:
                 self._is_open = True
         return self._inner
 
-    async def _record(self, take: Exchange, outgoing: Outgoing) -> Answer:
+    async def _record(self, take: Exchange, outgoing: Outgoing) -> RpcResponse:
         number = outgoing.number
         self._running[number] = _Running(take, outgoing.method)
         self._newest = take.number
@@ -247,10 +247,10 @@ class RecordedTransport:
         if last is not None:
             last.end()
 
-    def _hear(self, message: Asked | Noted, number: int | None) -> None:
+    def _hear(self, message: ServerRequest | Noted, number: int | None) -> None:
         """Handle an unsolicited live message."""
         owner = self._owner(message) if number is None else number
-        if isinstance(message, Asked):
+        if isinstance(message, ServerRequest):
             self._asked_live.add(message.id)
         self._keep(readable(message_json(message)), owner)
         self._inbox(message, owner)
@@ -264,7 +264,7 @@ class RecordedTransport:
         else:
             take.chunk(line + b"\n")
 
-    def _owner(self, message: Asked | Noted) -> int | None:
+    def _owner(self, message: ServerRequest | Noted) -> int | None:
         """The exchange that a message belongs to: by its token, else the newest call."""
         if isinstance(message, Noted) and message.method == "notifications/progress":
             token = str(message.params.get("progressToken"))
@@ -272,7 +272,7 @@ class RecordedTransport:
         calls = [number for number, request in self._running.items() if request.method == CALL]
         return calls[-1] if calls else None
 
-    async def _play(self, held: Response, number: int) -> Answer:
+    async def _play(self, held: Response, number: int) -> RpcResponse:
         """The recorded answer, after the messages recorded before it."""
         began = anyio.current_time()
         lines = _lines(held)
@@ -302,14 +302,14 @@ class RecordedTransport:
         if self._recorder.rules.paced:
             await anyio.sleep_until(until)
 
-    def _play_line(self, line: bytes, number: int | None) -> Answer | None:
+    def _play_line(self, line: bytes, number: int | None) -> RpcResponse | None:
         try:
             batch = messages.decode(line)
         except NotAMessageError:
             self._on_noise(line.decode("utf-8", "replace"))
             return None
         for message in batch:
-            if isinstance(message, Answer):
+            if isinstance(message, RpcResponse):
                 return message
             self._inbox(message, number)
         return None
@@ -336,7 +336,7 @@ def _raise_failure(held: Response) -> None:
         raise failure_of(held.broken or "")
 
 
-def _nobody(message: Asked | Noted, number: int | None) -> None:
+def _nobody(message: ServerRequest | Noted, number: int | None) -> None:
     """Ignore messages before `open`."""
 
 

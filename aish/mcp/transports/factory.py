@@ -15,7 +15,7 @@ from aish.core.errors import LockDiffersError, UnavailableError
 from aish.core.events import UNCONFINED
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
-from aish.mcp.protocol.convert import Reading
+from aish.mcp.protocol.convert import ListTrust
 from aish.mcp.protocol.messages import TransportError
 from aish.mcp.transports.settings import ServerConnection
 from aish.mcp.transports.transport import Transport
@@ -333,14 +333,14 @@ class TransportFactory:
         self._refused.append(name)
         self.notice("sandbox_refused", _REFUSED[why].format(name=name))
 
-    def make_reading(self, *, modern: bool) -> Reading:
+    def make_reading(self, *, modern: bool) -> ListTrust:
         # Marks of a pack that is not built in are claims, as those of any server.
         ours = self.transport == "pack"
         if ours:
             from aish.packs.catalogue import is_builtin
 
             ours = is_builtin(self._connection.entry.pack)
-        return Reading(ours=ours, mirrors=modern and self.transport == "http")
+        return ListTrust(ours=ours, mirrors=modern and self.transport == "http")
 
     def notice(self, code: str, text: str) -> None:
         self.environment.notify(self._connection.entry.alias, code, text)

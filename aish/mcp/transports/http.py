@@ -16,7 +16,7 @@ import httpx
 from aish import __version__
 from aish.core.errors import AishError
 from aish.mcp.protocol.messages import (
-    ConnectionLostError,
+    ConnectionBrokenError,
     CredentialsError,
     LeftError,
     TransportError,
@@ -393,5 +393,5 @@ async def _raise_left() -> NoReturn:  # ruff: ignore[unused-async] - awaited by 
     raise LeftError
 
 
-def _loss_error(error: httpx.TransportError) -> ConnectionLostError:
-    return ConnectionLostError(f"the connection was lost: {str(error) or type(error).__name__}")
+def _loss_error(error: httpx.TransportError) -> ConnectionBrokenError:
+    return ConnectionBrokenError(f"the connection was lost: {str(error) or type(error).__name__}")

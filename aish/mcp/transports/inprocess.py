@@ -18,9 +18,9 @@ from aish.mcp.protocol.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    Answer,
-    Asked,
     RpcError,
+    RpcResponse,
+    ServerRequest,
     UnreachableError,
     decode,
     json_object,
@@ -41,7 +41,7 @@ class _Question:
     """A request of a pack that waits for its answer."""
 
     answered: anyio.Event
-    answer: Answer | None = None
+    answer: RpcResponse | None = None
 
 
 class InProcess:
@@ -65,12 +65,12 @@ class InProcess:
         self._inbox = inbox
         await start_packs(self._pack)
 
-    async def exchange(self, outgoing: Outgoing) -> Answer:
+    async def exchange(self, outgoing: Outgoing) -> RpcResponse:
         token = SAMPLE.set(partial(self._sample, outgoing.number))
         try:
-            return Answer(str(outgoing.number), await self._result(outgoing))
+            return RpcResponse(str(outgoing.number), await self._result(outgoing))
         except RpcError as error:
-            return Answer(str(outgoing.number), {}, error)
+            return RpcResponse(str(outgoing.number), {}, error)
         finally:
             SAMPLE.reset(token)
 
@@ -79,9 +79,9 @@ class InProcess:
         del headers
         for message in decode(body):
             question = (
-                self._questions.get(message.id or "") if isinstance(message, Answer) else None
+                self._questions.get(message.id or "") if isinstance(message, RpcResponse) else None
             )
-            if question is not None and isinstance(message, Answer):
+            if question is not None and isinstance(message, RpcResponse):
                 question.answer = message
                 question.answered.set()
 
@@ -99,7 +99,7 @@ class InProcess:
         id = f"sample-{self._count}"
         self._questions[id] = question = _Question(anyio.Event())
         try:
-            self._inbox(Asked(id, "sampling/createMessage", params), number)
+            self._inbox(ServerRequest(id, "sampling/createMessage", params), number)
             with anyio.move_on_after(SAMPLING_SECONDS):
                 await question.answered.wait()
         finally:

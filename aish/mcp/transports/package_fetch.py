@@ -27,9 +27,9 @@ from aish.mcp.transports.package_store import (
     ASIDE,
     ENTRY_FILE,
     LOCK_FILE,
-    Entry,
     PackageSpec,
     PackageUse,
+    StoreEntry,
     entry_text,
     find_entry,
 )
@@ -140,7 +140,7 @@ class _Place:
         raise UnavailableError(f"`{' '.join(words[:2])}` failed: {lines}", hint=hint)
 
 
-async def fetch_for_run(package: PackageUse, reaper: Reaper) -> Entry:
+async def fetch_for_run(package: PackageUse, reaper: Reaper) -> StoreEntry:
     """Fetch a server that is to be started.
 
     Raises:
@@ -162,7 +162,7 @@ async def fetch(
     reaper: Reaper,
     *,
     thorough: bool = False,
-) -> Entry:
+) -> StoreEntry:
     """Install a server, exactly what is pinned if it is, unless it is in the store.
 
     If `thorough`, what is not pinned and has no exact version is resolved anew, and the files in
@@ -195,7 +195,7 @@ async def _fetch(
     reaper: Reaper,
     *,
     thorough: bool,
-) -> Entry:
+) -> StoreEntry:
     is_settled = pin is not None or spec.exact or not thorough
     entry = find_entry(spec, pin) if is_settled else None
     if entry is None:
@@ -232,7 +232,7 @@ async def _take_lock(spec: PackageSpec, lock: ExitStack) -> None:
 
 async def _install(
     spec: PackageSpec, pin: PackagePin | None, environ: Mapping[str, str], reaper: Reaper
-) -> Entry:
+) -> StoreEntry:
     # Of a name of its own: what a killed fetch has started may write in its folder yet.
     for left in spec.folder.glob(f"{ASIDE}*"):
         await anyio.to_thread.run_sync(_remove, left)
@@ -254,7 +254,7 @@ async def _install(
             await anyio.to_thread.run_sync(_remove, aside)
 
 
-def _move_in(installed: Path, spec: PackageSpec, program: str, pin: PackagePin) -> Entry:
+def _move_in(installed: Path, spec: PackageSpec, program: str, pin: PackagePin) -> StoreEntry:
     """Make an installation an entry, unless there is one; it is the newest then."""
     entry = find_entry(spec, pin)
     if entry is not None:
@@ -266,7 +266,7 @@ def _move_in(installed: Path, spec: PackageSpec, program: str, pin: PackagePin) 
     installed.chmod(0o700)
     sync_file_system(installed)
     installed.rename(path)
-    return Entry(path, program, pin)
+    return StoreEntry(path, program, pin)
 
 
 def _remove(folder: Path) -> None:
@@ -402,13 +402,13 @@ def _requirement(package: Package) -> str:
     return f"{package.name}=={package.version} {hashes}\n"
 
 
-def _is_unchanged(entry: Entry, pin: PackagePin | None) -> bool:
+def _is_unchanged(entry: StoreEntry, pin: PackagePin | None) -> bool:
     """Return true if the files of an entry are those that were installed, and that are pinned."""
     is_same = tree_digest(entry.path) == entry.pin.files.rpartition(" ")[2]
     return is_same and (pin is None or not pin.has_other_files(entry.pin))
 
 
-def _put_aside(entry: Entry) -> LockDiffersError:
+def _put_aside(entry: StoreEntry) -> LockDiffersError:
     """Move an entry that was changed, so that nothing of it starts, and say so.
 
     A server without a sandbox may have put data there.

@@ -117,7 +117,7 @@ def _is_installed(name: str, cwd: Path) -> bool:
 
 
 @frozen
-class Entry:
+class StoreEntry:
     """An installation; `program` is relative to its folder, `fetched` when it was the newest."""
 
     path: Path
@@ -139,7 +139,7 @@ def entry_text(program: str, pin: PackagePin) -> str:
     return json.dumps({"program": program, **pin.row}, indent=1, default=dict)
 
 
-def find_entry(spec: PackageSpec, pin: PackagePin | None) -> Entry | None:
+def find_entry(spec: PackageSpec, pin: PackagePin | None) -> StoreEntry | None:
     """The newest entry, or that of a pin; `None` if there is none."""
     if pin is not None:
         return _read_entry(spec.folder / pin.digest)
@@ -153,11 +153,11 @@ def _entry_paths(folder: Path) -> Iterator[Path]:
         yield from (path for path in folder.iterdir() if path.is_dir() and ASIDE not in path.name)
 
 
-def _read_entry(path: Path) -> Entry | None:
+def _read_entry(path: Path) -> StoreEntry | None:
     try:
         row: Mapping[str, str] = json.loads((path / ENTRY_FILE).read_text("utf-8"))
         fetched = (path / ENTRY_FILE).stat().st_mtime_ns
-        entry = Entry(path, row["program"], package_pin(row), fetched)
+        entry = StoreEntry(path, row["program"], package_pin(row), fetched)
         if not all(_is_ours(folder) for folder in (path, path.parent, path.parent.parent)):
             return None
     except (OSError, ValueError, KeyError, TypeError):

@@ -3,7 +3,7 @@
 import asyncio
 
 from aish.mcp.protocol import messages
-from aish.mcp.protocol.messages import Answer, TransportError
+from aish.mcp.protocol.messages import RpcResponse, TransportError
 from aish.mcp.transports.transport import Inbox
 
 
@@ -11,7 +11,7 @@ class Pending:
     """The requests without an answer; several may wait at the same time."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, asyncio.Future[Answer]] = {}
+        self._answers: dict[str, asyncio.Future[RpcResponse]] = {}
 
     def open(self, number: int) -> None:
         self._answers[str(number)] = asyncio.get_running_loop().create_future()
@@ -21,7 +21,7 @@ class Pending:
         if not answer.cancel() and not answer.cancelled():
             answer.exception()  # asked for, so that asyncio does not report it
 
-    async def wait(self, number: int) -> Answer:
+    async def wait(self, number: int) -> RpcResponse:
         """The answer.
 
         Raises:
@@ -36,7 +36,7 @@ class Pending:
             NotAMessageError: it is not JSON-RPC.
         """
         for message in messages.decode(raw):
-            if not isinstance(message, Answer):
+            if not isinstance(message, RpcResponse):
                 inbox(message, None)
             elif (answer := self._answers.get(message.id or "")) is not None and not answer.done():
                 answer.set_result(message)

@@ -11,9 +11,9 @@ from anyio.abc import TaskGroup
 
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
-    Answer,
     NotAMessageError,
     NotSentError,
+    RpcResponse,
     ServerEndedError,
     TransportError,
 )
@@ -49,7 +49,7 @@ class HttpEvents:
         if self._address is None:
             raise self._failure
 
-    async def exchange(self, outgoing: Outgoing) -> Answer:
+    async def exchange(self, outgoing: Outgoing) -> RpcResponse:
         if self._address is None:
             raise NotSentError(self._failure.message)
         self._pending.open(outgoing.number)

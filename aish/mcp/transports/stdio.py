@@ -12,10 +12,10 @@ from aish.core.events import UNCONFINED
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
     MAX_LINE,
-    Answer,
-    Lines,
+    LineBuffer,
     NotAMessageError,
     NotSentError,
+    RpcResponse,
     ServerEndedError,
     TransportError,
 )
@@ -121,7 +121,7 @@ class Stdio:
             with anyio.CancelScope(shield=True):
                 await confinement.close()
 
-    async def exchange(self, outgoing: Outgoing) -> Answer:
+    async def exchange(self, outgoing: Outgoing) -> RpcResponse:
         self._pending.open(outgoing.number)
         try:
             await self.send(messages.request(outgoing.number, outgoing.method, outgoing.params))
@@ -153,7 +153,7 @@ class Stdio:
         await self._leave_sandbox()
 
     async def _read(self, child: Child, inbox: Inbox, ended: anyio.Event) -> None:
-        lines = Lines()
+        lines = LineBuffer()
         while chunk := await child.read():
             for line in lines.feed(chunk):
                 try:

@@ -13,12 +13,12 @@ from aish.core.patterns import lazy_pattern
 from aish.mcp.protocol import messages
 from aish.mcp.protocol.messages import (
     MAX_LINE,
-    Answer,
-    Asked,
-    ConnectionLostError,
+    ConnectionBrokenError,
     HttpStatusError,
     NotAMessageError,
     RpcError,
+    RpcResponse,
+    ServerRequest,
     SessionLostError,
     TransportError,
     UnreachableError,
@@ -92,7 +92,7 @@ class StreamableHttp:
         self._session = ()
         self._heard, self._is_heard = Cursor(), False
 
-    async def exchange(self, outgoing: Outgoing) -> Answer:
+    async def exchange(self, outgoing: Outgoing) -> RpcResponse:
         body = messages.request(outgoing.number, outgoing.method, outgoing.params)
         headers = (*outgoing.headers, *self._session)
         async with self.door.post(headers, body) as reply:
@@ -105,7 +105,7 @@ class StreamableHttp:
             if not reply.is_events:
                 return await self._pick(reply, outgoing.number)
             cursor = Cursor()
-            with suppress(ConnectionLostError):
+            with suppress(ConnectionBrokenError):
                 answer = await self._from_events(reply, outgoing.number, cursor)
                 if answer is not None:
                     return answer
@@ -121,7 +121,7 @@ class StreamableHttp:
     async def listen(self, on_open: Callable[[], None]) -> float | None:
         """GET the stream of unsolicited messages, from where the last one ended."""
         is_told = False
-        with suppress(ConnectionLostError):
+        with suppress(ConnectionBrokenError):
             async with self.door.open("GET", self._get_headers(self._heard)) as reply:
                 if reply.status >= FAILED or not reply.is_events:
                     # A server that never had a stream need not say 405.
@@ -151,7 +151,7 @@ class StreamableHttp:
         if is_header_value(session):
             self._session = ((SESSION, session),)
 
-    async def _pick(self, reply: Reply, number: int) -> Answer:
+    async def _pick(self, reply: Reply, number: int) -> RpcResponse:
         raw = await reply.read()
         try:
             batch = messages.decode(raw)
@@ -159,14 +159,14 @@ class StreamableHttp:
             problem = f"the answer is {error}: {reply.body_start(raw)}"
             raise TransportError(problem) from error
         for message in batch:
-            if not isinstance(message, Answer):
+            if not isinstance(message, RpcResponse):
                 self._inbox(message, number)
         answer = messages.find_answer(batch, number)
         if answer is None:
             raise TransportError("the answer belongs to another request")
         return answer
 
-    async def _from_events(self, reply: Reply, number: int, cursor: Cursor) -> Answer | None:
+    async def _from_events(self, reply: Reply, number: int, cursor: Cursor) -> RpcResponse | None:
         is_resumed = cursor.last is not None
         events = Events(reply)
         while (event := await events.next()) is not None:
@@ -179,7 +179,7 @@ class StreamableHttp:
 
     def _pass_on(
         self, event: SseEvent, number: int | None, *, is_resumed: bool = False
-    ) -> Answer | None:
+    ) -> RpcResponse | None:
         """Handle the messages in an event; returns the client's answer if it is among them."""
         if not event.data or event.event not in {None, "message"}:
             return None
@@ -188,16 +188,16 @@ class StreamableHttp:
         except NotAMessageError:
             return None  # an event that is not JSON-RPC is ignored
         for message in batch:
-            if not isinstance(message, Answer):
+            if not isinstance(message, RpcResponse):
                 self._inbox(message, number)
         if number is None:
             return None
         # A resumed stream names no request: its ids are those of the recording.
         if is_resumed and self.door.replays:
-            return next((item for item in batch if isinstance(item, Answer)), None)
+            return next((item for item in batch if isinstance(item, RpcResponse)), None)
         return messages.find_answer(batch, number)
 
-    async def _resume(self, number: int, cursor: Cursor) -> Answer:
+    async def _resume(self, number: int, cursor: Cursor) -> RpcResponse:
         """Request the rest of an answer whose stream has ended or broken, as the server allowed."""
         silent, why = 0, ""
         while cursor.last is not None and silent < MAX_RECONNECTS:
@@ -215,7 +215,7 @@ class StreamableHttp:
                 why = f"; {error.message}"
                 if not error.is_passing:
                     break
-            except (UnreachableError, ConnectionLostError) as error:
+            except (UnreachableError, ConnectionBrokenError) as error:
                 why = f"; {error.message}"
             if cursor.last != last:
                 silent, why = 0, ""
@@ -268,8 +268,8 @@ def _rpc_error(text: str) -> RpcError | None:
     except NotAMessageError:
         return None
     first = batch[0]
-    return first.error if isinstance(first, Answer) else None
+    return first.error if isinstance(first, RpcResponse) else None
 
 
-def _nobody(message: Asked | messages.Noted, number: int | None) -> None:
+def _nobody(message: ServerRequest | messages.Noted, number: int | None) -> None:
     """Ignore messages before `open`."""

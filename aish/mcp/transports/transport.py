@@ -10,10 +10,10 @@ import anyio
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.mcp.protocol.messages import Answer, Asked, Noted
+from aish.mcp.protocol.messages import Noted, RpcResponse, ServerRequest
 
 Headers = tuple[tuple[str, str], ...]
-Inbox = Callable[[Asked | Noted, int | None], None]
+Inbox = Callable[[ServerRequest | Noted, int | None], None]
 """Takes what the server says unasked, with the request on whose answer it came, if known."""
 
 
@@ -41,7 +41,7 @@ class Transport(Protocol):
             TransportError: the server cannot be reached.
         """
 
-    async def exchange(self, outgoing: Outgoing) -> Answer:
+    async def exchange(self, outgoing: Outgoing) -> RpcResponse:
         """Send a request and wait for its answer.
 
         Raises:

@@ -81,7 +81,7 @@ class Access:
 
 
 @frozen
-class Call:
+class AccessRecord:
     """A request and how it was answered, for a log; it holds no credential.
 
     `path` has no query; it is empty where the URL held a token, and with `method` where the request
@@ -98,7 +98,7 @@ class Call:
 
 
 @frozen
-class Limits:
+class ServerLimits:
     """Bounds of a server: sizes in bytes, times in seconds."""
 
     connections: int = 64

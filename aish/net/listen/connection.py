@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from aish.net.listen.access import Call, Limits
+from aish.net.listen.access import AccessRecord, ServerLimits
 from aish.net.listen.guards import Checked, Guards, look_up_bearer
 from aish.net.listen.http_error import HttpError
 from aish.net.listen.routes import ConnectionState, error_response
@@ -50,8 +50,8 @@ class Connections:
         self,
         guards: Guards,
         answers: TaskGroup,
-        limits: Limits,
-        log: Callable[[Call], None],
+        limits: ServerLimits,
+        log: Callable[[AccessRecord], None],
         report: Callable[[Exception], None],
     ) -> None:
         self.guards = guards
@@ -147,7 +147,7 @@ class _Exchange:
             if self.status:
                 method, scope = self.scope["method"], self.checked.scope
                 path, peer = self.checked.path, self.checked.peer
-                shared.log(Call(method, path, scope, peer, self.status, code, reason))
+                shared.log(AccessRecord(method, path, scope, peer, self.status, code, reason))
             if not self.is_answered:
                 self._connection.transport.close()
 
@@ -542,7 +542,9 @@ class HttpConnection(asyncio.Protocol):
             return
         if self._part is not _Part.BODY or pending is not None:
             self._write_error(error)
-            self.shared.log(Call("", "", "", self.peer_state.peer, error.status, error.code))
+            self.shared.log(
+                AccessRecord("", "", "", self.peer_state.peer, error.status, error.code)
+            )
         self._linger()
 
     def _write_error(self, error: HttpError) -> None:

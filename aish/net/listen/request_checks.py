@@ -13,7 +13,7 @@ from aish.core.patterns import lazy_pattern
 from aish.net.listen.access import Access
 from aish.net.listen.addresses import LOOPBACK_HOSTS, Address
 from aish.net.listen.http_error import HttpError
-from aish.net.listen.tokens import SHORTEST, Token
+from aish.net.listen.tokens import SHORTEST, ClientToken
 
 URL_HAS_TOKEN: Final = "token_in_url"  # ruff: ignore[hardcoded-password-string] - a code of an error
 """The code of a request whose URL has a token: it must not be logged."""
@@ -90,7 +90,7 @@ def check_url(path: str, query: str, access: Access) -> None:
         raise HttpError(400, URL_HAS_TOKEN, message, hint=_SEND_IT)
 
 
-def bearer_token(values: Sequence[str], access: Access) -> Token:
+def bearer_token(values: Sequence[str], access: Access) -> ClientToken:
     """The token in the values of `Authorization`.
 
     Raises:

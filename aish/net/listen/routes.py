@@ -183,7 +183,7 @@ class EventQueue:
                 return
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """Events as they come (`text/event-stream`), until the queue is closed or the client leaves.
 
     `on_end` is called in every case. A comment each 15 seconds shows whether anybody reads.

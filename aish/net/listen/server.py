@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from aish.core.errors import UsageError
 from aish.core.phrases import backticked
-from aish.net.listen.access import Access, Call, Limits, Peer
+from aish.net.listen.access import Access, AccessRecord, Peer, ServerLimits
 from aish.net.listen.addresses import Address, Exposure
 from aish.net.listen.sockets import PAUSE_SECONDS, Listener, accept_connections, credentials
 from aish.net.tcp_peer import MOST_LOOKUPS, MOST_OWNERS, REFUSED_PEER, is_refused_peer
@@ -70,10 +70,10 @@ async def serve(
     access: Access,
     *,
     report: Callable[[Exception], None],
-    on_call: Callable[[Call], None] | None = None,
-    limits: Limits | None = None,
+    on_call: Callable[[AccessRecord], None] | None = None,
+    limits: ServerLimits | None = None,
     tls: ssl.SSLContext | None = None,
-) -> AsyncGenerator["Server"]:
+) -> AsyncGenerator["RunningServer"]:
     """Answer requests on the sockets until the block ends; then answers end, and sockets close.
 
     `routes` is called at the first connection, and what HTTP needs is imported then: where nobody
@@ -85,7 +85,7 @@ async def serve(
     """
     require_serve()
 
-    def log(call: Call) -> None:
+    def log(call: AccessRecord) -> None:
         try:
             if on_call is not None:
                 on_call(call)
@@ -96,10 +96,10 @@ async def serve(
         from aish.net.listen.connection import Connections
         from aish.net.listen.guards import Guards
 
-        bounds = limits or Limits()
+        bounds = limits or ServerLimits()
         return Connections(Guards(routes(), access, bounds.body), answers, bounds, log, report)
 
-    server = Server(connect, listeners, access, report, tls)
+    server = RunningServer(connect, listeners, access, report, tls)
     async with anyio.create_task_group() as accepting:
         await accepting.start(server.answer)
         for listener in listeners:
@@ -112,7 +112,7 @@ async def serve(
                 await server.drain()
 
 
-class Server:
+class RunningServer:
     """A running server."""
 
     def __init__(

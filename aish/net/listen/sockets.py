@@ -39,7 +39,7 @@ class Listener:
 
 
 @frozen
-class Credentials:
+class PeerCredentials:
     """Credentials of a client of a socket file, from the kernel; -1 if it has none."""
 
     pid: int
@@ -93,12 +93,12 @@ def _remove_dead_socket(path: Path) -> None:
         os.close(folder)
 
 
-def credentials(connection: socket.socket) -> Credentials:
+def credentials(connection: socket.socket) -> PeerCredentials:
     """Read from the kernel who opened a connection over a socket file."""
     try:
-        return Credentials(*read_credentials(connection))
+        return PeerCredentials(*read_credentials(connection))
     except OSError:
-        return Credentials(-1, -1)
+        return PeerCredentials(-1, -1)
 
 
 async def accept_connections(

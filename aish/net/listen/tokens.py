@@ -30,7 +30,7 @@ _MAKE = "`openssl rand -hex 32` makes one"
 
 
 @frozen
-class Token:
+class ClientToken:
     """A secret that a client proves its `name` with, and what it may then do.
 
     `expires` is a time of the monotonic clock; `None` for a token that somebody configured. That is
@@ -55,7 +55,7 @@ class Token:
 
 def token_from_env(
     name: str, variable: str, scopes: Iterable[str], environ: Mapping[str, str]
-) -> Token:
+) -> ClientToken:
     """A token from an environment variable.
 
     Raises:
@@ -67,7 +67,7 @@ def token_from_env(
     return replace(_token(name, scopes, value, f"`{variable}`"), env=variable)
 
 
-def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> Token:
+def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> ClientToken:
     """A token that stands in a file that only this user can read.
 
     Raises:
@@ -89,7 +89,7 @@ def token_from_file(name: str, path: Path, scopes: Iterable[str]) -> Token:
     return replace(_token(name, scopes, value, f"`{path}`"), path=path)
 
 
-def ensure_token(name: str, path: Path, scopes: Iterable[str]) -> Token:
+def ensure_token(name: str, path: Path, scopes: Iterable[str]) -> ClientToken:
     """The token in a file of ours, which is made if it is missing.
 
     Raises:
@@ -110,20 +110,20 @@ def ensure_token(name: str, path: Path, scopes: Iterable[str]) -> Token:
 class Tokens:
     """All tokens that are good now: those that were configured, and those issued since."""
 
-    def __init__(self, configured: Iterable[Token], clock: Clock) -> None:
+    def __init__(self, configured: Iterable[ClientToken], clock: Clock) -> None:
         self._clock = clock
-        self._configured: dict[bytes, Token] = {}
-        self._issued: dict[bytes, Token] = {}
-        self._codes: dict[bytes, Token] = {}
+        self._configured: dict[bytes, ClientToken] = {}
+        self._issued: dict[bytes, ClientToken] = {}
+        self._codes: dict[bytes, ClientToken] = {}
         self.configure(configured)
 
-    def configure(self, tokens: Iterable[Token]) -> None:
+    def configure(self, tokens: Iterable[ClientToken]) -> None:
         """Replace the configured tokens, at once; issued ones stay.
 
         Raises:
             UsageError: two of them have the same value.
         """
-        found: dict[bytes, Token] = {}
+        found: dict[bytes, ClientToken] = {}
         for token in tokens:
             same = found.setdefault(_digest(token.value), token)
             if same is not token:
@@ -131,16 +131,16 @@ class Tokens:
         self._configured = found
 
     @property
-    def configured(self) -> Iterable[Token]:
+    def configured(self) -> Iterable[ClientToken]:
         """Tokens of the configuration."""
         return self._configured.values()
 
-    def find(self, value: str) -> Token | None:
+    def find(self, value: str) -> ClientToken | None:
         """The token with that value, if there is one and it has not expired."""
         self._forget_expired(self._issued)
         return _equal(value, self._configured) or _equal(value, self._issued)
 
-    def issue(self, name: str, scopes: Iterable[str], seconds: float) -> Token:
+    def issue(self, name: str, scopes: Iterable[str], seconds: float) -> ClientToken:
         """A new token, kept in memory; the oldest goes where there are too many."""
         token = self._make_token(name, scopes, seconds)
         _keep(token, self._issued, _MOST_ISSUED)
@@ -152,7 +152,7 @@ class Tokens:
         _keep(code, self._codes, _MOST_CODES)
         return code.value
 
-    def redeem(self, code: str, seconds: float) -> Token | None:
+    def redeem(self, code: str, seconds: float) -> ClientToken | None:
         """The token that a code is exchanged for; `None` if it is unknown, used or too old."""
         self._forget_expired(self._codes)
         found = _equal(code, self._codes)
@@ -161,32 +161,32 @@ class Tokens:
         del self._codes[_digest(found.value)]
         return self.issue(found.name, found.scopes, seconds)
 
-    def _make_token(self, name: str, scopes: Iterable[str], seconds: float) -> Token:
+    def _make_token(self, name: str, scopes: Iterable[str], seconds: float) -> ClientToken:
         value = secrets.token_urlsafe(SHORTEST)
-        return Token(name, frozenset(scopes), value, self._clock.monotonic() + seconds)
+        return ClientToken(name, frozenset(scopes), value, self._clock.monotonic() + seconds)
 
-    def _forget_expired(self, tokens: dict[bytes, Token]) -> None:
+    def _forget_expired(self, tokens: dict[bytes, ClientToken]) -> None:
         now = self._clock.monotonic()
         for digest, token in list(tokens.items()):
             if token.expires is not None and token.expires <= now:
                 del tokens[digest]
 
 
-def _token(name: str, scopes: Iterable[str], value: str, where: str) -> Token:
+def _token(name: str, scopes: Iterable[str], value: str, where: str) -> ClientToken:
     if len(value) < SHORTEST:
         said = f"the token of `{name}` in {where} is shorter than {SHORTEST} characters"
         raise UsageError(said, hint=_MAKE)
     if len(value) > _LONGEST or not _WORD.fullmatch(value):
         said = f"the token of `{name}` in {where} has characters that no token has, or too many"
         raise UsageError(said, hint=_MAKE)
-    return Token(name, frozenset(scopes), value)
+    return ClientToken(name, frozenset(scopes), value)
 
 
 def _digest(value: str) -> bytes:
     return hashlib.sha256(value.encode("utf-8", errors="surrogatepass")).digest()
 
 
-def _equal(value: str, tokens: Mapping[bytes, Token]) -> Token | None:
+def _equal(value: str, tokens: Mapping[bytes, ClientToken]) -> ClientToken | None:
     """The token of that value; each one is compared, whether it was found before or not."""
     wanted = _digest(value)
     found = None
@@ -196,7 +196,7 @@ def _equal(value: str, tokens: Mapping[bytes, Token]) -> Token | None:
     return found
 
 
-def _keep(token: Token, tokens: dict[bytes, Token], most: int) -> None:
+def _keep(token: ClientToken, tokens: dict[bytes, ClientToken], most: int) -> None:
     while len(tokens) >= most:
         del tokens[next(iter(tokens))]
     tokens[_digest(token.value)] = token

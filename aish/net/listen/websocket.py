@@ -72,7 +72,7 @@ class SocketLimits:
 
 
 @frozen
-class Conversation:
+class WebSocketService:
     """Service that talks to its clients; none of it waits.
 
     `lost` makes the message that tells a client how many messages it did not get.
@@ -96,7 +96,7 @@ class SocketServer:
     protocol: str
     listener: Listener
     access: Access
-    conversation: Conversation
+    conversation: WebSocketService
     report: Callable[[Exception], None]
     limits: SocketLimits = SocketLimits()
     clients: "dict[SocketClient, None]" = field(default_factory=dict)

@@ -33,7 +33,7 @@ class Challenge:
 
 
 @frozen
-class Refusal:
+class AuthChallenge:
     """The words of a server with 401 or 403, as far as OAuth knows them."""
 
     error: str = ""
@@ -51,7 +51,7 @@ def read_challenges(headers: Iterable[str]) -> tuple[Challenge, ...]:
     return tuple(one for header in headers for one in _challenges(header[:_LONGEST]))
 
 
-def read_refusal(headers: Iterable[str], body: bytes = b"") -> Refusal:
+def read_refusal(headers: Iterable[str], body: bytes = b"") -> AuthChallenge:
     """Read all `Bearer` challenges together, and scopes that only a JSON body lacks."""
     said: dict[str, str] = {}
     for challenge in read_challenges(headers):
@@ -59,7 +59,7 @@ def read_refusal(headers: Iterable[str], body: bytes = b"") -> Refusal:
             said = {**challenge.parameters, **said}
     if "error" not in said:
         said = {**_from_body(body), **said}
-    return Refusal(
+    return AuthChallenge(
         error=said.get("error", ""),
         description=said.get("error_description", ""),
         scopes=tuple(dict.fromkeys(said.get("scope", "").split())),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.challenges import AuthChallenge
 from aish.net.oauth.discovery import DirectoryLookup
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.login_site import LoginSite
@@ -34,7 +34,7 @@ class ClientCredentials:
         """Return false: nothing is sent before the server has asked for it."""
         return False
 
-    async def usual_scopes(self, refusal: Refusal) -> tuple[str, ...]:
+    async def usual_scopes(self, refusal: AuthChallenge) -> tuple[str, ...]:
         """The scopes to ask for.
 
         Raises:
@@ -42,7 +42,7 @@ class ClientCredentials:
         """
         return await self._lookup.usual_scopes(refusal)
 
-    async def issue(self, scopes: Sequence[str], refusal: Refusal) -> IssuedToken:
+    async def issue(self, scopes: Sequence[str], refusal: AuthChallenge) -> IssuedToken:
         """A new token.
 
         Raises:

@@ -10,7 +10,7 @@ import anyio
 
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
-from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.challenges import AuthChallenge
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.login_site import LoginSite, Notice
 from aish.net.oauth.metadata import (
@@ -27,7 +27,7 @@ from aish.net.oauth.metadata import (
     read_resource_metadata,
     resource_places,
 )
-from aish.net.oauth.requests import OAuthClient, Page
+from aish.net.oauth.requests import FetchedPage, OAuthClient
 
 _OK: Final = 200
 _MOST_PLACES: Final = 3
@@ -153,7 +153,7 @@ class DirectoryLookup:
         self._site = site
         self.known: Directory | None = None
 
-    async def find(self, refusal: Refusal) -> Directory:
+    async def find(self, refusal: AuthChallenge) -> Directory:
         """The directory, looked up at the place that a refusal names.
 
         Raises:
@@ -168,7 +168,7 @@ class DirectoryLookup:
         """The scopes that the server's metadata lists, as far as that is known."""
         return () if self.known is None else self.known.resource.scopes or ()
 
-    async def usual_scopes(self, refusal: Refusal) -> tuple[str, ...]:
+    async def usual_scopes(self, refusal: AuthChallenge) -> tuple[str, ...]:
         """The scopes to ask for: those of the file, else of the refusal, else of the server.
 
         Raises:
@@ -228,7 +228,7 @@ def _check_endpoint(found: IssuerMetadata) -> None:
         )
 
 
-async def _look(client: OAuthClient, url: str) -> Page | str:
+async def _look(client: OAuthClient, url: str) -> FetchedPage | str:
     """A document, or why there is none at that place."""
     try:
         page = await client.get(url)

@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 
 from aish.net.http import DirectTransport
-from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.challenges import AuthChallenge
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.login import Login
 from aish.net.oauth.login_store import KeptLogin
@@ -58,6 +58,6 @@ async def log_in_person(
         await transport.aclose()
     if flow.newest is None:
         # Some servers answer anybody, and want a login for their tools only.
-        await flow.log_in(None, Refusal())
+        await flow.log_in(None, AuthChallenge())
     assert flow.newest is not None, "a login was made"
     return flow.newest

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from aish.core.phrases import backticked
-from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.challenges import AuthChallenge
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.login_site import LoginSite
 from aish.net.oauth.refusals import scopes_asked
@@ -33,7 +33,7 @@ class Login:
         self._mask = flow.site.secret_mask.mask
         self._monotonic = monotonic
         self._secret = RenewedSecret(self._make, monotonic)
-        self._refusal: Refusal | None = None
+        self._refusal: AuthChallenge | None = None
         self._scopes: tuple[str, ...] = ()
         self._newest: Token | None = None
         self._ends = 0.0
@@ -56,7 +56,7 @@ class Login:
                 raise
             return self._newest
 
-    async def log_in(self, refused: Token | None, refusal: Refusal) -> Token:
+    async def log_in(self, refused: Token | None, refusal: AuthChallenge) -> Token:
         """A token after a request without one, or in the place of a refused one.
 
         Raises:
@@ -68,7 +68,7 @@ class Login:
             return await self._secret.current()
         return await self._secret.replacement(refused)
 
-    async def step_up(self, refused: Token, refusal: Refusal) -> Token:
+    async def step_up(self, refused: Token, refusal: AuthChallenge) -> Token:
         """A token with the scopes that a request needs, and those of before.
 
         Raises:
@@ -94,7 +94,7 @@ class Login:
             token = await self._secret.replacement(token)
         return token
 
-    def explain(self, status: int, refusal: Refusal) -> LoginError:
+    def explain(self, status: int, refusal: AuthChallenge) -> LoginError:
         """The failure of a request whose new token is refused."""
         mask = (
             self._flow.site.secret_mask.mask
@@ -118,7 +118,7 @@ class Login:
         )
 
     async def _make(self) -> Token:
-        refusal = self._refusal or Refusal()
+        refusal = self._refusal or AuthChallenge()
         usual = await self._flow.usual_scopes(refusal)
         scopes = tuple(dict.fromkeys((*usual, *self._scopes)))
         issued = await self._flow.issue(scopes, refusal)

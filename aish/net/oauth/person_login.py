@@ -20,7 +20,7 @@ from aish.net.oauth.authorization import (
     page_address,
     read_redirect,
 )
-from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.challenges import AuthChallenge
 from aish.net.oauth.discovery import Directory, DirectoryLookup
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.login_site import LoginSite
@@ -98,7 +98,7 @@ class PersonLogin:
         """The scopes that the server's metadata lists, as far as that is known."""
         return self._lookup.listed_scopes
 
-    async def usual_scopes(self, refusal: Refusal) -> tuple[str, ...]:
+    async def usual_scopes(self, refusal: AuthChallenge) -> tuple[str, ...]:
         """The scopes of the login, else those to ask for.
 
         Raises:
@@ -111,7 +111,7 @@ class PersonLogin:
             return self._settings.scopes or ()
         return await self._lookup.usual_scopes(refusal)
 
-    async def issue(self, scopes: Sequence[str], refusal: Refusal) -> IssuedToken:
+    async def issue(self, scopes: Sequence[str], refusal: AuthChallenge) -> IssuedToken:
         """The token that is kept, else a renewed one, else that of a new login.
 
         Raises:
@@ -127,7 +127,7 @@ class PersonLogin:
             raise LoginError(f"{found}: `{self._command}`")
         return await self.log_in(scopes, refusal)
 
-    async def log_in(self, scopes: Sequence[str] | None, refusal: Refusal) -> IssuedToken:
+    async def log_in(self, scopes: Sequence[str] | None, refusal: AuthChallenge) -> IssuedToken:
         """A token of a login that the person makes now, in a browser; it is kept.
 
         Raises:

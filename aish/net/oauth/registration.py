@@ -7,7 +7,7 @@ from typing import Final
 from aish.core.frozen import frozen
 from aish.net.oauth.failure import LoginError, quote
 from aish.net.oauth.metadata import is_secure
-from aish.net.oauth.requests import OAuthClient, Page
+from aish.net.oauth.requests import FetchedPage, OAuthClient
 from aish.net.oauth.settings import SecretPlace
 
 _GOOD: Final = frozenset({200, 201})
@@ -66,7 +66,7 @@ async def register(
     return _read(id, fields, methods)
 
 
-async def _ask(client: OAuthClient, endpoint: str, redirect_url: str, method: str) -> Page:
+async def _ask(client: OAuthClient, endpoint: str, redirect_url: str, method: str) -> FetchedPage:
     # No scopes: half of the servers refuse a registration that has some.
     asked = {
         "client_name": "aish",

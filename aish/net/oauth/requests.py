@@ -36,7 +36,7 @@ _REDIRECTS: Final = {"GET": frozenset({301, 302, 303, 307, 308}), "POST": frozen
 
 
 @frozen
-class Page:
+class FetchedPage:
     """An answer, read whole."""
 
     status: int
@@ -76,7 +76,7 @@ class OAuthClient:
         if address:  # else the connection was lost before it was asked for
             self._farthest = min(self._farthest, nearness(address))
 
-    async def get(self, url: str) -> Page:
+    async def get(self, url: str) -> FetchedPage:
         """The answer to a request for a document; that of a redirect to elsewhere is not followed.
 
         Raises:
@@ -84,7 +84,7 @@ class OAuthClient:
         """
         return await self._ask("GET", url, {"accept": "application/json"}, b"")
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Page:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> FetchedPage:
         """The answer to a form, or to what the headers say that the body is.
 
         Raises:
@@ -93,7 +93,9 @@ class OAuthClient:
         kind = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, {**kind, **headers}, body)
 
-    async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Page:
+    async def _ask(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> FetchedPage:
         try:
             with anyio.fail_after(self.seconds):
                 return await self._follow(method, url, headers, body)
@@ -101,7 +103,9 @@ class OAuthClient:
             said = f"no answer from `{_place_text(url)}` within {self.seconds:g} s"
             raise LoginError(said) from error
 
-    async def _follow(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Page:
+    async def _follow(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> FetchedPage:
         target = url
         for _ in range(_MOST_REDIRECTS + 1):
             page, location = await self._once(method, target, headers, body)
@@ -115,7 +119,7 @@ class OAuthClient:
 
     async def _once(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[Page, str | None]:
+    ) -> tuple[FetchedPage, str | None]:
         if not is_secure(url):
             raise LoginError(f"`{_place_text(url)}` is not asked: {_INSECURE}")
         own = {"user-agent": f"aish/{__version__}", "accept-encoding": "identity"}
@@ -201,10 +205,10 @@ def nearness(address: str) -> int:
     )
 
 
-async def _read(response: httpx.Response) -> Page:
+async def _read(response: httpx.Response) -> FetchedPage:
     assert isinstance(response.stream, httpx.AsyncByteStream)
     body = b"".join([piece async for piece in response.stream])
-    return Page(response.status_code, response.headers.get("content-type", ""), body)
+    return FetchedPage(response.status_code, response.headers.get("content-type", ""), body)
 
 
 def _failure(error: Exception, url: str) -> LoginError:

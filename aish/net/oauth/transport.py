@@ -8,7 +8,7 @@ from typing import Final
 
 import httpx
 
-from aish.net.oauth.challenges import Refusal, read_refusal
+from aish.net.oauth.challenges import AuthChallenge, read_refusal
 from aish.net.oauth.failure import LoginError
 from aish.net.oauth.login import FORBIDDEN, Login
 from aish.net.renewed_secret import Token
@@ -62,7 +62,7 @@ class LoggedInTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def _log_in(self, token: Token | None, status: int, refusal: Refusal) -> Token:
+    async def _log_in(self, token: Token | None, status: int, refusal: AuthChallenge) -> Token:
         try:
             return await self._login.log_in(token, refusal)
         except LoginError as error:

@@ -56,7 +56,7 @@ class Oversized:
     head: bytes
 
 
-class Wire(Protocol):
+class CdpChannel(Protocol):
     """A carrier of messages: a pipe or a WebSocket."""
 
     async def send(self, text: str) -> None:
@@ -196,7 +196,7 @@ class _PendingCommand:
 class CdpClient:
     """Commands to a browser and its events; `run` reads until the connection ends."""
 
-    def __init__(self, wire: Wire, tasks: TaskGroup, on_event: Event) -> None:
+    def __init__(self, wire: CdpChannel, tasks: TaskGroup, on_event: Event) -> None:
         self._wire, self._tasks, self._on_event = wire, tasks, on_event
         self._pending: dict[int, _PendingCommand] = {}
         self._count = 0

@@ -21,11 +21,11 @@ from aish.packs.browser.browser_options import BrowserOptions
 from aish.packs.browser.cdp import (
     NO_MESSAGE,
     BrowserLostError,
+    CdpChannel,
     CdpClient,
     CdpError,
     NoReplyError,
     ReplyTooLargeError,
-    Wire,
     connect_websocket,
 )
 from aish.packs.browser.chromium import Chromium, own_chromium
@@ -36,7 +36,7 @@ from aish.packs.pack_error import PackError
 from aish.system.task_group import task_group
 
 if TYPE_CHECKING:
-    from aish.net.guarded_proxy import GuardedProxy, Refusal
+    from aish.net.guarded_proxy import GuardedProxy, RefusedRequest
 
 _FIRST_ERROR: Final = 400
 _DEBUG_SECONDS: Final = 5.0
@@ -103,7 +103,7 @@ class BrowserConnection:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: CdpChannel,
         tasks: TaskGroup,
         services: PackServices,
         place: str | None,
@@ -189,7 +189,7 @@ class BrowserConnection:
     def _count_refusals(self) -> int:
         return 0 if self._proxy is None else self._proxy.refused
 
-    def _refusals_after(self, number: int) -> "tuple[Refusal, ...]":
+    def _refusals_after(self, number: int) -> "tuple[RefusedRequest, ...]":
         return () if self._proxy is None else self._proxy.refusals(number)
 
     async def _page_destination(self) -> str:
@@ -368,7 +368,7 @@ async def open_connection(
 
 @asynccontextmanager
 async def _run_connection(
-    wire: Wire,
+    wire: CdpChannel,
     services: PackServices,
     place: str | None,
     chromium: Chromium | None = None,
@@ -385,7 +385,7 @@ async def _run_connection(
             tasks.cancel_scope.cancel()
 
 
-def _refusal(refusal: "Refusal") -> PackError:
+def _refusal(refusal: "RefusedRequest") -> PackError:
     code = refusal.code if refusal.code in {"blocked", "timeout"} else "unavailable"
     return PackError(code, refusal.message)
 

@@ -27,7 +27,7 @@ from aish.core.text import for_line, for_terminal
 from aish.packs.framework.pack import READS_WORLD, Bounds, Marks, Pack, PackContext, tool
 from aish.packs.ide.ide_options import IdeOptions
 from aish.packs.installed_libraries import is_installed
-from aish.packs.model_request import Message, ModelRequest, ask_model
+from aish.packs.model_request import Message, ToolModelRequest, ask_model
 from aish.packs.pack_error import PackError
 from aish.packs.tool_results import Answer
 from aish.system.task_group import task_group
@@ -169,7 +169,7 @@ async def ide_chat_send(state: IdeState, session_id: SessionId, message: str) ->
             problem = f"the chat has {MOST_MESSAGES} messages, and no more may be added"
             raise PackError("limit", problem)
         history = [Message(*_role_and_text(message)) for message in chat.messages]
-        request = ModelRequest(
+        request = ToolModelRequest(
             [*history, Message("user", message)], model=state.options.model or "", system=_SYSTEM
         )
         asked_at = rfc3339(time.time())

@@ -15,7 +15,7 @@ from aish.core.phrases import backticked, counted, shorten
 from aish.core.text import for_line, safe_utf8
 from aish.packs.framework.pack import READS_WORLD, FileModel, Marks, Pack, PackContext, tool
 from aish.packs.ml.ml_options import MlOptions
-from aish.packs.model_request import ASKING_CODES, Message, ModelRequest, ask_model
+from aish.packs.model_request import ASKING_CODES, Message, ToolModelRequest, ask_model
 from aish.packs.pack_error import PackError
 from aish.packs.time_span import seconds_of
 from aish.packs.tool_results import Answer, count_that_fits
@@ -91,7 +91,7 @@ async def ml_generate(
         raise PackError("bad_arguments", f"`max_tokens` needs to be 1 to {_MOST_TOKENS:,}")
     _check_model(ml, model)
     messages = (Message("user", prompt),)
-    answer = await ask_model(ModelRequest(messages, model, system, temperature, max_tokens))
+    answer = await ask_model(ToolModelRequest(messages, model, system, temperature, max_tokens))
     text = answer.text.strip()
     trailer = "[the answer was cut off at `max_tokens`]" if answer.stop == "maxTokens" else ""
     data: JsonObject = {"response": answer.text, "model": answer.model, "usage": dict(answer.usage)}
@@ -206,7 +206,7 @@ async def ml_probe(ml: Ml, model: ModelAlias = "", categories: list[str] | None 
 async def _ask(model: str, question: "ProbeQuestion") -> str:
     messages = (Message("user", question.text),)
     answer = await ask_model(
-        ModelRequest(messages, model, temperature=0.0, max_tokens=_PROBE_TOKENS)
+        ToolModelRequest(messages, model, temperature=0.0, max_tokens=_PROBE_TOKENS)
     )
     return answer.text.strip()
 

@@ -10,7 +10,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted
-from aish.packs.model_request import Message, ModelRequest, ask_model
+from aish.packs.model_request import Message, ToolModelRequest, ask_model
 from aish.packs.pack_error import PackError
 
 RUBRIC = """\
@@ -247,7 +247,7 @@ async def judge_answer(judge: str, rubric: str, prompt: str, response: str) -> S
     asked = "\n\n".join((f"Rubric:\n{rubric}", *parts))
     messages = [Message("user", asked)]
     for _ in range(_ATTEMPTS):
-        request = ModelRequest(messages, judge, _SYSTEM, 0.0, _JUDGE_TOKENS, _SCHEMA)
+        request = ToolModelRequest(messages, judge, _SYSTEM, 0.0, _JUDGE_TOKENS, _SCHEMA)
         reply = (await ask_model(request)).text
         verdict = _verdict(reply[:_LONGEST_REPLY])
         if verdict is not None:

@@ -40,7 +40,7 @@ from aish.packs.tool_results import (
 from aish.packs.workspace.atomic_write import Original
 from aish.packs.workspace.confined_path import segments_of
 from aish.packs.workspace.file_change import (
-    ChangedFile,
+    FileChange,
     in_thread,
     read_existing,
     replace_file,
@@ -505,16 +505,16 @@ async def _edit(
         return await replace_file(place, _change(path, original, part))
 
 
-def _change(path: str, original: Original, part: dict[str, Any]) -> ChangedFile:
+def _change(path: str, original: Original, part: dict[str, Any]) -> FileChange:
     """The new content of a file, of which the worker returns only the changed part."""
     old = original.content
     new = old[: part["before"]] + part["new"].encode("latin-1") + old[len(old) - part["after"] :]
     if part["texts"]:
         before, after = (text.replace("\r\n", "\n") for text in part["texts"])
-        return ChangedFile(path, original, new, before, after, part["encoding"])
+        return FileChange(path, original, new, before, after, part["encoding"])
     before, _ = decode_text(old, path)
     after, spelling = decode_text(new, path)
-    return ChangedFile(path, original, new, before, after, spelling.name)
+    return FileChange(path, original, new, before, after, spelling.name)
 
 
 def _pieces(data: dict[str, Any], rows: str, key: str) -> Answer:

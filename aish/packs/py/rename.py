@@ -37,7 +37,7 @@ from aish.packs.py.python_files import (
 from aish.packs.py.usages import MeaningSearch, files_with
 from aish.packs.tool_results import Answer
 from aish.packs.workspace.file_change import (
-    ChangedFile,
+    FileChange,
     change_of_text,
     changes_answer,
     check_change,
@@ -370,7 +370,7 @@ def _read_and_change(
     edits: Mapping[str, Sequence[tuple[int, int]]],
     own: str,
     new_name: str,
-) -> list[ChangedFile]:
+) -> list[FileChange]:
     known = {file.path: file.data for file in found.files}
     return [
         _change(place, path, known[path], places, own, new_name) for path, places in edits.items()
@@ -384,7 +384,7 @@ def _change(
     places: Sequence[tuple[int, int]],
     own: str,
     new_name: str,
-) -> ChangedFile:
+) -> FileChange:
     original = read_existing(place, path, None)
     text, spelling = decode_text(original.content, path)
     if original.content != known and not spelling.codec.startswith("utf-16"):
@@ -430,7 +430,7 @@ async def _check_meaning(
     before: _RenameSearch,
     target: _Target,
     shift: _Shift,
-    changes: Sequence[ChangedFile],
+    changes: Sequence[FileChange],
     new_name: str,
 ) -> None:
     """Check that the new name means the symbol where it was renamed, and nowhere else."""
@@ -491,7 +491,7 @@ def _rename_answer(
     names: tuple[str, str],
     target: _Target,
     edits: Mapping[str, Sequence[object]],
-    changes: Sequence[ChangedFile],
+    changes: Sequence[FileChange],
     mentions: int,
 ) -> Answer:
     places = sum(map(len, edits.values()))

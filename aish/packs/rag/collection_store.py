@@ -79,7 +79,7 @@ class CollectionSource:
 
 
 @frozen
-class Passage:
+class StoredPassage:
     id: int
     path: str
     category: str
@@ -473,7 +473,7 @@ def open_writer_lock(store: CollectionStore, name: str) -> Generator[int]:
         os.close(descriptor)
 
 
-def passages_of(connection: sqlite3.Connection, chunks: Sequence[int]) -> dict[int, Passage]:
+def passages_of(connection: sqlite3.Connection, chunks: Sequence[int]) -> dict[int, StoredPassage]:
     """Passages by number; those that are not there are missing."""
     marks = ", ".join("?" * len(chunks))
     rows = connection.execute(
@@ -481,7 +481,7 @@ def passages_of(connection: sqlite3.Connection, chunks: Sequence[int]) -> dict[i
         f" FROM chunks JOIN sources ON sources.id = chunks.source WHERE chunks.id IN ({marks})",
         tuple(chunks),
     )
-    return {row[0]: Passage(*_check_row(row)) for row in rows}
+    return {row[0]: StoredPassage(*_check_row(row)) for row in rows}
 
 
 def _check_row(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from aish.packs.rag.collection_store import (
     CollectionReader,
     CollectionStore,
     Facts,
-    Passage,
+    StoredPassage,
     UnreadableCollectionError,
     passages_of,
 )
@@ -55,7 +55,7 @@ _STOP_WORDS = frozenset(
 class Hit:
     """A passage and how well it fits, 0 to 1."""
 
-    passage: Passage
+    passage: StoredPassage
     score: float
 
 

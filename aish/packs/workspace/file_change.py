@@ -161,7 +161,7 @@ T = TypeVar("T")
 
 
 @frozen
-class ChangedFile:
+class FileChange:
     """The new bytes of a file and both of its texts.
 
     `old` is `None` for a new file, which gets `mode`, and `data` for one that is removed.
@@ -186,8 +186,8 @@ class ChangedFile:
 
 def change_of_text(
     path: str, old: Original | None, before: str, after: str, spelling: Spelling
-) -> ChangedFile:
-    return ChangedFile(path, old, encode_text(after, spelling), before, after, spelling.name)
+) -> FileChange:
+    return FileChange(path, old, encode_text(after, spelling), before, after, spelling.name)
 
 
 async def in_thread(work: Callable[[], T]) -> T:
@@ -233,7 +233,7 @@ def read_existing(place: Workspace, path: str, expected: str | None) -> Original
     return original
 
 
-def replace_content(place: Workspace, path: str, expected: str | None, content: str) -> ChangedFile:
+def replace_content(place: Workspace, path: str, expected: str | None, content: str) -> FileChange:
     """A complete new content, in the encoding of the old one if there is one."""
     original = read(place, path, expected)
     if original is None:
@@ -249,7 +249,7 @@ async def edit_text(
 ) -> Answer:
     """Change existing text; no other change of the file comes between reading and writing it."""
 
-    def work() -> ChangedFile:
+    def work() -> FileChange:
         original = read_existing(place, path, expected)
         before, spelling = decode_text(original.content, path)
         return change_of_text(path, original, before, change(before, spelling), spelling)
@@ -258,20 +258,20 @@ async def edit_text(
         return await finish(place, await in_thread(work))
 
 
-async def finish(place: Workspace, change: ChangedFile) -> Answer:
+async def finish(place: Workspace, change: FileChange) -> Answer:
     """Write a change and report it, if code still parses; within one `lock_files`."""
     await check_change(place, change)
     return await replace_file(place, change)
 
 
-async def check_change(place: Workspace, change: ChangedFile) -> None:
+async def check_change(place: Workspace, change: FileChange) -> None:
     """Check that the code in a file that is changed still parses."""
     data = change.data
     if change.old is not None and data is not None and len(data) <= LARGEST:
         await check_parses(place, change.path, change.old.content, data)
 
 
-async def replace_file(place: Workspace, change: ChangedFile) -> Answer:
+async def replace_file(place: Workspace, change: FileChange) -> Answer:
     """Write a change as it is, code too, and report it; within one `lock_files`."""
 
     def work() -> Diff:
@@ -281,13 +281,13 @@ async def replace_file(place: Workspace, change: ChangedFile) -> Answer:
     return _answer(change, await in_thread(work))
 
 
-def replace_files(place: Workspace, changes: Sequence[ChangedFile]) -> None:
+def replace_files(place: Workspace, changes: Sequence[FileChange]) -> None:
     """Write changes of several files, all or none of them; within one `lock_files`.
 
     Raises:
         PackError: one cannot be written, and those before it are as they were.
     """
-    done: list[ChangedFile] = []
+    done: list[FileChange] = []
     prepared: list[str | None] = []
     try:
         for change in changes:
@@ -309,7 +309,7 @@ def replace_files(place: Workspace, changes: Sequence[ChangedFile]) -> None:
                     discard(folder, beside)
 
 
-def _take_back(place: Workspace, change: ChangedFile) -> str:
+def _take_back(place: Workspace, change: FileChange) -> str:
     """Restore the old content of a file, unless the new one was changed meanwhile.
 
     Returns what was not restored and why, empty if it was.
@@ -318,14 +318,14 @@ def _take_back(place: Workspace, change: ChangedFile) -> str:
     try:
         written = None if change.data is None else read(place, change.path, change.sha256)
         content, mode = (None, None) if old is None else (old.content, old.mode)
-        back = ChangedFile(change.path, written, content, change.after, change.before, "", mode)
+        back = FileChange(change.path, written, content, change.after, change.before, "", mode)
         _put(place, back, _prepare(place, back))
     except PackError as error:
         return f"`{change.path}` is changed already: {error.message}"
     return ""
 
 
-def _prepare(place: Workspace, change: ChangedFile) -> str | None:
+def _prepare(place: Workspace, change: FileChange) -> str | None:
     """Write the new content beside a file, unless it is to be removed, or to stay as it is."""
     old, data = change.old, change.data
     if data is not None and len(data) > LARGEST:
@@ -337,7 +337,7 @@ def _prepare(place: Workspace, change: ChangedFile) -> str | None:
         return prepare(folder, name, change.path, data, old.mode if old else change.mode)
 
 
-def _put(place: Workspace, change: ChangedFile, beside: str | None) -> None:
+def _put(place: Workspace, change: FileChange, beside: str | None) -> None:
     """Put what `_prepare` has written in place, or remove the file."""
     if beside is None and change.data is not None:
         return
@@ -350,7 +350,7 @@ def _put(place: Workspace, change: ChangedFile, beside: str | None) -> None:
 
 def changes_answer(
     text: str,
-    changes: Sequence[ChangedFile],
+    changes: Sequence[FileChange],
     data: Mapping[str, JsonValue],
     notes: Sequence[str] = (),
 ) -> Answer:
@@ -371,7 +371,7 @@ def changes_answer(
     return Answer(text.rstrip("\n"), {**data, "diffs": diffs, "truncated": is_cut})
 
 
-def _answer(change: ChangedFile, diff: Diff) -> Answer:
+def _answer(change: FileChange, diff: Diff) -> Answer:
     what = "created" if change.old is None else "changed" if diff.text else "unchanged"
     size, digest = len(change.data or b""), change.sha256
     head = f"{what} `{for_line(change.path)}` ({counted(size, 'byte')}, sha256 {digest})"

@@ -14,7 +14,7 @@ from aish.core.events import EVENT_TYPES, Stamped, rfc3339, to_line
 from aish.core.json import JsonObject, JsonValue, json_text, strict_json
 from aish.net.listen.access import Access
 from aish.net.listen.sockets import Listener
-from aish.net.listen.websocket import Conversation, SocketClient, SocketLimits, SocketServer
+from aish.net.listen.websocket import SocketClient, SocketLimits, SocketServer, WebSocketService
 from aish.packs.framework.channels import Follower
 from aish.packs.framework.pack import PackServices
 
@@ -53,7 +53,7 @@ class EventHub:
     async def serve(
         self, listener: Listener, access: Access, report: Callable[[Exception], None]
     ) -> AsyncGenerator[None]:
-        conversation = Conversation(self._on_open, self._message, self._on_close, _loss_message)
+        conversation = WebSocketService(self._on_open, self._message, self._on_close, _loss_message)
         stop = self._services.channels.follow(
             Follower(lambda channel: channel in self._followers, self._publish)
         )

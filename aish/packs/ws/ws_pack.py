@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from aish.net.listen.addresses import Address
-    from aish.net.listen.tokens import Token
+    from aish.net.listen.tokens import ClientToken
     from aish.packs.ws.event_hub import EventHub
 
 _NAME = "ws"
@@ -38,7 +38,7 @@ class WsState:
     context: PackContext
     options: WsOptions
     tasks: "TaskGroup"
-    token: "Token | None"
+    token: "ClientToken | None"
     """That of the option, if it names one."""
     starting: anyio.Lock
     hub: "EventHub | None" = None

@@ -30,7 +30,7 @@ from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
-from aish.journal.history import CallRecord, Ended, History, Unit
+from aish.journal.history import CallRecord, Ended, RunHistory, Unit
 from aish.journal.questions import RecordedQuestion
 from aish.output.formats.junit import CaseResult, CaseSuite
 from aish.output.result import LEVELS, place_text
@@ -145,7 +145,7 @@ class ReportData:
     calls: CallCounts = CallCounts()
     notices: list[Notice] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
-    history: History = field(default_factory=History)
+    history: RunHistory = field(default_factory=RunHistory)
 
     def take(self, stamped: Stamped) -> None:
         self.tally.take(stamped)

@@ -15,7 +15,7 @@ from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.journal.history import Ended, History, TurnRecord, Unit
+from aish.journal.history import Ended, RunHistory, TurnRecord, Unit
 from aish.reports.distribution import Distribution
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.html.item_columns import ValueColumns
@@ -115,7 +115,7 @@ class StepPart:
 class Gathering:
     """Takes the events of a run, and the units that ended with each in its `history`."""
 
-    def __init__(self, history: History, budget: PageBudget | None = None) -> None:
+    def __init__(self, history: RunHistory, budget: PageBudget | None = None) -> None:
         self.budget = budget or PageBudget()
         self.steps: dict[str, StepPart] = {}
         self.history = history

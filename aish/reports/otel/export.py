@@ -152,7 +152,7 @@ class Converter:
         except ImportError as error:
             raise _package_error(error) from error
 
-        class Ids(IdGenerator):
+        class TraceIds(IdGenerator):
             span = trace = 1
 
             def generate_span_id(self) -> int:
@@ -170,7 +170,7 @@ class Converter:
                 self.span = span
 
         self._api = trace
-        self._ids, self._ended = Ids(), Ended()
+        self._ids, self._ended = TraceIds(), Ended()
         provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create({"service.name": "aish", "service.version": __version__}),
@@ -253,7 +253,7 @@ def open_exporter(
 def _session(failed: Callable[[str], object]) -> Any:
     import requests
 
-    class Session(requests.Session):
+    class ReportingSession(requests.Session):
         """A session that reports the result of each request: logs of the SDK differ by version."""
 
         def send(self, request: Any, **options: Any) -> Any:
@@ -269,7 +269,7 @@ def _session(failed: Callable[[str], object]) -> Any:
                 failed(f"{where} answered HTTP {code}{_ADVICE.get(code, '')}")
             return response
 
-    session = Session()
+    session = ReportingSession()
     session.trust_env = False
     session.max_redirects = 0
     return session

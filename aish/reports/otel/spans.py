@@ -40,7 +40,7 @@ from aish.core.text import safe_utf8
 from aish.journal.history import (
     CallRecord,
     Ended,
-    History,
+    RunHistory,
     Segment,
     SentRequest,
     TurnRecord,
@@ -356,7 +356,7 @@ class Spans:
         self._run = run
         self._content = content
         self._trace = trace_id(run)
-        self._history = History()
+        self._history = RunHistory()
         self._started: RunStarted | None = None
         self._root: int | None = None
         self._remarks: dict[int | None, list[SpanEvent]] = {}

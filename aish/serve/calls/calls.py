@@ -40,8 +40,8 @@ from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.serve.calls.pack_models import PackModels
 from aish.serve.calls.pending_calls import INPUT_REQUIRED, PendingCall
 from aish.serve.calls.waiting_calls import (
-    Approvals,
     BusyError,
+    CallApprovals,
     CallPlace,
     CallPlaces,
     ClientCall,
@@ -155,7 +155,7 @@ class Calls:
 
     def __init__(
         self,
-        approvals: Approvals,
+        approvals: CallApprovals,
         audit: AuditLog,
         clock: Clock,
         on_audit_failure: Callable[[str], None],

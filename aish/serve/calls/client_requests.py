@@ -21,7 +21,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.mcp.client.server_requests import ELICITATION, ROOTS, SAMPLING, OnProgress
 from aish.mcp.protocol.messages import INTERNAL_ERROR, REFUSED_BY_USER, RpcError, json_object
-from aish.mcp.protocol.requests import Response, notice, request
+from aish.mcp.protocol.requests import ClientResponse, notice, request
 from aish.mcp.protocol.revisions import META
 from aish.serve.calls.request_state import STATE_SECONDS
 
@@ -240,7 +240,7 @@ class _Asked:
     answered: anyio.Event
     on_progress: OnProgress
     progress: float = -math.inf
-    response: Response | None = None
+    response: ClientResponse | None = None
 
 
 class ClientRequests:
@@ -285,7 +285,7 @@ class ClientRequests:
             raise asked.response.error
         return check_answer(method, asked.response.result)
 
-    def take_answer(self, response: Response) -> None:
+    def take_answer(self, response: ClientResponse) -> None:
         """Take an answer; one to no open request is ignored, and so is a second one."""
         number = response.id
         asked = self._open.get(number) if isinstance(number, int) else None

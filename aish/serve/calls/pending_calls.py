@@ -530,11 +530,11 @@ class PendingCalls:
 
     def _create(self, caller: Caller, tool: Tool, call: PendingCall) -> JsonObject | None:
         """Make a task of a call: what its client is told; `None` if there are too many."""
-        from aish.serve.calls.task_store import NoRoomError
+        from aish.serve.calls.task_store import TooManyTasksError
 
         try:
             task = self._open_store().create(caller.client, str(tool.name), call.run)
-        except NoRoomError:
+        except TooManyTasksError:
             return None
         except (OSError, UsageError) as error:
             self._on_fault(error)  # a full disk: the client waits for the result instead

@@ -42,7 +42,7 @@ _LOCK = "tasks.lock"
 _PATIENCE = 5.0
 
 
-class NoRoomError(Exception):
+class TooManyTasksError(Exception):
     """There are too many tasks under way to make another one."""
 
 
@@ -113,7 +113,7 @@ class TaskStore:
         """A new task of this process, on disk before this returns.
 
         Raises:
-            NoRoomError: there are too many.
+            TooManyTasksError: there are too many.
             OSError: it cannot be written.
         """
         self._make_room(client)
@@ -242,7 +242,7 @@ class TaskStore:
                 under_way += 1
                 of_client += task.client == client
         if client is not None and (under_way >= MOST_TASKS or of_client >= MOST_OF_CLIENT):
-            raise NoRoomError
+            raise TooManyTasksError
         count = under_way + len(ended)
         mine = of_client + sum(owner == client for _, _, owner, _ in ended)
         for _, id, owner, length in sorted(ended):

@@ -510,7 +510,7 @@ class HubQuestions(Questions):
             listener(event)
 
 
-class Approvals:
+class CallApprovals:
     """Asks about calls, and waits for the answers."""
 
     def __init__(self, gate: Gate, active: Active, questions: HubQuestions, emit: Emit) -> None:

@@ -25,7 +25,7 @@ class ConfigClient(StrEnum):
 
 
 @frozen
-class Entry:
+class ClientEntry:
     """A server as a client is told of it: a command to start, or a URL.
 
     `variables` are the names of those that the command needs; `token` is the variable with the
@@ -53,20 +53,20 @@ def entry_name(text: str) -> str:
     return _NO_NAME.sub("-", text).strip("-") or "aish"
 
 
-def render(entry: Entry, client: ConfigClient) -> str:
+def render(entry: ClientEntry, client: ConfigClient) -> str:
     """The entry with its surroundings, as it appears in the client's file."""
     return _FORMS[client](entry)
 
 
-def _claude(entry: Entry) -> str:
+def _claude(entry: ClientEntry) -> str:
     return _json({"mcpServers": {entry.name: _describe(entry, "${%s}", ("stdio", "http"))}})
 
 
-def _cursor(entry: Entry) -> str:
+def _cursor(entry: ClientEntry) -> str:
     return _json({"mcpServers": {entry.name: _describe(entry, "${env:%s}", ("stdio", ""))}})
 
 
-def _vscode(entry: Entry) -> str:
+def _vscode(entry: ClientEntry) -> str:
     names = [entry.token] if entry.token else entry.variables
     inputs: list[JsonValue] = [
         {"type": "promptString", "id": name, "description": name, "password": True}
@@ -76,12 +76,12 @@ def _vscode(entry: Entry) -> str:
     return _json({"inputs": inputs, "servers": servers} if inputs else {"servers": servers})
 
 
-def _codex(entry: Entry) -> str:
+def _codex(entry: ClientEntry) -> str:
     key = entry.name if _BARE_KEY.fullmatch(entry.name) else _toml(entry.name)
     return "\n".join([f"[mcp_servers.{key}]", *_codex_lines(entry)])
 
 
-def _codex_lines(entry: Entry) -> Iterator[str]:
+def _codex_lines(entry: ClientEntry) -> Iterator[str]:
     if entry.url:
         yield f"url = {_toml(entry.url)}"
         if entry.token:
@@ -93,7 +93,7 @@ def _codex_lines(entry: Entry) -> Iterator[str]:
         yield f"env_vars = [{', '.join(map(_toml, entry.variables))}]"
 
 
-_FORMS: Mapping[ConfigClient, Callable[[Entry], str]] = {
+_FORMS: Mapping[ConfigClient, Callable[[ClientEntry], str]] = {
     ConfigClient.CLAUDE: _claude,
     ConfigClient.CURSOR: _cursor,
     ConfigClient.VSCODE: _vscode,
@@ -101,7 +101,7 @@ _FORMS: Mapping[ConfigClient, Callable[[Entry], str]] = {
 }
 
 
-def _describe(entry: Entry, reference: str, types: tuple[str, str]) -> JsonObject:
+def _describe(entry: ClientEntry, reference: str, types: tuple[str, str]) -> JsonObject:
     """The entry as JSON; `reference` is the pattern of one, `types` names both transports."""
     stdio, http = types
     description: dict[str, JsonValue] = {}

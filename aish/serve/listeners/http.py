@@ -42,43 +42,43 @@ from aish.mcp.protocol.mirrored_headers import (
 )
 from aish.mcp.protocol.requests import (
     INVALID_REQUEST,
+    ClientRequest,
     Invalid,
     Notification,
     Received,
-    Request,
     RequestId,
     failure,
     read,
 )
 from aish.mcp.protocol.revisions import HANDSHAKE, MODERN, VERSION_KEY
-from aish.net.listen.access import Access, Call, Limits, Peer, Target
+from aish.net.listen.access import Access, AccessRecord, Peer, ServerLimits, Target
 from aish.net.listen.addresses import Address
 from aish.net.listen.http_error import HttpError
 from aish.net.listen.request_checks import URL_HAS_TOKEN
 from aish.net.listen.routes import (
     JSON_TYPE,
     EventQueue,
-    EventStream,
+    EventStreamResponse,
     Route,
     ServerEvent,
     connection_of,
     json_response,
 )
 from aish.net.listen.server import serve
-from aish.serve.clients import SCOPE, Proof
+from aish.serve.clients import SCOPE, AuthenticatedClient
 from aish.serve.hub import Hub
 from aish.serve.listeners.http_sessions import (
     HttpSession,
     HttpSessions,
-    NoRoomError,
     SessionStore,
     SessionStream,
+    TooManySessionsError,
 )
 from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.offer.offers import ListName
 from aish.serve.records.audit import AuditError
 from aish.serve.records.metrics import CONTENT_TYPE
-from aish.serve.session import Notify, Session, StatelessClient, unheard
+from aish.serve.session import ClientSession, Notify, StatelessClient, unheard
 from aish.system.process.ancestry import is_own_process
 from aish.system.task_group import task_group
 from aish.system.user import name_of_user
@@ -91,7 +91,7 @@ SESSION_NOT_FOUND = -32001
 _SESSION_HEADER = "mcp-session-id"
 _VERSION_HEADER = "mcp-protocol-version"
 _STREAM_TYPES = (b"text/event-stream", b"text/*", b"*/*")
-_WITH_PARAMS = Request | Notification
+_WITH_PARAMS = ClientRequest | Notification
 _NO_ARRAYS = "arrays of messages are not taken"
 _BUSY = 503
 _PRIMED = frozenset({"2025-11-25"})
@@ -151,7 +151,7 @@ async def serve_http(
         access,
         report=hub.report_listener,
         on_call=partial(_note_refusal, hub),
-        limits=Limits(limits.http_connections, body=limits.message, receive=limits.receive),
+        limits=ServerLimits(limits.http_connections, body=limits.message, receive=limits.receive),
         tls=next((entry.tls for entry in opened), None),
     )
     hub.clients.watchers.add(sessions.end_unproven)
@@ -166,7 +166,7 @@ async def serve_http(
         endpoint.close()
 
 
-def _note_refusal(hub: Hub, call: Call) -> None:
+def _note_refusal(hub: Hub, call: AccessRecord) -> None:
     if call.status in _REFUSALS or call.code in _REFUSAL_CODES:
         detail = "" if hub.settings.auth is None else call.reason
         hub.note_refusal(_peer_object(call.peer), call.code, detail)
@@ -209,7 +209,7 @@ class _McpEndpoint:
         message = read(await request.body())
         if self._authority is not None:
             await self._check_scopes(message, request, peer, self._authority)
-        id = message.id if isinstance(message, Request | Invalid) else None
+        id = message.id if isinstance(message, ClientRequest | Invalid) else None
         try:
             return await self._answer(message, headers, peer)
         except RpcError as error:
@@ -229,7 +229,7 @@ class _McpEndpoint:
         version = headers.one(_VERSION_HEADER)
         meta = json_object(message.params.get("_meta")) if isinstance(message, _WITH_PARAMS) else {}
         is_modern = version == MODERN or VERSION_KEY in meta
-        if isinstance(message, Request) and is_modern:
+        if isinstance(message, ClientRequest) and is_modern:
             await self._check_modern(message, version, meta, headers, peer)
             return self._alone(message, headers, peer)
         _check_version(version)
@@ -238,13 +238,13 @@ class _McpEndpoint:
                 raise RpcError(INVALID_REQUEST, _NO_ARRAYS)
             return HttpResponse(status_code=202)
         key = headers.one(_SESSION_HEADER)
-        if key is None and isinstance(message, Request) and message.method == "initialize":
+        if key is None and isinstance(message, ClientRequest) and message.method == "initialize":
             return await self._begin(message, peer)
         session = self._session(key, peer)
         inner = session.session
         if isinstance(message, Sequence):
             return self._array(message, session, headers)
-        if isinstance(message, Request):
+        if isinstance(message, ClientRequest):
             scope = _admit(message, inner)
             work = partial(inner.answer, message, scope)
             return _Answer(work, [scope], headers, self._queue, session)
@@ -265,7 +265,7 @@ class _McpEndpoint:
         """
         proof, clients = self._proof(peer, request), self._hub.clients
         for one in message if isinstance(message, Sequence) else (message,):
-            if not isinstance(one, Request) or one.method not in _NAMED:
+            if not isinstance(one, ClientRequest) or one.method not in _NAMED:
                 continue
             await self._hub.wait_until_settled()
             if not self._offers(proof.client.tools, one):
@@ -273,7 +273,7 @@ class _McpEndpoint:
                 if (entry := next(entries, None)) is not None:
                     raise authority.lacks(proof, entry, _target(request))
 
-    def _offers(self, globs: tuple[str, ...], request: Request) -> bool:
+    def _offers(self, globs: tuple[str, ...], request: ClientRequest) -> bool:
         """Tell whether those who see these tools may have what a request names."""
         listed, parameter = _NAMED[request.method]
         offer, name = self._hub.offer(globs), request.params.get(parameter)
@@ -291,7 +291,7 @@ class _McpEndpoint:
         for common in self._stateless.values():
             self._hub.forget(common.id)
 
-    def _alone(self, request: Request, headers: "_Headers", peer: Peer) -> HttpResponse:
+    def _alone(self, request: ClientRequest, headers: "_Headers", peer: Peer) -> HttpResponse:
         if request.method == "subscriptions/listen" and not headers.takes_stream:
             raise _no_stream()
         clients, proof = self._hub.clients, self._proof(peer)
@@ -299,7 +299,7 @@ class _McpEndpoint:
         if common is None:
             common = StatelessClient(token_hex(8), self._hub.calls.places())
             self._stateless[proof.client.name] = common
-        session = Session(self._hub, proof, _peer_object(peer), _ignore, common)
+        session = ClientSession(self._hub, proof, _peer_object(peer), _ignore, common)
         try:
             scope = _admit(request, session)
         except _RefusedError:
@@ -324,7 +324,7 @@ class _McpEndpoint:
 
     async def _check_modern(
         self,
-        request: Request,
+        request: ClientRequest,
         version: str | None,
         meta: JsonObject,
         headers: "_Headers",
@@ -367,7 +367,7 @@ class _McpEndpoint:
             known = self._mirrored[tool.name] = tool, parameters
         return known[1]
 
-    async def _begin(self, request: Request, peer: Peer) -> HttpResponse:
+    async def _begin(self, request: ClientRequest, peer: Peer) -> HttpResponse:
         session = self._sessions.make(self._proof(peer), _peer_object(peer))
         try:
             scope = _admit(request, session.session)
@@ -382,7 +382,7 @@ class _McpEndpoint:
     def _add(self, session: HttpSession) -> None:
         try:
             self._sessions.add(session)
-        except NoRoomError:
+        except TooManySessionsError:
             error = RpcError(INTERNAL_ERROR, "busy: there are too many sessions")
             raise _RefusedError(503, error) from None
         except AuditError as error:
@@ -447,7 +447,7 @@ class _McpEndpoint:
                 timer.cancel()
             stream.detach(queue)
 
-        return EventStream(queue, end)
+        return EventStreamResponse(queue, end)
 
     async def _delete(self, request: HttpRequest, peer: Peer) -> HttpResponse:
         try:
@@ -495,7 +495,7 @@ class _McpEndpoint:
             raise HttpError(404, "not_found", "there is nothing at this path")
         return _Headers(request.scope["headers"])
 
-    def _proof(self, peer: Peer, request: HttpRequest | None = None) -> Proof:
+    def _proof(self, peer: Peer, request: HttpRequest | None = None) -> AuthenticatedClient:
         """The client of a request, with the proof of it.
 
         Raises:
@@ -622,14 +622,14 @@ class _Answer(HttpResponse):
             return _Stream(
                 lambda text, key: queue.put(ServerEvent(text, key=key)),
                 queue.close,
-                EventStream(queue),
+                EventStreamResponse(queue),
             )
         stream = session.open_stream()
         stream.attach(queue)
         stream.on_unread = lambda: self._expect_reader(stream)
         if session.session.version in _PRIMED:
             stream.put("")
-        response = EventStream(queue, lambda: stream.detach(queue))
+        response = EventStreamResponse(queue, lambda: stream.detach(queue))
         return _Stream(stream.put, lambda: session.end_stream(stream), response)
 
     def _expect_reader(self, stream: SessionStream) -> None:
@@ -656,7 +656,7 @@ class _Stream:
 
     put: Callable[[str, str], None]
     end: Callable[[], None]
-    response: EventStream
+    response: EventStreamResponse
     written: anyio.Event = field(default_factory=anyio.Event)
 
     async def write(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -675,7 +675,7 @@ def _no_stream() -> HttpError:
     return HttpError(406, "not_acceptable", message, hint="accept `text/event-stream`")
 
 
-def _admit(request: Request, session: Session) -> anyio.CancelScope:
+def _admit(request: ClientRequest, session: ClientSession) -> anyio.CancelScope:
     """The scope of a request.
 
     Raises:

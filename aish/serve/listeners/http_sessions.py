@@ -22,9 +22,9 @@ from aish.core.json import JsonObject
 from aish.core.protocols import Clock
 from aish.mcp.protocol.messages import json_object
 from aish.net.listen.routes import EventQueue, ServerEvent
-from aish.serve.clients import OF_ISSUER, Proof
+from aish.serve.clients import OF_ISSUER, AuthenticatedClient
 from aish.serve.hub import Hub
-from aish.serve.session import Session
+from aish.serve.session import ClientSession
 from aish.system.files import open_own, private_folder, write_private
 
 KEPT_EVENTS = 256
@@ -32,7 +32,7 @@ _KEPT_TEXT = 1 << 20
 _EVENT_ID = re.compile(r"(\d{1,9})-(\d{1,15})", re.ASCII)
 
 
-class NoRoomError(Exception):
+class TooManySessionsError(Exception):
     """There are as many sessions as there may be, and each of them is used."""
 
 
@@ -108,7 +108,7 @@ class HttpSession:
     def __init__(
         self,
         hub: Hub,
-        proof: Proof,
+        proof: AuthenticatedClient,
         peer: JsonObject,
         touch: Callable[["HttpSession"], bool],
         id: str | None = None,
@@ -119,7 +119,7 @@ class HttpSession:
         self.used = anyio.current_time()
         """When its last request or stream ended, by the clock of the event loop."""
         self.readers = 0
-        self.session = Session(hub, proof, peer, self._tell)
+        self.session = ClientSession(hub, proof, peer, self._tell)
         self.stream = SessionStream(self, 0)
         """What belongs to no request."""
         self._touch = touch
@@ -139,7 +139,7 @@ class HttpSession:
         self.used = anyio.current_time()
         return self._touch(self)
 
-    def follow(self, proof: Proof, peer: JsonObject) -> None:
+    def follow(self, proof: AuthenticatedClient, peer: JsonObject) -> None:
         """Its client has another token, of other scopes: that counts from now on."""
         self.proof = proof
         self.session.follow(proof, peer)
@@ -246,7 +246,7 @@ class SessionStore:
             return False
         return True
 
-    def find(self, id: str, proof: Proof) -> JsonObject | None:
+    def find(self, id: str, proof: AuthenticatedClient) -> JsonObject | None:
         """The handshake of a session of this client that is in use."""
         try:
             with os.fdopen(open_own(self._path(id)), "rb") as file:
@@ -283,7 +283,7 @@ def _file_name(id: str) -> str:
     return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _owner(proof: Proof) -> JsonObject:
+def _owner(proof: AuthenticatedClient) -> JsonObject:
     client = proof.client
     if client.name.startswith(OF_ISSUER):  # each request says anew what its token is good for
         return {"client": client.name}
@@ -299,7 +299,7 @@ class HttpSessions:
         self._limits = hub.settings.limits
         self._sessions: dict[str, HttpSession] = {}
 
-    def find(self, id: str, proof: Proof, peer: JsonObject) -> HttpSession | None:
+    def find(self, id: str, proof: AuthenticatedClient, peer: JsonObject) -> HttpSession | None:
         """The session with this id, if it is this client's."""
         session = self._sessions.get(id)
         if session is None or session.client != proof.client.name:
@@ -311,7 +311,9 @@ class HttpSessions:
             session.follow(proof, peer)
         return session
 
-    def restore_session(self, id: str, proof: Proof, peer: JsonObject) -> HttpSession | None:
+    def restore_session(
+        self, id: str, proof: AuthenticatedClient, peer: JsonObject
+    ) -> HttpSession | None:
         """The session with this id that another process began with this client, to be added."""
         agreement = self._store.find(id, proof)
         if agreement is None:
@@ -322,7 +324,7 @@ class HttpSessions:
         session.end()
         return None
 
-    def make(self, proof: Proof, peer: JsonObject) -> HttpSession:
+    def make(self, proof: AuthenticatedClient, peer: JsonObject) -> HttpSession:
         """A session that is still in no table: `add` it once its handshake has succeeded."""
         return HttpSession(self._hub, proof, peer, self._note_use)
 
@@ -330,13 +332,13 @@ class HttpSessions:
         """Take in a session, in the place of one that nobody uses if there are too many.
 
         Raises:
-            NoRoomError: all of them are used.
+            TooManySessionsError: all of them are used.
             AuditError: that it has begun could not be written down.
         """
         if len(self._sessions) >= self._limits.sessions:
             unused = [session for session in self._sessions.values() if not session.is_used]
             if not unused:
-                raise NoRoomError
+                raise TooManySessionsError
             own = (candidate for candidate in unused if candidate.client == session.client)
             self.end(next(own, unused[0]))
         self._hub.open_session(session.session.caller)

@@ -16,16 +16,16 @@ from aish.core.frozen import slotted
 from aish.mcp.protocol.messages import RpcError, json_object
 from aish.mcp.protocol.requests import (
     INVALID_REQUEST,
+    ClientRequest,
     Invalid,
     Notification,
     Received,
-    Request,
     failure,
     read,
 )
 from aish.serve.hub import Hub
 from aish.serve.records.audit import AuditError
-from aish.serve.session import Session
+from aish.serve.session import ClientSession
 from aish.system.task_group import task_group
 
 TOKEN_KEY = "aish/token"  # ruff: ignore[hardcoded-password-string] - the name of a key
@@ -206,7 +206,7 @@ class LineReader:
 
 
 async def converse(
-    hub: Hub, session: Session, lines: AsyncIterator[bytes], writer: LineWriter
+    hub: Hub, session: ClientSession, lines: AsyncIterator[bytes], writer: LineWriter
 ) -> None:
     """Answer a client until it ends its input; what still runs then is cancelled.
 
@@ -228,7 +228,9 @@ async def converse(
         hub.close_session(session.caller)
 
 
-async def _answer_lines(session: Session, lines: AsyncIterator[bytes], writer: LineWriter) -> None:
+async def _answer_lines(
+    session: ClientSession, lines: AsyncIterator[bytes], writer: LineWriter
+) -> None:
     async with task_group() as tasks:
         tasks.start_soon(writer.run)
         tasks.start_soon(_until_lost, writer)
@@ -255,7 +257,7 @@ async def _until_lost(writer: LineWriter) -> None:
     raise ClientGoneError(is_slow=writer.is_slow)
 
 
-async def _take(line: bytes, session: Session, writer: LineWriter, tasks: TaskGroup) -> None:
+async def _take(line: bytes, session: ClientSession, writer: LineWriter, tasks: TaskGroup) -> None:
     message = read(line)
     if isinstance(message, Sequence):
         if session.takes_arrays:
@@ -264,7 +266,7 @@ async def _take(line: bytes, session: Session, writer: LineWriter, tasks: TaskGr
             return
         message = Invalid(RpcError(INVALID_REQUEST, "arrays of messages are not taken"))
     message = _without_token(message)
-    if isinstance(message, Request):
+    if isinstance(message, ClientRequest):
         try:
             scope = session.admit(message)
         except RpcError as error:
@@ -283,7 +285,7 @@ async def _take(line: bytes, session: Session, writer: LineWriter, tasks: TaskGr
 
 def token_in(message: Received) -> str:
     """The token in a message; empty if it has none."""
-    if not isinstance(message, Request | Notification):
+    if not isinstance(message, ClientRequest | Notification):
         return ""
     token = json_object(message.params.get("_meta")).get(TOKEN_KEY)
     return token if isinstance(token, str) else ""
@@ -291,7 +293,7 @@ def token_in(message: Received) -> str:
 
 def _without_token(message: Received) -> Received:
     """The message without the client's token, which is for nobody behind this server."""
-    if not isinstance(message, Request | Notification):
+    if not isinstance(message, ClientRequest | Notification):
         return message
     meta = json_object(message.params.get("_meta"))
     if TOKEN_KEY not in meta:
@@ -301,14 +303,16 @@ def _without_token(message: Received) -> Received:
 
 
 async def _answer(
-    request: Request, scope: anyio.CancelScope, session: Session, writer: LineWriter
+    request: ClientRequest, scope: anyio.CancelScope, session: ClientSession, writer: LineWriter
 ) -> None:
     answer = await session.answer(request, scope, writer.send)
     if answer is not None:
         writer.send(answer)
 
 
-async def _answer_all(messages: Sequence[Received], session: Session, writer: LineWriter) -> None:
+async def _answer_all(
+    messages: Sequence[Received], session: ClientSession, writer: LineWriter
+) -> None:
     answers = await session.answer_all(*session.admit_all(messages), writer.send)
     if answers is not None:
         writer.send(answers)

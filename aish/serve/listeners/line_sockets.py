@@ -18,11 +18,11 @@ from anyio import to_thread
 from aish.config.model import ServeLimits
 from aish.core.json import JsonObject
 from aish.mcp.protocol.messages import INTERNAL_ERROR, RpcError
-from aish.mcp.protocol.requests import INVALID_REQUEST, Request, RequestId, failure, read
+from aish.mcp.protocol.requests import INVALID_REQUEST, ClientRequest, RequestId, failure, read
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import accept_connections, credentials
 from aish.net.tcp_peer import MOST_LOOKUPS, MOST_OWNERS, REFUSED_PEER, is_refused_peer
-from aish.serve.clients import Client, Proof
+from aish.serve.clients import AuthenticatedClient, HubClient
 from aish.serve.hub import Hub
 from aish.serve.listeners.line_connection import (
     CHUNK,
@@ -36,7 +36,7 @@ from aish.serve.listeners.line_connection import (
 )
 from aish.serve.listeners.listening import OpenEndpoint
 from aish.serve.records.audit import AuditError
-from aish.serve.session import Session
+from aish.serve.session import ClientSession
 from aish.system.platform.peers import KEEP_IDLE
 from aish.system.process.ancestry import is_own_process
 from aish.system.task_group import task_group
@@ -99,7 +99,7 @@ class _Connection:
         self.socket = opened
         self.scope = anyio.CancelScope()
         self.trusted = False
-        self.proof: Proof | None = None
+        self.proof: AuthenticatedClient | None = None
         self.peer: JsonObject = {}
         self._limits = limits
         opened.setblocking(False)
@@ -264,7 +264,7 @@ class _LineListener:
         await self._linger(connection)
 
     async def _converse(self, connection: _Connection) -> None:
-        client: Client | None
+        client: HubClient | None
         first: bytes | None = None
         if self._address.path is not None:
             client = self._socket_user(connection)
@@ -274,10 +274,10 @@ class _LineListener:
             return
         connection.trusted = True
         hub, writer = self._hub, connection.writer
-        session = Session(hub, Proof(client, ""), connection.peer, writer.send)
+        session = ClientSession(hub, AuthenticatedClient(client, ""), connection.peer, writer.send)
         await converse(hub, session, _all_lines(first, connection.lines), writer)
 
-    def _socket_user(self, connection: _Connection) -> Client:
+    def _socket_user(self, connection: _Connection) -> HubClient:
         """The user who opened a connection to a socket file.
 
         Raises:
@@ -301,7 +301,7 @@ class _LineListener:
         self._hub.note_refusal(connection.peer, reason)
         raise _RefusedError(RpcError(INVALID_REQUEST, reason))
 
-    async def _token_holder(self, connection: _Connection) -> tuple[Client | None, bytes]:
+    async def _token_holder(self, connection: _Connection) -> tuple[HubClient | None, bytes]:
         """The client whose token is in the first message, and that; no client if none came.
 
         Raises:
@@ -335,7 +335,7 @@ class _LineListener:
             problem = "the token is not valid" if token else "a token is needed"
             self._hub.note_refusal(connection.peer, problem)
             hint = f"send it in the first message, as `_meta.{TOKEN_KEY}`"
-            id = message.id if isinstance(message, Request) else None
+            id = message.id if isinstance(message, ClientRequest) else None
             raise _RefusedError(RpcError(INVALID_REQUEST, f"{problem}: {hint}"), id)
         return connection.proof.client, first
 

@@ -40,7 +40,7 @@ from aish.net.oauth.metadata import (
     resource_places,
 )
 from aish.net.oauth.requests import OAuthClient
-from aish.serve.clients import OF_ISSUER, SCOPE, Clients, Proof
+from aish.serve.clients import OF_ISSUER, SCOPE, AuthenticatedClient, Clients
 
 Tell = Callable[[Literal["info", "warning"], str, str], None]
 """Tells the person who runs the server: a level, a code, and a sentence."""
@@ -122,7 +122,7 @@ class ResourceServer:
         except BadTokenError as error:
             raise self._bad(str(error), target) from error
 
-    def lacks(self, proof: Proof, needed: ServeClient, target: Target) -> HttpError:
+    def lacks(self, proof: AuthenticatedClient, needed: ServeClient, target: Target) -> HttpError:
         """The answer to a client that needs the scopes of another entry, with all that it needs."""
         entries = self._clients.entries_of(proof)
         scopes = _scopes_of((*entries, needed))

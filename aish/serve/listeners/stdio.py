@@ -14,10 +14,10 @@ import anyio
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.serve.clients import Client, Proof
+from aish.serve.clients import AuthenticatedClient, HubClient
 from aish.serve.hub import Hub
 from aish.serve.listeners.line_connection import CHUNK, LineReader, LineWriter, converse
-from aish.serve.session import Session
+from aish.serve.session import ClientSession
 from aish.system.user import login_name
 
 CLIENT = "stdio"
@@ -127,7 +127,7 @@ async def serve_stdio(hub: Hub, streams: Streams) -> None:
         "uid": os.geteuid(),
         "user": user,
     }
-    session = Session(hub, Proof(Client(CLIENT), ""), peer, writer.send)
+    session = ClientSession(hub, AuthenticatedClient(HubClient(CLIENT), ""), peer, writer.send)
     stream = DescriptorStream(streams.input)
     try:
         await converse(hub, session, LineReader(stream, limits.message).lines(), writer)

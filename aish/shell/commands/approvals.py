@@ -14,13 +14,13 @@ from aish.engine.preview.tool_listing import view
 from aish.policy.rules import LOCAL_COMMAND, Rule, split_glob
 from aish.shell.command import ShellCommand
 from aish.shell.servers import session_tools, still_connecting
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 _MOST = 8
 _NO_COMMANDS = "`CMD:` lines are approved by their words alone, which `shell.auto_approve` lists"
 
 
-async def _add(session: Session, kind: Literal["auto_approve", "deny"], glob: str) -> None:
+async def _add(session: ShellSession, kind: Literal["auto_approve", "deny"], glob: str) -> None:
     if len(glob.split()) != 1:
         raise UsageError("one glob `alias__tool` is needed", hint="for example `repo__git_*`")
     server, _ = split_glob(glob)
@@ -35,7 +35,7 @@ async def _add(session: Session, kind: Literal["auto_approve", "deny"], glob: st
             session.show(for_line(line))
 
 
-def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str]:
+def _effect(session: ShellSession, rule: Rule, tools: Sequence[Tool]) -> Iterator[str]:
     """Say what the rule applies to, and where another rule has precedence."""
     policy = session.open.box.runtime.gate.policy
     matched = [tool for tool in tools if rule.covers(tool.name)]
@@ -61,15 +61,15 @@ def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str
         yield f"and {len(others) - _MOST} more that are not approved: see `:mcp tools`"
 
 
-async def _approve(session: Session, rest: str) -> None:
+async def _approve(session: ShellSession, rest: str) -> None:
     await _add(session, "auto_approve", rest)
 
 
-async def _deny(session: Session, rest: str) -> None:
+async def _deny(session: ShellSession, rest: str) -> None:
     await _add(session, "deny", rest)
 
 
-async def _approvals(session: Session, _rest: str) -> None:
+async def _approvals(session: ShellSession, _rest: str) -> None:
     opened = session.open
     rules = opened.box.runtime.gate.policy.all()
     rows = [(rule.list, f"{rule.text}  ({rule.entry.path})") for rule in rules]

@@ -18,7 +18,7 @@ from aish.engine.plan.uris import is_uri
 from aish.engine.steps.attachments import AttachedText, attachment, refuse_long, with_server
 from aish.shell.command import Form, ShellCommand
 from aish.shell.pending_input import Enclosure
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 _FORM = "`:attach PATH`, `:attach RESOURCE` and `:attach ALIAS__PROMPT k=v …` are the forms"
 _NOTHING = "no file, resource or prompt is given"
@@ -31,7 +31,7 @@ _MEDIA: Final[tuple[tuple[MediaKind, str, str, str], ...]] = (
 )
 
 
-async def _attach(session: Session, rest: str) -> None:
+async def _attach(session: ShellSession, rest: str) -> None:
     if not rest:
         names = session.attached.names
         for name in names:
@@ -58,7 +58,7 @@ async def _attach(session: Session, rest: str) -> None:
             )
 
 
-async def _media_kinds(session: Session) -> MediaKinds:
+async def _media_kinds(session: ShellSession) -> MediaKinds:
     return (await session.open.models.get(session.model_alias())).media_kinds
 
 
@@ -79,7 +79,7 @@ def _path(name: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(name)))  # ruff: ignore[os-path-abspath, os-path-expanduser] - as the person means it, links and all
 
 
-async def _find(session: Session, name: str, arguments: Sequence[str]) -> AttachedText:
+async def _find(session: ShellSession, name: str, arguments: Sequence[str]) -> AttachedText:
     alias, mark, prompt = name.partition("__")
     path = _path(name)
     there = os.path.lexists(path)  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
@@ -98,7 +98,7 @@ async def _find(session: Session, name: str, arguments: Sequence[str]) -> Attach
     return await _file(session, name, path)
 
 
-async def _file(session: Session, name: str, path: Path) -> AttachedText:
+async def _file(session: ShellSession, name: str, path: Path) -> AttachedText:
     """The path that a person names may be anywhere; only paths in a pipeline file are confined."""
     folder = _folder(path, session.open.plan.pipeline.file.parent)
     beneath = str(path.relative_to(folder))
@@ -121,7 +121,7 @@ def _folder(path: Path, project: Path) -> Path:
     return whole if path.is_relative_to(whole) and path.resolve() == path else path.parent
 
 
-async def _resource(session: Session, source: Attachment) -> AttachedText:
+async def _resource(session: ShellSession, source: Attachment) -> AttachedText:
     await session.open.servers.dynamic_registry.wait_until_settled()
     try:
         return await _as_shown(session, source, Path.cwd())
@@ -133,7 +133,7 @@ async def _resource(session: Session, source: Attachment) -> AttachedText:
         raise StepFailedError(error.message, where=error.where, hint=hint) from error
 
 
-async def _as_shown(session: Session, source: Attachment, folder: Path) -> AttachedText:
+async def _as_shown(session: ShellSession, source: Attachment, folder: Path) -> AttachedText:
     kinds = await _media_kinds(session)
     registry = session.open.servers.dynamic_registry.registry
     limit = session.open.box.runtime.limits.result_limit
@@ -154,7 +154,7 @@ def pairs_of(arguments: Sequence[str]) -> dict[str, str]:
 
 
 async def prompt_of_server(
-    session: Session, alias: str, name: str, arguments: Mapping[str, str]
+    session: ShellSession, alias: str, name: str, arguments: Mapping[str, str]
 ) -> AttachedText:
     opened = session.open
     registry = opened.servers.dynamic_registry.registry

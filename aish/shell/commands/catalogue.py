@@ -14,7 +14,7 @@ from aish.shell.commands.past import COST, LOG, RESUME, SAVE, SESSIONS
 from aish.shell.commands.pipelines import RUN
 from aish.shell.commands.prompts import PROMPT
 from aish.shell.commands.turns import EDIT, RETRY, UNDO
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 LINES = (
     "A line is for the model. `!command` runs a local command, whose output goes to the model"
@@ -23,7 +23,7 @@ LINES = (
 )
 
 
-async def _help(session: Session, rest: str) -> None:
+async def _help(session: ShellSession, rest: str) -> None:
     out, words = session.open.out, rest.split()
     if not words:
         out.rows([(row.title, row.summary) for row in ROWS])
@@ -44,7 +44,7 @@ async def _help(session: Session, rest: str) -> None:
         out.show("\nalso called " + ", ".join(f":{name}" for name in row.also))
 
 
-async def _quit(session: Session, _rest: str) -> None:
+async def _quit(session: ShellSession, _rest: str) -> None:
     session.over = True
 
 

@@ -18,19 +18,19 @@ from aish.core.sources import union
 from aish.core.text import for_line
 from aish.shell.command import ShellCommand
 from aish.shell.servers import session_tools, still_connecting
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.shell.steps import step
 
 _LONGEST_SUMMARY = 8 * 1024
 
 
-def tokens_in_use(session: Session) -> int:
+def tokens_in_use(session: ShellSession) -> int:
     estimator = TokenEstimator()
     estimator.add(session.history.turns)
     return estimator.tokens(weigh_rest(session.tools(), None))
 
 
-async def _context(session: Session, _rest: str) -> None:
+async def _context(session: ShellSession, _rest: str) -> None:
     turns = session.history.turns
     questions = sum(isinstance(turn, UserTurn) for turn in turns)
     most = session.open.plan.pipeline.context.max_tokens
@@ -52,7 +52,7 @@ async def _context(session: Session, _rest: str) -> None:
     session.show("\n".join(lines))
 
 
-async def _clear(session: Session, _rest: str) -> None:
+async def _clear(session: ShellSession, _rest: str) -> None:
     session.replace([], "cleared")
     session.asked, session.stands = None, False
     session.attached.clear()
@@ -60,7 +60,7 @@ async def _clear(session: Session, _rest: str) -> None:
     session.show("a new conversation")
 
 
-async def _compact(session: Session, _rest: str) -> None:
+async def _compact(session: ShellSession, _rest: str) -> None:
     parted = part(session.history.turns)
     gone, rest = parted.rounds[:-1], parted.rounds[-1:]
     first = parted.head[-1] if parted.head else None

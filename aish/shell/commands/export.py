@@ -7,10 +7,10 @@ from aish.core.errors import UsageError
 from aish.core.phrases import counted
 from aish.core.text import for_line
 from aish.shell.command import ShellCommand
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 
-async def _export(session: Session, rest: str) -> None:
+async def _export(session: ShellSession, rest: str) -> None:
     # Imports for recording and testing, which few sessions need.
     from aish.shell.export.write import export
 

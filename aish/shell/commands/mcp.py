@@ -34,7 +34,7 @@ from aish.shell.servers import (
     still_connecting,
     words_of,
 )
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 _SHORT = 71
 _SOON = 1.0
@@ -47,7 +47,7 @@ _CONNECT = (
 _STARTS = re.compile(r"(?:^|\s)--(?:\s|$)")
 
 
-async def _mcp(session: Session, rest: str) -> None:
+async def _mcp(session: ShellSession, rest: str) -> None:
     word, *after = rest.split(None, 1) or ["list"]
     form = next((form for form in FORMS if form.name == word), None)
     if form is None or form.run is None:
@@ -60,7 +60,7 @@ async def _mcp(session: Session, rest: str) -> None:
     await form.run(session, after[0].strip() if after else "")
 
 
-async def _list(session: Session, rest: str) -> None:
+async def _list(session: ShellSession, rest: str) -> None:
     if rest:
         raise UsageError("`:mcp list` takes no arguments", hint="`:mcp tools GLOB` lists tools")
     if not session.open.attended:
@@ -86,7 +86,7 @@ def _row(server: ServerInfo, mask: Mask) -> tuple[str, ...]:
     return server.alias, server.transport, server.address, count, state
 
 
-async def _tools(session: Session, rest: str) -> None:
+async def _tools(session: ShellSession, rest: str) -> None:
     words, out = rest.split(), session.open.out
     if len(words) > 1:
         raise UsageError("`:mcp tools` takes one glob", hint="for example `:mcp tools repo__git_*`")
@@ -107,7 +107,7 @@ async def _tools(session: Session, rest: str) -> None:
         out.show(later)
 
 
-def _view(session: Session, tool: Tool) -> ToolView:
+def _view(session: ShellSession, tool: Tool) -> ToolView:
     """Return how the rules would decide about a call; `:norris` allows calls that match no rule."""
     tool_view = view(session.open.box.runtime.gate.policy, tool)
     if tool_view.verdict == "ask" and not tool_view.rule and session.autonomous.lets(tool):
@@ -123,7 +123,7 @@ def _first_line(tool: Tool, mask: Mask) -> str:
     return shorten(mask(tool.description).strip().partition("\n")[0], _SHORT)
 
 
-async def _tool(session: Session, rest: str) -> None:
+async def _tool(session: ShellSession, rest: str) -> None:
     words = rest.split()
     if len(words) != 1:
         hint = "`:mcp tools` lists them"
@@ -136,7 +136,7 @@ async def _tool(session: Session, rest: str) -> None:
     session.show("\n".join((*_head(session, tool), *theirs)))
 
 
-def _head(session: Session, tool: Tool) -> Iterator[str]:
+def _head(session: ShellSession, tool: Tool) -> Iterator[str]:
     tool_view = _view(session, tool)
     rule = f" ({tool_view.rule})" if tool_view.rule else ""
     yield for_line(f"{tool.name}  {_mark(tool_view)}{rule}")
@@ -152,7 +152,7 @@ def _rule_text(rule: Rule) -> str:
     return f"{rule.list} {rule.text}  ({rule.entry.path})"
 
 
-def _tool_named(session: Session, name: str) -> Tool:
+def _tool_named(session: ShellSession, name: str) -> Tool:
     tools = session.open.box.tools
     server, _, rest = name.partition(SEPARATOR)
     tool = tools.by_name(ToolName(server, rest)) or tools.by_wire_name(name)
@@ -163,7 +163,7 @@ def _tool_named(session: Session, name: str) -> Tool:
     return tool
 
 
-async def _connect(session: Session, rest: str) -> None:
+async def _connect(session: ShellSession, rest: str) -> None:
     starts = _STARTS.search(rest)
     if starts is not None:
         await _start(session, rest[: starts.start()].split(), rest[starts.end() :])
@@ -193,7 +193,7 @@ async def _connect(session: Session, rest: str) -> None:
     await _come(session, entry)
 
 
-async def _start(session: Session, names: list[str], command: str) -> None:
+async def _start(session: ShellSession, names: list[str], command: str) -> None:
     if len(names) != 1:
         hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
         raise UsageError(_CONNECT, hint=hint)
@@ -203,7 +203,7 @@ async def _start(session: Session, names: list[str], command: str) -> None:
 
 
 async def connect_for(
-    session: Session, by: str, alias: str | None, url: str, argv: Sequence[str]
+    session: ShellSession, by: str, alias: str | None, url: str, argv: Sequence[str]
 ) -> ServerInfo:
     """Connect to the server at `url`, or to one that `argv` starts, for another program.
 
@@ -225,7 +225,7 @@ async def connect_for(
     return await _come(session, entry, by)
 
 
-async def _come(session: Session, entry: ServerEntry, by: str | None = None) -> ServerInfo:
+async def _come(session: ShellSession, entry: ServerEntry, by: str | None = None) -> ServerInfo:
     """Connect to a server, and report it; the gate decides about a command that is started.
 
     Of one that is not in the file, the command is approved by who has sent it: `by`, or the person.
@@ -249,7 +249,7 @@ async def _come(session: Session, entry: ServerEntry, by: str | None = None) -> 
     return info
 
 
-async def _come_logged_in(session: Session, entry: ServerEntry) -> ServerInfo:
+async def _come_logged_in(session: ShellSession, entry: ServerEntry) -> ServerInfo:
     """Like `_patiently`, after a login of the person if that is what it lacks."""
     try:
         return await _patiently(session, entry)
@@ -260,7 +260,7 @@ async def _come_logged_in(session: Session, entry: ServerEntry) -> ServerInfo:
     return await _patiently(session, entry)
 
 
-async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
+async def _patiently(session: ShellSession, entry: ServerEntry) -> ServerInfo:
     """Like `connect`, but reports that it takes long, or was cancelled."""
     text = f"waiting for {entry.alias} to connect; Ctrl-C gives up"
     notice = Notice(NOWHERE, "info", "connecting", text)
@@ -274,7 +274,7 @@ async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
         waiting.cancel()
 
 
-def _require_own(session: Session, entry: ServerEntry) -> None:
+def _require_own(session: ShellSession, entry: ServerEntry) -> None:
     """The rules and the lock of the file apply to its own servers, wherever these run."""
     declared = {server.entry.alias: server.entry for server in session.open.plan.servers}
     own = declared.get(entry.alias)
@@ -285,7 +285,7 @@ def _require_own(session: Session, entry: ServerEntry) -> None:
         )
 
 
-async def _disconnect(session: Session, rest: str) -> None:
+async def _disconnect(session: ShellSession, rest: str) -> None:
     words = rest.split()
     if len(words) != 1:
         raise UsageError("`:mcp disconnect` takes one alias", hint="`:mcp list` shows them")
@@ -300,7 +300,7 @@ async def _disconnect(session: Session, rest: str) -> None:
     _forget(session, words[0])
 
 
-def _forget(session: Session, alias: str) -> None:
+def _forget(session: ShellSession, alias: str) -> None:
     """Approvals for one server do not apply to another that takes its alias."""
     over = session.open.box.runtime.gate.forget(alias)
     if over:

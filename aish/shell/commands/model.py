@@ -11,7 +11,7 @@ from aish.core.phrases import counted
 from aish.engine.plan.credentials import model_name, origin
 from aish.shell.autonomous import STEPS
 from aish.shell.command import Form, ShellCommand
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.shell.session_models import model_if_in_file
 
 _RULES = "`:approve GLOB`, or `mcp.auto_approve` in the file, approves without one"
@@ -19,7 +19,7 @@ _MOST_STEPS = 10_000
 _DIGITS = 6
 
 
-async def _model(session: Session, rest: str) -> None:
+async def _model(session: ShellSession, rest: str) -> None:
     opened = session.open
     if not rest:
         rows = [_row(session, alias, entry) for alias, entry in opened.plan.pipeline.models.items()]
@@ -35,7 +35,7 @@ async def _model(session: Session, rest: str) -> None:
     opened.lines.refresh()
 
 
-def _row(session: Session, alias: str, entry: ModelEntry) -> tuple[str, ...]:
+def _row(session: ShellSession, alias: str, entry: ModelEntry) -> tuple[str, ...]:
     mark = "*" if alias == session.model else " "
     url, environ = entry.base_url or "", session.open.options.environ
     unset = [name for name, usual in variables(url) if usual is None and name not in environ]
@@ -48,7 +48,7 @@ def _at(entry: ModelEntry, url: str, environ: Mapping[str, str]) -> ModelEntry:
     return replace(entry, base_url=expand(url, environ)) if url else entry
 
 
-async def _autonomous(session: Session, rest: str) -> None:
+async def _autonomous(session: ShellSession, rest: str) -> None:
     word, _, number = rest.partition(" ")
     if word == "off" and not number:
         session.autonomous.left = 0
@@ -69,7 +69,7 @@ async def _autonomous(session: Session, rest: str) -> None:
     raise UsageError("`:norris` takes `on`, `on N` or `off`", hint=hint)
 
 
-def _tell(session: Session, text: str) -> None:
+def _tell(session: ShellSession, text: str) -> None:
     session.emit(Notice(session.heard.place, "warning", "norris", text))
 
 
@@ -77,7 +77,7 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdecimal() and 0 < int(text[:_DIGITS]) <= _MOST_STEPS
 
 
-def _on_text(session: Session) -> str:
+def _on_text(session: ShellSession) -> str:
     calls = counted(session.autonomous.left, "call")
     halts = "; any key halts" if session.open.attended else ""
     tools = sum(map(session.autonomous.lets, session.tools()))

@@ -13,12 +13,12 @@ from aish.core.phrases import counted, dollars
 from aish.core.text import for_line
 from aish.shell.command import ShellCommand
 from aish.shell.resume import find_session, past_sessions
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.shell.transcript import title, transcript
 from aish.system.files import atomic_write
 
 
-async def _save(session: Session, rest: str) -> None:
+async def _save(session: ShellSession, rest: str) -> None:
     if not rest:
         raise UsageError("`:save PATH` is the form", hint="for example `:save notes.md`")
     path = Path(os.path.expanduser(rest))  # ruff: ignore[os-path-expanduser, blocking-path-method-in-async-function] - looked up at once
@@ -52,7 +52,7 @@ def _is_ours(path: Path, title: str) -> bool:
         os.close(descriptor)
 
 
-async def _sessions(session: Session, _rest: str) -> None:
+async def _sessions(session: ShellSession, _rest: str) -> None:
     with ExitStack() as stack:
         there = past_sessions(session.open.place, stack)
     this, rows = session.open.environment.folder.id, []
@@ -66,7 +66,7 @@ async def _sessions(session: Session, _rest: str) -> None:
         session.show("there are no sessions here")
 
 
-async def _cost(session: Session, _rest: str) -> None:
+async def _cost(session: ShellSession, _rest: str) -> None:
     used = session.following.spending.total
     usage, cost = used.usage or Usage(), used.cost_usd
     money = "unknown: a model has no price" if cost is None else dollars(cost)
@@ -76,7 +76,7 @@ async def _cost(session: Session, _rest: str) -> None:
     )
 
 
-async def _log(session: Session, _rest: str) -> None:
+async def _log(session: ShellSession, _rest: str) -> None:
     folder = session.open.environment.folder.shown
     if folder is None:
         session.show("an ephemeral session keeps no log")
@@ -84,7 +84,7 @@ async def _log(session: Session, _rest: str) -> None:
         session.show(for_line(f"{folder}/events.jsonl"))
 
 
-async def _resume(session: Session, rest: str) -> None:
+async def _resume(session: ShellSession, rest: str) -> None:
     if not rest:
         raise UsageError("`:resume ID` is the form", hint="`:sessions` lists them")
     # Read in full now: an error is reported here, and nothing has changed.

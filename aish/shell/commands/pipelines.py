@@ -21,12 +21,12 @@ from aish.engine.run_folder import new_folder
 from aish.features.launch import Launch, open_run
 from aish.shell.command import ShellCommand
 from aish.shell.commands.attach import words_of
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 _FORM = "`:run FILE [k=v …]` is the form"
 
 
-async def _run(session: Session, rest: str) -> None:
+async def _run(session: ShellSession, rest: str) -> None:
     if not rest:
         raise UsageError(_FORM, hint="for example `:run review.yaml since=v2`")
     words = words_of(rest, _FORM, _FORM)
@@ -37,7 +37,7 @@ def _path(name: str) -> Path:
     return Path(os.path.expanduser(name))  # ruff: ignore[os-path-expanduser] - never raises, as the other does
 
 
-async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
+async def run_file(session: ShellSession, file: Path, inputs: Sequence[str]) -> None:
     """Run a pipeline; it has its own folder, servers and rules, and the denials of this session.
 
     Its calls are judged by what the files of this session say of the text that was read in it.

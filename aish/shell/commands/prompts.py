@@ -17,13 +17,13 @@ from aish.shell.command import ShellCommand
 from aish.shell.commands.attach import pairs_of, prompt_of_server, words_of
 from aish.shell.exchange import ask
 from aish.shell.pending_input import Enclosure
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.templates.render import references, render
 
 _RESERVED = frozenset({"inputs", "env", "steps", "stdin"})
 
 
-async def _prompt(session: Session, rest: str) -> None:
+async def _prompt(session: ShellSession, rest: str) -> None:
     pipeline = session.open.plan.pipeline
     if not rest:
         for name in pipeline.prompts:
@@ -46,7 +46,7 @@ async def _prompt(session: Session, rest: str) -> None:
 
 
 async def _content(
-    session: Session, prompt: Prompt | ServerPrompt, values: Mapping[str, JsonValue]
+    session: ShellSession, prompt: Prompt | ServerPrompt, values: Mapping[str, JsonValue]
 ) -> AttachedText:
     """The text and pictures of a prompt; what it says as a system prompt comes first."""
     if isinstance(prompt, Prompt):
@@ -62,7 +62,7 @@ async def _content(
 
 
 def _template_values(
-    session: Session, name: str, values: Mapping[str, str]
+    session: ShellSession, name: str, values: Mapping[str, str]
 ) -> Mapping[str, JsonValue]:
     """Return what the templates of a prompt may use; a typed value is an input, or a new name."""
     pipeline = session.open.plan.pipeline

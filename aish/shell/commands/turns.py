@@ -8,14 +8,14 @@ from aish.core.sources import NO_SOURCES, Sources
 from aish.core.text import for_line
 from aish.shell.command import ShellCommand
 from aish.shell.exchange import ask
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 
 _NOTHING = "there is no question in this conversation yet"
 _SHOWN = 59
 _GOES_AGAIN = "Its attachments and output of `!` lines are sent again."
 
 
-def _last(session: Session) -> str:
+def _last(session: ShellSession) -> str:
     if session.asked is not None:
         return session.asked.text
     if last_question(session.history.turns) is None:
@@ -24,11 +24,11 @@ def _last(session: Session) -> str:
     raise UsageError(message, hint="`:clear` starts a new conversation")
 
 
-def _sources(session: Session) -> Sources:
+def _sources(session: ShellSession) -> Sources:
     return NO_SOURCES if session.asked is None else session.asked.sources
 
 
-def _take_back(session: Session, why: str) -> None:
+def _take_back(session: ShellSession, why: str) -> None:
     asked = session.asked
     if not session.stands:
         return
@@ -40,7 +40,7 @@ def _take_back(session: Session, why: str) -> None:
             return
 
 
-async def _undo(session: Session, _rest: str) -> None:
+async def _undo(session: ShellSession, _rest: str) -> None:
     session.look_back()
     text, before = _last(session), session.history.turns
     _take_back(session, "undone")
@@ -55,13 +55,13 @@ async def _undo(session: Session, _rest: str) -> None:
         session.show(for_line(f"is sent with the next line again: {names}"))
 
 
-async def _retry(session: Session, _rest: str) -> None:
+async def _retry(session: ShellSession, _rest: str) -> None:
     text, sources = _last(session), _sources(session)
     _take_back(session, "asked again")
     await ask(session, text, sources)
 
 
-async def _edit(session: Session, _rest: str) -> None:
+async def _edit(session: ShellSession, _rest: str) -> None:
     text, sources = _last(session), _sources(session)
     if not session.open.attended:
         raise UsageError(

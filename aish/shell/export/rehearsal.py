@@ -11,8 +11,8 @@ from aish.cassettes.format.edits import apply_to_response, text_of
 from aish.cassettes.format.interaction import (
     Cassette,
     CassetteMissError,
-    Head,
     Interaction,
+    RecordingMetadata,
     Request,
     Response,
     with_numbers,
@@ -32,14 +32,14 @@ from aish.engine.plan.plan import load_checked, make_plan
 from aish.engine.run_folder import RunFolder
 from aish.features.recording.session import CassetteChoice, CassetteSession, RunRecorder
 from aish.features.suggest.calls import calls_of_run
-from aish.journal.history import CallRecord, Ended, History, Unit
+from aish.journal.history import CallRecord, Ended, RunHistory, Unit
 from aish.policy.decide import Ruling, decide
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import Made, stand_in
 from aish.shell.export.match_recordings import Matched
 from aish.shell.export.pipeline import NotExportedError, PipelineDraft
 from aish.shell.export.session_log import SessionLog
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
 
@@ -50,7 +50,7 @@ class Rehearsal(RunRecorder):
     def __init__(
         self,
         matched: Matched,
-        head: Head,
+        head: RecordingMetadata,
         choice: CassetteChoice,
         places: PathPlaceholders,
         secrets: Secrets,
@@ -128,7 +128,7 @@ class Rehearsed:
 
 
 async def rehearse(
-    session: Session, file: Path, log: SessionLog, matched: Matched, made: PipelineDraft
+    session: ShellSession, file: Path, log: SessionLog, matched: Matched, made: PipelineDraft
 ) -> Rehearsed:
     """Run `file`; the exchanges that it uses become its cassette.
 
@@ -137,7 +137,7 @@ async def rehearse(
     """
     opened, clock = session.open, session.open.environment.clock
     choice = CassetteChoice(file)
-    head = Head(False, "", "", dict(opened.plan.variables))
+    head = RecordingMetadata(False, "", "", dict(opened.plan.variables))
     pipeline = load_checked(file, ())
     _require_unasked(pipeline, made)
     places = PathPlaceholders(
@@ -148,7 +148,7 @@ async def rehearse(
         pipeline, options, session=CassetteSession(choice, Cassette(head, matched.others))
     )
     recorder = Rehearsal(matched, head, choice, places, plan.secrets, clock.monotonic)
-    history, ended, numbers = History(), list[Ended](), count(1)
+    history, ended, numbers = RunHistory(), list[Ended](), count(1)
 
     def hear(event: Event) -> None:
         ended.extend(history.take(Stamped(next(numbers), 0.0, event)))

@@ -17,7 +17,7 @@ from aish.core.events import (
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
 from aish.features.suggest.calls import CallHistory, calls_of_run
-from aish.journal.history import CallRecord, Ended, History, TurnRecord, Unit
+from aish.journal.history import CallRecord, Ended, RunHistory, TurnRecord, Unit
 from aish.journal.reader import event_of
 
 # The reasons by which `session.replace` records that the last question was removed.
@@ -119,7 +119,7 @@ class _SessionFold:
         self._given_back: tuple[Waited, ...] = ()
         self._answers: list[tuple[str, SessionAnswer]] = []
         self._calls: list[CallRecord] = []
-        self._history = History()
+        self._history = RunHistory()
         self._kinds: dict[str | None, str] = {}
         self._command: tuple[str, str] | None = None
         self._shortened = False

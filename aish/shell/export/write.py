@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aish.cassettes.format.file import partial
-from aish.cassettes.format.interaction import Head, Interaction
+from aish.cassettes.format.interaction import Interaction, RecordingMetadata
 from aish.cassettes.record.file_writer import Recording
 from aish.cassettes.record.redact import redact_head
 from aish.cassettes.record.secret_scan import refuse_secrets
@@ -18,7 +18,7 @@ from aish.shell.export.pipeline import NotExportedError, PipelineDraft, SessionS
 from aish.shell.export.rehearsal import HINT, rehearse
 from aish.shell.export.session_log import SessionLog, session_log_of
 from aish.shell.recording import recordings
-from aish.shell.session import Session
+from aish.shell.session import ShellSession
 from aish.system.files import file_mode, write_private
 from aish.system.process.child import run_command
 from aish.system.process.reaper import Reaper
@@ -36,7 +36,7 @@ class ExportedFiles:
     notes: tuple[str, ...]
 
 
-async def export(session: Session, file: Path) -> ExportedFiles:
+async def export(session: ShellSession, file: Path) -> ExportedFiles:
     """Write `file` and a tested cassette next to it; on failure neither remains.
 
     Raises:
@@ -78,7 +78,7 @@ def _notes(log: SessionLog, content: PipelineDraft) -> Sequence[str]:
     return notes + [f"{entry.call.tool}: {entry.why}" for entry in content.suggestion.left_out]
 
 
-def _done(session: Session) -> tuple[SessionLog, Matched]:
+def _done(session: ShellSession) -> tuple[SessionLog, Matched]:
     environment = session.open.environment
     folder = environment.folder.path
     if folder is None or environment.recorder is None:
@@ -106,7 +106,7 @@ def _done(session: Session) -> tuple[SessionLog, Matched]:
     return log, matched
 
 
-def _source(session: Session) -> SessionSource:
+def _source(session: ShellSession) -> SessionSource:
     opened = session.open
     tools: dict[str, list[str]] = {}
     for tool in session.tools():
@@ -133,18 +133,18 @@ def _write(file: Path, text: str) -> None:
     file.chmod(mode)
 
 
-def _keep(session: Session, used: Sequence[Interaction], cassette: Path) -> None:
+def _keep(session: ShellSession, used: Sequence[Interaction], cassette: Path) -> None:
     """Write the cassette of the rehearsal, unless something in it looks like a secret."""
     opened = session.open
     secrets = opened.plan.secrets
-    whole = Head(True, opened.environment.folder.id, "", dict(opened.plan.variables))
+    whole = RecordingMetadata(True, opened.environment.folder.id, "", dict(opened.plan.variables))
     head = redact_head(whole, secrets)
     refuse_secrets(head, enumerate(used, 1))
     with Recording(cassette, head) as recording:
         recording.finish(head, used)
 
 
-async def _test(session: Session, file: Path) -> None:
+async def _test(session: ShellSession, file: Path) -> None:
     """Run `aish test` on the result in a process of its own."""
     reaper = Reaper()
     try:

@@ -21,7 +21,7 @@ from aish.core.messages import (
 from aish.core.tools import ToolCall
 from aish.wire.calls import is_whole, looks_leaked, make_call_id
 from aish.wire.chat.answer_text import REASONING_FIELDS, content_pieces, reasoning_text
-from aish.wire.chat.tool_calls import Slot, ToolCallSlots
+from aish.wire.chat.tool_calls import ToolCallSlot, ToolCallSlots
 from aish.wire.counts import ServedReader, first_count, read_cost, read_count, whole_input
 from aish.wire.errors import (
     EmptyStreamError,
@@ -282,7 +282,7 @@ class Setting:
     finish_optional: bool
 
 
-class Answer:
+class ChatAnswer:
     """The state of one turn: the first choice, and others if there are any.
 
     After `settle` the first holds everything that counts.
@@ -460,7 +460,7 @@ class Answer:
             first.misplaced = first.misplaced or other.misplaced
 
 
-def last_deltas(answer: Answer, *, done: bool) -> list[Delta]:
+def last_deltas(answer: ChatAnswer, *, done: bool) -> list[Delta]:
     """The rest of an answer whose stream is over; `done` says that `[DONE]` was there.
 
     Raises:
@@ -493,7 +493,7 @@ def last_deltas(answer: Answer, *, done: bool) -> list[Delta]:
     ]
 
 
-def _calls(answer: Answer, reason: FinishReason) -> list[ToolCall]:
+def _calls(answer: ChatAnswer, reason: FinishReason) -> list[ToolCall]:
     """The calls, whole and with ids of their own."""
     for slot in answer.slots.all:
         _check_call(slot, answer, reason)
@@ -510,7 +510,7 @@ def _calls(answer: Answer, reason: FinishReason) -> list[ToolCall]:
     return calls
 
 
-def _check_call(slot: Slot, answer: Answer, reason: FinishReason) -> None:
+def _check_call(slot: ToolCallSlot, answer: ChatAnswer, reason: FinishReason) -> None:
     arguments, raw = slot.arguments, answer.finish
     if reason == "length" and not (slot.name and is_whole(arguments)):
         raise TruncatedToolCallError("truncated tool call: the token limit came in its arguments")
@@ -524,7 +524,7 @@ def _check_call(slot: Slot, answer: Answer, reason: FinishReason) -> None:
         raise MalformedToolCallError("malformed tool call: its arguments break off")
 
 
-def _check_content(answer: Answer, reason: FinishReason, calls: list[ToolCall]) -> None:
+def _check_content(answer: ChatAnswer, reason: FinishReason, calls: list[ToolCall]) -> None:
     """Refuse an empty answer, unless the model reported that it was done."""
     if answer.first.misplaced and not calls and reason != "refusal":
         raise MalformedToolCallError(
@@ -540,7 +540,7 @@ def _check_content(answer: Answer, reason: FinishReason, calls: list[ToolCall]) 
         raise EmptyStreamError("the stream ended without an answer")
 
 
-def _add_notices(answer: Answer, reason: FinishReason, calls: list[ToolCall]) -> None:
+def _add_notices(answer: ChatAnswer, reason: FinishReason, calls: list[ToolCall]) -> None:
     said = answer.speech.said
     if not (answer.finish or answer.whole):
         answer.notice("no_finish_reason", NO_FINISH)

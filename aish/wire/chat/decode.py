@@ -9,7 +9,7 @@ from typing import Any
 from aish.core.events import Place
 from aish.core.messages import Delta
 from aish.wire.answer_stream import AnswerStream, parse_value
-from aish.wire.chat.answer import Answer, Setting, last_deltas
+from aish.wire.chat.answer import ChatAnswer, Setting, last_deltas
 from aish.wire.in_band import find_error
 from aish.wire.json_text import Mask
 from aish.wire.sse import Frame
@@ -56,7 +56,7 @@ class ChatDecoder(AnswerStream):
     ) -> None:
         super().__init__(mask)
         tools = frozenset(known_tools)
-        self._answer = Answer(Setting(place, tools, required or {}, mask, finish_optional))
+        self._answer = ChatAnswer(Setting(place, tools, required or {}, mask, finish_optional))
         self._has_begun = False
 
     @property

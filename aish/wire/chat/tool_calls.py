@@ -15,7 +15,7 @@ _MOST_LOOKS: Final = 32
 
 
 @slotted
-class Slot:
+class ToolCallSlot:
     """Call that is being assembled."""
 
     id: str = ""
@@ -59,12 +59,12 @@ class ToolCallSlots:
     __slots__ = ("_by_id", "_by_index", "_known", "all", "guessed")
 
     def __init__(self, known_tools: Collection[str] = ()) -> None:
-        self.all: list[Slot] = []
+        self.all: list[ToolCallSlot] = []
         self.guessed = False
         """Whether a fragment came without an index."""
         self._known = known_tools
-        self._by_index: dict[int, Slot] = {}
-        self._by_id: dict[str, Slot] = {}
+        self._by_index: dict[int, ToolCallSlot] = {}
+        self._by_id: dict[str, ToolCallSlot] = {}
 
     def add(self, item: dict[str, Any]) -> None:
         if self._goes_on(item):
@@ -110,14 +110,14 @@ class ToolCallSlots:
             slot.parts.append(arguments)
         return True
 
-    def _open(self, fragment: Fragment) -> Slot:
-        slot = Slot()
+    def _open(self, fragment: Fragment) -> ToolCallSlot:
+        slot = ToolCallSlot()
         self.all.append(slot)
         if fragment.index is not None:
             self._by_index[fragment.index] = slot
         return slot
 
-    def _at_index(self, fragment: Fragment, index: int) -> Slot:
+    def _at_index(self, fragment: Fragment, index: int) -> ToolCallSlot:
         """The slot of that index, unless the fragment begins another call there."""
         slot = self._by_index.get(index)
         if slot is None:
@@ -130,7 +130,7 @@ class ToolCallSlots:
             return slot  # a new id with each fragment of one call
         return self._open(fragment) if self._begins_another(slot, fragment) else slot
 
-    def _without_index(self, fragment: Fragment) -> Slot:
+    def _without_index(self, fragment: Fragment) -> ToolCallSlot:
         """The slot with this id, or a new one if there is a name, or the last one."""
         if fragment.id and (known := self._by_id.get(fragment.id)):
             return self._open(fragment) if self._begins_another(known, fragment) else known
@@ -146,7 +146,7 @@ class ToolCallSlots:
             return last if goes_on else self._open(fragment)
         return last
 
-    def _begins_another(self, slot: Slot, fragment: Fragment) -> bool:
+    def _begins_another(self, slot: ToolCallSlot, fragment: Fragment) -> bool:
         """Return true if a name after whole arguments opens a call, whatever its id says."""
         if not fragment.name or not slot.name:
             return False
@@ -156,7 +156,7 @@ class ToolCallSlots:
             return slot.name in self._known and fragment.name in self._known
         return slot.is_whole()
 
-    def _fill(self, slot: Slot, fragment: Fragment) -> None:
+    def _fill(self, slot: ToolCallSlot, fragment: Fragment) -> None:
         if fragment.id and not slot.id:
             slot.id = fragment.id
             self._by_id.setdefault(fragment.id, slot)
@@ -167,7 +167,7 @@ class ToolCallSlots:
         for name, value in fragment.extras.items():
             merge_field(slot.extras, name, value)
 
-    def _name(self, slot: Slot, piece: str) -> str:
+    def _name(self, slot: ToolCallSlot, piece: str) -> str:
         """The name after another piece of it."""
         joined = slot.name + piece
         if not slot.name or joined in self._known:

@@ -79,7 +79,7 @@ _HOSTED: Final = ("server_tool_use", "_tool_result", "container_upload")
 
 
 @slotted
-class Block:
+class AnswerBlock:
     """A block of an answer; `parts` are the pieces of its text, thought or arguments."""
 
     fields: dict[str, Any]
@@ -146,10 +146,10 @@ class MessagesDecoder(AnswerStream):
         self._known = frozenset(known_tools)
         self._finish_optional = finish_optional
         self._speech = Speech()
-        self._spoke: Block | None = None
+        self._spoke: AnswerBlock | None = None
         self._is_mixed = False
         """True if texts came in turns, so that what was told is none of them."""
-        self._blocks: dict[Any, Block] = {}
+        self._blocks: dict[Any, AnswerBlock] = {}
         self._usage: dict[str, Any] = {}
         self._raw = ""
         self._details: dict[str, Any] = {}
@@ -269,8 +269,8 @@ class MessagesDecoder(AnswerStream):
             raise _broken_stream(f"a second block {self._show(index)}")
         self._open(index, block)
 
-    def _open(self, index: Any, given: dict[str, Any]) -> Block:
-        block = self._blocks[index] = Block(dict(given))
+    def _open(self, index: Any, given: dict[str, Any]) -> AnswerBlock:
+        block = self._blocks[index] = AnswerBlock(dict(given))
         self.progress += 1
         text = given.get(block.kind)
         if block.kind in {"text", "thinking"} and isinstance(text, str) and text:
@@ -284,7 +284,7 @@ class MessagesDecoder(AnswerStream):
             self._notice("unknown_content", said)
         return block
 
-    def _grow(self, block: Block, text: str) -> None:
+    def _grow(self, block: AnswerBlock, text: str) -> None:
         if block.kind == "text":
             self._is_mixed |= bool(block.parts) and block is not self._spoke
             self._spoke = block
@@ -321,7 +321,7 @@ class MessagesDecoder(AnswerStream):
             block.is_understood = block.is_understood and block.kind == "text"
             self._notice("unknown_delta", f"pieces of type `{self._show(kind)}` are skipped")
 
-    def _begin_late(self, value: dict[str, Any], delta: dict[str, Any]) -> Block:
+    def _begin_late(self, value: dict[str, Any], delta: dict[str, Any]) -> AnswerBlock:
         """Begin a block that was not announced: only text can do without."""
         kind = str(delta.get("type")).removesuffix("_delta")
         if kind not in {"text", "thinking"}:
@@ -457,7 +457,7 @@ class MessagesDecoder(AnswerStream):
         return ": ".join(repair_text(text) for text in told if isinstance(text, str)) or None
 
 
-def _is_plain(block: Block) -> bool:
+def _is_plain(block: AnswerBlock) -> bool:
     allowed = _PLAIN_FIELDS.get(block.kind, frozenset())
     return all(name in allowed for name, value in block.fields.items() if value is not None)
 

@@ -83,7 +83,7 @@ _WORSE: Final[Mapping[str, int]] = {"incomplete": 1, "cancelled": 2, "failed": 2
 
 
 @slotted
-class Item:
+class OutputItem:
     """An item of the output; `fields` are as the server sent them last."""
 
     kind: str
@@ -166,8 +166,8 @@ class ResponsesDecoder(AnswerStream):
         self._tools = frozenset(known_tools)
         self._finish_optional = finish_optional
         self._speech = Speech()
-        self._items: list[Item] = []
-        self._spoke: Item | None = None
+        self._items: list[OutputItem] = []
+        self._spoke: OutputItem | None = None
         self._notices: set[str] = set()
         self._has_begun = False
         self._is_whole = False
@@ -348,7 +348,7 @@ class ResponsesDecoder(AnswerStream):
 
     # Items.
 
-    def _find(self, event: dict[str, Any], fields: dict[str, Any]) -> Item:
+    def _find(self, event: dict[str, Any], fields: dict[str, Any]) -> OutputItem:
         """The item that an event brings whole, or a new one."""
         kind, id, at = _text(fields.get("type")), _text(fields.get("id")), event.get("output_index")
         call_id = _text(fields.get("call_id"))
@@ -369,7 +369,7 @@ class ResponsesDecoder(AnswerStream):
                     return item
         return self._open(kind, id, at)
 
-    def _item_of(self, event: dict[str, Any], kind: str) -> Item:
+    def _item_of(self, event: dict[str, Any], kind: str) -> OutputItem:
         """The item that an event brings a piece of, or a new one."""
         id, at = _text(event.get("item_id")), event.get("output_index")
         alike = [item for item in self._items if item.kind == kind]
@@ -389,12 +389,12 @@ class ResponsesDecoder(AnswerStream):
                 return item
         return self._open(kind, id, at)
 
-    def _open(self, kind: str, id: str, at: Any) -> Item:
+    def _open(self, kind: str, id: str, at: Any) -> OutputItem:
         if len(self._items) >= _MOST_ITEMS:
             raise LimitError(f"the answer has over {_MOST_ITEMS} items")
         for item in self._items:
             item.is_told = item.is_told or bool(item.said or item.arguments)
-        item = Item(kind, id, at if type(at) is int else None)
+        item = OutputItem(kind, id, at if type(at) is int else None)
         self._items.append(item)
         return item
 
@@ -404,7 +404,7 @@ class ResponsesDecoder(AnswerStream):
             [one for one in output if isinstance(one, dict)] if isinstance(output, list) else []
         )
         known = list(self._items)
-        order: list[Item] = []
+        order: list[OutputItem] = []
         for fields in listed:
             item = _match(fields, known)
             if item is None:
@@ -424,7 +424,7 @@ class ResponsesDecoder(AnswerStream):
         for item in self._items:
             self._tell(item)
 
-    def _tell(self, item: Item) -> None:
+    def _tell(self, item: OutputItem) -> None:
         """Tell what an item says, if no pieces of it came."""
         if item.kind == "message" and not item.said and (text := item.text):
             self._say(item, text)
@@ -432,7 +432,7 @@ class ResponsesDecoder(AnswerStream):
             item.has_thought = True
             self._speech.think(thought)
 
-    def _say(self, item: Item, text: str) -> None:
+    def _say(self, item: OutputItem, text: str) -> None:
         if self._spoke is not None and self._spoke is not item and not item.said:
             self._speech.say(_APART)
         self._spoke = item
@@ -513,7 +513,7 @@ class ResponsesDecoder(AnswerStream):
 
     def _calls(self, reason: FinishReason) -> list[ToolCall]:
         """The calls, one for each id: what has the same id has the same output."""
-        merged: dict[str, tuple[Item, list[str]]] = {}
+        merged: dict[str, tuple[OutputItem, list[str]]] = {}
         for index, item in enumerate(self._items):
             if item.kind != "function_call":
                 continue
@@ -678,7 +678,7 @@ def _parts(fields: Mapping[str, Any], name: str) -> Iterable[str]:
             yield _text(part.get(name))
 
 
-def _match(fields: dict[str, Any], known: list[Item]) -> Item | None:
+def _match(fields: dict[str, Any], known: list[OutputItem]) -> OutputItem | None:
     """The item that the last event describes: by its id, else the next of its kind."""
     kind, id, call_id = (_text(fields.get(key)) for key in ("type", "id", "call_id"))
     alike = [item for item in known if item.kind == kind]
@@ -690,7 +690,7 @@ def _match(fields: dict[str, Any], known: list[Item]) -> Item | None:
     return alike[0] if alike else None
 
 
-def _whole_fields(item: Item) -> dict[str, Any]:
+def _whole_fields(item: OutputItem) -> dict[str, Any]:
     """The fields of an item, with its text where no end of it came."""
     if item.kind != "message" or item.is_done or not (text := item.text):
         return item.fields

@@ -17,8 +17,8 @@ from aish.cassettes.format.interaction import (
     Cassette,
     CassetteFileError,
     Chunk,
-    Head,
     Interaction,
+    RecordingMetadata,
     Request,
     Response,
 )
@@ -29,7 +29,7 @@ from aish.system.files import file_mode
 NAMES = st.text(max_size=20).map(lambda text: f"x{text}").filter(lambda t: "\ud800" not in t)
 
 
-def saved(interactions: list[Interaction], head: Head = HEAD) -> bytes:
+def saved(interactions: list[Interaction], head: RecordingMetadata = HEAD) -> bytes:
     return whole(head, interactions).encode()
 
 

@@ -306,8 +306,8 @@ def test_no_yaml_is_imported_before_the_first_answer_is_complete(tmp_path: Path)
         "import sys, pathlib\n"
         "from aish.cassettes.http import cassette_transport\n"
         "from aish.cassettes.record.file_writer import Recording\n"
-        "from aish.cassettes.format.interaction import Head\n"
-        "with Recording(pathlib.Path(sys.argv[1]), Head(False, 'r', 'c')):\n"
+        "from aish.cassettes.format.interaction import RecordingMetadata\n"
+        "with Recording(pathlib.Path(sys.argv[1]), RecordingMetadata(False, 'r', 'c')):\n"
         "    print('yaml' in sys.modules, 'vcr' in sys.modules)\n"
     )
     done = subprocess.run(

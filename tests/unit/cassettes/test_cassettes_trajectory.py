@@ -7,11 +7,11 @@ from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
 from aish.cassettes.inspect.trajectory import (
-    Call,
-    ModelRequest,
+    RecordedModelRequest,
     Settings,
     Totals,
     Trajectory,
+    TrajectoryCall,
     compare,
     comparison_lines,
 )
@@ -20,11 +20,11 @@ from aish.core.messages import Usage
 from aish.core.text_diff import line_changes
 
 
-def call(tool: str, *arguments: object, result: str | None = None) -> Call:
-    return Call(tool, [str(one) for one in arguments], result)
+def call(tool: str, *arguments: object, result: str | None = None) -> TrajectoryCall:
+    return TrajectoryCall(tool, [str(one) for one in arguments], result)
 
 
-def kinds(before: list[Call], after: list[Call]) -> list[tuple[str, str]]:
+def kinds(before: list[TrajectoryCall], after: list[TrajectoryCall]) -> list[tuple[str, str]]:
     comparison = compare(Trajectory(tuple(before), ()), Trajectory(tuple(after), ()))
     return [(one.kind, (one.after or one.before or call("?")).tool) for one in comparison.calls]
 
@@ -86,9 +86,9 @@ def test_prompts_that_are_not_known_are_not_compared() -> None:
 def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
     before = Trajectory(
         (
-            Call("files · read", {"path": "a"}, "one\ntwo\nthree"),
-            Call("files · read", {"path": "b"}, "x"),
-            Call("files · list", {}),
+            TrajectoryCall("files · read", {"path": "a"}, "one\ntwo\nthree"),
+            TrajectoryCall("files · read", {"path": "b"}, "x"),
+            TrajectoryCall("files · list", {}),
         ),
         ("It is fine",),
         (("system", "You are brief.\nYou are kind.\nYou are French."),),
@@ -96,9 +96,9 @@ def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
     )
     after = Trajectory(
         (
-            Call("files · read", {"path": "a"}, "one\n2\nthree"),
-            Call("files · read", {"path": "c"}, "x"),
-            Call("files · write", {"path": "c", "text": "hello"}),
+            TrajectoryCall("files · read", {"path": "a"}, "one\n2\nthree"),
+            TrajectoryCall("files · read", {"path": "c"}, "x"),
+            TrajectoryCall("files · write", {"path": "c", "text": "hello"}),
         ),
         ("It is fine", "And more"),
         (("system", "You are brief.\nYou are stern.\nYou are French."),),
@@ -110,9 +110,9 @@ def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
 
 def test_hostile_texts_steer_no_terminal_and_stay_short() -> None:
     evil = "\x1b]0;own\x07\u202e\x9b2J\r" + "é" * 1_000_000
-    before = Trajectory((Call(evil, evil, evil),), (evil,), ((evil, "a\n" * 50_000),))
+    before = Trajectory((TrajectoryCall(evil, evil, evil),), (evil,), ((evil, "a\n" * 50_000),))
     after = Trajectory(
-        (Call(evil, evil + "!", evil + "!"),), (evil + "!",), ((evil, "b\n" * 50_000),)
+        (TrajectoryCall(evil, evil + "!", evil + "!"),), (evil + "!",), ((evil, "b\n" * 50_000),)
     )
 
     lines: list[str] = []
@@ -169,12 +169,12 @@ def test_texts_differ_exactly_where_lines_are_shown(before: list[str], after: li
     assert bool(line_changes(old, new)) == (old != new)
 
 
-def request(says: str, model: str = "small", **more: Any) -> ModelRequest:
+def request(says: str, model: str = "small", **more: Any) -> RecordedModelRequest:
     tools = {name: {"function": {"name": name}} for name in more.pop("tools", ())}
-    return ModelRequest("http://a/v1", model, more, tools, [{"content": says}])
+    return RecordedModelRequest("http://a/v1", model, more, tools, [{"content": says}])
 
 
-def settings(before: list[ModelRequest], after: list[ModelRequest]) -> Settings:
+def settings(before: list[RecordedModelRequest], after: list[RecordedModelRequest]) -> Settings:
     found = compare(
         Trajectory((), (), requests=tuple(before)), Trajectory((), (), requests=tuple(after))
     ).settings
@@ -219,7 +219,7 @@ def test_parameters_and_tools_are_added_missing_or_changed() -> None:
 
 
 def test_what_changed_in_a_tool_is_shown_as_text_and_as_json() -> None:
-    def tool(description: str, limit: int) -> ModelRequest:
+    def tool(description: str, limit: int) -> RecordedModelRequest:
         function: JsonValue = {
             "name": "read",
             "description": description,

@@ -180,7 +180,7 @@ def test_a_number_of_others_is_a_value_or_an_error_of_ours(
 @pytest.mark.parametrize("number", ["9" * 5_000, "1e999", "-1e999", "NaN"])
 def test_an_answer_with_a_number_that_is_none_is_an_answer(number: str) -> None:
     (found,) = messages.decode(f'{{"jsonrpc": "2.0", "id": 1, "result": {{"x": {number}}}}}')
-    assert found == messages.Answer("1", {"x": None})
+    assert found == messages.RpcResponse("1", {"x": None})
 
 
 @pytest.mark.parametrize("value", [10**4000, -1, 1e308, float("inf"), float("nan"), "9" * 5000])

@@ -5,7 +5,7 @@ import pytest
 from cassette_exchanges import HEAD, answer, exchange
 from recorded_runs import run_of, write
 
-from aish.cassettes.format.interaction import Head, Interaction, Request, Response
+from aish.cassettes.format.interaction import Interaction, RecordingMetadata, Request, Response
 from aish.config.model import CassetteSettings
 from aish.core.errors import PipelineError, UsageError
 from aish.engine.plan.plan import load_checked
@@ -24,7 +24,7 @@ steps:
 
 
 def checked(
-    folder: Path, pipeline: str, *interactions: Interaction, head: Head = HEAD
+    folder: Path, pipeline: str, *interactions: Interaction, head: RecordingMetadata = HEAD
 ) -> LintResult:
     """The cassette of a pipeline, checked."""
     write(folder / "run.yaml", interactions or run_of(), head)
@@ -40,7 +40,7 @@ def test_a_recording_that_fits_its_pipeline_is_clean(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("C8")
 def test_what_looks_like_a_secret_is_found_wherever_it_is(tmp_path: Path) -> None:
-    head = Head(complete=True, run="r", clock="now", env={"WHERE": KEY})
+    head = RecordingMetadata(complete=True, run="r", clock="now", env={"WHERE": KEY})
     request = Request("GET", "http://h", (("Authorization", "Basic abc"),))
     path = write(
         tmp_path / "a.yaml",

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from model_endpoint import ModelEndpoint, text_reply
 
-from aish.cassettes.format.interaction import Cassette, CassetteFileError, Head
+from aish.cassettes.format.interaction import Cassette, CassetteFileError, RecordingMetadata
 from aish.core.errors import PipelineError
 from aish.core.events import Event, Exit, RunFinished
 from aish.engine.environment import RunEnvironment
@@ -49,7 +49,7 @@ RECORDED = {"HOST": "recorded.test", "NAME": "small", "PLACE": "server.test", "S
 
 def session(env: Mapping[str, str] | None, **choice: Any) -> CassetteSession:
     """A cassette without interactions, recorded with these variables."""
-    head = None if env is None else Head(True, "run", "2026-11-21T12:00:00Z", env)
+    head = None if env is None else RecordingMetadata(True, "run", "2026-11-21T12:00:00Z", env)
     return CassetteSession(CassetteChoice(Path("c.yaml"), **choice), Cassette(head, ()))
 
 

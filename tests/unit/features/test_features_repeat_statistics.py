@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from aish.features.testing import repeat_statistics as stats
-from aish.features.testing.comparison import Look, flip_chance, looks, session_inflation
+from aish.features.testing.comparison import InterimTest, flip_chance, looks, session_inflation
 from aish.features.testing.repeat_statistics import Counts, Pair
 
 
@@ -68,7 +68,7 @@ def test_the_looks_spend_eight_tenths_of_the_alpha() -> None:
         (8, 0.005),
     ]
     assert [look.futile for look in looks(8, 0.01)] == [0.5, 0.25, 0.0]
-    assert looks(4, 0.01) == (Look(4, 0.008, 0.0),)
+    assert looks(4, 0.01) == (InterimTest(4, 0.008, 0.0),)
     assert [look.after for look in looks(20, 0.01)] == [8, 13, 20]
 
 

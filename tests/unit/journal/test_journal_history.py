@@ -46,7 +46,7 @@ from aish.journal.history import (
     Aside,
     CallRecord,
     Ended,
-    History,
+    RunHistory,
     Segment,
     Sent,
     TurnRecord,
@@ -91,7 +91,7 @@ def conversation() -> list[Event]:
 
 
 def test_each_thing_is_handed_out_with_the_event_that_ends_it() -> None:
-    history = History()
+    history = RunHistory()
     found = {one.seq: kinds(history.take(one)) for one in stamped(*conversation())}
 
     assert {seq: names for seq, names in found.items() if names} == {
@@ -146,7 +146,7 @@ def test_a_call_has_its_question_and_the_answer() -> None:
 
 
 def test_an_answer_after_the_end_returns_the_unit_again_and_makes_the_run_no_longer() -> None:
-    history = History()
+    history = RunHistory()
     events = stamped(*paused_run())
     for one in events:
         history.take(one)
@@ -164,7 +164,7 @@ def test_an_answer_after_the_end_returns_the_unit_again_and_makes_the_run_no_lon
 
 
 def test_a_resumed_run_asks_the_same_question_again_and_uses_the_answer() -> None:
-    history = History()
+    history = RunHistory()
     resumed: list[Event] = [
         run_started(),
         StepStarted(Place("fix"), "prompt"),
@@ -213,7 +213,7 @@ def test_a_run_that_has_finished_for_good_has_no_open_questions(code: int, count
 
 
 def test_what_was_asked_only_at_a_terminal_is_not_pending_after_its_process() -> None:
-    history = History()
+    history = RunHistory()
     *begun, end = paused_run()
     alone = [replace(one, expires=None) if isinstance(one, ApprovalAsked) else one for one in begun]
     for one in stamped(*alone):
@@ -256,7 +256,7 @@ def test_two_requests_of_one_purpose_at_once_keep_their_answers() -> None:
 
 
 def test_what_has_no_end_is_cut_off_where_the_run_begins_again() -> None:
-    history = History()
+    history = RunHistory()
     for one in stamped(*conversation()[:7], TurnStarted(SECOND, "local", 1)):
         history.take(one)
     found = history.take(Stamped(20, START + 9, run_started()))
@@ -272,7 +272,7 @@ def test_what_has_no_end_is_cut_off_where_the_run_begins_again() -> None:
 
 
 def test_a_notice_about_a_step_that_an_earlier_part_has_done_opens_no_unit() -> None:
-    history = History()
+    history = RunHistory()
     told = Notice(Place("read"), "warning", "resumed_masked", "its journal has only a name")
     found = [
         one for each in stamped(run_started(), told, run_finished()) for one in history.take(each)
@@ -322,7 +322,7 @@ def test_what_a_sub_pipeline_does_is_within_the_item_that_it_runs_for() -> None:
 def test_what_is_open_at_a_place_is_known_by_its_first_event(
     place: Place, number: int | None
 ) -> None:
-    history = History()
+    history = RunHistory()
     for one in stamped(*conversation()[:4], Notice(FIRST, "info", "x", "y"), *conversation()[5:7]):
         history.take(one)
 
@@ -343,7 +343,7 @@ def test_any_stream_can_be_folded(told: list[Stamped]) -> None:
 
 
 def test_nothing_of_an_item_that_is_over_is_held() -> None:
-    history, seq = History(), itertools.count(1)
+    history, seq = RunHistory(), itertools.count(1)
 
     def feed(*events: Event) -> None:
         for event in events:

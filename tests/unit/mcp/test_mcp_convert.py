@@ -8,7 +8,7 @@ from samples import each_case
 
 from aish.config.model import ServerEntry
 from aish.core.tools import Annotations, Media
-from aish.mcp.protocol.convert import Reading, read_result, tool_list
+from aish.mcp.protocol.convert import ListTrust, read_result, tool_list
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
@@ -25,14 +25,14 @@ JSON = st.recursive(
 )
 
 
-def tools(*listed: Any, reading: Reading | None = None) -> tuple[list[Any], list[str]]:
+def tools(*listed: Any, reading: ListTrust | None = None) -> tuple[list[Any], list[str]]:
     said: list[str] = []
     page = {"tools": list(listed)}
-    found = listed_in(page, said, reading or Reading())
+    found = listed_in(page, said, reading or ListTrust())
     return found, said
 
 
-def listed_in(page: Any, said: list[str], reading: Reading) -> list[Any]:
+def listed_in(page: Any, said: list[str], reading: ListTrust) -> list[Any]:
     entry = ServerEntry(alias="s")
     found = tool_list([page], reading, entry, lambda _, text: said.append(text))
     return list(found.definitions.values())
@@ -58,10 +58,10 @@ def test_nothing_is_said_of_tools_that_the_entry_does_not_select() -> None:
         said.append(text)
 
     wanted = ServerEntry(alias="s", tools=("add",))
-    assert set(tool_list([page], Reading(), wanted, warn).definitions) == {"add"}
+    assert set(tool_list([page], ListTrust(), wanted, warn).definitions) == {"add"}
     assert said == []
     left = ServerEntry(alias="s", exclude=("odd",))
-    assert set(tool_list([page], Reading(), left, warn).definitions) == {"add"}
+    assert set(tool_list([page], ListTrust(), left, warn).definitions) == {"add"}
     assert said == ["tool `task` is left out: it can only be called as a task"]
 
 
@@ -131,8 +131,8 @@ def test_a_malformed_tool_costs_that_tool_only(broken: Any, why: str) -> None:
 
 def test_a_list_of_tools_that_is_none_is_reported() -> None:
     said: list[str] = []
-    assert listed_in({"tools": "x"}, said, Reading()) == []
-    assert listed_in({"tools": {}}, said, Reading()) == []
+    assert listed_in({"tools": "x"}, said, ListTrust()) == []
+    assert listed_in({"tools": {}}, said, ListTrust()) == []
     assert said == ["its list of tools is not a list"]
 
 
@@ -148,14 +148,14 @@ def test_annotations_are_taken_where_they_are_booleans() -> None:
 def test_only_a_pack_of_ours_can_mark_a_tool_as_parallel() -> None:
     marked = {"name": "a", "_meta": {"aish/parallel": True}}
     (stranger,), _ = tools(marked)
-    (ours,), _ = tools(marked, reading=Reading(ours=True))
+    (ours,), _ = tools(marked, reading=ListTrust(ours=True))
     assert (stranger.parallel, stranger.builtin) == (False, False)
     assert (ours.parallel, ours.builtin) == (True, True)
 
 
 def test_older_names_in_the_list_of_an_older_recording_are_left_out() -> None:
     marked = {"name": "a", "_meta": {"aish/unlisted": True, "aish/older_of": "b"}}
-    assert tools(marked, reading=Reading(ours=True)) == ([], [])
+    assert tools(marked, reading=ListTrust(ours=True)) == ([], [])
     assert len(tools(marked)[0]) == 1
 
 
@@ -168,7 +168,7 @@ def test_a_tool_with_illegal_header_annotations_is_left_out_over_stateless_http_
         },
     }
     assert len(tools(odd)[0]) == 1
-    found, said = tools(odd, reading=Reading(mirrors=True))
+    found, said = tools(odd, reading=ListTrust(mirrors=True))
     assert not found
     assert "x-mcp-header" in said[0]
 
@@ -248,8 +248,8 @@ def test_a_result_without_content_is_empty(content: Any) -> None:
 
 @given(JSON)
 def test_no_tool_breaks_the_reader(value: Any) -> None:
-    tools(value, reading=Reading(mirrors=True))
-    tools({"name": "x", "inputSchema": value}, reading=Reading(mirrors=True))
+    tools(value, reading=ListTrust(mirrors=True))
+    tools({"name": "x", "inputSchema": value}, reading=ListTrust(mirrors=True))
 
 
 @given(JSON)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from samples import each_case
 
 from aish.mcp.protocol import messages
-from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError, Noted
+from aish.mcp.protocol.messages import NotAMessageError, Noted, RpcResponse, ServerRequest
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -37,12 +37,12 @@ def one(raw: str) -> Any:
 @pytest.mark.parametrize("echoed", ["7", '"7"', "7.0"])
 def test_an_id_is_recognised_whatever_type_it_is_echoed_as(echoed: str) -> None:
     found = messages.decode(f'{{"jsonrpc":"2.0","id":{echoed},"result":{{}}}}')
-    assert messages.find_answer(found, 7) == Answer("7", {})
+    assert messages.find_answer(found, 7) == RpcResponse("7", {})
 
 
 @pytest.mark.parametrize("empty", ["[]", "null", "{}"])
 def test_an_empty_result_may_be_an_empty_list(empty: str) -> None:
-    assert one(f'{{"jsonrpc":"2.0","id":1,"result":{empty}}}') == Answer("1", {})
+    assert one(f'{{"jsonrpc":"2.0","id":1,"result":{empty}}}') == RpcResponse("1", {})
 
 
 def test_a_null_error_beside_a_result_is_no_error() -> None:
@@ -81,13 +81,13 @@ def test_what_is_not_json_rpc_is_not_taken_for_it(raw: str) -> None:
 
 
 def test_requests_and_notifications_are_told_apart() -> None:
-    assert one('{"jsonrpc":"2.0","id":"a","method":"ping"}') == Asked("a", "ping", {})
+    assert one('{"jsonrpc":"2.0","id":"a","method":"ping"}') == ServerRequest("a", "ping", {})
     assert one('{"jsonrpc":"2.0","method":"x","params":[]}') == Noted("x", {})
 
 
 def test_a_batch_holds_several_messages() -> None:
     raw = '[{"jsonrpc":"2.0","method":"n"},{"jsonrpc":"2.0","id":2,"result":{}}]'
-    assert messages.decode(raw) == (Noted("n", {}), Answer("2", {}))
+    assert messages.decode(raw) == (Noted("n", {}), RpcResponse("2", {}))
 
 
 def test_an_error_without_id_is_ours_and_a_result_without_id_is_not() -> None:
@@ -153,7 +153,7 @@ def test_a_listing_without_end_keeps_no_memory() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert isinstance(message, Answer)
+    assert isinstance(message, RpcResponse)
     rows = message.result["tools"]
     assert isinstance(rows, list)
     assert len(rows) == 2001

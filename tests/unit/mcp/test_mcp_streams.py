@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.mcp.protocol.messages import Lines
+from aish.mcp.protocol.messages import LineBuffer
 from aish.mcp.transports.streamable import CAPS
 from aish.wire.errors import LimitError
 from aish.wire.sse import SseEvent, SseReader
@@ -38,13 +38,13 @@ def test_events_are_the_same_for_every_cut() -> None:
 
 @given(st.lists(st.binary(max_size=20), max_size=12))
 def test_lines_do_not_depend_on_how_they_are_cut(pieces: list[bytes]) -> None:
-    whole, cut = Lines(), Lines()
+    whole, cut = LineBuffer(), LineBuffer()
     found = [line for piece in pieces for line in cut.feed(piece)]
     assert found == whole.feed(b"".join(pieces))
 
 
 def test_a_line_over_the_cap_is_dropped_and_the_next_is_read() -> None:
-    lines = Lines(limit=8)
+    lines = LineBuffer(limit=8)
     found = [
         line for piece in (b"12345", b"6789", b"0\nshort", b"\n") for line in lines.feed(piece)
     ]
@@ -52,7 +52,7 @@ def test_a_line_over_the_cap_is_dropped_and_the_next_is_read() -> None:
 
 
 def test_a_stream_without_line_ends_does_not_grow() -> None:
-    lines = Lines(limit=1000)
+    lines = LineBuffer(limit=1000)
     for _ in range(100):
         lines.feed(b"x" * 900)
     assert sum(map(len, lines._parts)) <= 1000

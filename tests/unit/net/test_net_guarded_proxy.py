@@ -15,7 +15,7 @@ from web_server import WebServer, answer, numbers
 from aish.net import guarded_proxy as limits
 from aish.net.address_guard import Destination, Resolve
 from aish.net.guarded_client import destination_of
-from aish.net.guarded_proxy import GuardedProxy, Refusal, open_guarded_proxy
+from aish.net.guarded_proxy import GuardedProxy, RefusedRequest, open_guarded_proxy
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +68,7 @@ def resolving(*answers: Sequence[str]) -> tuple[Resolve, list[tuple[str, int]]]:
     return resolve, asked_for
 
 
-def only(proxy: GuardedProxy) -> Refusal:
+def only(proxy: GuardedProxy) -> RefusedRequest:
     (refusal,) = proxy.refusals()
     return refusal
 

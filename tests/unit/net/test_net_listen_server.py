@@ -31,7 +31,7 @@ from listening_server import (
 from waits import put_forward, waits_of
 
 from aish.core.errors import UsageError
-from aish.net.listen.access import Access, Limits
+from aish.net.listen.access import Access, ServerLimits
 from aish.net.listen.addresses import Exposure, parse_address, unix_address
 from aish.net.listen.routes import EventQueue, Route, ServerEvent
 from aish.net.listen.server import serve, tls_context
@@ -42,8 +42,8 @@ from aish.system.clock import SystemClock
 pytestmark = pytest.mark.anyio
 
 JSON = "Content-Type: application/json\r\n"
-SOON = Limits(receive=0.2)
-LATER = Limits(receive=60, idle=30)
+SOON = ServerLimits(receive=0.2)
+LATER = ServerLimits(receive=60, idle=30)
 """What runs out only where a test puts the clock forward."""
 
 
@@ -211,7 +211,7 @@ async def test_what_is_sent_before_the_answer_is_not_read_and_ends_the_connectio
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 async def test_a_body_of_the_limit_is_taken_and_one_byte_more_is_not(framing: str) -> None:
-    most = Limits().body
+    most = ServerLimits().body
     async with serving() as server:
         for size in (most, most + 1):
             body = b'"' + b"x" * (size - 2) + b'"'
@@ -232,7 +232,7 @@ async def test_a_body_of_the_limit_is_taken_and_one_byte_more_is_not(framing: st
 )
 @pytest.mark.parametrize("token", [WRITING, ""], ids=["with a token", "without"])
 async def test_an_endless_body_is_cut_off(framing: str, token: str) -> None:
-    limits = Limits(body=1 << 16)
+    limits = ServerLimits(body=1 << 16)
     async with serving(limits=limits) as server, await server.open() as connection:
         await connection.send(f"POST /things HTTP/1.1\r\n{server.host}{token}{JSON}{framing}\r\n")
         piece = b"x" * 65536
@@ -328,7 +328,7 @@ def test_a_second_request_has_its_own_time() -> None:
 
 def test_a_connection_whose_request_was_refused_early_may_wait_for_another() -> None:
     async def both() -> list[int]:
-        limits = Limits(receive=10, idle=120)
+        limits = ServerLimits(receive=10, idle=120)
         async with serving(limits=limits) as server, await server.open() as connection:
             path = "POST /nothing HTTP/1.1"
             await connection.send(head(server, "Content-Length: 2\r\n", path))
@@ -365,7 +365,7 @@ async def test_two_hundred_dripping_sockets_do_not_keep_an_honest_client_waiting
 
 
 async def test_where_all_connections_are_busy_one_more_is_told_to_come_again() -> None:
-    async with serving(limits=Limits(connections=4)) as server, AsyncExitStack() as stack:
+    async with serving(limits=ServerLimits(connections=4)) as server, AsyncExitStack() as stack:
         busy = [await stack.enter_async_context(await server.open()) for _ in range(4)]
         for connection in busy:
             server.entered.clear()
@@ -383,7 +383,7 @@ async def test_where_all_connections_are_busy_one_more_is_told_to_come_again() -
 
 
 async def test_a_client_with_a_token_keeps_its_place_before_those_without() -> None:
-    async with serving(limits=Limits(connections=4)) as server, AsyncExitStack() as stack:
+    async with serving(limits=ServerLimits(connections=4)) as server, AsyncExitStack() as stack:
         known = await stack.enter_async_context(await server.open())
         ask = f"GET /things HTTP/1.1\r\n{server.host}{BEARER}\r\n"
         await known.send(ask)
@@ -428,7 +428,7 @@ def test_a_stream_lives_longer_than_a_request_may_take_and_ends_with_the_server(
 
 
 async def test_a_reader_that_does_not_read_is_cut_off_and_others_are_not() -> None:
-    limits = Limits(write=1000)
+    limits = ServerLimits(write=1000)
     async with (
         serving(limits=limits) as server,
         await server.open() as slow,
@@ -464,7 +464,7 @@ async def test_a_reader_is_cut_off_by_the_length_of_what_it_has_not_read() -> No
 
 
 async def test_a_client_that_reads_nothing_of_a_long_answer_is_cut_off() -> None:
-    async with serving(limits=Limits(write=0.2)) as server, await server.open() as connection:
+    async with serving(limits=ServerLimits(write=0.2)) as server, await server.open() as connection:
         await _streaming(server, connection)
         connection.reader._transport.pause_reading()  # type: ignore[attr-defined]  # no public name
         for _ in range(10):  # more than the buffers of both ends hold, less than a queue does
@@ -510,7 +510,7 @@ async def test_an_answer_is_ended_before_the_server_is() -> None:
 
 async def test_what_does_not_end_in_time_is_cut_off() -> None:
     async with AsyncExitStack() as stack:
-        async with serving(limits=Limits(drain=0.2)) as server:
+        async with serving(limits=ServerLimits(drain=0.2)) as server:
             connection = await stack.enter_async_context(await server.open())
             await connection.send(f"GET /wait HTTP/1.1\r\n{server.host}{BEARER}\r\n")
             await server.entered.wait()
@@ -532,7 +532,7 @@ def descriptors() -> set[str]:
 async def test_a_client_that_reads_nothing_does_not_keep_the_server_from_ending() -> None:
     async with AsyncExitStack() as stack:
         before = descriptors()
-        async with serving(limits=Limits(drain=0.2)) as server:
+        async with serving(limits=ServerLimits(drain=0.2)) as server:
             slow = await stack.enter_async_context(await server.open())
             await _streaming(server, slow)
             slow.reader._transport.pause_reading()  # type: ignore[attr-defined]  # no public name
@@ -715,13 +715,13 @@ import resource, sys
 import anyio
 sys.path.insert(0, sys.argv[1])
 from listening_server import serving
-from aish.net.listen.access import Access, Limits
+from aish.net.listen.access import Access, ServerLimits
 
 def report(fault):
     print(type(fault).__name__, fault.errno, flush=True)
 
 async def main():
-    async with serving(limits=Limits(connections=1000), report=report) as server:
+    async with serving(limits=ServerLimits(connections=1000), report=report) as server:
         await server.get()
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (30, hard))

@@ -14,7 +14,7 @@ from work import work_of
 
 from aish.core.errors import UsageError
 from aish.net.listen.tokens import (
-    Token,
+    ClientToken,
     Tokens,
     ensure_token,
     token_from_env,
@@ -159,7 +159,7 @@ def test_a_planted_link_is_not_followed_when_a_token_is_made(tmp_path: Path) -> 
 
 
 def test_a_token_is_found_by_its_whole_value_only() -> None:
-    tokens = Tokens([Token("a", READ, SECRET), Token("b", READ, OTHER)], Clock())
+    tokens = Tokens([ClientToken("a", READ, SECRET), ClientToken("b", READ, OTHER)], Clock())
 
     found = [tokens.find(value) for value in (SECRET, OTHER)]
 
@@ -169,7 +169,7 @@ def test_a_token_is_found_by_its_whole_value_only() -> None:
 
 
 def test_a_token_is_compared_with_all_whether_it_was_found_or_not() -> None:
-    many = [Token(str(n), READ, f"{n:040}") for n in range(50)]
+    many = [ClientToken(str(n), READ, f"{n:040}") for n in range(50)]
     tokens = Tokens(many, Clock())
 
     compared = [
@@ -182,14 +182,14 @@ def test_a_token_is_compared_with_all_whether_it_was_found_or_not() -> None:
 
 def test_two_clients_with_one_token_are_refused() -> None:
     with pytest.raises(UsageError, match="`a` and `b`"):
-        Tokens([Token("a", READ, SECRET), Token("b", READ, SECRET)], Clock())
+        Tokens([ClientToken("a", READ, SECRET), ClientToken("b", READ, SECRET)], Clock())
 
 
 def test_configured_tokens_are_exchanged_at_once_and_issued_ones_stay() -> None:
-    tokens = Tokens([Token("a", READ, SECRET)], Clock())
+    tokens = Tokens([ClientToken("a", READ, SECRET)], Clock())
     issued = tokens.issue("page", READ, 60)
 
-    tokens.configure([Token("b", READ, OTHER)])
+    tokens.configure([ClientToken("b", READ, OTHER)])
 
     assert tokens.find(SECRET) is None
     assert tokens.find(OTHER) is not None
@@ -217,7 +217,7 @@ def test_a_code_is_good_once_and_for_sixty_seconds() -> None:
 
 
 def test_a_code_is_no_token_and_a_token_no_code() -> None:
-    tokens = Tokens([Token("a", READ, SECRET)], Clock())
+    tokens = Tokens([ClientToken("a", READ, SECRET)], Clock())
     code = tokens.issue_code("page", READ)
 
     assert tokens.find(code) is None

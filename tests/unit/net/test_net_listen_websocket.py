@@ -11,12 +11,12 @@ from waits import MovedClock
 from aish.net.listen.access import Access
 from aish.net.listen.addresses import Address
 from aish.net.listen.sockets import listen_on
-from aish.net.listen.tokens import Token, Tokens
+from aish.net.listen.tokens import ClientToken, Tokens
 from aish.net.listen.websocket import (
-    Conversation,
     SocketClient,
     SocketLimits,
     SocketServer,
+    WebSocketService,
 )
 from aish.system.clock import SystemClock
 
@@ -38,8 +38,8 @@ def echo(client: SocketClient, text: str) -> None:
 async def served(
     limits: SocketLimits, faults: list[Exception]
 ) -> AsyncGenerator[tuple[SocketServer, int]]:
-    conversation = Conversation(lambda _: None, echo, lambda _: None, lambda _: b"")
-    tokens = Tokens([Token("me", frozenset(), TOKEN)], SystemClock())
+    conversation = WebSocketService(lambda _: None, echo, lambda _: None, lambda _: b"")
+    tokens = Tokens([ClientToken("me", frozenset(), TOKEN)], SystemClock())
     access = Access(tokens, frozenset(), lambda _: True)
     with listen_on([Address(host="127.0.0.1")]) as (listener,):
         server = SocketServer("/ws", "test", listener, access, conversation, faults.append, limits)

@@ -1,6 +1,6 @@
 import pytest
 
-from aish.net.oauth.challenges import Challenge, Refusal, read_challenges, read_refusal
+from aish.net.oauth.challenges import AuthChallenge, Challenge, read_challenges, read_refusal
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_bearer_challenges_speak_together() -> None:
         ['Bearer error="invalid_token", error_description="old"', 'Basic scope="no"',
          'Bearer scope="b a b", resource_metadata="https://h/m"'],
     )  # fmt: skip
-    assert said == Refusal("invalid_token", "old", ("b", "a"), "https://h/m")
+    assert said == AuthChallenge("invalid_token", "old", ("b", "a"), "https://h/m")
     assert isinstance(read_challenges(["Bearer"])[0], Challenge)
 
 

@@ -10,7 +10,7 @@ import pytest
 from mcp_emulators import McpEndpoint
 from model_endpoint import Gate, json_reply
 
-from aish.net.oauth.challenges import Refusal
+from aish.net.oauth.challenges import AuthChallenge
 from aish.net.oauth.client_credentials import ClientCredentials
 from aish.net.oauth.discovery import discover
 from aish.net.oauth.failure import LoginError
@@ -42,10 +42,10 @@ class Flow:
     async def is_ready(self) -> bool:
         return False
 
-    async def usual_scopes(self, _: Refusal) -> tuple[str, ...]:
+    async def usual_scopes(self, _: AuthChallenge) -> tuple[str, ...]:
         return ()
 
-    async def issue(self, scopes: Sequence[str], _: Refusal) -> IssuedToken:
+    async def issue(self, scopes: Sequence[str], _: AuthChallenge) -> IssuedToken:
         if "never" in scopes:
             raise LoginError("no such scope")
         if not self.lives:
@@ -61,7 +61,7 @@ def tokens_at(flow: Flow, *times: float) -> list[str]:
     async def scene() -> list[str]:
         login = Login(cast("ClientCredentials", flow), lambda: now[0])
         assert await login.current() is None
-        await login.log_in(None, Refusal())
+        await login.log_in(None, AuthChallenge())
         found = []
         for now[0] in times:
             try:
@@ -104,10 +104,10 @@ def test_a_token_is_used_to_its_end_if_it_cannot_be_renewed_before() -> None:
 def test_scopes_that_the_issuer_refuses_do_not_spoil_later_tokens() -> None:
     async def scene() -> str:
         login = Login(cast("ClientCredentials", Flow(None, None)), lambda: 0.0)
-        first = await login.log_in(None, Refusal())
+        first = await login.log_in(None, AuthChallenge())
         with pytest.raises(LoginError, match="no such scope"):
-            await login.step_up(first, Refusal(scopes=("never",)))
-        return (await login.log_in(first, Refusal())).value
+            await login.step_up(first, AuthChallenge(scopes=("never",)))
+        return (await login.log_in(first, AuthChallenge())).value
 
     assert anyio.run(scene) == "token-2"
 

@@ -13,7 +13,7 @@ from aish.core.events import (
     Retry,
     StepStarted,
 )
-from aish.journal.history import History
+from aish.journal.history import RunHistory
 from aish.output.result import annotation_rows
 
 SUB, ITEM = Place("sub"), Place("each", "a")
@@ -26,7 +26,7 @@ def added(
 
 
 def found(*events: Event) -> list[str]:
-    history = History()
+    history = RunHistory()
     for one in stamped(*events):
         history.take(one)
     return [one.message for one in history.annotations.found]
@@ -52,7 +52,7 @@ def test_what_is_made_again_takes_the_place_of_what_was(again: Event, left: list
 
 
 def test_no_more_are_held_than_anybody_takes() -> None:
-    history = History()
+    history = RunHistory()
     for one in stamped(*[added(f"{n}") for n in range(25_003)]):
         history.take(one)
 

@@ -44,7 +44,7 @@ from aish.core.events import (
 )
 from aish.core.messages import Usage
 from aish.core.text import for_xml
-from aish.journal.history import History
+from aish.journal.history import RunHistory
 from aish.output.formats.junit import CaseResult, CaseSuite, Trouble, junit_xml
 from aish.reports.junit import JUnitReport
 
@@ -67,7 +67,7 @@ SECONDS = re.compile(r"[0-9]*(\.[0-9]*)?")
 
 
 def written(events: Iterable[Stamped]) -> bytes:
-    history = History()
+    history = RunHistory()
     with JUnitReport(history) as report:
         feed(report, history, events)
         return b"".join(report.xml())
@@ -322,7 +322,7 @@ def test_the_texts_of_many_items_are_not_held_in_memory() -> None:
             bad = item_finished(f"row-{n}", n, status="failed", error=error)
             yield Stamped(2 + n, 1.8e9, bad)
 
-    history = History()
+    history = RunHistory()
     with JUnitReport(history) as report:
         tracemalloc.start()
         feed(report, history, events())

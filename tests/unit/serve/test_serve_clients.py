@@ -9,7 +9,7 @@ from aish.config.loader import load_pipeline
 from aish.core.errors import PipelineError, UsageError
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import make_plan
-from aish.serve.clients import DEFAULT_CLIENT, Client, Clients, read_tokens
+from aish.serve.clients import DEFAULT_CLIENT, Clients, HubClient, read_tokens
 from aish.serve.state import open_state
 from aish.system.clock import SystemClock
 from aish.system.secrets.secrets import Secrets
@@ -33,7 +33,7 @@ def clients_of(
     return found
 
 
-def client_of(clients: Clients, token: str) -> Client | None:
+def client_of(clients: Clients, token: str) -> HubClient | None:
     """Whose a token is."""
     proof = clients.by_token(token)
     return None if proof is None else proof.client
@@ -52,8 +52,8 @@ def test_a_token_of_a_variable_or_a_file_is_one_client_with_its_tools(tmp_path: 
         secrets,
     )
 
-    assert client_of(clients, ALICE) == Client("alice", ("repo__*",))
-    assert client_of(clients, BOB) == Client("bob")
+    assert client_of(clients, ALICE) == HubClient("alice", ("repo__*",))
+    assert client_of(clients, BOB) == HubClient("bob")
     assert client_of(clients, "c" * 40) is None
     assert secrets.mask(f"{ALICE} {BOB}") == "<secret:A> <secret:serve.clients.bob>"
 
@@ -70,7 +70,7 @@ def test_without_clients_one_token_is_made_and_kept(
 
     assert len(token) >= 32
     assert path.stat().st_mode & 0o777 == 0o600
-    assert client_of(again, token) == Client(DEFAULT_CLIENT)
+    assert client_of(again, token) == HubClient(DEFAULT_CLIENT)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_scopes_of_a_token_choose_entries_and_it_sees_the_tools_of_all_of_th
     assert few is not None
     assert more is not None
 
-    assert few.client == Client("oauth:ada", ("s__r",), ())
+    assert few.client == HubClient("oauth:ada", ("s__r",), ())
     assert more.client.tools == ("s__r", "s__w")
     assert [one.name for one in clients.entries_of(more)] == ["r", "w"]
     assert clients.admit("oauth:ada", frozenset({"write"})) is None

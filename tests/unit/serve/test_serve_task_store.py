@@ -12,7 +12,7 @@ import pytest
 from work import work_of
 
 from aish.serve.calls import task_store
-from aish.serve.calls.task_store import KEPT_SECONDS, NoRoomError, Task, TaskStore
+from aish.serve.calls.task_store import KEPT_SECONDS, Task, TaskStore, TooManyTasksError
 
 
 class Clock:
@@ -100,10 +100,10 @@ def test_there_are_no_more_tasks_than_there_may_be_and_the_oldest_ended_ones_go(
     assert store.get(first.id, "ada") is None
     assert sum(store.get(one.id, "ada") is not None for one in others) == 1
     running.append(store.create("ada", "t__x", None))
-    with pytest.raises(NoRoomError):
+    with pytest.raises(TooManyTasksError):
         store.create("ada", "t__x", None)
     running += [store.create("bob", "t__x", None) for _ in range(2)]
-    with pytest.raises(NoRoomError):
+    with pytest.raises(TooManyTasksError):
         store.create("eve", "t__x", None)
     assert all(store.get(one.id, one.client) == one for one in running)
     assert len(list((tmp_path / "tasks").glob("*.json"))) == 5
@@ -198,7 +198,7 @@ def test_tasks_of_other_processes_count_after_a_second(
     assert theirs == store.get(theirs.id, "ada")
     other.create("ada", "t__x", None)
     clock.time += 1
-    with pytest.raises(NoRoomError):
+    with pytest.raises(TooManyTasksError):
         store.create("ada", "t__x", None)
     other.update(theirs, status="cancelled")
     assert store.get(theirs.id, "ada") != theirs
