@@ -17,7 +17,7 @@ NPM_INSTALL ?= npm ci
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test test-all costs suites test-browser test-portable test-portable-part test-newest test-oldest lock lint format typecheck check conformance record schemas docs bench compat soak pictures clean \
+.PHONY: help run test test-all costs suites test-browser test-portable test-portable-part test-newest test-oldest lock lint format typecheck check conformance record schemas docs dist bench compat soak pictures clean \
 	files architecture node install
 
 help: ## Say what each target does
@@ -106,6 +106,11 @@ schemas: $(VENV)/.development ## Check the shipped JSON Schemas and put them int
 
 docs: $(VENV)/.development ## Write the generated reference pages
 	$(PY) docs/generate.py
+
+# The wheel is built from the sdist, by the locked tools; the same tree gives the same bytes.
+dist: $(VENV)/.development ## Build the wheel and the sdist into dist/
+	rm -rf dist
+	$(VENV)/bin/uv build --no-build-isolation --offline --python $(PY)
 
 lock: $(VENV)/.pip ## Renew the exact versions that everything else here installs
 	$(PY) tests/support/dependency_versions.py lock constraints.txt

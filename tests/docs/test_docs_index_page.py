@@ -1,15 +1,14 @@
 """What a package index shows of README, and where the placeholder of its address is explained."""
 
-import importlib.util
 import re
-import subprocess
-import sys
+import tarfile
 import tomllib
+from collections.abc import Iterator
 from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
 
-import pytest
+from distributions import build, extras
 from docs_pages import ROOT
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -66,19 +65,38 @@ def test_whoever_reads_the_placeholder_is_told_what_it_stands_for() -> None:
         assert "README.md#install" in page.read_text("utf-8"), page
 
 
-@pytest.mark.skipif(
-    not all(map(importlib.util.find_spec, ("hatchling", "hatch_fancy_pypi_readme"))),
-    reason="hatchling is missing; `make test` installs it",
-)
-def test_the_wheel_says_where_the_project_is(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+def test_the_wheel_is_whole_and_says_where_the_project_is(tmp_path: Path) -> None:
+    wheel, sdist = build(tmp_path)
 
-    with ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
-        metadata = Parser().parsestr(wheel.read(name).decode("utf-8"))
+    with ZipFile(wheel) as archive:
+        rows = {row.filename: row for row in archive.infolist()}
+        files = {name for name in rows if ".dist-info/" not in name}
+        name = next(name for name in rows if name.endswith("/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode("utf-8"))
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
 
+    # All that the program imports or reads, and no more: the wheel is made from the sdist.
+    own = {str(path.relative_to(ROOT)) for path in _files(ROOT / "aish")}
+    assert files == own | {f"aish/schemas/{path.name}" for path in _files(ROOT / "schemas")}
+    assert {"LICENSE", "README.md", "pyproject.toml", "pipelines/quickstart.yaml"} <= packed
+    assert [name for name in packed if name.startswith(("tests/", "docs/", ".venv/"))] == []
+    # Made twice they are the same, byte for byte.
+    assert len({row.date_time for row in rows.values()}) == 1
     urls = metadata.get_all("Project-URL") or []
     assert f"Source, https://{_PLACEHOLDER}" in urls
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert str(metadata.get_payload()).strip() == _as_shown_on_an_index().strip()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        kept = path.suffix != ".pyc" and not {"__pycache__", ".aish"} & set(path.parts)
+        if kept and path.is_file():
+            yield path
+
+
+def test_the_table_of_extras_has_all_of_them() -> None:
+    page = (ROOT / "docs" / "start" / "install.md").read_text("utf-8")
+
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == sorted(extras())

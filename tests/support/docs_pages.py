@@ -61,7 +61,9 @@ LANGUAGES = frozenset(
     {"yaml", "console", "sh", "json", "text", "diff", "jinja", "markdown", "csv", "python", "html"}
 )
 # What a `sh` block may say: it is shown and not run.
-NOT_RUN = frozenset({"pip", "make", "git", "cd", "export", "npx", ".venv/bin/python"})
+NOT_RUN = frozenset(
+    {"pip", "uv", "pipx", "podman", "make", "git", "cd", "export", "npx", ".venv/bin/python"}
+)
 PATIENCE = 120.0
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
