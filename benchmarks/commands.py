@@ -55,7 +55,7 @@ def server_request(bench: Bench) -> Iterator[Row]:
 def command_ring(bench: Bench) -> Iterator[Row]:
     seconds, floor, taken = _figures(bench, "ring", bench.rounds)
     speed, alone = SIZE / MEGABYTE / median(seconds), SIZE / MEGABYTE / median(floor)
-    name, least = "100 MB through the ring of a process", 200
+    name, least = "100 MB of output of a background process", 200
     yield Row(
         f"{name}: wall, and an `os.read` loop",
         f"{speed:,.0f} MB/s",
@@ -64,4 +64,4 @@ def command_ring(bench: Bench) -> Iterator[Row]:
         f">= {least} MB/s",
         speed >= least,
     )
-    yield at_most(f"{name}: memory more", max(taken), 4 * 2**20, lambda n: f"{n / 2**20:.1f} MiB")
+    yield at_most(f"{name}: added memory", max(taken), 4 * 2**20, lambda n: f"{n / 2**20:.1f} MiB")

@@ -241,7 +241,7 @@ def proxied_throughput(bench: Bench) -> Iterator[Row]:
                 for _ in range(3)
             ]
             mine, first, second = _per_second(rounds)
-            name = f"calls/s before a server at its standard streams, HTTP, {_clients(clients)}"
+            name = f"calls/s to a stdio server, HTTP, {_clients(clients)}"
             yield _times(f"{name}, against FastMCP's proxy", mine, first, 4)
             yield _times(f"{name}, against `mcp-proxy`", mine, second, 2)
 

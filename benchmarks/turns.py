@@ -76,7 +76,7 @@ def tool_listing(bench: Bench) -> Iterator[Row]:
         return bench.cost(AISH, "tools", str(bench.folder / f"{name}.yaml"), "--format", "json").cpu
 
     packs, none = bench.pairs(lambda: cost("packs"), lambda: cost("none"))
-    yield at_most("`aish tools` of all packs, CPU beside none", packs - none, 0.060)
+    yield at_most("`aish tools` of all packs: added CPU", packs - none, 0.060)
 
 
 def _packs() -> str:
