@@ -104,7 +104,9 @@ RunArgument = Annotated[
 AskingArgument = Annotated[
     str,
     Argument(
-        "RUN", "The run or server: its id, the end of its id, or `latest`.", completes="run_ids"
+        "RUN",
+        "The run or server: its id, or its end; `latest`: the newest run, or the only server.",
+        completes="run_ids",
     ),
 ]
 ReportOption = Annotated[Report, Option("--format", "Output format.")]

@@ -19,6 +19,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.features.approvals.answer import LEAST_DIGITS
+from aish.features.approvals.hub_questions import hub_ids
 from aish.features.approvals.pending import (
     RunQuestions,
     find_asking,
@@ -28,7 +29,7 @@ from aish.features.approvals.pending import (
     runs_with_questions,
 )
 from aish.features.approvals.questions import ApprovalQuestion
-from aish.features.history.run_store import open_stores, sessions_elsewhere
+from aish.features.history.run_store import newest_first, open_stores, sessions_elsewhere
 from aish.journal.batches import RecordedBatch
 
 _HEAD = ("run", "call", "where", "tool", "asked (UTC)", "open until (UTC)")
@@ -112,7 +113,7 @@ def command(
         str | None,
         Argument(
             "[RUN]",
-            "Only this run or server: its id, the end of its id, or `latest`.",
+            "Only this run or server: its id, or its end; `latest`: the newest run or only server.",
             completes="run_ids",
         ),
     ] = None,
@@ -127,7 +128,10 @@ def command(
     now = time.time()
     with ExitStack() as stack:
         groups = list(_find_questions(run_dir, run, now, stack))
-        hint = None if run_dir else sessions_elsewhere(open_stores(run_dir, stack))
+        stores = open_stores(run_dir, stack)
+        hint = None if run_dir else sessions_elsewhere(stores)
+        if not (hint or newest_first(stores) or any(map(hub_ids, open_hub_stores(run_dir, stack)))):
+            hint = "there is no run or server here, and `--run-dir DIR` looks into another folder"
     questions = [question for group in groups for question in group.questions]
     pending = sorted((one for one in questions if one.is_open), key=lambda question: question.asked)
     if output_format is Report.JSON:

@@ -17,6 +17,7 @@ from aish.core.frozen import frozen
 from aish.features.approvals.hub_questions import hub_ids, read_questions
 from aish.features.approvals.questions import HUB_ID, ApprovalQuestion, approval_question
 from aish.features.history.run_store import (
+    LATEST,
     PROJECTS,
     RunStore,
     find_id,
@@ -65,6 +66,8 @@ def open_hub_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]
 def find_asking(wanted: Path | None, name: str, stack: ExitStack) -> tuple[RunStore, str]:
     """The run or the server with this id, or the only one with this end of its id.
 
+    `latest` is the newest run or, where there is none, the only server.
+
     Raises:
         UsageError: there is none, or more than one.
     """
@@ -75,6 +78,8 @@ def find_asking(wanted: Path | None, name: str, stack: ExitStack) -> tuple[RunSt
     try:
         return find_run(open_stores(wanted, stack), name)
     except UsageError as error:
+        if name == LATEST and len(stores) == 1:
+            name = next(iter(stores))
         id = find_id(stores, name, "server")
         if id is not None:
             return stores[id], id

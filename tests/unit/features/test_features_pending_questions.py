@@ -4,6 +4,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,12 @@ from aish.features.approvals.answer import (
     find_question,
     record_answer,
 )
-from aish.features.approvals.pending import RunQuestions, questions_of, runs_with_questions
+from aish.features.approvals.pending import (
+    RunQuestions,
+    find_asking,
+    questions_of,
+    runs_with_questions,
+)
 from aish.features.history.run_store import RunStore
 
 BLOCK = 1 << 20
@@ -46,7 +52,8 @@ def test_a_finished_run_costs_the_same_whatever_its_length(tmp_path: Path) -> No
         folder = tmp_path / str(count)
         kept_run(folder, RUN, asked(), *notices(count), finished("ok"))
         with RunStore(folder, os.open(folder, os.O_RDONLY)) as store:
-            found(store)
+            for _ in range(10):
+                found(store)  # classes that are used often are compiled at some use
             steps.append(work_of(lambda held=store: found(held)).steps)  # type: ignore[misc]  # called at once
 
     assert steps[0] == steps[1]
@@ -93,6 +100,22 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_listed(
     assert linked.problem is not None
     assert "is a link" in linked.problem
     assert [one.id for one in asking.questions] == [ID]
+
+
+def test_latest_is_the_newest_run_or_the_only_server(tmp_path: Path) -> None:
+    def find_latest() -> str:
+        with ExitStack() as stack:
+            return find_asking(tmp_path, "latest", stack)[1]
+
+    first, second = "hub-0123456789abcdef", "hub-fedcba9876543210"
+    (tmp_path / first).mkdir()
+    assert find_latest() == first
+    (tmp_path / second).mkdir()
+    with pytest.raises(UsageError) as refused:
+        find_latest()
+    assert refused.value.hint == "`aish runs pending` lists the open questions"
+    kept_run(tmp_path, RUN, asked(), finished("ok"))
+    assert find_latest() == RUN
 
 
 def test_ten_thousand_guessed_ids_name_no_question(tmp_path: Path, store: RunStore) -> None:
