@@ -32,7 +32,8 @@ class Entry:
     packages that are installed beforehand: what `uvx` or `npx` starts needs none. `files` are
     written into an empty folder, `pipeline` as `p.yaml`. `start` are programs that have to listen
     on `port` before `run`, whose first word is a program, mostly `aish`. The last command has to
-    end with `exit` and to show each text of `shows`. The port is replaced by a free one. `address`
+    end with `exit` and to show each text of `shows`. `model` is the port of the scripted model of
+    `model_server.py`, which is started before them. Both ports are replaced by free ones. `address`
     is the origin at which an endpoint usually listens, if no others do.
     """
 
@@ -49,6 +50,7 @@ class Entry:
     pipeline: str = ""
     start: Sequence[Sequence[str]] = ()
     port: int | None = None
+    model: int | None = None
     run: Sequence[Sequence[str]]
     exit: int = 0
     shows: Sequence[str] = ()

@@ -20,7 +20,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from compat_entries import Entry, EntryError, read_entries
+from compat_entries import FOLDER, Entry, EntryError, read_entries
 
 COMMAND_SECONDS = 300
 START_SECONDS = 180
@@ -119,17 +119,27 @@ def run_entry(entry: Entry, folder: Path, env: Mapping[str, str]) -> None:
     Raises:
         DoesNotHoldError: a command ends in another way, or shows something else.
     """
-    free = str(free_port()) if entry.port else ""
+    ports = {str(port): str(free_port()) for port in (entry.model, entry.port) if port}
 
     def fill(text: str) -> str:
-        return text.replace(str(entry.port), free) if entry.port else text
+        for port, free in ports.items():
+            text = text.replace(port, free)
+        return text
 
     files = {**entry.files, **({"p.yaml": entry.pipeline} if entry.pipeline else {})}
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(fill(text), "utf-8")
-    with started([[fill(word) for word in words] for words in entry.start], free, folder, env):
+    model = [sys.executable, str(FOLDER / "model_server.py"), str(entry.model)]
+    with (
+        started(
+            [list(map(fill, model))] if entry.model else [], fill(f"{entry.model}"), folder, env
+        ),
+        started(
+            [list(map(fill, words)) for words in entry.start], fill(f"{entry.port}"), folder, env
+        ),
+    ):
         if "[uvx, " in entry.pipeline or "[npx, " in entry.pipeline:
             # What cannot be fetched is told where it starts.
             run(["aish", "fetch", "p.yaml"], folder, env)

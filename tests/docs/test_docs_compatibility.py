@@ -59,6 +59,21 @@ def test_a_program_that_an_entry_starts_has_ended_afterwards(tmp_path: Path) -> 
     assert try_entry(entry, tmp_path) == ("holds", "")
 
 
+def test_an_entry_has_the_scripted_model_at_its_port(tmp_path: Path) -> None:
+    asks = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8766/v1/models').read())"
+    entry = Entry(
+        name="n",
+        package="pypi:n==1",
+        tried="",
+        result=RESULTS[0],
+        model=8766,
+        run=[[sys.executable, "-c", asks]],
+        shows=['"id": "small"'],
+    )
+
+    assert try_entry(entry, tmp_path) == ("holds", "")
+
+
 def test_an_entry_in_another_form_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "servers.yaml").write_text("- {name: a, package: 'npm:a@1', other: 1}\n")
 
