@@ -1,4 +1,4 @@
-"""A program or a test asks and answers a live run: `Client`, `AsyncClient` and their answers."""
+"""Client of the control API, for programs and tests: `Client`, `AsyncClient` and their answers."""
 
 from aish.control.answers import (
     Answer,

@@ -1,6 +1,6 @@
 """Answers of the control API, as values.
 
-Keys that this version does not know are left out: an API of the same `v` only gets more of them.
+Unknown keys are ignored: later versions with the same `v` only add keys.
 """
 
 from typing import Literal
@@ -27,9 +27,9 @@ class StepProgress:
 
 @frozen
 class Status:
-    """The whole run in short; `pending` has the ids of open questions.
+    """Summary of a run; `pending` has the ids of open questions.
 
-    `exit` is `None` until the run has ended, `tokens` and `cost_usd` where they are unknown.
+    `exit` is `None` until the run has ended, `tokens` and `cost_usd` if they are unknown.
     """
 
     run: str
@@ -45,7 +45,7 @@ class Status:
 
 @frozen
 class Approvals:
-    """The questions of a run: open ones, and the latest that have ended."""
+    """Questions of a run: the open ones, and the latest closed ones."""
 
     pending: tuple[ApprovalQuestion, ...]
     decided: tuple[ApprovalQuestion, ...]
@@ -53,7 +53,7 @@ class Approvals:
 
 @frozen
 class EventPage:
-    """Events of a run, in order; `next` is the number that asks for what follows them."""
+    """Events of a run, in order; `next` is the number to request the following ones with."""
 
     events: tuple[JsonObject, ...]
     next: int
@@ -70,7 +70,7 @@ class RunEnd:
 
 @frozen
 class RunValue:
-    """Value that can be changed in a live run; `path` is `limits.turns`, for example."""
+    """A value that can be changed in a live run; `path` is for example `limits.turns`."""
 
     path: str
     value: JsonValue
@@ -79,7 +79,7 @@ class RunValue:
 
 @frozen
 class SessionEntry:
-    """A part of a conversation; `calls` are the tool calls that an answer has."""
+    """A part of a conversation; `calls` are the tool calls in an answer."""
 
     role: str
     text: str
@@ -92,7 +92,7 @@ class SessionEntry:
 
 @frozen
 class Session:
-    """The conversations of a run in the order of time; `left_out` older entries are not kept."""
+    """The conversations of a run in chronological order; `left_out` counts older entries."""
 
     entries: tuple[SessionEntry, ...]
     left_out: int = 0

@@ -1,4 +1,4 @@
-"""The client of the control API for an event loop: its calls, awaited."""
+"""The client of the control API for an event loop."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -81,9 +81,9 @@ class AsyncExchange(RequestSender):
 
 
 class AsyncClient(ControlConnection, Operations):
-    """A `Client` whose methods are awaited; `wait_for_` ones and streams can be cancelled.
+    """A `Client` with async methods; `wait_for_…` methods and streams can be cancelled.
 
-    `async with` closes its connections. One event loop uses it.
+    `async with` closes its connections. It belongs to one event loop.
     """
 
     _exchange_type = AsyncExchange
@@ -99,9 +99,9 @@ class AsyncClient(ControlConnection, Operations):
         await self._exchange.close()
 
     def follow(self, after: int | None = None, *, timeout: float | None = None) -> AsyncEventStream:
-        """The events after a number, from the oldest that are kept, as they happen.
+        """Yield the events after a number as they happen, by default from the oldest kept one.
 
-        It ends with `run.finished`. With a `timeout`, iterating longer is a `WaitTimeoutError`.
+        Ends with `run.finished`. With a `timeout`, iterating longer is a `WaitTimeoutError`.
         """
         deadline = Deadline(timeout, "the stream of events did not end")
         return AsyncEventStream(self._exchange, after, deadline)

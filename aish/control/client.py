@@ -1,7 +1,7 @@
-"""The blocking client of the control API of a run: the calls of the other one, over `http.client`.
+"""The blocking client of the control API of a run: the shared operations over `http.client`.
 
-They are coroutines that never wait, since what they await blocks; so they need no event loop and
-no thread, and Ctrl-C ends a call wherever it is.
+The operations are coroutines that never suspend, because what they await blocks. So they need
+neither an event loop nor a thread, and Ctrl-C interrupts a call anywhere.
 """
 
 import select
@@ -41,7 +41,7 @@ _KEPT_SECONDS: Final = 5.0
 
 
 class _Connection(HTTPConnection):
-    """A connection to where a run listens."""
+    """A connection to the address of a run."""
 
     def __init__(self, endpoint: RunEndpoint, tls: ssl.SSLContext | None, seconds: float) -> None:
         url = urlsplit(endpoint.url)
@@ -74,7 +74,7 @@ class _Connection(HTTPConnection):
 
     @property
     def is_usable(self) -> bool:
-        """True if it is still open; a server that sends unasked ends the connection."""
+        """True if the connection is open; a server that sends unasked ends it."""
         if time.monotonic() - self.idle_since > _KEPT_SECONDS:
             return False
         waiting = select.poll()
@@ -90,7 +90,7 @@ class BlockingExchange(RequestSender):
     _busy: set[_Connection] = field(default_factory=set, init=False)
 
     async def close_answer(self, opened: Opened) -> None:
-        """Close an answer, and keep its connection if another request may use it."""
+        """Close an answer, and keep its connection if another request can use it."""
         connection, response = opened.handle
         is_read = response.isclosed() or response.length == 0
         response.close()
@@ -153,7 +153,7 @@ class BlockingExchange(RequestSender):
 
 @contextmanager
 def _translate_errors(endpoint: RunEndpoint) -> Generator[None]:
-    """Say of a failure of a connection what it means."""
+    """Translate failures of a connection into errors of the control API."""
     try:
         yield
     except TimeoutError as error:
@@ -182,14 +182,15 @@ def _make_blocking(
 
 
 class Client(ControlConnection):
-    """Asks and answers a live run over its control API, and waits for what happens in it.
+    """Reads and answers a live run over its control API, and waits for events in it.
 
-    `address` is `unix:PATH`, `HOST:PORT` or a URL; a port needs the `token`. Without one it is the
-    only run that listens, in this folder or anywhere. A read, and whatever
-    was refused a connection, is tried `max_retries` times more, after `retry_delay` seconds each;
-    nothing else is sent twice. `tls` replaces the certificates that the system trusts.
+    `address` is `unix:PATH`, `HOST:PORT` or a URL; a port needs the `token`. Without an address the
+    client connects to the only run that listens, in this folder or anywhere. Reads, and requests
+    whose connection was refused, are repeated up to `max_retries` times, after `retry_delay`
+    seconds each; nothing else is sent twice. `tls` replaces the certificates that the system
+    trusts.
 
-    Nothing is connected before the first call. Several threads may use one client. Use it in a
+    No connection is opened before the first call. Several threads may use one client. Use it in a
     `with`, or `close` it.
 
     Raises:
@@ -252,18 +253,18 @@ class Client(ControlConnection):
     request_confirmation = _make_blocking(Operations.request_confirmation)
 
     def follow(self, after: int | None = None, *, timeout: float | None = None) -> "EventStream":
-        """The events after a number, from the oldest that are kept, as they happen.
+        """Yield the events after a number as they happen, by default from the oldest kept one.
 
-        It ends with `run.finished`. With a `timeout`, iterating longer is a `WaitTimeoutError`.
+        Ends with `run.finished`. With a `timeout`, iterating longer is a `WaitTimeoutError`.
         """
         deadline = Deadline(timeout, "the stream of events did not end")
         return EventStream(AsyncEventStream(self._exchange, after, deadline))
 
 
 class EventStream:
-    """The events of a run, one after the other, until its `run.finished`; use it in a `with`.
+    """The events of a run, one by one, until its `run.finished`; use it in a `with`.
 
-    From the beginning of the block on no event is missed. `after` is the number of the last event.
+    No event is missed after the beginning of the block. `after` is the number of the last event.
     """
 
     def __init__(self, events: AsyncEventStream) -> None:
@@ -287,7 +288,7 @@ class EventStream:
 
     @property
     def after(self) -> int | None:
-        """The number of the event that was given last."""
+        """The number of the last event."""
         return self._events.after
 
     def close(self) -> None:

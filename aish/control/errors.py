@@ -1,15 +1,15 @@
-"""Errors of calls to the control API, an exception for each kind of failure."""
+"""Errors of the control API, one exception for each kind of failure."""
 
 from aish.core.errors import AishError, ExitCode
 from aish.core.json import JsonObject
 
 
 class ControlError(AishError):
-    """A call of the control API failed; `message` says how, and `hint` what to do."""
+    """A call of the control API failed: `message` says why, `hint` what to do."""
 
 
 class ApiError(ControlError):
-    """The API refused the request: `status` is that of HTTP, `code` its word for programs."""
+    """The API refused the request: `status` is the HTTP status, `code` a word for programs."""
 
     def __init__(self, status: int, code: str, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -22,7 +22,7 @@ class UnauthorizedError(ApiError):
 
 
 class ForbiddenError(ApiError):
-    """The token lacks the scope, or this process may not ask (403)."""
+    """The token lacks the scope, or this process may not connect (403)."""
 
 
 class NotFoundError(ApiError):
@@ -30,11 +30,11 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """Somebody was first: the question has its answer, or the value has changed (409)."""
+    """The question is already answered, or the value has changed (409)."""
 
 
 class GoneError(ApiError):
-    """The question has expired or was withdrawn, or the events are not kept (410)."""
+    """The question has expired or was withdrawn, or the events are no longer kept (410)."""
 
 
 class RejectedError(ApiError):
@@ -46,7 +46,7 @@ class UnansweredError(ApiError):
 
 
 class NotListeningError(ControlError):
-    """Nobody listens at the address: the run has not begun, has ended, or opened no socket."""
+    """No run listens at the address: it has not begun, has ended, or opened no socket."""
 
     code = "not_listening"
     exit_code = ExitCode.UNAVAILABLE
@@ -54,18 +54,18 @@ class NotListeningError(ControlError):
 
 
 class ConnectionLostError(ControlError):
-    """The connection broke after the request was sent: whether it was carried out is unknown."""
+    """The connection was lost after the request was sent; it may have been executed."""
 
     code = "connection_lost"
     exit_code = ExitCode.UNAVAILABLE
 
 
 class SilentError(ConnectionLostError):
-    """Nothing was received for as long as was waited."""
+    """Nothing was received within the time limit."""
 
 
 class UnexpectedAnswerError(ControlError):
-    """The answer is not one of this API: there is another server, or another version."""
+    """The answer does not come from this API, but from another server or version."""
 
     code = "unexpected_answer"
 
@@ -75,7 +75,7 @@ class WaitTimeoutError(ControlError, TimeoutError):
 
 
 class RunEndedError(ControlError):
-    """The run ended before what was waited for; `event` is its `run.finished`."""
+    """The run ended before the awaited condition; `event` is its `run.finished`."""
 
     code = "run_ended"
 

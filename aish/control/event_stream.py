@@ -1,4 +1,4 @@
-"""The events of a run as a stream that survives lost connections."""
+"""The events of a run as a stream that reconnects after lost connections."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ _SLACK_SECONDS: Final = 0.25
 
 
 class AsyncEventStream:
-    """The events of a run, one after the other, until its `run.finished`; in an `async with`.
+    """The events of a run, one by one, until its `run.finished`; use it in an `async with`.
 
-    From the beginning of the block on no event is missed. `after` is the number of the last event.
+    No event is missed after the beginning of the block. `after` is the number of the last event.
     """
 
     # After a lost connection it continues behind the last event that it gave, so nothing is lost
@@ -64,7 +64,7 @@ class AsyncEventStream:
         return self
 
     async def __anext__(self) -> JsonObject:
-        """The next event.
+        """Return the next event.
 
         Raises:
             NotListeningError: nobody listens.
@@ -91,7 +91,7 @@ class AsyncEventStream:
             await self._exchange.close_answer(opened)
 
     async def read_to_end(self) -> RunEnd:
-        """Read what is left, and return how the run has ended. Fails as an iteration does."""
+        """Read the rest, and return the end of the run. Fails as an iteration does."""
         async for _ in self:
             pass
         return self.end
@@ -104,7 +104,7 @@ class AsyncEventStream:
         return RunEnd(str(status), decode(Exit, code), self.finished)
 
     async def _open(self) -> None:
-        """Connect, unless it is connected: from here on no event is missed."""
+        """Connect unless connected; no event is missed from here on."""
         while self._opened is None and self.finished is None:
             self._limit = self._deadline.limit_wait(_SILENCE_SECONDS)
             headers = {"Accept": "text/event-stream"}
@@ -134,7 +134,7 @@ class AsyncEventStream:
             await self._pause_after(refusal)
 
     async def _receive(self, opened: Opened) -> None:
-        """Receive some bytes, or close a connection that is of no use any more."""
+        """Receive some bytes; close the connection if it is broken."""
         # How long nothing may come is fixed where a connection is opened.
         left = self._deadline.left
         if left < _PING_SECONDS and self._limit > left + _SLACK_SECONDS:
@@ -165,7 +165,7 @@ class AsyncEventStream:
             await self._pause_after(ConnectionLostError(message))
 
     async def _pause_after(self, error: Exception) -> None:
-        """Pause before another try, or raise the error if there were too many."""
+        """Pause before another attempt, or raise the error after too many."""
         self._failures += 1
         if self._failures > self._exchange.max_retries:
             raise error
@@ -173,7 +173,7 @@ class AsyncEventStream:
 
 
 def run_ended(stream: AsyncEventStream) -> RunEndedError:
-    """The error about a run that ended before what was waited for."""
+    """Return the error for a run that ended before the awaited condition."""
     end = stream.end
     message = f"the run has ended: exit {end.exit.code} ({end.exit.name})"
     return RunEndedError(message, end.event)

@@ -1,7 +1,7 @@
-"""Exchange with a run over HTTP: a request as data, its answer, and when it is tried again.
+"""HTTP exchange with a run: requests, their answers and retries.
 
-`RequestSender` decides about retries and reads what was answered. How bytes are sent and received
-is left to two classes: `AsyncExchange` waits in an event loop, `BlockingExchange` blocks.
+`RequestSender` decides about retries and parses answers. Two classes send and receive the bytes:
+`AsyncExchange` waits in an event loop, `BlockingExchange` blocks.
 """
 
 import os
@@ -59,7 +59,7 @@ _LONGEST_SAID: Final = 4_000
 
 @frozen
 class OutgoingRequest:
-    """A request as data; `seconds` is how long nothing may be received."""
+    """A request; `seconds` is the longest time without receiving anything."""
 
     method: str
     path: str
@@ -74,7 +74,7 @@ class OutgoingRequest:
 
 @frozen
 class ControlReply:
-    """An HTTP answer, whole."""
+    """A complete HTTP answer."""
 
     status: int
     body: bytes
@@ -82,7 +82,7 @@ class ControlReply:
 
 @frozen
 class Opened:
-    """An answer whose body is still to be read; `handle` is what the exchange reads it from."""
+    """An answer whose body is still to be read; the exchange reads it from `handle`."""
 
     status: int
     endpoint: RunEndpoint
@@ -90,7 +90,7 @@ class Opened:
 
 
 class Deadline:
-    """The end of a wait; one without seconds has none."""
+    """The deadline of a wait; without seconds there is none."""
 
     def __init__(self, seconds: float | None, what: str) -> None:
         self._end = None if seconds is None else time.monotonic() + seconds
@@ -102,7 +102,7 @@ class Deadline:
         return float("inf") if self._end is None else self._end - time.monotonic()
 
     def require(self) -> None:
-        """Check that it has not passed.
+        """Check that the deadline has not passed.
 
         Raises:
             WaitTimeoutError: it has.
@@ -111,16 +111,16 @@ class Deadline:
             raise WaitTimeoutError(f"{self._what} within {self._seconds:g} s")
 
     def limit_wait(self, seconds: float) -> float:
-        """The smaller of these seconds and the time that is left."""
+        """Return the smaller of these seconds and the time left."""
         return max(0.001, min(seconds, self.left))
 
 
 @dataclass(eq=False)
 class RequestSender(ABC):
-    """Sends requests to wherever the run listens, which is looked up again after a failure.
+    """Sends requests to the address of the run, which is looked up again after a failure.
 
-    `ended_run` gives the events after a number of a run that has ended and listens no more; `None`
-    if it has not ended, or nobody knows.
+    `ended_run` returns the events after a number of a run that has ended; `None` if it has not
+    ended or this is unknown.
     """
 
     locate: Locate
@@ -131,7 +131,7 @@ class RequestSender(ABC):
     _endpoint: RunEndpoint | None = field(default=None, init=False)
 
     async def get(self, path: str) -> JsonObject:
-        """Read what is at a path."""
+        """Read the value at a path."""
         return await self.call("GET", path)
 
     async def call(
@@ -139,7 +139,8 @@ class RequestSender(ABC):
     ) -> JsonObject:
         """Send a request, and return the object in its answer.
 
-        Again, if the connection was refused; a read also if it was lost, or a server is busy.
+        Repeats it if the connection was refused; a read also if the connection was lost or the
+        server is busy.
         """
         request = OutgoingRequest(method, path, body, None, seconds)
         is_read = method == "GET"
@@ -158,7 +159,7 @@ class RequestSender(ABC):
             await self.pause()
 
     async def send(self, request: OutgoingRequest) -> ControlReply:
-        """Send a request once, and return its whole answer."""
+        """Send a request once, and return its complete answer."""
         return await self.rest(await self.open(request))
 
     async def rest(self, opened: Opened) -> ControlReply:
@@ -177,7 +178,7 @@ class RequestSender(ABC):
 
         Raises:
             NotListeningError: no run listens there.
-            ConnectionLostError: there is no answer.
+            ConnectionLostError: no answer came.
         """
         endpoint = self._endpoint or self.locate()
         self._endpoint = None
@@ -190,10 +191,10 @@ class RequestSender(ABC):
         await self._sleep(delay if deadline is None else deadline.limit_wait(delay))
 
     async def read(self, opened: Opened) -> bytes:
-        """Read the next bytes of an answer; none at its end.
+        """Read the next bytes of an answer; empty at its end.
 
         Raises:
-            ConnectionLostError: it is not whole.
+            ConnectionLostError: it is incomplete.
         """
         try:
             return await self._read(opened)
@@ -203,7 +204,7 @@ class RequestSender(ABC):
 
     @abstractmethod
     async def close_answer(self, opened: Opened) -> None:
-        """Close an answer, whether it was read to its end or not."""
+        """Close an answer, read to its end or not."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -219,7 +220,7 @@ class RequestSender(ABC):
     async def _read(self, opened: Opened) -> bytes: ...
 
     def _tls_context(self) -> ssl.SSLContext:
-        """The context of the caller, or one that is made once: that takes time."""
+        """Return the caller's context, or a default one, which is slow to make and kept."""
         self.tls = self.tls or ssl.create_default_context()
         return self.tls
 
@@ -252,11 +253,11 @@ class ControlConnection:
         *,
         tls: ssl.SSLContext | None = None,
     ) -> Self:
-        """A client for the run in this folder, wherever it listens.
+        """Return a client for the run in this folder, at its current address.
 
-        Address and generated token are read from its entry in the runtime folder, again after the
-        run was resumed. If the file of the run names tokens, pass one. The events of a finished run
-        are read from its journal.
+        Address and generated token are read from the run's entry in the runtime folder, again after
+        the run was resumed. If the file of the run names tokens, pass one. The events of a finished
+        run are read from its journal.
         """
         path = Path(folder).absolute()
         locate, ended = endpoint_of_folder(path, token), partial(read_ended_run, path)
@@ -276,7 +277,7 @@ def headers_of(endpoint: RunEndpoint, request: OutgoingRequest) -> dict[str, str
 
 
 def json_object(reply: ControlReply) -> JsonObject:
-    """The JSON object in an answer.
+    """Return the JSON object in an answer.
 
     Raises:
         ApiError: the request was refused.
@@ -291,7 +292,7 @@ def json_object(reply: ControlReply) -> JsonObject:
 
 
 def json_value(body: bytes) -> JsonValue:
-    """The value that a body is; raises `UnexpectedAnswerError`."""
+    """Return the JSON value of a body; raises `UnexpectedAnswerError`."""
     try:
         return strict_json(body.decode())
     except (ValueError, RecursionError) as error:
@@ -299,7 +300,7 @@ def json_value(body: bytes) -> JsonValue:
 
 
 def decode(kind: type[T], value: JsonValue) -> T:
-    """A value of the API as a value of Python; raises `UnexpectedAnswerError`."""
+    """Convert a value of the API to a Python value; raises `UnexpectedAnswerError`."""
     try:
         return value_of(kind, value)
     except ValueError as error:
@@ -312,7 +313,7 @@ def answer_error(why: str) -> UnexpectedAnswerError:
 
 
 def api_error(reply: ControlReply) -> ApiError:
-    """The error in an answer; a proxy's has no document of ours."""
+    """Return the error in an answer; that of a proxy has no document of ours."""
     kind = BY_STATUS.get(reply.status, ApiError)
     try:
         document = strict_json(reply.body.decode())

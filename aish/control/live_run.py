@@ -1,4 +1,4 @@
-"""Requests of a command to a run that another process executes, over its socket."""
+"""Requests of commands to a run in another process, over its socket."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ _OPEN_ONE = "`--control` opens a socket to a run, and so do `on_ask: wait` and `
 def answer_live_run(
     store: RunStore, shown: ApprovalQuestion, given: GivenAnswer, live: RunIsLiveError
 ) -> Sequence[str]:
-    """Answer the question that was `shown`; returns the ids of those that are still open.
+    """Answer the question that was `shown`; return the ids of the questions still open.
 
     Raises:
-        RunIsLiveError: the run takes no answers: it has no socket, or nobody listens there.
+        RunIsLiveError: the run accepts no answers: it has no socket, or is not listening.
         NotAnsweredError: the run refused the answer.
     """
     try:
@@ -63,7 +63,7 @@ def answer_live_run(
 
 
 def link_to_page(store: RunStore, id: str, token: str | None = None) -> str:
-    """A link to the page of a live run, good once; `token` is one that the file of the run names.
+    """Return a one-time link to the page of a live run; `token` is named by the run's file.
 
     Raises:
         NotAnsweredError: the run is not live, does not listen, or gives no link.
@@ -84,7 +84,7 @@ def link_to_page(store: RunStore, id: str, token: str | None = None) -> str:
 
 
 def forget_client_sources(store: RunStore, id: str, client: str) -> Sequence[str]:
-    """Let what a client of a live server has read count no more; the sources that it had.
+    """Forget the sources of what a client of a live server has read, and return them.
 
     Raises:
         NotAnsweredError: the server is not live, does not listen, or refuses.
@@ -107,13 +107,13 @@ def forget_client_sources(store: RunStore, id: str, client: str) -> Sequence[str
 
 
 class _NoRunError(NotAnsweredError):
-    """Nobody is there, or whoever is there answers as no run does."""
+    """No run listens there, or something else does."""
 
 
 def _value_in_answer(
     where: LiveAddress, token: str | None, request: OutgoingRequest, run_id: str, key: str
 ) -> JsonValue:
-    """The value of a key in the JSON answer to a request.
+    """Return the value of a key in the JSON answer to a request.
 
     Raises:
         _NoRunError: no run has answered.
@@ -141,8 +141,8 @@ def _live_address(
     """Return the address of the run of process `pid`; a `port` rather than a socket file.
 
     Raises:
-        FileNotFoundError: nowhere.
-        NotAnsweredError: what is written of that cannot be used.
+        FileNotFoundError: it does not listen.
+        NotAnsweredError: its entry cannot be used.
     """
     try:
         for entry in control_entries(run_id, store.path / run_id):
@@ -155,10 +155,10 @@ def _live_address(
 
 
 def _answer_token(where: LiveAddress, run_id: str) -> str:
-    """The value of the token that the file of the pipeline names for answers.
+    """Return the token for answers that the pipeline file names.
 
     Raises:
-        NotAnsweredError: there is none, or none of ours.
+        NotAnsweredError: there is none, or not in this environment.
     """
     token, message = where.answer_token, "the run takes only the tokens that its file names"
     if not isinstance(token, Mapping):

@@ -1,6 +1,6 @@
-"""The names that older programs call a client by, over the paths that they know.
+"""The method names of clients for older programs, over the older paths.
 
-They answer in the words and shapes of then. New programs use the names of `operations`.
+They return the older words and shapes. New programs use the names of `operations`.
 """
 
 from collections.abc import Mapping
@@ -29,29 +29,29 @@ _RESET: Final = "btn_reset_session"
 
 
 class OlderNames:
-    """The calls of an exchange by their older names."""
+    """The operations of an exchange by their older names."""
 
     def __init__(self, exchange: RequestSender) -> None:
         self._exchange = exchange
 
     async def get_status(self) -> JsonObject:
-        """`{"status": "ok"}`, if somebody listens."""
+        """Return `{"status": "ok"}` if a run listens."""
         return await self._exchange.get("/status")
 
     async def get_project(self) -> JsonObject:
-        """The resolved file: `{"project": …}`."""
+        """Return the resolved file: `{"project": …}`."""
         return await self._exchange.get("/api/project")
 
     async def get_session(self) -> JsonObject:
-        """The conversations: `{"session": {"entries": […]}}`."""
+        """Return the conversations: `{"session": {"entries": […]}}`."""
         return await self._exchange.get("/api/session")
 
     async def get_performance(self) -> JsonObject:
-        """Figures of the run and its process: `{"performance": …}`."""
+        """Return figures of the run and its process: `{"performance": …}`."""
         return await self._exchange.get("/api/performance")
 
     async def get_events(self) -> list[JsonObject]:
-        """The events since the last call with the same token, or by the same user."""
+        """Return the events since the last call with the same token, or by the same user."""
         events = (await self._exchange.get("/api/events")).get("events")
         if not isinstance(events, list):
             raise answer_error("`events` is missing")
@@ -62,7 +62,7 @@ class OlderNames:
         return await self._exchange.get("/api/gui/mma_status")
 
     async def get_value(self, item: str, /) -> JsonValue:
-        """A value, such as that of `limits.turns`.
+        """Return a value, such as that of `limits.turns`.
 
         Raises:
             NotFoundError: there is no such value.
@@ -70,12 +70,12 @@ class OlderNames:
         return (await self._exchange.get(f"/api/gui/value/{quote(item, safe='')}")).get("value")
 
     async def get_text_value(self, item: str, /) -> str | None:
-        """The value as text; `None` if it is null."""
+        """Return the value as text; `None` if it is null."""
         value = await self.get_value(item)
         return value if value is None or isinstance(value, str) else json_text(value)
 
     async def get_indicator_state(self, tag: str, /) -> JsonObject:
-        """`{"tag": …, "shown": …}` for `thinking`, `live` and `prior`, and their older names.
+        """Return `{"tag": …, "shown": …}` for `thinking`, `live`, `prior` or an older name.
 
         Raises:
             UsageError: there is no such indicator.
@@ -88,7 +88,7 @@ class OlderNames:
         return {"tag": tag, "shown": is_shown}
 
     async def get_node_status(self, step: str, /) -> str | None:
-        """The status of a step; `None` if the run has none of that name."""
+        """Return the status of a step; `None` if the run has no step of that name."""
         steps = decode(Status, await self._exchange.get(f"{PREFIX}/status")).steps
         return next((row.status for row in steps if row.id == step), None)
 
@@ -101,7 +101,7 @@ class OlderNames:
         return await self._exchange.call("POST", "/api/gui", data)
 
     async def set_value(self, item: str, value: JsonValue, /) -> JsonObject:
-        """Change a value, whatever it was; `change_value` compares first."""
+        """Change a value without comparing it first, unlike `change_value`."""
         return await self.post_gui({"action": "set_value", "item": item, "value": value})
 
     async def push_event(self, name: str, payload: JsonValue = None, /) -> JsonObject:
@@ -113,19 +113,19 @@ class OlderNames:
         return await self.post_gui({"action": "click", "item": item})
 
     async def select_tab(self, bar: str, tab: str, /) -> JsonObject:
-        """Always a `RejectedError`: a run has no tabs."""
+        """Raise `RejectedError`: a run has no tabs."""
         return await self.post_gui({"action": "select_tab", "item": bar, "value": tab})
 
     async def select_list_item(self, listbox: str, item: str, /) -> JsonObject:
-        """Always a `RejectedError`: a run has no lists."""
+        """Raise `RejectedError`: a run has no lists."""
         return await self.post_gui({"action": "select_list_item", "item": listbox, "value": item})
 
     async def reset_session(self) -> JsonObject:
-        """Begin the conversation of a shell anew."""
+        """Start a new conversation in a shell."""
         return await self.click(_RESET)
 
     async def request_confirmation(self, tool: str, args: Mapping[str, JsonValue], /) -> JsonValue:
-        """Ask whether a tool may be called, and return what is responded within 60 seconds.
+        """Ask whether a tool may be called, and return the response within 60 seconds.
 
         Raises:
             UnansweredError: nobody responded.

@@ -1,7 +1,7 @@
-"""Operations of a client of the control API: one method for each call, awaited.
+"""Operations of a client of the control API, one async method for each.
 
-`http_exchange` and `event_stream` decide about retries, reconnections and deadlines. `Client` calls
-the same methods over an exchange that blocks.
+`http_exchange` and `event_stream` decide about retries, reconnections and deadlines. `Client` runs
+the same methods over a blocking exchange.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,14 +30,14 @@ from aish.features.approvals.questions import ApprovalQuestion
 
 
 class Operations(OlderNames):
-    """The calls of the control API, over an exchange."""
+    """The operations of the control API, over an exchange."""
 
     async def status(self) -> Status:
-        """State, steps, figures, and the ids of open questions."""
+        """Return state, steps, figures, and the ids of open questions."""
         return decode(Status, await self._exchange.get(f"{PREFIX}/status"))
 
     async def events(self, after: int | None = None) -> EventPage:
-        """At most 1,000 events after a number; without one, from the oldest that are kept.
+        """Return at most 1,000 events after a number, by default from the oldest kept one.
 
         Raises:
             GoneError: events after this number are not kept.
@@ -45,7 +45,7 @@ class Operations(OlderNames):
         return decode(EventPage, await self._exchange.get(events_path(after)))
 
     async def approvals(self) -> Approvals:
-        """The open questions, and the latest that have ended."""
+        """Return the open questions, and the latest closed ones."""
         return decode(Approvals, await self._exchange.get(f"{PREFIX}/approvals"))
 
     async def approval(self, id: str) -> ApprovalQuestion:
@@ -59,10 +59,10 @@ class Operations(OlderNames):
     async def answer(
         self, question: ApprovalQuestion, answer: Answer, note: str = ""
     ) -> ApprovalQuestion:
-        """Answer a question as it was read: an answer is for the call of its digest.
+        """Answer a question as it was read: the answer is for the call with its digest.
 
         Raises:
-            ConflictError: somebody has answered before.
+            ConflictError: it is already answered.
             GoneError: it has expired, or was withdrawn.
             RejectedError: the call is not the one that was read, or `always` is not offered.
         """
@@ -71,19 +71,19 @@ class Operations(OlderNames):
         return decode(ApprovalQuestion, await self._exchange.call("POST", path, body))
 
     async def approve(self, question: ApprovalQuestion, note: str = "") -> ApprovalQuestion:
-        """Let the call of a question be made, once; fails as `answer` does."""
+        """Approve the call of a question, once; raises as `answer` does."""
         return await self.answer(question, "approve", note)
 
     async def deny(self, question: ApprovalQuestion, note: str = "") -> ApprovalQuestion:
-        """Let the call of a question not be made, and tell the model `note`; fails as `answer`."""
+        """Deny the call of a question, and tell the model `note`; raises as `answer` does."""
         return await self.answer(question, "deny", note)
 
     async def session(self) -> Session:
-        """The conversations with models, in the order of time."""
+        """Return the conversations with models, in chronological order."""
         return decode(Session, await self._exchange.get(f"{PREFIX}/session"))
 
     async def performance(self) -> JsonObject:
-        """Figures of the run and its process: how long tools and models take, memory, time."""
+        """Return figures of the run and its process: durations, memory, time."""
         return await self._exchange.get(f"{PREFIX}/performance")
 
     async def values(self) -> Mapping[str, RunValue]:
@@ -103,7 +103,7 @@ class Operations(OlderNames):
         return _run_value(path, await self._exchange.get(_value_path(path)))
 
     async def change_value(self, path: str, value: JsonValue, /, *, was: JsonValue) -> RunValue:
-        """Change a value, if it is still what it `was`.
+        """Change a value if it still equals `was`.
 
         Raises:
             ConflictError: it has changed meanwhile.
@@ -114,7 +114,7 @@ class Operations(OlderNames):
         return _run_value(path, await self._exchange.call("PUT", _value_path(path), body))
 
     async def command(self, command: str, /, **fields: JsonValue) -> JsonObject:
-        """Give a command with the fields that belong to it: `command("event", name="deployed")`.
+        """Send a command with its fields: `command("event", name="deployed")`.
 
         Raises:
             RejectedError: there is no such command here, or it has other fields.
@@ -139,9 +139,9 @@ class Operations(OlderNames):
         *,
         timeout: float = WAIT_SECONDS,
     ) -> JsonValue:
-        """Ask a question of one's own, which another program responds to; returns the response.
+        """Ask a question of your own, which another program responds to, and return the response.
 
-        It is the event `ask_received`, whose `request_id` is what `respond` takes.
+        The question is the event `ask_received`, whose `request_id` `respond` takes.
 
         Raises:
             UnansweredError: nobody responded in that time.
@@ -156,7 +156,7 @@ class Operations(OlderNames):
         """Respond to a question of another program.
 
         Raises:
-            ConflictError: somebody has responded before.
+            ConflictError: it already has a response.
             GoneError: it has expired.
             NotFoundError: there is no such question.
         """
@@ -164,10 +164,10 @@ class Operations(OlderNames):
         await self._exchange.call("POST", f"{PREFIX}/ask/respond", body)
 
     async def wait_for_server(self, timeout: float | None = WAIT_SECONDS) -> Status:
-        """Wait until somebody listens at the address; returns the status of the run.
+        """Wait until a run listens at the address, and return its status.
 
         Raises:
-            WaitTimeoutError: nobody did in that time.
+            WaitTimeoutError: none did in that time.
         """
         deadline = Deadline(timeout, "nobody listened")
         while True:
@@ -194,8 +194,8 @@ class Operations(OlderNames):
     ) -> JsonObject:
         """Wait for an event of a type for which `matching` is true, and return it.
 
-        Also one that has happened already counts, so nothing is missed between two calls. To wait
-        for one that follows, give the number of an event as `after`: `after=event["seq"]`.
+        Past events count too, so that nothing is missed between two calls. To wait for a later one,
+        pass the number of an event as `after`: `after=event["seq"]`.
 
         Raises:
             UsageError: there is no such type.
@@ -244,7 +244,7 @@ class Operations(OlderNames):
         *,
         timeout: float | None = WAIT_SECONDS,
     ) -> JsonValue:
-        """Wait until a value is the one that is wanted, or one for which a function is true.
+        """Wait until a value equals this one, or a function is true for it.
 
         Raises:
             NotFoundError: there is no such value.
@@ -267,11 +267,11 @@ class Operations(OlderNames):
             await stream.close()
 
     async def wait_for_end(self, *, timeout: float | None = WAIT_SECONDS) -> RunEnd:
-        """Wait until the run ends or pauses, and return how.
+        """Wait until the run ends or pauses, and return its end.
 
         Raises:
             WaitTimeoutError: it did not in that time.
-            NotListeningError: it listens no more, and its folder is not known (`of_run`).
+            NotListeningError: it no longer listens, and its folder is unknown (see `of_run`).
         """
         async with self._stream(None, timeout, "the run did not end") as stream:
             return await stream.read_to_end()
@@ -295,7 +295,7 @@ class Operations(OlderNames):
     async def _next_question(
         self, stream: AsyncEventStream, matching: Callable[[ApprovalQuestion], bool] | None
     ) -> ApprovalQuestion | None:
-        """The first open question, by the state and a stream that is open; `None` at its end."""
+        """Return the first open question, from the state or a stream; `None` at its end."""
         # What is asked from here on is in the stream, what was asked before is in the state.
         state = await self.approvals()
         for question in state.pending:

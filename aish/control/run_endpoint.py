@@ -1,4 +1,4 @@
-"""Address of a run, and what the process of a run has written about its own."""
+"""Addresses of runs, and the entry that the process of a run writes about its own."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -49,16 +49,16 @@ class RunEndpoint:
         return SilentError(f"`{self.shown}` sent nothing for too long")
 
     def loss_error(self, why: str) -> ConnectionLostError:
-        """The error about an answer that is not whole, or none."""
+        """Return the error for a missing or incomplete answer."""
         message = f"the connection to `{self.shown}` was lost: {why}"
         return ConnectionLostError(message, hint="ask for the state before the same is sent again")
 
 
 @frozen
 class LiveAddress:
-    """Address at which a run's process listens, as it wrote, and its token; none for a file.
+    """Address and token of a run's process, from its entry; a socket file has no token.
 
-    `answer_token` says where a token that may answer is kept, if the file of the pipeline names it.
+    `answer_token` says where the token for answers is kept, if the pipeline file names one.
     """
 
     address: Address
@@ -67,7 +67,7 @@ class LiveAddress:
     answer_token: Any = None
 
     def endpoint(self, token: str | None = None) -> RunEndpoint:
-        """Return the endpoint: a port with the caller's token, or with the one that is there.
+        """Return the endpoint: a port with the caller's token, or else with the run's own.
 
         A host that stands for all addresses is reached by loopback.
         """
@@ -79,7 +79,7 @@ class LiveAddress:
 
 @frozen
 class EndedRun:
-    """Journal of a run that has ended: events, and its `run.finished`."""
+    """Journal of a finished run: its events and its `run.finished`."""
 
     events: Sequence[JsonObject]
     finished: JsonObject
@@ -90,7 +90,7 @@ Locate = Callable[[], RunEndpoint]
 
 
 def endpoint_at(address: str, token: str | None) -> Locate:
-    """The endpoint at an address that somebody wrote.
+    """Parse an address.
 
     Raises:
         UsageError: it is not an address.
@@ -108,7 +108,7 @@ def endpoint_at(address: str, token: str | None) -> Locate:
 
 
 def _is_plain_url(url: str) -> bool:
-    """Return true if it is a URL of HTTP without credentials, query and fragment."""
+    """Return true if it is an HTTP URL without credentials, query and fragment."""
     try:
         parts = urlsplit(url)
         # A port above the last one would be another one to the system.
@@ -120,7 +120,7 @@ def _is_plain_url(url: str) -> bool:
 
 
 def endpoint_of_folder(folder: Path, token: str | None) -> Locate:
-    """The endpoint that the folder of a run names, which changes when the run is resumed."""
+    """Find the endpoint of the run in a folder; it changes when the run is resumed."""
 
     def locate() -> RunEndpoint:
         entries = _entries(folder.name, folder)
@@ -132,7 +132,7 @@ def endpoint_of_folder(folder: Path, token: str | None) -> Locate:
 
 
 def only_endpoint(token: str | None) -> RunEndpoint:
-    """The endpoint of the only run that listens; one of this folder comes before all others."""
+    """Find the only run that listens; one of this folder is preferred."""
     entries = _entries()
     near = [entry for entry in entries if Path(str(entry.get("folder"))).is_relative_to(Path.cwd())]
     entries_here = near or entries
@@ -162,7 +162,7 @@ def _endpoint(entry: JsonObject, token: str | None) -> RunEndpoint:
 def live_address(content: Any, *, port: bool = False) -> LiveAddress:
     """Read the address of a run from the entry of its process.
 
-    With `port` that is a port, if it has one.
+    With `port`, prefer a port to a socket file.
 
     Raises:
         AishError: the address or the token in it cannot be used.
@@ -180,7 +180,7 @@ def live_address(content: Any, *, port: bool = False) -> LiveAddress:
 
 
 def read_ended_run(folder: Path, after: int) -> EndedRun | None:
-    """The events after a number in the journal of a run that has ended; `None` if it has not.
+    """Read the events after a number from the journal of a run; `None` if it has not ended.
 
     Raises:
         JournalError: the journal is damaged.
