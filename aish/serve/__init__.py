@@ -1,1 +1,1 @@
-"""The MCP server: tools of packs and servers, offered to clients behind one gate."""
+"""The MCP server: offers the tools of packs and servers to clients, behind one gate."""

@@ -1,7 +1,7 @@
-"""The exchanges of clients in a cassette of a server.
+"""Exchanges with clients, in the cassette of a server.
 
-They are recorded as `mcp+serve://NUMBER`, by session in the order in which they began, beside what
-came from servers, models and commands. Clients of a replay ask what they want: it plays the rest.
+They are recorded as `mcp+serve://NUMBER`, numbered by session, beside the answers of servers,
+models and commands. In a replay, clients may send any request.
 """
 
 import json
@@ -18,7 +18,7 @@ _SEALED = "sealed"
 
 
 class ClientExchange:
-    """A request of a client while it is answered, or what it only tells."""
+    """A request or notification of a client while it is handled."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -27,14 +27,14 @@ class ClientExchange:
         self._exchange.chunk(message + b"\n")
 
     def end(self, answer: bytes | None) -> None:
-        """The answer is sent; without one the client has cancelled the request, or is gone."""
+        """Record the answer; `None` if the client has cancelled the request or disconnected."""
         if answer:
             self._exchange.chunk(_without_seal(answer) + b"\n")
         self._exchange.end(broken=LEFT if answer is None else None)
 
 
 class ClientExchanges:
-    """Records what clients say, and what they are answered."""
+    """Records requests of clients and their answers."""
 
     def __init__(self, recorder: CassetteRecorder) -> None:
         self._recorder = recorder
@@ -43,7 +43,7 @@ class ClientExchanges:
     def begin(
         self, session: str, message: ClientRequest | Notification | ClientResponse
     ) -> ClientExchange | None:
-        """A message of a client begins to be handled; `None` if it is not recorded."""
+        """Begin to record a message of a client; `None` if it is not recorded."""
         number = self._numbers.setdefault(session, len(self._numbers) + 1)
         body = readable({"jsonrpc": "2.0", **_members(message)})
         exchange = self._recorder.begin(
@@ -53,7 +53,7 @@ class ClientExchanges:
 
 
 def _without_seal(answer: bytes) -> bytes:
-    """The answer without a `requestState`: that is random, and good for ten minutes only."""
+    """Return the answer without `requestState`, which is random and valid for ten minutes only."""
     if STATE.encode() not in answer:
         return answer
     message = json.loads(answer)

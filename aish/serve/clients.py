@@ -1,7 +1,7 @@
 """The clients that may connect with a token, and what each of them sees.
 
-A token is one of ours, which the file names, or one of an issuer, whose scopes choose entries of
-the file.
+A token is named by the file, or issued by an authorization server; its scopes then select entries
+of the file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,9 +36,9 @@ _AND = "+"
 
 @frozen
 class HubClient:
-    """Somebody with a token; `tools` are globs over `alias__tool`, and none means all.
+    """A client with a token; `tools` are globs over `alias__tool`, and an empty list means all.
 
-    `listed` are those of the tools in its list, where that shows more than it may call.
+    `listed` are the tools in its list, if it is shown more than it may call.
     """
 
     name: str
@@ -48,9 +48,9 @@ class HubClient:
 
 @frozen
 class AuthenticatedClient:
-    """The client of a token; `key` tells it from an earlier token of the same client.
+    """The client of a token; `key` distinguishes it from earlier tokens of the same client.
 
-    It is empty for one who needs no token, and the names of entries for a token of an issuer.
+    The key is empty for a client without a token, and has the names of entries for an issued token.
     """
 
     client: HubClient
@@ -75,7 +75,7 @@ class Clients:
         self._steps_up = False
 
     def prepare(self, plan: Plan) -> Mapping[HubClient, ClientToken]:
-        """The clients of a plan with their tokens, for `configure`.
+        """Return the clients of a plan with their tokens, for `configure`.
 
         Raises:
             UsageError: a token is missing, too short, or can be read by others, or two are equal.
@@ -85,7 +85,7 @@ class Clients:
         return tokens
 
     def configure(self, tokens: Mapping[HubClient, ClientToken], settings: ServeSettings) -> None:
-        """Replace all of them, at once; `settings` are those of the same plan.
+        """Replace all clients at once; `settings` are those of the same plan.
 
         Raises:
             UsageError: two of them have the same token.
@@ -99,17 +99,17 @@ class Clients:
             tell()
 
     def by_token(self, value: str) -> AuthenticatedClient | None:
-        """The client that this token proves, if there is one."""
+        """Return the client with this token, if there is one."""
         token = self.tokens.find(value)
         return None if token is None else AuthenticatedClient(self.by_name(token.name), token.key)
 
     def admit(self, name: str, scopes: frozenset[str]) -> AuthenticatedClient | None:
-        """The client with a token of an issuer; `None` if its scopes fit no entry."""
+        """Return the client of an issued token; `None` if its scopes fit no entry."""
         fitting = [entry.name for entry in self.scoped if scopes.issuperset(entry.scopes or ())]
         return self.proof(name, _AND.join(fitting)) if fitting else None
 
     def proof(self, name: str, key: str) -> AuthenticatedClient | None:
-        """The proof of a client whose token was good a moment ago; `None` if it is not any more."""
+        """Return the proof of a client whose token was just valid; `None` if it no longer is."""
         if not name.startswith(OF_ISSUER):
             return AuthenticatedClient(self.by_name(name), key) if self._has(name, key) else None
         entries = {entry.name: entry for entry in self.scoped}
@@ -122,23 +122,23 @@ class Clients:
         )
 
     def entries_of(self, proof: AuthenticatedClient) -> tuple[ServeClient, ...]:
-        """The entries that a token of an issuer fits, in the order of the file."""
+        """Return the entries that an issued token fits, in the order of the file."""
         names = proof.key.split(_AND)
         return tuple(entry for entry in self.scoped if entry.name in names)
 
     def holds(self, proof: AuthenticatedClient) -> bool:
-        """Tell whether the token is still good, and its client sees what it saw."""
+        """Return true if the token is still valid and its client still sees the same tools."""
         return self.proof(proof.client.name, proof.key) == proof
 
     def _has(self, name: str, key: str) -> bool:
-        """Tell whether this is the token of that client now; one without a key needs none."""
+        """Return true if this is the current token of the client; without a key it needs none."""
         keys = {token.name: token.key for token in self.tokens.configured}
         return not key or key == keys.get(name)
 
     def current(self, proof: AuthenticatedClient) -> HubClient | None:
-        """A client as it is now; `None` if it had a token, and has none any more.
+        """Return the current entry of a client; `None` if it had a token that is gone.
 
-        With a token of an issuer it is what that token is good for, whatever another one is.
+        With an issued token, the entry follows from its scopes.
         """
         name = proof.client.name
         if name.startswith(OF_ISSUER):
@@ -147,12 +147,12 @@ class Clients:
         return None if name in self._known and name not in self._tools else self.by_name(name)
 
     def by_name(self, name: str) -> HubClient:
-        """The client with this name; one without a token, over a socket file, sees all tools."""
+        """Return the client with this name; one at a socket file, without a token, sees all."""
         return HubClient(name, self._tools.get(name, ()))
 
 
 def _all_tools(entries: Iterable[ServeClient]) -> tuple[str, ...]:
-    """The tools of several entries together: globs, or none for all."""
+    """Combine the tools of several entries: globs, or none for all."""
     globs = [entry.tools for entry in entries]
     return tuple(dict.fromkeys(one for own in globs for one in own)) if all(globs) else ()
 
@@ -160,7 +160,7 @@ def _all_tools(entries: Iterable[ServeClient]) -> tuple[str, ...]:
 def read_tokens(
     settings: ServeSettings, state: ServeState, environ: Mapping[str, str], secrets: Secrets
 ) -> Mapping[HubClient, ClientToken]:
-    """The clients that the file names, or the one whose token is made.
+    """Read the clients that the file names, or the one with the generated token.
 
     Each token is a secret from here on.
 
@@ -175,7 +175,7 @@ def read_tokens(
 
 
 def token_path(settings: ServeSettings, state: ServeState) -> Path | None:
-    """The file of the token that is made; `None` where the pipeline names clients."""
+    """Return the file of the generated token; `None` if the pipeline names clients."""
     return None if settings.clients else secret_path(state.path, _TOKEN_FILE)
 
 

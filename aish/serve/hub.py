@@ -1,6 +1,6 @@
-"""Tools of packs and servers, offered to clients under the names that they see.
+"""Tools of packs and servers, offered to clients under public names.
 
-Resources and prompts are those of `passthrough`. A change is told to each session, bursts joined.
+Resources and prompts are in `passthrough`. Each session is notified of changes, in bursts.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
@@ -47,7 +47,7 @@ _MOST_REFUSED = 100
 
 
 class Hub:
-    """The state that sessions share: what is offered, the gate, whether the server is ending."""
+    """State that sessions share: the offer, the gate, and whether the server is ending."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Hub:
 
     @property
     def state(self) -> str:
-        """`ready`, or why it is not: `starting`, `unavailable` or `draining`."""
+        """`ready`, or the reason why not: `starting`, `unavailable` or `draining`."""
         if self.draining.is_set():
             return "draining"
         if not self._settled.is_set():
@@ -130,7 +130,7 @@ class Hub:
         return "ready" if missing is None else "unavailable"
 
     def offer(self, globs: tuple[str, ...]) -> Offer:
-        """The offer for clients that may see only these tools; all see what it holds."""
+        """Return the offer for clients that may see only these tools."""
         offer = self._offers.get(globs)
         if offer is None:
             offer = self._offers[globs] = Offer(globs)
@@ -139,9 +139,9 @@ class Hub:
         return offer
 
     def tool(self, offer: Offer, public: str) -> Tool | None:
-        """The tool that a client calls by this name, as its server defines it now.
+        """Return the tool with this public name, as its server defines it now.
 
-        Those of packs have older names too, which no list shows.
+        Tools of packs also have older names, which no list shows.
         """
         name, older = self._name_of(offer, public), None
         if name is None:
@@ -150,7 +150,7 @@ class Hub:
         return tool if tool is None or older is None or tool.builtin else None
 
     async def tool_after_reconnect(self, offer: Offer, public: str) -> Tool | None:
-        """The same; if its server is lost, after the next attempt to connect to it."""
+        """Return the tool; if its server is lost, after the next attempt to connect to it."""
         tool = self.tool(offer, public)
         if tool is None and (lost := self.find_lost_server(offer, public)) is not None:
             await self.reconnect(lost.alias)
@@ -158,7 +158,7 @@ class Hub:
         return tool
 
     def find_lost_server(self, offer: Offer, public: str) -> ServerInfo | None:
-        """The server that had the tool of this name, if it is lost for the moment."""
+        """Return the server that had the tool of this name, if it is lost for the moment."""
         name = self._name_of(offer, public) or self._name_of(offer, own_public_name(public))
         if name is None:
             return None
@@ -166,19 +166,19 @@ class Hub:
         return next((server for server in servers if server.state == "failed"), None)
 
     def _name_of(self, offer: Offer, public: str) -> ToolName | None:
-        """The tool of a public name; one of a lost server has it until the next list."""
+        """Return the tool of a public name; a lost server keeps its tools until the next list."""
         name = offer.name("tools", public)
         if name is None and (lost := self._lost.get(public)) is not None and offer.covers(lost):
             return lost
         return name
 
     async def wait_until_settled(self) -> None:
-        """Wait until each server has come up or failed: there is no list before that."""
+        """Wait until each server has started or failed: before that there is no list."""
         if not self._settled.is_set():
             await self._settled.wait()
 
     async def instructions(self, offer: Offer) -> tuple[str, Sources]:
-        """The instructions for clients: those of the file, then those of its servers, by alias."""
+        """Return the instructions for clients: those of the file, then those of its servers."""
         parts, now = [self.settings.instructions or ""], self.active.now
         told: Mapping[str, str] = {}
         if any(server.entry.instructions for server in now.plan.servers):
@@ -190,7 +190,7 @@ class Hub:
         return "\n\n".join(filter(None, parts)), frozenset(told)
 
     def begin(self) -> None:
-        """All servers have come up or failed.
+        """Begin to offer tools: all servers have started or failed.
 
         Raises:
             UsageError: two tools have the same name.
@@ -199,7 +199,7 @@ class Hub:
         self._settled.set()
 
     def exchange(self, config: ActiveConfig, exchange_servers: Callable[[], Exchanged]) -> None:
-        """Put another file in force, and notify the clients whose list changes.
+        """Put another file into force, and notify the clients whose lists change.
 
         Raises:
             UsageError: two tools would have the same name; nothing has changed.
@@ -227,7 +227,7 @@ class Hub:
             own.watch.hold(self._registry)
 
     async def watch(self) -> None:
-        """Follow changes of what servers have until this is cancelled."""
+        """Follow changes of the servers' lists until this is cancelled."""
         async with task_group() as tasks:
             tasks.start_soon(self.passthrough.run)
             await self._watch_tools()
@@ -247,7 +247,7 @@ class Hub:
 
     @contextmanager
     def track_answer(self, scope: anyio.CancelScope) -> Generator[None]:
-        """A request is being answered, in this scope."""
+        """Register a request that is being answered in this scope."""
         self._answering.add(scope)
         try:
             yield
@@ -257,7 +257,7 @@ class Hub:
                 self._idle.set()
 
     def cut_off(self) -> None:
-        """Cancel what is still being answered: it has had its time."""
+        """Cancel all requests that are still being answered."""
         self.is_cut_off = True
         for scope in tuple(self._answering):
             scope.cancel()
@@ -269,10 +269,10 @@ class Hub:
             await self._idle.wait()
 
     def open_session(self, caller: Caller) -> None:
-        """A session has begun.
+        """Open a session.
 
         Raises:
-            AuditError: that could not be written down.
+            AuditError: it could not be recorded.
         """
         self._audit.open_session(caller)
         self._events.open_session(caller)
@@ -288,12 +288,12 @@ class Hub:
         self._events.close_session(caller)
 
     def forget(self, session: str) -> None:
-        """End what the requests of a stateless client have left behind."""
+        """Clean up after the requests of a stateless client."""
         self.pending.end(session)
         self.active.now.tools.close_session(session)
 
     def note_refusal(self, peer: JsonObject, reason: str, detail: str = "") -> None:
-        """Somebody was not let in; of very many some are written down, and how many are not."""
+        """Record that a request was refused; of very many only some, with a count of the rest."""
         now = anyio.current_time()
         if now - self._refused_since >= _REFUSED_SECONDS:
             self._refused_since, self._refused = now, 0
@@ -314,16 +314,16 @@ class Hub:
             self._unwritten = 0
 
     def tell(self, level: Level, code: str, text: str) -> None:
-        """Tell the person who runs the server."""
+        """Show a message to the person who runs the server."""
         self._emit(Notice(NOWHERE, level, code, text))
 
     def report(self, error: Exception) -> None:
-        """A fault of ours has ended one request."""
+        """Report a bug that has ended one request."""
         text = f"a request failed: {type(error).__name__}: {error}"
         self.tell("error", "request_failed", text)
 
     def report_listener(self, error: Exception) -> None:
-        """A socket that clients connect to has a problem."""
+        """Report a problem of a listening socket."""
         reason = error.strerror if isinstance(error, OSError) else str(error)
         text = f"a listener failed: {type(error).__name__}: {reason}"
         self.tell("warning", "listener_failed", text)
@@ -348,7 +348,7 @@ class Hub:
         self._publish("tools", {"tools": rows}, is_told=self._settled.is_set())
 
     def _remember_lost(self, rows: Rows) -> None:
-        """Know the tools that are gone only because their server is: it may come back."""
+        """Remember tools that are gone only because their server is lost: it may return."""
         down = {server.alias for server in self.servers if server.state == "failed"}
         known = {public: name for public, (name, _) in self._rows.get("tools", {}).items()}
         self._lost = {

@@ -1,7 +1,7 @@
-"""Services beside the clients of the hub: control API, questions, staged calls (part A).
+"""Services of the hub beside its clients: control API, questions, staged calls.
 
-All of it is one composition with the one of `aish run` and `aish shell`. Events are made only for
-those who follow them; without the control API they are notices, as before.
+They are composed as for `aish run` and `aish shell`. Without the control API, events are only
+notices.
 """
 
 import os
@@ -51,8 +51,7 @@ T = TypeVar("T")
 class HubServices:
     """The open services of a hub; `emit` takes its events, `call_events` those of its clients.
 
-    `staging` is where calls are put down that a rule stages. `notices` are told at the start, and
-    `follow` tells others of the events.
+    `staging` stores staged calls. `notices` are shown at the start, and `follow` passes events on.
     """
 
     emit: Emit
@@ -70,9 +69,9 @@ class HubServices:
         commands: Mapping[str, ControlCommand],
         forget_sources: Callable[[str, str], Sequence[str]],
     ) -> None:
-        """The hub begins: from now on it can be asked about, answered and ended.
+        """Begin: from now on the hub can be queried, answered and ended.
 
-        `interrupt` ends it as a signal does; the others are done by the hub itself.
+        `interrupt` ends it as a signal does; the hub handles the other commands itself.
         """
         if self.control is None:
             return
@@ -114,7 +113,7 @@ class HubServices:
         self.emit(event)
 
     def end(self, code: int, seconds: float) -> None:
-        """The hub has ended; its open questions can still be answered."""
+        """End; open questions can still be answered."""
         if self.control is None:
             return
         name = ExitCode(code).name.lower()
@@ -135,7 +134,7 @@ class HubServices:
         )
 
     async def serve_with_control(self, serve: Callable[[], Awaitable[T]]) -> T:
-        """Serve clients, while the control API is served too."""
+        """Serve clients and the control API."""
         return await (serve() if self.control is None else self.control.during(serve))
 
 
@@ -149,7 +148,7 @@ def open_hub_services(
     clock: Clock,
     emit: Emit,
 ) -> Generator[HubServices]:
-    """Open the questions of a hub, its sockets if it is to have any, and its staged calls.
+    """Open the questions of a hub, its staged calls, and its control sockets if it has any.
 
     `emit` shows notices to the person who runs it.
 

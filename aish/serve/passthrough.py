@@ -1,8 +1,8 @@
 """Resources and prompts of servers, passed through to clients: lists, reads, updates, log levels.
 
-What is offered is what `serve.resources` and `serve.prompts` name. A URI is known if a server lists
-it, has a template for it, or has named it to this client in one of its last results. Results
-are passed on as the server gave them; a failure is a JSON-RPC error, never an empty result.
+`serve.resources` and `serve.prompts` name what is offered. A URI is known if a server lists it, has
+a template for it, or has named it to this client in one of its last results. Results are passed
+through unchanged; a failure is a JSON-RPC error, never an empty result.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -71,10 +71,10 @@ _DOTS = frozenset({".", ".."})
 
 
 class Publish(Protocol):
-    """Offers the lists of a capability to clients, and may notify those whose lists changed."""
+    """Offers the lists of a capability to clients, and notifies those whose lists changed."""
 
     def __call__(self, capability: str, lists: Mapping[ListName, Rows], *, is_told: bool) -> None:
-        """Offer it."""
+        """Offer the lists."""
 
 
 Updated = Callable[[JsonObject], None]
@@ -83,7 +83,7 @@ Updated = Callable[[JsonObject], None]
 
 @frozen
 class _Listed:
-    """The lists of a server; `server` is the connection that it was asked on."""
+    """The lists of a server; `server` is the connection that returned them."""
 
     server: Server
     wanted: tuple[bool, bool]
@@ -94,7 +94,7 @@ class _Listed:
 
 
 class Passthrough:
-    """The resources and prompts of all servers; sessions read them here."""
+    """The resources and prompts of all servers, as sessions read them."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Passthrough:
         registry.on_note = self._note
 
     def capabilities(self) -> JsonObject:
-        """The capabilities that clients are told, except tools."""
+        """The capabilities declared to clients, except tools."""
         capabilities: dict[str, JsonObject] = {}
         if self._settings().resources:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
@@ -147,11 +147,11 @@ class Passthrough:
         self._changed.set()
 
     async def wait_until_settled(self) -> None:
-        """Wait until each server was asked for its lists."""
+        """Wait until the lists of each server were requested."""
         await self._settled.wait()
 
     async def run(self) -> None:
-        """Ask servers for their lists, now and when they have changed, until this is cancelled."""
+        """Request the lists of servers, now and after changes, until this is cancelled."""
         async with task_group() as tasks:
             self._tasks = tasks
             try:
@@ -171,10 +171,10 @@ class Passthrough:
             self._changed = anyio.Event()
 
     async def read(self, offer: Offer, caller: Caller, uri: str, call: Call) -> JsonObject:
-        """The result of `resources/read`.
+        """Return the result of `resources/read`.
 
         Raises:
-            RpcError: the resource is unknown to the client, or was not read.
+            RpcError: the resource is unknown to the client, or reading it failed.
         """
         alias = self._owner(offer, caller.client, uri)
         self._record(caller, "resources/read", alias, uri)
@@ -188,10 +188,10 @@ class Passthrough:
     async def prompt(
         self, offer: Offer, caller: Caller, name: str, arguments: JsonObject | None, call: Call
     ) -> JsonObject:
-        """The result of `prompts/get`.
+        """Return the result of `prompts/get`.
 
         Raises:
-            RpcError: the prompt is unknown to the client, or was not made.
+            RpcError: the prompt is unknown to the client, or its server failed.
         """
         found = self._prompt_name(offer, name)
         self._record(caller, "prompts/get", None if found is None else found.server, name)
@@ -212,10 +212,10 @@ class Passthrough:
     async def complete(
         self, offer: Offer, caller: Caller, params: JsonObject, call: Call
     ) -> JsonObject:
-        """The result of `completion/complete`.
+        """Return the result of `completion/complete`.
 
         Raises:
-            RpcError: what is to be completed is unknown to the client, or the server refused.
+            RpcError: the reference is unknown to the client, or the server refused.
         """
         ref = json_object(params.get("ref"))
         kind, name, uri = ref.get("type"), ref.get("name"), ref.get("uri")
@@ -234,7 +234,7 @@ class Passthrough:
             return await self._ask(server, "completion/complete", sent, "completion", dict, call)
 
     async def subscribe(self, offer: Offer, caller: Caller, uri: str, updated: Updated) -> None:
-        """Tell of updates of a resource from now on; twice is once.
+        """Subscribe to updates of a resource; repeating it has no effect.
 
         Raises:
             RpcError: the resource is unknown to the client, its server does not tell, or what the
@@ -262,9 +262,9 @@ class Passthrough:
                     self._tasks.start_soon(self._release, key)
 
     def want_level(self, who: object, level: str) -> None:
-        """A client wants the log messages from this level on: servers are asked for them.
+        """Set the level of log messages that a client wants, and request it from servers.
 
-        Nothing waits for their answers: a server that gives none must not delay calls of others.
+        This waits for no answer: a server that gives none must not delay calls of others.
         """
         before = self._level()
         known = self._levels.get(who)
@@ -275,7 +275,7 @@ class Passthrough:
                 self._tasks.start_soon(self._set_level, server)
 
     def forget(self, who: object) -> None:
-        """A client is gone; servers go on with the level that they have."""
+        """Forget a client that is gone; servers keep their level."""
         self._levels.pop(who, None)
 
     def _ready(self) -> Iterator[Server]:
@@ -337,7 +337,7 @@ class Passthrough:
         )
 
     async def _pages(self, server: Server, method: str, key: str) -> tuple[JsonObject, ...]:
-        """The rows of a list; a server that fails at it has none, and that is reported."""
+        """Return the rows of a list; empty, with a report, if the server fails."""
         try:
             pages = await server.pages(method)
         except McpError as error:
@@ -352,7 +352,7 @@ class Passthrough:
         )
 
     async def _take_up(self, server: Server) -> None:
-        """Tell a server that was not connected before what clients want of it."""
+        """Send subscriptions and log level of clients to a server that has just connected."""
         if self._level() is not None:
             await self._set_level(server)
         for alias, uri in tuple(self._subscribers):
@@ -382,7 +382,7 @@ class Passthrough:
     def _add(
         self, rows: dict[str, tuple[ToolName, bytes]], uri: str, name: ToolName, row: JsonObject
     ) -> None:
-        """Add a resource; the first server of the file has it where two do."""
+        """Add a resource; if two servers list it, the first of the file has it."""
         if not self._allows(name):
             return
         if uri not in rows:
@@ -446,7 +446,7 @@ class Passthrough:
             raise RpcError(INTERNAL_ERROR, f"[aish] this was not done: {error}") from error
 
     async def _of_session(self, caller: Caller, server: Server) -> Server:
-        """The connection of the session's own to a server that is not shared."""
+        """Return the session's own connection to a server that is not shared."""
         own = await self._active.now.tools.connection(caller.session, server.alias)
         if isinstance(own, ToolResult):
             raise RpcError(INTERNAL_ERROR, self._mask(own.content))
@@ -455,7 +455,7 @@ class Passthrough:
     async def _ask(
         self, server: Server, method: str, params: JsonObject, key: str, kind: type, call: Call
     ) -> JsonObject:
-        """A server's result, which has to have something of this kind under this key."""
+        """Return a server's result, which has to have a value of this kind under this key."""
         result: JsonObject = await self._answer_of(server, server.ask(method, params, call))
         if result.get(RESULT_TYPE) == INPUT_REQUIRED and isinstance(call.owner, PendingCall):
             required = call.owner.relay(server.alias, own_part(result))
@@ -466,7 +466,7 @@ class Passthrough:
         return own_part(result)
 
     async def _answer_of(self, server: Server, asked: Any) -> Any:
-        """Wait for a server's answer; the client is told why there is none.
+        """Wait for a server's answer, and tell the client why there is none.
 
         Raises:
             RpcError: it refused, or could not be reached.
@@ -509,7 +509,7 @@ class Passthrough:
             self._tell("warning", "log_level_refused", self._mask(text))
 
     def _note(self, server: Server, method: str, params: JsonObject) -> None:
-        """A notification of a server that belongs to no request."""
+        """Handle a notification of a server that belongs to no request."""
         if method in {LIST_CHANGES["resources"], LIST_CHANGES["prompts"]}:
             self._stale.add(server.alias)
             self._changed.set()
@@ -542,7 +542,7 @@ class Passthrough:
             updated(params)
 
     def _subscribers_to(self, alias: str, uri: str) -> list[Updated]:
-        """The subscribers of a resource, or of one that this is a part of."""
+        """Return the subscribers of a resource, or of a resource that this one is a part of."""
         return [
             updated
             for (owner, prefix), callbacks in self._subscribers.items()
@@ -554,7 +554,7 @@ class Passthrough:
 
 
 def error_for(error: RpcError, *, is_modern: bool) -> RpcError:
-    """An error about a resource, with the code that the client's era has for it."""
+    """Return an error about a resource, with the code of the client's era."""
     if is_modern and error.code == RESOURCE_NOT_FOUND:
         return RpcError(INVALID_PARAMS, error.message, error.data)
     if not is_modern and error.code == INVALID_PARAMS and "uri" in json_object(error.data):
@@ -565,7 +565,7 @@ def error_for(error: RpcError, *, is_modern: bool) -> RpcError:
 def _rows_by_name(
     rows: Iterable[JsonObject], key: str, longest: int
 ) -> Iterator[tuple[str, JsonObject]]:
-    """The rows that have a name of their own, each name once."""
+    """Return the rows with a name, each name once."""
     names: set[str] = set()
     for row in rows:
         name = row.get(key)
@@ -575,7 +575,7 @@ def _rows_by_name(
 
 
 def _leaves_its_folder(uri: str) -> bool:
-    """Tell whether a URI has segments that a server may resolve to something above it."""
+    """Return true if a URI has segments that a server may resolve to a parent folder."""
     plain = uri
     for _ in range(3):
         plain, before = unquote(plain), plain

@@ -1,7 +1,7 @@
-"""Loading the file anew, on SIGHUP or by command.
+"""Reloading the file, on SIGHUP or by command.
 
-A file with problems changes nothing. Else what is new is connected first; then the servers, the
-rules, the tools and the clients are exchanged at one instant, and what is gone ends its calls.
+A file with problems changes nothing. Otherwise new servers are connected first; then servers,
+rules, tools and clients are replaced at one instant, and calls to removed servers end.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _NO_CHANGES = ServerChanges((), (), ())
 
 @frozen
 class Reloaded:
-    """The result of a reload: the problem, or the servers that are others now."""
+    """The result of a reload: the problem, or the servers that changed."""
 
     problem: str | None = None
     servers: ServerChanges = _NO_CHANGES
@@ -59,7 +59,7 @@ class Reloaded:
 
 
 class ReloadRequests:
-    """Requests for a reload; those that arrive before it begins are one."""
+    """Requests for a reload; those that arrive before it begins are merged."""
 
     def __init__(self) -> None:
         self._some = anyio.Event()
@@ -73,7 +73,7 @@ class ReloadRequests:
 
 
 class Reloader:
-    """Loads the file anew, once at a time."""
+    """Reloads the file, one reload at a time."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class Reloader:
         self._one = anyio.Lock()
 
     async def run(self, wanted: ReloadRequests) -> None:
-        """Reload whenever that is wanted, until this is cancelled."""
+        """Reload on request, until this is cancelled."""
         while True:
             await wanted.next()
             await self.reload()
 
     async def reload(self) -> Reloaded:
-        """Load the file, and let it be in force unless it has problems; both are reported."""
+        """Reload the file, and put it into force unless it has problems; both are reported."""
         async with self._one:
             await self._hub.wait_until_settled()
             try:

@@ -1,8 +1,7 @@
 """The composition root of `aish serve`: from a plan to the end of the process.
 
-Sockets are opened first, then servers connect; the handshake of a client is answered at once.
-SIGTERM lets calls end within their time; the end of the input of a client at the standard streams
-ends all.
+Sockets are opened first, then servers connect; a client's handshake is answered at once. SIGTERM
+gives calls time to end; the end of input at the standard streams ends everything.
 """
 
 import asyncio
@@ -95,7 +94,7 @@ class ServeRequest:
 
 @slotted
 class _Ending:
-    """Why the server ends, once it does; `drain` is the time that calls have for it."""
+    """The reason why the server ends; `drain` is the time that calls have left."""
 
     audit: AuditLog
     begun: anyio.Event
@@ -111,20 +110,20 @@ class _Ending:
             self.begun.set()
 
     def hurry(self) -> None:
-        """Cut off what runs, and leave as soon as servers and clients were told."""
+        """Cancel running calls, and leave once servers and clients were told."""
         self.is_hurried = True
         self.drain.cancel()
         asyncio.get_running_loop().call_later(_HURRIED_SECONDS, self.leave)
 
     def leave(self) -> NoReturn:
-        """Exit without waiting; no call is without its last record."""
+        """Exit without waiting; the last record of each call is still written."""
         self.audit.close()
         os._exit(self.code)
 
 
 @frozen
 class _Signals:
-    """Handling of signals: from the first socket on, a client or a service may send one."""
+    """Signal handling, active from the first socket on."""
 
     ending: _Ending
     wanted: ReloadRequests
@@ -144,10 +143,10 @@ def _signals(audit: AuditLog) -> Generator[_Signals]:
 
 
 async def run_server(request: ServeRequest) -> int:
-    """Serve until the client leaves, or a signal comes; the exit code.
+    """Serve until the client disconnects or a signal arrives; return the exit code.
 
     Raises:
-        UsageError: what is to be served cannot be, as the file or the options say it.
+        UsageError: the file or the options cannot be served.
         UnavailableError: a required server did not start.
     """
     plan = request.loaded.plan
@@ -205,7 +204,7 @@ async def run_server(request: ServeRequest) -> int:
 
 
 def _check_auth(request: ServeRequest) -> None:
-    """Check that tokens of an issuer can be judged here, wherever clients connect.
+    """Check that issued tokens can be validated at all endpoints.
 
     Raises:
         UsageError: they cannot.
@@ -228,7 +227,7 @@ def _check_auth(request: ServeRequest) -> None:
 def _recorder(
     request: ServeRequest, environment: RunEnvironment
 ) -> "Generator[RunRecorder | None]":
-    """Return what records or replays the exchanges of this server, if there is a cassette.
+    """Return the recorder or player of this server, if there is a cassette.
 
     Raises:
         CassetteFileError: it cannot be written.
@@ -244,7 +243,7 @@ def _recorder(
 
 
 def _end_recording(recorder: "RunRecorder", code: int, emit: Emit) -> int:
-    """Write the cassette, or report how well the replayed one fits; the exit code.
+    """Write the cassette, or report unused recordings of a replay; return the exit code.
 
     Raises:
         AishError: a replay did not find a request, or a recording could not be written.
@@ -260,7 +259,7 @@ def _end_recording(recorder: "RunRecorder", code: int, emit: Emit) -> int:
 
 
 def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
-    """Return the clients with a token; no token is read or made where nobody needs one.
+    """Return the clients with a token; tokens are read or generated only if an endpoint needs one.
 
     Raises:
         UsageError: a token is missing, too short, or can be read by others.
@@ -281,7 +280,7 @@ def _clients(request: ServeRequest, state: ServeState, clock: Clock) -> Clients:
 
 
 def _use_cassette(hub: Hub, used: Recorder, stack: ExitStack) -> None:
-    """Record what clients say, or let nothing be reached but the cassette."""
+    """Record the exchanges with clients, or replay everything else from the cassette."""
     from aish.features.recording.session import recorder_of
     from aish.serve.client_exchanges import ClientExchanges
 
@@ -293,10 +292,10 @@ def _use_cassette(hub: Hub, used: Recorder, stack: ExitStack) -> None:
 
 @contextmanager
 def _alone() -> "Generator[PartlyOffline]":
-    """Let the servers of a replay reach nothing; clients connect as ever.
+    """Block the network for servers in a replay; clients connect as usual.
 
     Raises:
-        OfflineError: something was tried, whoever swallowed that.
+        OfflineError: a connection was attempted, even if the error was caught.
     """
     from aish.system.offline import PartlyOffline
 
@@ -308,12 +307,12 @@ def _alone() -> "Generator[PartlyOffline]":
 
 @slotted
 class _ReloadCommand:
-    """The command `reload` of the control API, once there is what it reloads."""
+    """The command `reload` of the control API, once a reloader exists."""
 
     reloader: Reloader | None = None
 
     async def __call__(self, arguments: JsonObject, by: str) -> JsonObject:
-        """Load the file anew.
+        """Reload the file.
 
         Raises:
             AishError: it has problems, and nothing has changed.
@@ -329,7 +328,7 @@ class _ReloadCommand:
 
 @slotted
 class _Server:
-    """A server whose sockets are open."""
+    """A server with open sockets."""
 
     request: ServeRequest
     environment: RunEnvironment
@@ -342,7 +341,7 @@ class _Server:
     signals: _Signals
 
     async def run(self) -> int:
-        """Serve until there is a reason to end; the exit code."""
+        """Serve until there is a reason to end; return the exit code."""
         with _recorder(self.request, self.environment) as recorder:
             if recorder is None:
                 return await self._serve()
@@ -404,7 +403,7 @@ class _Server:
         return code
 
     async def _serve_http(self, hub: Hub, opened: Sequence[OpenEndpoint]) -> None:
-        """Serve HTTP; with `serve.auth` once its issuer has given its keys.
+        """Serve HTTP; with `serve.auth`, after its issuer has returned its keys.
 
         Raises:
             UnavailableError: it has not.
@@ -427,7 +426,7 @@ class _Server:
         await serve_http(hub, opened, self.state.path, self.environment.clock, authority)
 
     async def _open_parts(self, stack: AsyncExitStack) -> tuple[Hub, ServerSupervisor, Reloader]:
-        """Open what the server is made of, whoever connects to it."""
+        """Open the parts of the server that all listeners share."""
         environment, services, audit = self.environment, self.services, self.audit
         plan, emit = self.request.loaded.plan, services.emit
         supervisor = ServerSupervisor(emit)

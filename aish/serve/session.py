@@ -1,8 +1,8 @@
-"""Client of the MCP server: its requests by id, its era, its subscriptions.
+"""A client of the MCP server: its requests by id, its era, its subscriptions.
 
 A listener passes messages to it and takes its answers. Both eras can be used at the same time: a
-request with the `_meta` of the stateless era stands alone, and `initialize` begins a session of the
-handshake era.
+request with the `_meta` of the stateless era is independent, and `initialize` begins a session of
+the handshake era.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -135,7 +135,7 @@ is replaced by it."""
 
 
 def unheard(message: bytes, key: str) -> None:
-    """`Notify` of a client that takes nothing but the answer: it cannot be asked either."""
+    """Discard a notification, for a client that accepts only the answer and cannot be asked."""
 
 
 Admitted = tuple[ClientRequest, anyio.CancelScope]
@@ -155,14 +155,14 @@ class _Subscription:
 
 @frozen
 class StatelessClient:
-    """The id and the places that the requests of a stateless client share."""
+    """The id and the places shared by all requests of a stateless client."""
 
     id: str
     places: anyio.Semaphore
 
 
 class _ToolNow:
-    """Finds the tool of a call; at first it is `known`, because it was just found."""
+    """Finds the tool of a call; the first time it is `known`, because it was just found."""
 
     def __init__(self, hub: Hub, proof: AuthenticatedClient, name: str, known: Tool) -> None:
         self._hub = hub
@@ -182,10 +182,10 @@ class _ToolNow:
 
 
 class ClientSession:
-    """A client, as long as it is connected.
+    """A client while it is connected.
 
     `tell` sends it a notification that belongs to no request, in the handshake era. With
-    `stateless` it is one request of such a client, which has others beside it and after it.
+    `stateless` it is a single request of such a client, which may have others.
     """
 
     def __init__(
@@ -231,14 +231,14 @@ class ClientSession:
 
     @property
     def takes_arrays(self) -> bool:
-        """Tell whether several messages may come as an array."""
+        """True if several messages may arrive as an array."""
         return self.version == BATCHING
 
     def admit(self, request: ClientRequest) -> anyio.CancelScope:
-        """The scope that a request is answered in: from now on the client can cancel it.
+        """Return the scope for a request; from now on the client can cancel it.
 
         Raises:
-            RpcError: it is not answered.
+            RpcError: the request is refused.
         """
         if self._hub.draining.is_set():
             raise RpcError(INTERNAL_ERROR, "the server is shutting down")
@@ -253,7 +253,7 @@ class ClientSession:
     async def answer(
         self, request: ClientRequest, scope: anyio.CancelScope, notify: Notify
     ) -> bytes | None:
-        """The answer to a request that was admitted; `None` if it was cancelled."""
+        """Answer an admitted request; `None` if it was cancelled."""
         try:
             return await self.respond(request, scope, notify)
         except RpcError as error:
@@ -262,7 +262,7 @@ class ClientSession:
     async def respond(
         self, request: ClientRequest, scope: anyio.CancelScope, notify: Notify
     ) -> bytes | None:
-        """The same, where an error is not told as the answer but raised.
+        """Answer an admitted request, and raise an error instead of returning it.
 
         Raises:
             RpcError: the request is refused.
@@ -308,7 +308,7 @@ class ClientSession:
         return None
 
     def admit_all(self, messages: Sequence[Received]) -> tuple[list[bytes], list[Admitted]]:
-        """Take the messages of an array: the answers to what is refused, and the requests."""
+        """Admit the messages of an array: return the answers to refused ones, and the requests."""
         answers: list[bytes] = []
         admitted: list[Admitted] = []
         for message in messages:
@@ -339,7 +339,7 @@ class ClientSession:
         return b"[%b]" % b",".join(answers) if answers else None
 
     def take(self, message: Notification | ClientResponse) -> None:
-        """Take a notification or an answer; what is unknown, or comes too late, is ignored."""
+        """Handle a notification or an answer; unknown and late ones are ignored."""
         exchanges = self._hub.exchanges
         if exchange := exchanges and exchanges.begin(self.caller.session, message):
             exchange.end(b"")
@@ -365,7 +365,7 @@ class ClientSession:
         return {"session": self.caller.session, "version": version, "capabilities": capabilities}
 
     def take_over(self, agreement: JsonObject) -> bool:
-        """Continue a session of another process; `False` if that is not possible."""
+        """Continue a session of another process; false if that is not possible."""
         name, version = agreement.get("session"), agreement.get("version")
         if not isinstance(name, str) or version not in HANDSHAKE:
             return False
@@ -375,7 +375,7 @@ class ClientSession:
         return True
 
     def follow(self, proof: AuthenticatedClient, peer: JsonObject) -> None:
-        """The client may do something else from now on: it has another token."""
+        """Use another token of the client, with other permissions, from now on."""
         client, self._proof = proof.client, proof
         self.caller = replace(self.caller, peer=peer)
         self._shown.watchers.discard(self._list_changed)
@@ -387,7 +387,7 @@ class ClientSession:
                 self._list_changed(capability)
 
     def close(self) -> None:
-        """The client is gone: nothing of it goes on."""
+        """Cancel everything of a client that has disconnected."""
         self._shown.watchers.discard(self._list_changed)
         passthrough = self._hub.passthrough
         passthrough.loggers.discard(self._log)
@@ -506,7 +506,7 @@ class ClientSession:
         return {"instructions": text} if text else {}
 
     def _complete(self, result: JsonObject) -> JsonObject:
-        """A result with what the stateless era has in each."""
+        """Return a result with the fields that the stateless era requires."""
         meta = json_object(result.get("_meta"))
         ours = {**meta, SERVER_KEY: self._server_info()}
         return {RESULT_TYPE: "complete", **result, "_meta": ours}
@@ -607,7 +607,7 @@ class ClientSession:
         return b"{}"
 
     def _about(self, meta: JsonObject, notify: Notify, *, is_modern: bool) -> Call:
-        """A call for a server: who hears what it tells on the way, and whose trace it is in."""
+        """Return the context of a call for a server: who is notified, and its trace."""
         level: str | None = self._level
         if is_modern:
             level = None if LOG_LEVEL_KEY not in meta else _level(meta[LOG_LEVEL_KEY])
@@ -697,7 +697,7 @@ class ClientSession:
         *,
         is_modern: bool,
     ) -> bytes:
-        """Make a request that servers may ask this client about; `subject` is what it is.
+        """Make a request during which servers may ask this client; `subject` identifies it.
 
         With `terms` it may become a task.
         """
@@ -831,7 +831,7 @@ def _level(value: JsonValue) -> str:
 
 
 def _cache_of(result: JsonObject) -> JsonObject:
-    """The cache time of a result, as its server says; it is private to this client."""
+    """Return the cache time of a result, from its server; it is private to this client."""
     ttl = result.get("ttlMs")
     is_usable = isinstance(ttl, int) and not isinstance(ttl, bool) and ttl >= 0
     return {"ttlMs": ttl if is_usable else 0, "cacheScope": "private"}
@@ -842,10 +842,10 @@ def _capabilities_of(request: ClientRequest) -> JsonObject:
 
 
 def _check_modern(meta: JsonObject) -> None:
-    """Check what each request of the stateless era has to say.
+    """Check the fields required in each request of the stateless era.
 
     Raises:
-        RpcError: it does not, or names a revision that is not spoken.
+        RpcError: one is missing, or the revision is not supported.
     """
     version = meta[VERSION_KEY]
     if version != MODERN:
@@ -856,7 +856,7 @@ def _check_modern(meta: JsonObject) -> None:
 
 
 def _reporter(token: Any, notify: Notify) -> Callable[[Progress], None]:
-    """Passes on the progress of a call, as long as it rises, if the client gave a token for it."""
+    """Forward the progress of a call while it increases, if the client gave a token for it."""
     if isinstance(token, bool) or not isinstance(token, str | int):
         return lambda _: None
     highest: float | None = None
@@ -880,5 +880,5 @@ def _reporter(token: Any, notify: Notify) -> Callable[[Progress], None]:
 
 
 def _number(value: float) -> float | int:
-    """A whole number as one: `1`, not `1.0`."""
+    """Return a whole number as an integer: `1`, not `1.0`."""
     return int(value) if value.is_integer() else value

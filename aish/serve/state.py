@@ -1,7 +1,7 @@
-"""`serve.state`: the folder for what outlives the process, private to its user.
+"""`serve.state`: the folder of everything that outlives the process, private to its user.
 
-Unless the file names it, it is in the user's state folder: in a project, commands and tools could
-read its keys and tokens, and answer questions.
+By default it is in the user's state folder: in a project, commands and tools could read its keys
+and tokens, and answer questions.
 """
 
 import hashlib
@@ -24,31 +24,31 @@ _ID_LENGTH = 16
 
 @frozen
 class ServeState:
-    """The open folder; `id` names it in digests of calls, `key` is the secret of its digests."""
+    """The open folder; `id` identifies it in digests of calls, `key` is the key of its digests."""
 
     path: Path
     id: str
     key: bytes
 
     def digest(self, data: bytes) -> str:
-        """A keyed digest, which reveals nothing about the data without the key."""
+        """Return a keyed digest, which reveals nothing about the data without the key."""
         return hmac.digest(self.key, data, "sha256").hex()
 
     def digest_of(self, value: JsonValue) -> str:
-        """The same for a JSON value, whatever the order of its keys."""
+        """Return the digest of a JSON value, independent of the order of its keys."""
         return self.digest(canonical(value).encode("ascii"))
 
 
 def state_folder(pipeline: Pipeline) -> Path:
-    """The state folder of a file, which may not exist."""
+    """Return the state folder of a file, which may not exist."""
     return pipeline.serve.state or state_of_servers(pipeline.file.parent)
 
 
 def open_state(pipeline: Pipeline) -> ServeState:
-    """The state folder of a file, with a key; both are made if they are missing.
+    """Open the state folder of a file, with a key; both are created if missing.
 
     Raises:
-        UsageError: it cannot be made, or is not private.
+        UsageError: it cannot be created, or is not private.
     """
     path = state_folder(pipeline)
     try:
@@ -73,7 +73,7 @@ def _open(pipeline: Pipeline, path: Path) -> ServeState:
 
 
 def _move(older: Path, path: Path, names: Iterable[str]) -> None:
-    """Take over what an older version kept in the project; this happens once."""
+    """Move what an older version kept in the project; this happens once."""
     for name in names:
         with suppress(FileNotFoundError):
             if not (path / name).exists():

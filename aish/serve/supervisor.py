@@ -1,4 +1,4 @@
-"""The servers behind the hub: brought up, up again when they are lost, and exchanged."""
+"""The servers behind the hub: started, restarted when they are lost, and replaced."""
 
 import random
 from collections import defaultdict
@@ -35,7 +35,7 @@ _SHORTEST_RETRY = 1.0
 
 @frozen
 class ServerChanges:
-    """The differences between the servers of a file and those of the file before."""
+    """The differences between the servers of a file and those of the previous one."""
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
@@ -43,7 +43,7 @@ class ServerChanges:
 
 
 class ServerSupervisor:
-    """Brings servers up, and those that are lost up again."""
+    """Starts servers, and restarts lost ones."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -91,7 +91,7 @@ class ServerSupervisor:
         self._roots = {server.entry.alias: _root_of(server) for server in live.plan.servers}
 
     async def begin(self, hub: Hub, tasks: TaskGroup) -> None:
-        """Wait for all servers, offer what they have, and follow their changes.
+        """Wait for all servers, offer their tools, and follow their changes.
 
         Raises:
             UnavailableError: a required one failed.
@@ -108,7 +108,7 @@ class ServerSupervisor:
         await hub.watch()
 
     async def reconnect(self, alias: str) -> None:
-        """Connect to a lost server again at once, and wait for the result.
+        """Reconnect to a lost server at once, and wait for the result.
 
         Attempts are at least one second apart.
         """
@@ -220,9 +220,9 @@ class ServerSupervisor:
         self._tasks.start_soon(self._connect_again, alias, retry)
 
     async def _connect_again(self, alias: str, retry: "_Retry") -> None:
-        """Try until the server is up: after 1, 2, 4 … 60 seconds, each a little different.
+        """Retry until the server is up: after 1, 2, 4 … 60 seconds, with some jitter.
 
-        A call for the server does not wait for them.
+        A call for the server triggers an attempt at once.
         """
         with retry.until_ended():
             while True:
@@ -248,7 +248,7 @@ class ServerSupervisor:
 
 
 def _root_of(server: ResolvedServer) -> tuple[int, int] | None:
-    """The folder that is the root of a pack now; `None` if it has none, or it is not there."""
+    """Return the current folder of a pack's root; `None` if it has none, or it is missing."""
     root = server.entry.root
     try:
         status = None if root is None else root.stat()
@@ -258,7 +258,7 @@ def _root_of(server: ResolvedServer) -> tuple[int, int] | None:
 
 
 class _Retry:
-    """The attempts to connect to a lost server: whether the next is wanted at once, and its end."""
+    """Attempts to reconnect to a lost server: request for an immediate one, and their end."""
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope()
@@ -279,7 +279,7 @@ class _Retry:
 
 @frozen
 class PreparedServers:
-    """Servers that are connected but not offered yet, by alias."""
+    """Connected servers that are not offered yet, by alias."""
 
     live: LiveServers
     stays: Mapping[str, ServerTask]

@@ -1,1 +1,1 @@
-"""Calls of clients, from their arguments to their results: decided, held, waiting, as tasks."""
+"""Calls of clients, from arguments to results: decided, held for approval, or run as tasks."""

@@ -1,7 +1,7 @@
-"""Asking the client of a call whether it may be made, by a form.
+"""Asks the client of a call to approve it, by a form (`elicit`).
 
-The form shows what a person at a terminal is shown. A client may answer without one: so it is
-asked only where the file says so, and the answer is recorded as the client's.
+The form shows what a person at a terminal would see. A client may fill it in without a person. So
+it is asked only if the file says so, and the answer is recorded as the client's.
 """
 
 from contextlib import suppress
@@ -43,25 +43,25 @@ _SCHEMA: JsonObject = {
 
 @frozen
 class ApprovalForm:
-    """Asks the client of a call whether it may be made: `elicit`."""
+    """Asks the client of a call to approve it."""
 
     owner: StreamOwner | PendingCall
     secrets: Secrets
 
     @property
     def seconds(self) -> float | None:
-        """The time that the call may be held meanwhile, if not as long as others.
+        """The time that the call may be held, or `None` for the usual one.
 
-        A stateless client does not wait for an answer while it is asked.
+        A stateless client is asked by a result, and its answer comes with a later request.
         """
         return STATE_SECONDS if isinstance(self.owner, PendingCall) else None
 
     def can_ask(self, question: Question) -> bool:
-        """Tell whether the client fills in forms, and the form shows all of the call."""
+        """Return true if the client fills in forms and the whole call fits into one."""
         return self.owner.fills_forms and self._message(question) is not None
 
     async def ask(self, question: OpenQuestion) -> QuestionEnd | None:
-        """Its answer; `None` if there is none, and the question stays open."""
+        """Ask the client; `None` if it gives no answer, and the question stays open."""
         asked = question.question
         # The reason is known by now, and may be what makes it too long.
         message = self._message(asked) or self._message(replace(asked, reason=""))
@@ -82,7 +82,7 @@ class ApprovalForm:
         return QuestionEnd("approve" if is_yes else "deny", self.owner.client, "elicit")
 
     def _message(self, question: Question) -> str | None:
-        """The call as text, all of it; `None` if that is too long."""
+        """Return the whole call as text; `None` if it is too long."""
         try:
             call = visible_call(replace(question, place=NOWHERE), self.secrets)
         except (RecursionError, ValueError):

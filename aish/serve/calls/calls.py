@@ -1,8 +1,8 @@
-"""Tool call of a client, from its arguments to its result: every call passes the gate.
+"""Tool calls of clients, from arguments to results; every call passes the gate.
 
-Decided, written down, sent, written down. What no rule decides is asked about, if somebody is
-there; meanwhile the call gives its place back to others. A failure is a result with
-`isError`, never an empty success.
+A call is decided, recorded, sent, and recorded again. A call that no rule decides is asked about if
+somebody is available; meanwhile its place is free for others. A failure is a result with `isError`,
+never an empty success.
 """
 
 from collections import deque
@@ -75,7 +75,7 @@ _NAMED = 10_000
 
 
 class NamedResources:
-    """The resources that the last results named to each client: those it may read too."""
+    """The resources that recent results named to each client, which it may read."""
 
     def __init__(self) -> None:
         self._results: dict[str, deque[frozenset[tuple[str, str]]]] = {}
@@ -97,7 +97,7 @@ class NamedResources:
 class ClientSources:
     """The sources of what each client was given, over all its sessions.
 
-    A client may tell any of its sessions what it has read in another, so they have the same.
+    They are per client, because a client may repeat in one session what it has read in another.
     """
 
     def __init__(self, audit: AuditLog) -> None:
@@ -105,7 +105,7 @@ class ClientSources:
         self._sources: dict[str, Sources] = {}
 
     def of(self, client: str) -> Sources:
-        """The sources of what a client says: its own words, and what it was given."""
+        """Return the sources of a client's text: its own words, and what it was given."""
         return self._sources.get(client, _OF_CLIENT)
 
     def add(self, client: str, sources: Sources) -> None:
@@ -114,11 +114,11 @@ class ClientSources:
             self._sources[client] = before | sources
 
     def forget(self, client: str, by: str) -> Sequence[str]:
-        """Forget what a client was given, and return it.
+        """Forget what a client was given, and return its sources.
 
         Raises:
             UsageError: it was given nothing.
-            AishError: that cannot be written down; then nothing has changed.
+            AishError: that cannot be recorded; nothing has changed.
         """
         given = self._sources.get(client)
         if given is None:
@@ -137,7 +137,7 @@ _OF_CLIENT: Sources = frozenset({CLIENT})
 
 
 def _uris_in(result: JsonObject) -> Iterator[str]:
-    """The URIs of the resources in a result: those of its blocks, its messages, its contents."""
+    """Yield the URIs of the resources in a result: in its blocks, messages and contents."""
     messages = objects_in(result.get("messages"))
     blocks = [*objects_in(result.get("content")), *objects_in(result.get("contents"))]
     for message in messages:
@@ -190,7 +190,7 @@ class Calls:
         self._numbers = count(1)
 
     def follow_sources(self, config: ActiveConfig) -> None:
-        """Judge calls by what a file says of the text that clients were given, if it does."""
+        """Apply the flow rules of a file, if it has any, to what clients were given."""
         plan, self._flow = config.plan, None
         if follows_flows(plan):
             # Few servers load it.
@@ -206,7 +206,7 @@ class Calls:
 
     @property
     def open(self) -> int:
-        """Number of calls that were taken and have not ended."""
+        """The number of calls that have not ended."""
         return self._places.open
 
     def places(self) -> anyio.Semaphore:
@@ -224,9 +224,9 @@ class Calls:
         owner: Owner,
         is_withdrawn: Callable[[], bool],
     ) -> bytes:
-        """The JSON of the `CallToolResult` of a call. Only cancellation propagates.
+        """Make a call, and return its `CallToolResult` as JSON. Only cancellation propagates.
 
-        `is_withdrawn` says at a cancellation whether the client has cancelled just this call.
+        At a cancellation, `is_withdrawn` returns true if the client has cancelled this very call.
         """
         tool = find()
         if tool is None:
@@ -250,7 +250,7 @@ class Calls:
             return dump(complete(self._failure(tool, str(error))))
 
     def place(self, of_session: anyio.Semaphore) -> CallPlace:
-        """The place of a call among those of its session, and of all."""
+        """Return a place for a call in its session and among all calls."""
         return CallPlace(self._places, of_session)
 
     async def _handle(self, call: ClientCall, proposal: Proposal) -> bytes:
@@ -325,10 +325,10 @@ class Calls:
         return None
 
     def _record(self, caller: Caller, proposal: Proposal, decision: Decision) -> DecisionLevel:
-        """Write a decision down; how much it matters.
+        """Record a decision, and return its level.
 
         Raises:
-            AuditError: that could not be done, so it is not used.
+            AuditError: it could not be recorded, so the decision is not used.
         """
         level = self._gate.level(proposal, decision)
         try:
@@ -404,10 +404,10 @@ class Calls:
 
     @contextmanager
     def follow_request(self, caller: Caller, alias: str, given: JsonObject) -> Generator[None]:
-        """Judge a request of a client for a prompt or a resource, and note what it is given.
+        """Judge a client's request for a prompt or a resource, and note what it is given.
 
         Raises:
-            RpcError: what the client was given before holds the request.
+            RpcError: a flow rule holds the request.
         """
         flow, sources = self._flow, self.sources.of(caller.client)
         if why := self._judge(caller, alias, given, "a request"):
@@ -419,17 +419,17 @@ class Calls:
             self.sources.add(caller.client, own)
 
     def check_answer(self, caller: Caller, alias: str, answer: JsonObject) -> None:
-        """Judge what a client says to a server that asked it something.
+        """Judge a client's answer to the request of a server.
 
         Raises:
-            RpcError: what the client was given before holds it; the server is not told what.
+            RpcError: a flow rule holds it; the server does not learn why.
         """
         if why := self._judge(caller, alias, answer, "an answer"):
             self._notify(caller, why)
             raise RpcError(REFUSED_BY_USER, "the client may not answer")
 
     def _judge(self, caller: Caller, alias: str, given: JsonObject, what: str) -> str:
-        """Why a client may not say something to a server; else note that it is given, if so."""
+        """Return why a client may not send something to a server, or note that it does."""
         if self._flow is None:
             return ""
         sources = self.sources.of(caller.client)
@@ -445,7 +445,7 @@ class Calls:
     async def resume(
         self, client: str, name: ToolName, run: str, report: Callable[[Progress], None]
     ) -> JsonObject:
-        """The result of a pipeline's run that was interrupted, which its client is given.
+        """Resume the interrupted run of a pipeline, and return its result for the client.
 
         Raises:
             AishError: it cannot be resumed.
@@ -463,7 +463,7 @@ class Calls:
     def note_shown(
         self, client: str, shown: Iterable[ToolName], told: Sources = NO_SOURCES
     ) -> None:
-        """Note that a client was shown descriptions, and `told` what servers say of themselves."""
+        """Note that a client was shown descriptions, and what the servers in `told` say."""
         names = {descriptions_of(name.server) for name in shown if name.server != SERVED}
         flow = self._flow
         if flow is not None:
@@ -473,7 +473,7 @@ class Calls:
     def note_result(
         self, client: str, tool: Tool, sources: Sources, result: JsonObject | ToolResult | None
     ) -> None:
-        """Note the sources of the result of a call, which its client was given."""
+        """Note the sources of the result that a client was given."""
         flow = self._flow
         if flow is None:
             # The next file may ask for flows.
@@ -493,7 +493,7 @@ class Calls:
         self.sources.add(client, given_by)
 
     def _sampler(self, proposal: Proposal) -> Sampler | None:
-        """The sampler of a call to packs that may ask models; `None` for other servers."""
+        """Return the sampler for a call of packs that may ask models; `None` for other servers."""
         config = self._active.now
         if self._asking[0] is not config:
             servers = config.plan.pipeline.servers.items()
@@ -525,9 +525,9 @@ class Calls:
     async def _recheck(
         self, made: ClientCall, proposal: Proposal, decision: Decision, decided_by: ActiveConfig
     ) -> ToolResult | None:
-        """Decide again about a call that is still not sent when another file is in force.
+        """Decide again about a call that is not sent yet, if the file or its sources have changed.
 
-        Or when its client has been given other text. Why it is not made any more; `None` if it is.
+        Return the reason why it is no longer made; `None` if it is.
         """
         tool = proposal.tool
         while (
@@ -578,7 +578,7 @@ class Calls:
     def unreachable(
         self, server: ServerInfo, complete: Callable[[JsonObject], JsonObject]
     ) -> bytes:
-        """The result of a call whose server is lost: it is neither empty nor unknown."""
+        """Return the error result for a call whose server is lost."""
         why = f": {server.error}" if server.error else ""
         message = f"the server is not connected{why}; it is tried again"
         return dump(complete(error_result(f"{_PREFIX}{server.alias}: {self.mask(message)}")))
@@ -595,12 +595,12 @@ class Calls:
 
 
 def error_result(text: str) -> JsonObject:
-    """A result that says what went wrong."""
+    """Return an error result with a message."""
     return {"content": [{"type": "text", "text": safe_utf8(text)}], "isError": True}
 
 
 def own_part(result: JsonObject, *, is_pack: bool = False) -> JsonObject:
-    """A server's result without the keys that belong to the hop between it and us."""
+    """Return a server's result without the keys that belong to the hop between it and us."""
     meta = result.get("_meta")
     part = {key: value for key, value in result.items() if key != RESULT_TYPE}
     if isinstance(meta, Mapping):

@@ -1,9 +1,9 @@
-"""Requests to a client, on the way to the answer of its own: those of servers, passed on.
+"""Requests to a client during its own request, such as those of servers that are forwarded.
 
-A server may ask the client whose call it handles: for input (elicitation), for the answer of a
-model (sampling), for its folders (roots). What is passed on is decided by the capabilities that the
-client declared and by `serve.forward`; a message begins with the alias of the server. Of a form
-only what the protocol knows is passed on.
+A server may request input (elicitation), the answer of a model (sampling) or folders (roots) from
+the client whose call it handles. The capabilities of the client and `serve.forward` decide what is
+forwarded. A message begins with the alias of the server, and a form has only the fields that the
+protocol defines.
 """
 
 import math
@@ -63,7 +63,7 @@ Send = Callable[[bytes, str], None]
 
 
 def capabilities_for_servers(declared: JsonObject, kinds: Sequence[ForwardKind]) -> JsonObject:
-    """The capabilities for servers: those that the client declared and the file forwards."""
+    """Return the capabilities for servers: those that the client declared and the file forwards."""
     found: dict[str, JsonValue] = {}
     for kind in kinds:
         value = declared.get(kind)
@@ -85,14 +85,14 @@ def capabilities_for_servers(declared: JsonObject, kinds: Sequence[ForwardKind])
 
 
 def fills_forms(declared: JsonObject) -> bool:
-    """Tell whether a client has declared that it fills in forms."""
+    """Return true if a client has declared that it fills in forms."""
     return "form" in json_object(capabilities_for_servers(declared, _FORMS).get("elicitation"))
 
 
 def params_for_client(
     server: str, method: str, params: JsonObject, offered: JsonObject
 ) -> JsonObject | None:
-    """The params of a server's request as the client gets them; `None` if it does not."""
+    """Return the params of a server's request for the client; `None` if it is not forwarded."""
     match method:
         case _ if method == ELICITATION and "elicitation" in offered:
             fields = _elicitation(server, params, json_object(offered["elicitation"]))
@@ -122,7 +122,7 @@ def _elicitation(server: str, params: JsonObject, modes: JsonObject) -> JsonObje
 
 
 def _form(schema: JsonValue) -> JsonObject | None:
-    """A form with nothing in it but what the protocol knows; `None` if it is none."""
+    """Return a form with the fields of the protocol only; `None` if it is not valid."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object":
         return None
     # Loaded by the first server that asks.
@@ -141,7 +141,7 @@ def _form(schema: JsonValue) -> JsonObject | None:
 
 
 def _field(schema: JsonObject) -> JsonObject:
-    """A field of a form: flat values under the names that the protocol has for them."""
+    """Return a field of a form: flat values under the names of the protocol."""
     result: dict[str, JsonValue] = {}
     for key, value in schema.items():
         if key == "items":
@@ -174,7 +174,7 @@ def _is_flat(value: JsonValue) -> bool:
 
 
 def _is_address(url: str) -> bool:
-    """Tell whether this is a complete address in letters that can be seen."""
+    """Return true if this is a complete address in visible characters."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -195,7 +195,7 @@ def _params_for_sampling(params: JsonObject, parts: JsonObject) -> JsonObject | 
 
 
 def pages_in(error: RpcError) -> list[JsonObject]:
-    """The pages that a server wants to be opened before it takes a call."""
+    """Return the pages that a server wants to be opened before a call."""
     rows = json_object(error.data).get("elicitations")
     listed = rows if isinstance(rows, Sequence) and not isinstance(rows, str) else ()
     pages = (json_object(page) for page in listed)
@@ -203,10 +203,10 @@ def pages_in(error: RpcError) -> list[JsonObject]:
 
 
 def check_answer(method: str, result: JsonValue) -> JsonObject:
-    """A client's answer, if it is one to this request.
+    """Return a client's answer if it fits this request.
 
     Raises:
-        RpcError: it is not.
+        RpcError: it does not.
     """
     answer = json_object(result)
     match method:
@@ -223,7 +223,7 @@ def check_answer(method: str, result: JsonValue) -> JsonObject:
 
 
 def default_answer(method: str) -> JsonObject:
-    """The answer to a server where the client gave none in time.
+    """Return the answer to a server whose client gave none in time.
 
     Raises:
         RpcError: that is an error for this kind of request.
@@ -235,7 +235,7 @@ def default_answer(method: str) -> JsonObject:
 
 @slotted
 class _Asked:
-    """A request that waits for its answer."""
+    """A request that is not answered yet."""
 
     answered: anyio.Event
     on_progress: OnProgress
@@ -244,7 +244,7 @@ class _Asked:
 
 
 class ClientRequests:
-    """The requests to a client of the handshake era, over its session; ids are ours."""
+    """Requests to a client of the handshake era, over its session, with ids of our own."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -255,10 +255,10 @@ class ClientRequests:
     async def ask(
         self, method: str, params: JsonObject, send: Send, on_progress: OnProgress
     ) -> JsonObject:
-        """The client's answer to a request that is sent on the way of one of its own.
+        """Send a request during one of the client's own, and return its answer.
 
         Raises:
-            RpcError: it refuses, its answer is not valid, or does not come.
+            RpcError: the client refuses, or its answer is invalid or missing.
         """
         self._number += 1
         number = self._number
@@ -286,7 +286,7 @@ class ClientRequests:
         return check_answer(method, asked.response.result)
 
     def take_answer(self, response: ClientResponse) -> None:
-        """Take an answer; one to no open request is ignored, and so is a second one."""
+        """Accept an answer; one to an unknown or already answered request is ignored."""
         number = response.id
         asked = self._open.get(number) if isinstance(number, int) else None
         if asked is not None and asked.response is None:
@@ -294,7 +294,7 @@ class ClientRequests:
             asked.answered.set()
 
     def note_page(self, page: JsonObject) -> None:
-        """The client is asked to open a page of a server."""
+        """Note that the client is asked to open a page of a server."""
         alias = json_object(page.get("_meta")).get(ALIAS_MARK)
         self._pages.append((str(alias), page.get("elicitationId")))
 
@@ -302,7 +302,7 @@ class ClientRequests:
         return (alias, id) in self._pages
 
     def take_progress(self, params: JsonObject) -> None:
-        """Pass on the progress of an answer, as long as it rises."""
+        """Forward the progress of an answer while it increases."""
         number, progress = params.get("progressToken"), params.get("progress")
         asked = self._open.get(number) if isinstance(number, int) else None
         if asked is None or isinstance(progress, bool) or not isinstance(progress, int | float):
@@ -315,7 +315,7 @@ class ClientRequests:
 
 @frozen
 class StreamOwner:
-    """A client of the handshake era as the owner of a call: it is asked on the way of the call."""
+    """A client of the handshake era as the owner of a call: it is asked during the call."""
 
     client: str
     offered: JsonObject
@@ -336,10 +336,10 @@ class StreamOwner:
         return fields
 
     def pages(self, server: str, error: RpcError) -> JsonObject | None:
-        """Tell the client of pages that it has to open first; `None` if it takes none.
+        """Ask the client to open pages first; `None` if it does not support that.
 
         Raises:
-            RpcError: tells it so.
+            RpcError: tells the client to open them.
         """
         candidates = (self.client_params(server, ELICITATION, page) for page in pages_in(error))
         pages = [page for page in candidates if page is not None]

@@ -1,4 +1,4 @@
-"""The models of the file that packs may ask on the way of a call."""
+"""The models of the file that packs may ask during a call."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,9 @@ from aish.core.protocols import Clock, Emit, Model, Sampler
 
 @frozen
 class PackModels:
-    """They are open from the start of the server to its end.
+    """Models that are open from the start of the server to its end.
 
-    `default` is the alias that answers requests without one: there is no step with a model.
+    `default` is the alias for requests without one, because there is no step with a model.
     """
 
     models: Mapping[str, Model]
@@ -19,7 +19,7 @@ class PackModels:
     default: str | None = None
 
     def sampler(self, place: Place, clock: Clock) -> Sampler:
-        """The sampler for requests of a pack during a call."""
+        """Return the sampler for requests of a pack during a call."""
         from aish.agent.sampling import Sampling
 
         model = None if self.default is None else self.models.get(self.default)

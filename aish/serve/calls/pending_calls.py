@@ -2,12 +2,12 @@
 
 A server that requests something during a call keeps the call open. A stateless client gets the
 request as the result `input_required`, and answers with its next request, which carries the sealed
-`requestState`. Requests of a stateless server are passed on unchanged if possible: then nothing is
+`requestState`. Requests of a stateless server are forwarded unchanged if possible: then nothing is
 held here, and the state of the server is inside ours.
 
 A long call becomes a task, which is written to disk before its client gets the id. Each process
 that shares the state folder can answer requests about it; the process that makes the call updates
-it. After the end of that process another one resumes the run of a pipeline, and any other call
+it. After that process has ended, another one resumes the run of a pipeline, and any other call
 counts as failed.
 """
 
@@ -86,7 +86,7 @@ Make = Callable[[Call, "PendingCall"], Awaitable[bytes]]
 
 @slotted
 class _Question:
-    """A request of a server to the client, until it has its answer."""
+    """A request of a server to the client, until it is answered."""
 
     method: str
     params: JsonObject
@@ -95,13 +95,13 @@ class _Question:
 
 
 class PendingCall:
-    """A call of a stateless client, which owns it: the client is asked by a result.
+    """A call of a stateless client, which is asked by results.
 
-    `offered` is what it can be asked for. `continuation` is what a server gets again with the call:
-    the answers, and its own state. `is_passed` says whether what a stateless server asks may be
-    passed on in the result: only if nobody was asked about the call, as it is decided about anew.
-    `fills_forms` says whether the client can be asked about the call itself. Without a
-    `result` a call that is over was cancelled.
+    `offered` are the kinds of requests that the client supports. `continuation` is sent to a server
+    with the repeated call: the answers, and the server's own state. `is_passed` says whether
+    requests of a stateless server may be forwarded in the result, which is possible only if nobody
+    was asked about the call, because it is decided again. `fills_forms` says whether the client can
+    be asked about the call itself. A finished call without a `result` was cancelled.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class PendingCall:
         self.note_change()
 
     def relay(self, server: str, result: JsonObject) -> JsonObject:
-        """An `input_required` of a stateless server as the client gets it."""
+        """Return an `input_required` of a stateless server for the client."""
         requests = {
             key: {
                 **json_object(asked),
@@ -196,9 +196,9 @@ class PendingCall:
         return {**result, REQUESTS: requests, STATE: sealed}
 
     def pages(self, server: str, error: RpcError) -> JsonObject | None:
-        """Pages that have to be opened first, as a stateless server asks for them; `None` if none.
+        """Return the pages that a stateless server wants opened first; `None` if it may not ask.
 
-        What comes back of the client is that it has opened them: the call is made again.
+        The client answers that it has opened them, and the call is made again.
         """
         pages = pages_in(error) if self.is_passed else []
         requests: JsonObject = {
@@ -210,7 +210,7 @@ class PendingCall:
 
     @property
     def requests(self) -> JsonObject:
-        """The requests to the client that it has not answered, by key."""
+        """The requests that the client has not answered, by key."""
         return {
             key: {"method": one.method, "params": one.params} for key, one in self._open().items()
         }
@@ -222,38 +222,38 @@ class PendingCall:
             self.on_progress(progress)
 
     def cancel(self) -> None:
-        """End it, as its client wants."""
+        """Cancel the call for its client."""
         self.is_cancelled = True
         self.scope.cancel()
 
     @property
     def is_told(self) -> bool:
-        """Tell whether there is a result or a question for the client."""
+        """True if there is a result or a question for the client."""
         return self.result is not None or bool(self._open())
 
     async def until_told(self, *, at_run: bool = False) -> None:
-        """Wait for something to tell the client; `at_run` also for the run of a pipeline."""
+        """Wait for a result or question for the client; `at_run` also for a pipeline's run."""
         while not (self.is_told or (at_run and self.run is not None)):
             await self.changed.wait()
 
     def input_required(self) -> JsonObject:
-        """The result of a request that asks the client, who answers this round in its next one."""
+        """Return the result that asks the client; it answers with its next request."""
         self._round += 1
         state = self._seal.seal({"call": self.id, "round": self._round})
         return {"resultType": INPUT_REQUIRED, REQUESTS: self.requests, STATE: state}
 
     def answer(self, number: JsonValue, responses: JsonObject) -> None:
-        """Take the client's answers; those that are missing are asked for again.
+        """Accept the client's answers; missing ones are requested again.
 
         Raises:
-            RpcError: it has answered this round already, or an answer is not valid.
+            RpcError: this round is already answered, or an answer is invalid.
         """
         if self.on_progress is not None or number != self._round:
             raise RpcError(INVALID_PARAMS, _USED)
         self.take_answers(responses)
 
     def take_answers(self, responses: JsonObject) -> None:
-        """Take answers to what is asked; others are ignored.
+        """Accept answers to open requests; others are ignored.
 
         Raises:
             RpcError: an answer is not valid.
@@ -285,7 +285,7 @@ ResumeRun = Callable[[str, ToolName, str, Report], Awaitable[JsonObject]]
 
 @frozen
 class TaskTerms:
-    """The time when a call becomes a task: `after` seconds, or `at_once` when it begins a run."""
+    """Conditions for a task: after `after` seconds, or `at_once` when a run begins."""
 
     tool: Tool
     after: float
@@ -297,10 +297,10 @@ def _params(asked: JsonValue) -> JsonObject:
 
 
 class PendingCalls:
-    """Makes the calls of stateless clients, and keeps those that wait; answers about tasks.
+    """Makes the calls of stateless clients, keeps pending ones, and answers requests about tasks.
 
-    `answering` registers the scope of what is to end in time when the server ends. Where it is not
-    `is_live`, a cassette is replayed, and no task of another process is taken over.
+    `answering` registers the scopes of what has to end with the server. Unless `is_live`, a
+    cassette is replayed, and no task of another process is taken over.
     """
 
     def __init__(
@@ -344,11 +344,11 @@ class PendingCalls:
         *,
         fills_forms: bool = False,
     ) -> bytes | JsonObject:
-        """Make a call, or take the client's answers to what one asks; return what it gets.
+        """Make a call, or continue one with the client's answers, and return its result.
 
-        `subject` is what the request is about, `offered` what servers can ask the client for;
-        `fills_forms` says whether it can be asked about the call itself. The result is JSON, or
-        what its client is asked for; with `terms` it may be a task.
+        `subject` identifies the request, `offered` are the kinds of requests that the client
+        supports, and `fills_forms` says whether the client can be asked about the call itself. The
+        result is JSON, or the requests to the client; with `terms` it may be a task.
 
         Raises:
             RpcError: the `requestState` of the request is not valid, or the call has failed.
@@ -389,7 +389,7 @@ class PendingCalls:
     async def _next(
         self, call: PendingCall, caller: Caller, about: Call, terms: TaskTerms | None
     ) -> bytes | JsonObject:
-        """Wait for what the client gets for a request about the call.
+        """Wait for the answer to a request about the call.
 
         Raises:
             RpcError: the call ended with an error.
@@ -411,7 +411,7 @@ class PendingCalls:
     async def _until_told(
         self, call: PendingCall, caller: Caller, terms: TaskTerms | None
     ) -> bytes | JsonObject | None:
-        """Wait for the result of a call or its task; `None` if its client is asked before."""
+        """Wait for the result of a call or its task; `None` if its client is asked first."""
         if terms is not None:
             with anyio.move_on_after(terms.after):
                 await call.until_told(at_run=terms.at_once)
@@ -441,7 +441,7 @@ class PendingCalls:
         self._held.pop(call.id, None)
 
     async def serve_tasks(self) -> None:
-        """Take over tasks that an earlier process has left, and delete what has expired."""
+        """Take over the tasks of ended processes, and delete expired ones."""
         while True:
             if self._store is not None or self._folder.is_dir():
                 try:
@@ -454,12 +454,12 @@ class PendingCalls:
             await anyio.sleep(_CLEAN_SECONDS)
 
     def close(self) -> None:
-        """Give up the tasks that are left: another process takes them over."""
+        """Release the remaining tasks, so that another process takes them over."""
         if self._store is not None:
             self._store.close()
 
     async def task(self, client: str, id: JsonValue) -> JsonObject:
-        """A task of a client with its result, error or questions.
+        """Return a task of a client with its result, error or questions.
 
         Raises:
             RpcError: there is none.
@@ -505,10 +505,10 @@ class PendingCalls:
             await anyio.sleep(_TELL_SECONDS)
 
     def update_task(self, client: str, id: JsonValue, responses: JsonObject) -> None:
-        """Give answers of a client to its task.
+        """Pass answers of a client to its task.
 
         Raises:
-            RpcError: there is none, or an answer is not valid.
+            RpcError: there is none, or an answer is invalid.
         """
         task = self._task_of(client, id)
         if (call := self._followed.get(task.id)) is not None:
@@ -517,7 +517,7 @@ class PendingCalls:
             self._open_store().put_answers(task, responses)
 
     def cancel_task(self, client: str, id: JsonValue) -> None:
-        """End a task of a client, unless it has ended.
+        """Cancel a task of a client, unless it has ended.
 
         Raises:
             RpcError: there is none.
@@ -529,7 +529,7 @@ class PendingCalls:
             self._open_store().put_cancel(task)
 
     def _create(self, caller: Caller, tool: Tool, call: PendingCall) -> JsonObject | None:
-        """Make a task of a call: what its client is told; `None` if there are too many."""
+        """Make a task of a call, and return it for the client; `None` if there are too many."""
         from aish.serve.calls.task_store import TooManyTasksError
 
         try:
@@ -598,7 +598,7 @@ class PendingCalls:
         self._tasks.start_soon(partial(self._write_changes, task, call))
 
     async def _watch(self) -> None:
-        """Look for what other processes want of the tasks of this one: for all at once."""
+        """Watch for commands of other processes to all tasks of this one."""
         is_readable = True
         while self._followed:
             try:
@@ -642,7 +642,7 @@ class PendingCalls:
             self._note(None, task)
 
     async def _write_state(self, store: "TaskStore", task: "Task", call: PendingCall) -> "Task":
-        """The task with the state of its call, written down if that is another one."""
+        """Return the task with the current state of its call, and write it if it has changed."""
         secrets = self._active.now.plan.secrets
         result = call.result
         if isinstance(result, RpcError):
@@ -682,7 +682,7 @@ class PendingCalls:
 
 
 def _task_row(task: "Task") -> JsonObject:
-    """A task as clients see it, without its result."""
+    """Return a task for clients, without its result."""
     about: dict[str, JsonValue] = {
         "taskId": task.id,
         "status": task.status,
@@ -702,7 +702,7 @@ def takes_tasks(capabilities: JsonObject) -> bool:
 
 
 def require_tasks(capabilities: JsonObject) -> None:
-    """Refuse a request that is about tasks and does not declare the extension.
+    """Check that a request about tasks declares the extension.
 
     Raises:
         RpcError: it does not.

@@ -1,7 +1,7 @@
-"""`requestState`: what a stateless client sends back with its answers, sealed.
+"""`requestState`: sealed state that a stateless client sends back with its answers.
 
-The seal is an HMAC over the client, its request, and the time until which it holds. Any process
-that shares `serve.state` can open it. What is in it is not secret: the client can read it.
+The seal is an HMAC over the client, its request and the expiry. Any process that shares
+`serve.state` can open it. The content is not secret: the client can read it.
 """
 
 import base64
@@ -22,7 +22,7 @@ _TOO_OLD = "`requestState` is too old: call again without it"
 
 @frozen
 class RequestSeal:
-    """Seals what belongs to one request of a client; `subject` is all that makes it this one."""
+    """Seals state for one request of a client; `subject` identifies the request."""
 
     state: ServeState
     clock: Clock
@@ -30,16 +30,16 @@ class RequestSeal:
     subject: JsonValue
 
     def seal(self, content: JsonObject) -> str:
-        """The content as a text for the client."""
+        """Return the content as sealed text for the client."""
         body: JsonObject = {"until": self.clock.now() + STATE_SECONDS, **content}
         data = base64.urlsafe_b64encode(json.dumps(body, separators=(",", ":")).encode("ascii"))
         return f"{data.decode('ascii')}.{self._digest(data)}"
 
     def open(self, text: JsonValue) -> JsonObject:
-        """The content that was sealed for this client and request.
+        """Return the content that was sealed for this client and request.
 
         Raises:
-            RpcError: it was not, or too long ago.
+            RpcError: the seal is not valid, or has expired.
         """
         data, _, digest = text.partition(".") if isinstance(text, str) else ("", "", "")
         try:

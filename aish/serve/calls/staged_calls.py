@@ -25,10 +25,10 @@ _DIGITS = 12
 
 
 class HubStaging:
-    """Puts calls down: a `policy.gate.Staging` for as long as the server lives.
+    """Stores staged calls: a `policy.gate.Staging` for the lifetime of the server.
 
-    `plan` is that of the file which is in force. Of several processes that share the `folder` one
-    has the queue of a file, and each of the others one of its own.
+    `plan` returns the plan of the file in force. Of several processes that share the `folder`, one
+    has the queue of a file, and each of the others a queue of its own.
     """
 
     def __init__(self, plan: Callable[[], Plan], folder: RunFolder, pid: int) -> None:
@@ -54,9 +54,9 @@ class HubStaging:
         return self._queue is not None and self._queue.holds(digest)
 
     def put_down(self, stamped: Stamped) -> None:
-        """Store a call that a rule stages; a failure is a notice, and the call is not stored.
+        """Store a staged call; a failure is a notice, and the call is not stored.
 
-        Secrets are not masked here: a call with one is refused.
+        Secrets are not masked: a call with a secret is refused.
         """
         from aish.features.staging.log import log_path, states_in
 
@@ -82,7 +82,7 @@ class HubStaging:
             self._queue.close()
 
     def _open_queue(self) -> "StagingQueue":
-        """The queue of the file that is in force.
+        """Return the queue of the file in force.
 
         Raises:
             UsageError: it cannot be written.

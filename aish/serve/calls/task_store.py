@@ -1,8 +1,8 @@
 """Tasks on disk: calls that clients ask about later, in a folder that processes may share.
 
-A task is a file, and one for its result. Only the process that it belongs to changes it; another
-one takes it over once that process is gone, which a lock shows. What another process wants of a
-task, an answer or its end, it puts down beside it.
+A task is a file, with another one for its result. Only its own process changes it; another process
+takes it over once a lock shows that the first one has ended. Other processes write their commands,
+answers or a cancellation, to files beside it.
 """
 
 import json
@@ -43,15 +43,15 @@ _PATIENCE = 5.0
 
 
 class TooManyTasksError(Exception):
-    """There are too many tasks under way to make another one."""
+    """Too many tasks are running."""
 
 
 @frozen
 class Task:
     """A task as it is on disk; times are seconds since the epoch.
 
-    `owner` is the process that it belongs to, `run` that of a pipeline. `requests` are what the
-    client is asked. A task that has ended has a result, an `error`, or was cancelled.
+    `owner` is the process that it belongs to, `run` the run of a pipeline. `requests` are the open
+    requests to the client. A finished task has a result or an `error`, or was cancelled.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Task:
 
     @property
     def expires(self) -> float | None:
-        """The time when it may be deleted; none before it has ended."""
+        """The time when it may be deleted; `None` before it has ended."""
         return self.updated + KEPT_SECONDS if self.has_ended else None
 
 
@@ -81,7 +81,7 @@ _FIELDS = tuple(field.name for field in fields(Task))
 
 @frozen
 class _TaskFile:
-    """The task in a file with this signature; `None` if the file holds no task."""
+    """The task in a file with this signature; `None` if the file has no task."""
 
     signature: tuple[int, ...]
     task: Task | None
@@ -89,7 +89,7 @@ class _TaskFile:
 
 
 class TaskStore:
-    """The tasks in a folder, as one process has them."""
+    """The tasks in a folder, for one process."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = private_folder(folder)
@@ -105,12 +105,12 @@ class TaskStore:
             take(self._held, self._own_file)
 
     def close(self) -> None:
-        """Give up what belongs to this process: another one may take it over."""
+        """Release the tasks of this process, so that another one may take them over."""
         self._own_file.unlink(missing_ok=True)
         os.close(self._held)
 
     def create(self, client: str, tool: str, run: str | None) -> Task:
-        """A new task of this process, on disk before this returns.
+        """Create a task of this process, on disk before this returns.
 
         Raises:
             TooManyTasksError: there are too many.
@@ -123,7 +123,7 @@ class TaskStore:
         return task
 
     def keep_result(self, id: str, result: bytes, mask: Callable[[JsonValue], JsonValue]) -> None:
-        """Write the masked result of a task, before the task ends; call it in a thread.
+        """Write the masked result of a task, before the task ends; call this in a thread.
 
         Raises:
             OSError: it cannot be written.
@@ -132,11 +132,11 @@ class TaskStore:
         atomic_write(self._result(id), data)
 
     def result(self, id: str) -> JsonObject | None:
-        """The result of a task that is completed, if it is there; to be called in a thread."""
+        """Return the result of a completed task, if it is there; call this in a thread."""
         return _object_in(self._result(id))
 
     def write(self, task: Task) -> None:
-        """Write the state of a task; its result has to be written before its end.
+        """Write the state of a task; its result has to be written before.
 
         Raises:
             OSError: it cannot be written.
@@ -153,7 +153,7 @@ class TaskStore:
         return new_task
 
     def get(self, id: JsonValue, client: str) -> Task | None:
-        """A task of a client; `None` for what is unknown, another client's, or expired."""
+        """Return a task of a client; `None` if it is unknown, expired, or another client's."""
         if not isinstance(id, str) or not _ID.match(id):
             return None
         task = self._read(id)
@@ -170,13 +170,13 @@ class TaskStore:
             write_private(self._folder / f"{task.id}.cancel", b"")
 
     def put_answers(self, task: Task, responses: JsonObject) -> None:
-        """Give the process of a task the answers of its client."""
+        """Pass the answers of a client to the process of its task."""
         data = json.dumps(responses).encode("ascii")
         beside = self._folder / f"{task.id}.{token_hex(8)}"
         atomic_write(beside.with_name(f"{beside.name}.answer"), data)
 
     def take_commands(self, ids: Container[str]) -> Iterator[tuple[str, JsonObject | None]]:
-        """Take what others want of these tasks: answers, or `None` to cancel one."""
+        """Return and remove commands for these tasks: answers, or `None` for a cancellation."""
         for name in sorted(self._names()):
             id, path = name[:_ID_LENGTH], self._folder / name
             if id in ids and path.suffix in {".cancel", ".answer"}:
@@ -185,7 +185,7 @@ class TaskStore:
                 yield id, responses
 
     def take_over(self, task: Task) -> Task | None:
-        """The task as one of this process, if the process that it belongs to is gone."""
+        """Make the task one of this process if its own process has ended, and return it."""
         if task.has_ended or task.owner == self.owner:
             return None
         # One that another process is about to take over is that process's.
@@ -199,7 +199,7 @@ class TaskStore:
         return None
 
     def orphans(self) -> Iterator[Task]:
-        """The tasks that are under way and belong to no process any more."""
+        """Yield unfinished tasks whose process has ended."""
         self._list()
         under_way = [
             known.task
@@ -223,7 +223,7 @@ class TaskStore:
                     path.unlink(missing_ok=True)
 
     def _make_room(self, client: str | None) -> None:
-        """Delete ended tasks, the oldest first, until there is room for one more of a client."""
+        """Delete the oldest finished tasks until there is room for one more of a client."""
         if self._listed is None or self._clock.monotonic() >= self._listed + _LISTED_SECONDS:
             self._list()
         ended: list[tuple[float, str, str, int]] = []
@@ -278,7 +278,7 @@ class TaskStore:
         self._listed = self._clock.monotonic()
 
     def _read(self, id: str) -> Task | None:
-        """The task of that id; its file is read only if it is another one than before."""
+        """Return the task with this id; its file is read only if it has changed."""
         try:
             status = self._path(id).lstat()
             signature = (status.st_ino, status.st_ctime_ns, status.st_mtime_ns, status.st_size)
@@ -326,7 +326,7 @@ def _object_in(path: Path) -> JsonObject | None:
 
 
 def _decode(data: bytes) -> Task:
-    """The task in a file.
+    """Decode the task in a file.
 
     Raises:
         ValueError, KeyError, TypeError: there is none.

@@ -1,7 +1,7 @@
-"""Calls that wait for approval by the first entry of `serve.ask` that is available.
+"""Calls that wait for approval by the first available entry of `serve.ask`.
 
 A question is written to `serve.state` before it is shown, and its answer before the call continues.
-It belongs to the client and the call, not to a connection: the same call of the same client joins
+It belongs to the client and the call, not to a connection: an equal call of the same client joins
 it, or uses its answer once, even after a restart. Only the latest of equal calls keeps waiting,
 because the client may have given up the others.
 """
@@ -88,7 +88,7 @@ class BusyError(Exception):
 
 
 class CallPlaces:
-    """The places for calls of all sessions: how many are taken, and how many calls wait for one."""
+    """The places for calls of all sessions, and the number of calls that wait for one."""
 
     def __init__(self, most: int, most_waiting: int) -> None:
         self.open = 0
@@ -99,12 +99,12 @@ class CallPlaces:
 
 
 class CallPlace:
-    """The place of a call among those of its session and of all, while the block runs.
+    """The place of a call in its session and among all calls, while the block runs.
 
-    It may be given back and taken again meanwhile.
+    It can be released and taken again meanwhile.
 
     Raises:
-        BusyError: too many calls wait for a place already.
+        BusyError: too many calls already wait for a place.
     """
 
     def __init__(self, places: CallPlaces, of_session: anyio.Semaphore) -> None:
@@ -130,7 +130,7 @@ class CallPlace:
         self._end()
 
     async def take(self) -> None:
-        """Wait for it, unless it is held."""
+        """Wait for the place, unless it is already held."""
         self._places.waiting += 1
         try:
             # A free place is taken without waiting, but not by a call that is cancelled already.
@@ -146,7 +146,7 @@ class CallPlace:
             self._places.waiting -= 1
 
     def release(self) -> None:
-        """Give it back to others."""
+        """Release the place."""
         while self._held:
             self._held.pop().release()
 
@@ -157,12 +157,12 @@ class CallPlace:
 
 @frozen
 class ClientCall:
-    """A call on its way: who calls, its place, and how the client is answered.
+    """A call in progress: who calls, its place, and how the client is answered.
 
-    `find` finds the tool as it is now, `complete` adds to a result what belongs to the hop to the
-    client, and `is_withdrawn` says at a cancellation whether the client has cancelled just this
-    call. One that is a task by then is held until there is an answer. `sources` are those of a call
-    of a tool as of now.
+    `find` returns the tool as it is now, `complete` adds what belongs to the hop to the client, and
+    at a cancellation `is_withdrawn` returns true if the client has cancelled this very call. A call
+    that has become a task is held until there is an answer. `sources` returns the current sources
+    of a call of a tool.
     """
 
     caller: Caller
@@ -175,20 +175,20 @@ class ClientCall:
     sources: Callable[[Tool], Sources]
 
     def is_cancelled(self) -> bool:
-        """Tell whether the client has cancelled just this call, or its task."""
+        """True if the client has cancelled this very call, or its task."""
         owner = self.owner
         return self.is_withdrawn() or (isinstance(owner, PendingCall) and owner.is_cancelled)
 
     def is_task(self) -> bool:
-        """Tell whether the call is a task now, so that nobody waits for its result."""
+        """True if the call is a task, so that no request waits for its result."""
         return isinstance(self.owner, PendingCall) and self.owner.is_task
 
 
 @frozen
 class Deferred:
-    """A call was held for as long as calls are; its question `id` is still open.
+    """The hold time of a call is over, and its question `id` is still open.
 
-    If it `is_replaced`, the same call of its client waits instead.
+    If it `is_replaced`, an equal call of its client waits instead.
     """
 
     id: str
@@ -197,16 +197,16 @@ class Deferred:
 
 @frozen
 class Resolved:
-    """The decision on a call, which may be of the tool as it is defined now."""
+    """The decision on a call, possibly with a changed definition of the tool."""
 
     decision: Decision
     proposal: Proposal
 
 
 class HubQuestions(Questions):
-    """The questions of all clients, which are kept in a folder.
+    """The questions of all clients, kept in a folder.
 
-    `earlier` are their events so far, for those who follow the stream of events.
+    `earlier` are their events so far, for the stream of events.
     """
 
     def __init__(
@@ -229,10 +229,10 @@ class HubQuestions(Questions):
         folder.on_problem = self._problem
 
     def begin(self) -> None:
-        """Take over what is in the folder.
+        """Load the questions in the folder.
 
         Raises:
-            OSError: it cannot be read or cleaned.
+            OSError: the folder cannot be read or cleaned.
         """
         self._folder.clean(self._time.now())
         for record in sorted(self._folder.all(), key=lambda record: record.question.began):
@@ -240,16 +240,16 @@ class HubQuestions(Questions):
         self._folder.on_event = self._on_event
 
     def listen(self, emit: Emit) -> None:
-        """Pass on each event about a question from now on."""
+        """Pass each further event about a question to this function."""
         self._listeners.append(emit)
 
     def open(self, question: Question, digest: str, seconds: float | None) -> OpenQuestion:
-        """Ask, or join the question about the same call of the same client.
+        """Open a question, or join the one about an equal call of the same client.
 
-        The question may have an answer that no call has used yet.
+        That question may already have an answer that no call has used.
 
         Raises:
-            JournalLostError: it could not be written down.
+            JournalLostError: it could not be recorded.
             TooManyQuestionsError: the client has too many.
         """
         if seconds is None:
@@ -281,12 +281,12 @@ class HubQuestions(Questions):
         return opened
 
     def find(self, place: Place, digest: str) -> OpenQuestion | None:
-        """The question about a call of a client, if there is one that it can join or use."""
+        """Return the question that a call of a client can join or use, if there is one."""
         self._look()
         return self._find(place.step or "", digest)
 
     def _mask(self, event: AnyEvent) -> AnyEvent:
-        """An event about a question as it is kept."""
+        """Return an event about a question as it is stored."""
         stored = self._masked(event)
         assert isinstance(stored, type(event))
         return stored
@@ -294,13 +294,13 @@ class HubQuestions(Questions):
     def join(
         self, place: Place, digest: str, replaced: Callable[[], None]
     ) -> tuple[OpenQuestion, bool]:
-        """The question about a call, which waits for its answer from now on; see `leave`.
+        """Let a call wait for the answer to its question, and return the question; see `leave`.
 
-        An earlier call does not wait any more: `replaced` is called where this is one. `False` if
-        there is an answer meanwhile, for whoever takes it first.
+        An earlier equal call stops waiting: `replaced` is called if this happens to this one later.
+        The second value is false if there already is an answer, for the first to claim it.
 
         Raises:
-            JournalLostError: it could not be written down.
+            JournalLostError: it could not be recorded.
         """
         entry = self._by_call[place.step or "", digest]
         known, stored = self._folder.get(entry.id), self._mask(entry.event)
@@ -314,17 +314,17 @@ class HubQuestions(Questions):
         return entry, True
 
     def get(self, id: str) -> OpenQuestion | None:
-        """The question of this id, as it is on disk now."""
+        """Return the question with this id, as it is on disk now."""
         with self._tell_unread():
             self._folder.look_at(id)
         return super().get(id)
 
     def settle(self, id: str, end: QuestionEnd) -> QuestionEnd | None:
-        """End a question, if it is open; `None`, or how it ended before, here or elsewhere.
+        """Close a question if it is open; else return how it was closed before, here or elsewhere.
 
         Raises:
-            KeyError: there is none of this id.
-            JournalLostError: the answer could not be written down, and does not count.
+            KeyError: there is none with this id.
+            JournalLostError: the answer could not be recorded, and does not count.
         """
         if id in self._unkept:
             self._unkept.remove(id)
@@ -344,12 +344,10 @@ class HubQuestions(Questions):
     def claim(
         self, decision: Decision, proposal: Proposal, level: DecisionLevel, *, waited: bool
     ) -> bool:
-        """Give the end of a question to a call, once and for all; a yes only to one.
-
-        Of those that have `waited` for it that is the latest.
+        """Give the end of a question to the latest waiting call; an approval is used only once.
 
         Raises:
-            JournalLostError: that could not be written down.
+            JournalLostError: that could not be recorded.
         """
         id = decision.approval
         assert id is not None, "somebody was asked"
@@ -364,21 +362,21 @@ class HubQuestions(Questions):
         return is_first or not decision.allowed
 
     def to_decide(self) -> Iterator[OpenQuestion]:
-        """The questions that calls wait for; rules decide the others when the call comes again."""
+        """Return the questions that calls wait for; repeated calls of others are decided anew."""
         return (entry for entry in self.still_open() if entry.id in self._waiting)
 
     def is_waited_for(self, id: str) -> bool:
         return id in self._waiting
 
     def leave(self, id: str, replaced: Callable[[], None]) -> bool:
-        """A call does not wait any more; whether it was the one that did."""
+        """Stop waiting for the answer; return true if this call was the one that waited."""
         is_latest = self._waiting.get(id) is replaced
         if is_latest:
             del self._waiting[id]
         return is_latest
 
     async def watch(self) -> None:
-        """Follow what other processes write, and end what has expired, until this is cancelled."""
+        """Read what other processes write, and close expired questions, until this is cancelled."""
         cleaned = self._time.monotonic()
         while True:
             await anyio.sleep(_LOOK_SECONDS)
@@ -435,7 +433,7 @@ class HubQuestions(Questions):
             self._problem(f"the questions in `serve.state` cannot be read: {error}")
 
     def _problem(self, text: str) -> None:
-        """Tell what is wrong, but not each second."""
+        """Report a problem, but not every second."""
         if text != self._told:
             self._told = text
             self._tell(Notice(NOWHERE, "error", "questions_unread", text))
@@ -458,7 +456,7 @@ class HubQuestions(Questions):
             self._tell(event)
 
     def keep(self, event: AskReceived | AskEnded) -> None:
-        """Write down what another program asks, so that `aish runs pending` lists it."""
+        """Record the question of another program, so that `aish runs pending` lists it."""
         with self._tell_unread():
             self._folder.note(event.request_id, self._masked(event), self._time.now())
 
@@ -500,7 +498,7 @@ class HubQuestions(Questions):
             self._let_go(entry)
 
     def _let_go(self, entry: OpenQuestion) -> None:
-        """Let no call join a question any more, or use its answer."""
+        """Let no further call join a question or use its answer."""
         key = entry.question.place.step or "", entry.digest
         if self._by_call.get(key) is entry:
             del self._by_call[key]
@@ -511,7 +509,7 @@ class HubQuestions(Questions):
 
 
 class CallApprovals:
-    """Asks about calls, and waits for the answers."""
+    """Asks about calls and waits for the answers."""
 
     def __init__(self, gate: Gate, active: Active, questions: HubQuestions, emit: Emit) -> None:
         self.questions = questions
@@ -526,9 +524,9 @@ class CallApprovals:
     async def ask(
         self, call: ClientCall, proposal: Proposal, digest: str
     ) -> Resolved | Deferred | None:
-        """The decision on a call that is asked about; `None` if nobody is there to be asked.
+        """Ask about a call, and return the decision; `None` if nobody can be asked.
 
-        The call gives its place back while it waits. `digest` is what the gate has found.
+        The call releases its place while it waits. `digest` is the digest from the gate.
 
         Raises:
             JournalLostError: the question or the use of its answer cannot be written down.
@@ -572,9 +570,9 @@ class CallApprovals:
         return None
 
     def _renew(self, call: ClientCall, proposal: Proposal, decision: Decision) -> Proposal | None:
-        """The same call as it is now, if its tool has changed while it waited.
+        """Ask again if the tool of the call has changed while it waited.
 
-        Or if it is held by text that its client was given since, or may have written.
+        Or if text that its client was given meanwhile, or may have written, holds it.
         """
         now = call.find()
         if now is None:
@@ -593,9 +591,9 @@ class CallApprovals:
         form: "ApprovalForm | None",
         deadline: float | None,
     ) -> tuple[Decision | Deferred, bool, float | None]:
-        """The decision, whether it was waited for, and the time until which the call is held.
+        """Return the decision, whether it was waited for, and the end of the hold time.
 
-        That is from its first question on.
+        The hold time begins with the first question of the call.
         """
         opened: list[OpenQuestion] = []
         decisions: list[Decision] = []
@@ -659,7 +657,7 @@ class CallApprovals:
 def renew_sources(
     call: ClientCall, proposal: Proposal, decision: Decision, gate: Gate
 ) -> Proposal | None:
-    """An allowed call with the sources as of now, if there are others, and these hold it."""
+    """Return the decision with the current sources, if they have changed and hold the call."""
     now = call.sources(proposal.tool)
     if not decision.allowed or now == proposal.sources:
         return None
@@ -682,7 +680,7 @@ def _must_write(what: str) -> Generator[None]:
 
 
 def _keep_end(recording: AnswerRecording, question: Question, end: QuestionEnd) -> None:
-    """Record an answer; a question without one is left out: its client was told to call again."""
+    """Record an answer; a question without one is skipped: its client was told to call again."""
     recording.begin(question)(end)
 
 

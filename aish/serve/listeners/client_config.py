@@ -1,6 +1,6 @@
-"""Configuration by which a client uses this server, one form per client. Pure.
+"""Configuration of a client that uses this server, one form per client. Pure.
 
-No secret is in it: variables and tokens stand as references, in the client's own spelling.
+It has no secrets: variables and tokens are references, in the client's own syntax.
 """
 
 import json
@@ -16,7 +16,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+", re.ASCII)
 
 
 class ConfigClient(StrEnum):
-    """The clients whose configuration is known."""
+    """Clients whose configuration format is known."""
 
     CLAUDE = "claude"
     CURSOR = "cursor"
@@ -26,10 +26,10 @@ class ConfigClient(StrEnum):
 
 @frozen
 class ClientEntry:
-    """A server as a client is told of it: a command to start, or a URL.
+    """A server in the configuration of a client: a command to start, or a URL.
 
-    `variables` are the names of those that the command needs; `token` is the variable with the
-    token for the URL, and empty where the client gets one from an issuer.
+    `variables` are the variables that the command needs; `token` is the variable with the token for
+    the URL, and empty if the client gets its token from an issuer.
     """
 
     name: str
@@ -49,12 +49,12 @@ PLACES: Mapping[ConfigClient, str] = {
 
 
 def entry_name(text: str) -> str:
-    """A name that all clients take: letters, digits, `_` and `-`."""
+    """Return a name that all clients accept: letters, digits, `_` and `-`."""
     return _NO_NAME.sub("-", text).strip("-") or "aish"
 
 
 def render(entry: ClientEntry, client: ConfigClient) -> str:
-    """The entry with its surroundings, as it appears in the client's file."""
+    """Return the entry with its surroundings, as it appears in the client's file."""
     return _FORMS[client](entry)
 
 
@@ -102,7 +102,7 @@ _FORMS: Mapping[ConfigClient, Callable[[ClientEntry], str]] = {
 
 
 def _describe(entry: ClientEntry, reference: str, types: tuple[str, str]) -> JsonObject:
-    """The entry as JSON; `reference` is the pattern of one, `types` names both transports."""
+    """Return the entry as JSON; `reference` is the pattern of one, `types` the transports."""
     stdio, http = types
     description: dict[str, JsonValue] = {}
     if entry.url:
@@ -125,5 +125,5 @@ def _json(value: JsonObject) -> str:
 
 
 def _toml(text: str) -> str:
-    """A basic string of TOML; JSON's escapes are among those that it has."""
+    """Return a basic string of TOML, which has all escapes of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,6 +1,6 @@
-"""Endpoints for clients, from flags and `serve.listen`: a kind of listener, and its address.
+"""Endpoints for clients, from flags and `serve.listen`: a kind of listener and its address.
 
-Imports nothing that a listener needs: `aish serve` is ready before it has listened.
+Imports nothing that a listener needs, so that `aish serve` starts quickly.
 """
 
 import re
@@ -24,7 +24,7 @@ _FORMS = "write `stdio`, `http://HOST:PORT/mcp`, `http+unix:PATH`, `tcp://HOST:P
 
 @frozen
 class Endpoint:
-    """A place where clients connect; standard streams have no address, only HTTP has a `path`."""
+    """An endpoint for clients; only HTTP has a `path`, standard streams have no address."""
 
     kind: Kind
     address: Address | None = None
@@ -32,15 +32,15 @@ class Endpoint:
 
     @property
     def needs_token(self) -> bool:
-        """Tell whether clients need a token: a port does not say who they are."""
+        """True if clients need a token: a port does not identify them."""
         return self.address is not None and self.address.path is None
 
     def at(self, address: Address) -> "Endpoint":
-        """The same with its real address: the port that was free."""
+        """Return the endpoint with its real address: the port that was free."""
         return Endpoint(self.kind, address, self.path)
 
     def to_text(self, *, has_tls: bool = False) -> str:
-        """The form that `serve.listen` has; `https` where HTTP over TCP is encrypted here."""
+        """Return the form of `serve.listen`, with `https` if HTTP over TCP is encrypted here."""
         if self.address is None:
             return self.kind
         if self.address.path is not None:
@@ -53,10 +53,10 @@ STDIO = Endpoint("stdio")
 
 
 def parse_endpoint(text: str, where: str) -> Endpoint:
-    """The endpoint in `serve.listen`.
+    """Parse an endpoint of `serve.listen`.
 
     Raises:
-        UsageError: it is no form of a listener.
+        UsageError: it is not a valid form.
     """
     if text == "stdio":
         return STDIO
@@ -72,7 +72,7 @@ def parse_endpoint(text: str, where: str) -> Endpoint:
 
 
 def http_endpoint(text: str, where: str) -> Endpoint:
-    """`HOST:PORT`, with or without a path, or `unix:PATH`.
+    """Parse `HOST:PORT`, with or without a path, or `unix:PATH`.
 
     Raises:
         UsageError: it is neither.
@@ -91,7 +91,7 @@ def http_endpoint(text: str, where: str) -> Endpoint:
 
 
 def tcp_endpoint(text: str, where: str) -> Endpoint:
-    """`HOST:PORT`.
+    """Parse `HOST:PORT`.
 
     Raises:
         UsageError: it is not.
@@ -104,19 +104,19 @@ def tcp_endpoint(text: str, where: str) -> Endpoint:
 
 
 def unix_endpoint(path: Path, where: str) -> Endpoint:
-    """A socket file for lines.
+    """Return the endpoint of a socket file for JSON lines.
 
     Raises:
-        UsageError: its path is too long, or none.
+        UsageError: its path is too long or empty.
     """
     return Endpoint("unix", unix_address(path, where))
 
 
 def environment_endpoint(environ: Mapping[str, str]) -> Endpoint:
-    """The endpoint in `MCP_ADDR`: `HOST:PORT` for TCP, or a form of `serve.listen`.
+    """Return the endpoint in `MCP_ADDR`: `HOST:PORT` for TCP, or a form of `serve.listen`.
 
     Raises:
-        UsageError: it is not set, or says something else.
+        UsageError: it is not set or not valid.
     """
     text = environ.get(ADDRESS_VARIABLE, "")
     if not text:
@@ -129,10 +129,10 @@ def environment_endpoint(environ: Mapping[str, str]) -> Endpoint:
 
 
 def check_distinct(endpoints: Iterable[Endpoint], where: str) -> tuple[Endpoint, ...]:
-    """The endpoints, if no address is there twice.
+    """Return the endpoints after a check that no address is listed twice.
 
     Raises:
-        UsageError: one is.
+        UsageError: one is listed twice.
     """
     result: list[Endpoint] = []
     for endpoint in endpoints:

@@ -1,8 +1,8 @@
 """Clients over streamable HTTP, in both eras of the protocol.
 
 A POST carries one message. Its answer is JSON or, from the first notification on, a stream of
-events. A request of the stateless era stands for itself: its headers have to say what its body
-says, and a client that leaves cancels it. One of the handshake era belongs to a session.
+events. A request of the stateless era is independent: its headers have to match its body, and it is
+cancelled when the client disconnects. A request of the handshake era belongs to a session.
 
 https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http
 """
@@ -129,7 +129,7 @@ async def serve_http(
 ) -> None:
     """Serve clients on the sockets until this is cancelled, then close them.
 
-    With `authority` tokens of its issuer are taken.
+    With `authority`, tokens of its issuer are accepted.
 
     Raises:
         UsageError: the extra `serve` is not installed, or `state` cannot be written.
@@ -173,7 +173,7 @@ def _note_refusal(hub: Hub, call: AccessRecord) -> None:
 
 
 class _McpEndpoint:
-    """The paths of the server: the protocol's own, and those for who watches over it."""
+    """The paths of the server: those of the protocol, and those for monitoring."""
 
     def __init__(
         self,
@@ -218,11 +218,11 @@ class _McpEndpoint:
     async def _answer(
         self, message: Received | Sequence[Received], headers: "_Headers", peer: Peer
     ) -> HttpResponse:
-        """The answer to what a body holds.
+        """Answer the message in a body.
 
         Raises:
             RpcError: it is not valid.
-            _RefusedError: it is not taken now, or from this client.
+            _RefusedError: it is not accepted now, or not from this client.
         """
         if isinstance(message, Invalid):
             raise message.error
@@ -258,10 +258,10 @@ class _McpEndpoint:
         peer: Peer,
         authority: "ResourceServer",
     ) -> None:
-        """Check that a client may call what it names.
+        """Check that a client has the scopes for the tool that it names.
 
         Raises:
-            HttpError: it may not, and might with a token of more scopes.
+            HttpError: it needs a token with more scopes.
         """
         proof, clients = self._proof(peer, request), self._hub.clients
         for one in message if isinstance(message, Sequence) else (message,):
@@ -274,7 +274,7 @@ class _McpEndpoint:
                     raise authority.lacks(proof, entry, _target(request))
 
     def _offers(self, globs: tuple[str, ...], request: ClientRequest) -> bool:
-        """Tell whether those who see these tools may have what a request names."""
+        """Return true if clients with these tools may use what a request names."""
         listed, parameter = _NAMED[request.method]
         offer, name = self._hub.offer(globs), request.params.get(parameter)
         if not isinstance(name, str):
@@ -287,7 +287,7 @@ class _McpEndpoint:
         return json_response(self._authority.document(_target(request)))
 
     def close(self) -> None:
-        """End what requests without a session have left behind."""
+        """Clean up after requests without a session."""
         for common in self._stateless.values():
             self._hub.forget(common.id)
 
@@ -333,7 +333,7 @@ class _McpEndpoint:
         """Compare the headers with the body.
 
         Raises:
-            RpcError: they differ, or the revision is not spoken.
+            RpcError: they differ, or the revision is not supported.
         """
         body_version = meta.get(VERSION_KEY)
         if version is None:
@@ -357,7 +357,7 @@ class _McpEndpoint:
             check_parameters(parameters, arguments, headers.values)
 
     def _header_parameters_of(self, tool: Tool) -> Sequence[Mirrored]:
-        """The parameters of a tool that a client repeats in headers."""
+        """Return the parameters of a tool that a client repeats in headers."""
         known = self._mirrored.get(tool.name)
         if known is None or known[0] is not tool:
             try:
@@ -389,7 +389,7 @@ class _McpEndpoint:
             raise _RefusedError(503, RpcError(INTERNAL_ERROR, str(error))) from error
 
     def _session(self, key: str | None, peer: Peer) -> HttpSession:
-        """The session that a message belongs to.
+        """Return the session that a message belongs to.
 
         Raises:
             RpcError: it names none.
@@ -417,7 +417,7 @@ class _McpEndpoint:
     def _array(
         self, messages: Sequence[Received], session: HttpSession, headers: "_Headers"
     ) -> HttpResponse:
-        """The answer to several messages: each by itself, the answers together."""
+        """Answer several messages, each by itself, and return the answers together."""
         inner = session.session
         if not inner.takes_arrays:
             raise RpcError(INVALID_REQUEST, _NO_ARRAYS)
@@ -429,7 +429,7 @@ class _McpEndpoint:
         return _Answer(work, scopes, headers, self._queue, session)
 
     async def _get(self, request: HttpRequest, peer: Peer) -> HttpResponse:
-        """The stream of what belongs to no request, or the rest of another one."""
+        """Return the stream of messages that belong to no request, or resume another one."""
         headers = self._headers(request)
         try:
             session = self._session_of(headers, peer)
@@ -472,7 +472,7 @@ class _McpEndpoint:
         return json_response(self._status(state, peer), 200 if state == "ready" else 503)
 
     def _status(self, state: str, peer: Peer) -> JsonObject:
-        """The status; for a client also which servers there are."""
+        """Return the status; for a client also the servers."""
         if SCOPE not in peer.scopes:
             return {"status": state}
         servers: list[JsonValue] = [
@@ -485,10 +485,10 @@ class _McpEndpoint:
         return HttpResponse(self._hub.metrics.text(), media_type=CONTENT_TYPE)
 
     def _headers(self, request: HttpRequest) -> "_Headers":
-        """The headers of a request.
+        """Return the headers of a request.
 
         Raises:
-            HttpError: the path is that of another listener.
+            HttpError: the path belongs to another listener.
         """
         connection = connection_of(request.scope)
         if connection.local not in self._paths[request.scope["path"]]:
@@ -496,10 +496,10 @@ class _McpEndpoint:
         return _Headers(request.scope["headers"])
 
     def _proof(self, peer: Peer, request: HttpRequest | None = None) -> AuthenticatedClient:
-        """The client of a request, with the proof of it.
+        """Return the client of a request, with its proof.
 
         Raises:
-            HttpError: its token was taken away while the request was still arriving.
+            HttpError: its token was revoked while the request arrived.
         """
         proof = self._hub.clients.proof(peer.name, peer.key)
         if proof is None and self._authority is not None and request is not None:
@@ -514,7 +514,7 @@ class _McpEndpoint:
 
 
 class _RefusedError(RpcError):
-    """A message is not taken now, or not from this client."""
+    """A message is not accepted now, or not from this client."""
 
     def __init__(self, status: int, error: RpcError) -> None:
         super().__init__(error.code, error.message, error.data)
@@ -528,7 +528,7 @@ def _refusal(error: RpcError, id: RequestId | None = None) -> HttpResponse:
 
 
 class _Headers:
-    """The headers of a request that the protocol gives a meaning."""
+    """The headers of a request that the protocol defines."""
 
     def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
         self.values: dict[str, list[str]] = {}
@@ -543,10 +543,10 @@ class _Headers:
                 self.takes_stream = any(media_type in value for media_type in _STREAM_TYPES)
 
     def one(self, name: str) -> str | None:
-        """The value of a header.
+        """Return the value of a header.
 
         Raises:
-            RpcError: it is there more than once.
+            RpcError: it occurs more than once.
         """
         values = self.values.get(name)
         if values is None:
@@ -557,10 +557,10 @@ class _Headers:
 
 
 class _Answer(HttpResponse):
-    """The answer to a request, while it is being made: JSON, or a stream of events.
+    """The answer to a request while it is made: JSON, or a stream of events.
 
-    With `session` a stream can be read on after its connection broke. What nobody can read any more
-    is cancelled.
+    With `session`, a stream can be resumed after its connection broke. An answer that nobody can
+    read any more is cancelled.
     """
 
     def __init__(
@@ -633,7 +633,7 @@ class _Answer(HttpResponse):
         return _Stream(stream.put, lambda: session.end_stream(stream), response)
 
     def _expect_reader(self, stream: SessionStream) -> None:
-        """The connection of a stream is gone: the client may read on for a while."""
+        """Wait a while for the client to resume a stream whose connection is lost."""
 
         def decide() -> None:
             if not stream.is_read:
@@ -652,7 +652,7 @@ class _Answer(HttpResponse):
 
 @frozen
 class _Stream:
-    """A stream of events that is the answer to a request."""
+    """A stream of events as the answer to a request."""
 
     put: Callable[[str, str], None]
     end: Callable[[], None]
@@ -676,11 +676,11 @@ def _no_stream() -> HttpError:
 
 
 def _admit(request: ClientRequest, session: ClientSession) -> anyio.CancelScope:
-    """The scope of a request.
+    """Return the scope of a request.
 
     Raises:
-        RpcError: its id is that of another one.
-        _RefusedError: it is not taken now.
+        RpcError: another request has the same id.
+        _RefusedError: it is not accepted now.
     """
     try:
         return session.admit(request)
@@ -694,7 +694,7 @@ def _check_version(version: str | None) -> None:
     """Check the header of a message of the handshake era.
 
     Raises:
-        RpcError: the revision is not spoken.
+        RpcError: the revision is not supported.
     """
     if version is not None and version != MODERN and version not in HANDSHAKE:
         raise _version_error(version)
@@ -706,7 +706,7 @@ def _version_error(version: str) -> RpcError:
 
 
 def _ignore(message: bytes) -> None:
-    """A client of the stateless era is told nothing outside of its requests."""
+    """Discard a notification: a stateless client is notified only within its requests."""
 
 
 def _target(request: HttpRequest) -> Target:
@@ -715,14 +715,14 @@ def _target(request: HttpRequest) -> Target:
 
 
 def _at_end_of_token(peer: Peer, end: Callable[[], object]) -> asyncio.TimerHandle | None:
-    """Call this when the token of a client expires, for a stream that would outlive it."""
+    """Call this when the token of a client expires, to end a stream that would outlive it."""
     if peer.until is None:
         return None
     return asyncio.get_running_loop().call_at(peer.until, end)
 
 
 def _peer_object(peer: Peer) -> JsonObject:
-    """The peer for the audit log."""
+    """Return the peer for the audit log."""
     about = peer.about or {}
     if peer.uid is None:
         return {"transport": "http", "address": peer.address, **about}

@@ -1,8 +1,8 @@
-"""The sessions of clients over HTTP, by random ids, and the streams they are told on.
+"""Sessions of clients over HTTP, by random ids, and their streams.
 
-A session belongs to the client that began it. What is told on its streams is kept for a while, so
-that a client whose connection broke gets the rest of a stream on another one. Knows no HTTP: a
-reader is a queue of events.
+A session belongs to the client that began it. Messages of a stream are kept for a while, so that a
+client whose connection broke can read the rest on another one. Knows no HTTP: a reader is a queue
+of events.
 """
 
 import json
@@ -33,12 +33,12 @@ _EVENT_ID = re.compile(r"(\d{1,9})-(\d{1,15})", re.ASCII)
 
 
 class TooManySessionsError(Exception):
-    """There are as many sessions as there may be, and each of them is used."""
+    """The session limit is reached, and no session is idle."""
 
 
 @slotted
 class _Kept:
-    """An event that was told on a stream, in the order of the session."""
+    """An event that was sent on a stream, in the order of the session."""
 
     stream: int
     number: int
@@ -50,9 +50,9 @@ def _do_nothing() -> None:
 
 
 class SessionStream:
-    """A way to a client: that of one request, or (number 0) of what belongs to none.
+    """A stream to a client: that of one request, or number 0 for messages of no request.
 
-    It has at most one reader; without one, what is told is kept.
+    It has at most one reader; without one, messages are kept.
     """
 
     def __init__(self, owner: "HttpSession", number: int) -> None:
@@ -75,9 +75,9 @@ class SessionStream:
             self._queue.put(event)
 
     def attach(self, queue: EventQueue, after: int | None = None) -> None:
-        """Let this queue be the reader, instead of another one; it begins with what was kept.
+        """Make this queue the reader instead of another one; it begins with the kept messages.
 
-        That is what followed the event `after`, or what no reader was told.
+        These are the ones after the event `after`, or all that no reader got.
         """
         if self._queue is not None:
             self._queue.close()
@@ -97,7 +97,7 @@ class SessionStream:
             self.on_unread()
 
     def end(self) -> None:
-        """Nothing follows; the reader ends after what it has not read yet."""
+        """End the stream; the reader ends after the messages that it has not read."""
         if self._queue is not None:
             self._queue.close()
 
@@ -131,16 +131,16 @@ class HttpSession:
 
     @property
     def is_used(self) -> bool:
-        """Tell whether a request of it is being answered, or a stream is open."""
+        """True if a request of the session is being answered, or a stream is open."""
         return self.readers > 0 or not self.session.is_idle
 
     def touch(self) -> bool:
-        """Note that it was used just now; `False` if another process has ended it."""
+        """Note that the session was just used; return false if another process has ended it."""
         self.used = anyio.current_time()
         return self._touch(self)
 
     def follow(self, proof: AuthenticatedClient, peer: JsonObject) -> None:
-        """Its client has another token, of other scopes: that counts from now on."""
+        """Use another token of the client, possibly with other scopes, from now on."""
         self.proof = proof
         self.session.follow(proof, peer)
 
@@ -150,15 +150,15 @@ class HttpSession:
         return stream
 
     def end_stream(self, stream: SessionStream) -> None:
-        """End a stream whose request is answered; its messages can be read for a while."""
+        """End a stream whose request is answered; its messages stay readable for a while."""
         stream.on_unread = _do_nothing
         stream.end()
         self._streams = {number: one for number, one in self._streams.items() if one is not stream}
 
     def resume(self, last: str, queue: EventQueue) -> SessionStream:
-        """Let a client read on behind the event with this id, or from what it was not told.
+        """Resume reading after the event with this id, or with the messages not sent yet.
 
-        A stream that has ended gives what is kept of it, and ends.
+        A stream that has ended yields its kept messages and ends.
         """
         match = _EVENT_ID.fullmatch(last)
         if match is None:
@@ -175,9 +175,10 @@ class HttpSession:
         return stream
 
     def keep(self, stream: int, message: str, key: str) -> tuple[int, ServerEvent]:
-        """Number an event, and keep it as long as there is room, in place of one with its key.
+        """Number an event and keep it while there is room, replacing one with the same key.
 
-        What has a key makes room first: no notice of a call pushes out the result of another.
+        Events with a key are dropped first, so that no notification displaces the result of another
+        call.
         """
         self._events += 1
         event = ServerEvent(message, id=f"{stream}-{self._events}", key=key)
@@ -197,12 +198,12 @@ class HttpSession:
             self._kept_text -= len(old.event.data)
 
     def events_after(self, stream: int, after: int) -> Sequence[_Kept]:
-        """The events that are kept of a stream, behind an event."""
+        """Return the kept events of a stream after an event."""
         events = self._kept.values()
         return [event for event in events if event.stream == stream and event.number > after]
 
     def end(self) -> None:
-        """Cancel what runs, and end its streams."""
+        """Cancel running requests and end the streams."""
         self.session.close()
         for stream in tuple(self._streams.values()):
             stream.end()
@@ -212,9 +213,9 @@ class HttpSession:
 
 
 class SessionStore:
-    """Files with the sessions that have not ended: they continue after a restart, or elsewhere.
+    """Files of the open sessions, which continue after a restart or in another process.
 
-    A file has its name from the session's id, and its time is when the session was used last.
+    The name of a file follows from the session's id; its time is when the session was last used.
     """
 
     def __init__(self, state: Path, clock: Clock, idle: float) -> None:
@@ -247,7 +248,7 @@ class SessionStore:
         return True
 
     def find(self, id: str, proof: AuthenticatedClient) -> JsonObject | None:
-        """The handshake of a session of this client that is in use."""
+        """Return the handshake of an open session of this client."""
         try:
             with os.fdopen(open_own(self._path(id)), "rb") as file:
                 used = os.fstat(file.fileno()).st_mtime
@@ -262,7 +263,7 @@ class SessionStore:
         self._path(id).unlink(missing_ok=True)
 
     def expire(self, id: str) -> None:
-        """Delete a session, unless another process has used it after this one."""
+        """Delete a session, unless another process has used it since."""
         with suppress(FileNotFoundError):
             if self._path(id).stat().st_mtime_ns <= self._used.pop(id, 0):
                 self.drop(id)
@@ -300,7 +301,7 @@ class HttpSessions:
         self._sessions: dict[str, HttpSession] = {}
 
     def find(self, id: str, proof: AuthenticatedClient, peer: JsonObject) -> HttpSession | None:
-        """The session with this id, if it is this client's."""
+        """Return the session with this id, if it belongs to this client."""
         session = self._sessions.get(id)
         if session is None or session.client != proof.client.name:
             return None
@@ -314,7 +315,7 @@ class HttpSessions:
     def restore_session(
         self, id: str, proof: AuthenticatedClient, peer: JsonObject
     ) -> HttpSession | None:
-        """The session with this id that another process began with this client, to be added."""
+        """Return a session that another process began with this client; `add` it afterwards."""
         agreement = self._store.find(id, proof)
         if agreement is None:
             return None
@@ -325,15 +326,15 @@ class HttpSessions:
         return None
 
     def make(self, proof: AuthenticatedClient, peer: JsonObject) -> HttpSession:
-        """A session that is still in no table: `add` it once its handshake has succeeded."""
+        """Make a session; `add` it once its handshake has succeeded."""
         return HttpSession(self._hub, proof, peer, self._note_use)
 
     def add(self, session: HttpSession) -> None:
-        """Take in a session, in the place of one that nobody uses if there are too many.
+        """Add a session, in place of an idle one if there are too many.
 
         Raises:
-            TooManySessionsError: all of them are used.
-            AuditError: that it has begun could not be written down.
+            TooManySessionsError: none is idle.
+            AuditError: its beginning could not be recorded.
         """
         if len(self._sessions) >= self._limits.sessions:
             unused = [session for session in self._sessions.values() if not session.is_used]
@@ -350,7 +351,7 @@ class HttpSessions:
             self._hub.tell("warning", "session_not_kept", text)
 
     def end(self, session: HttpSession) -> None:
-        """End a session; its id is unknown from now on."""
+        """End a session; its id becomes unknown."""
         self._store.drop(session.id)
         self._close(session)
 
@@ -361,13 +362,13 @@ class HttpSessions:
             self._hub.close_session(session.session.caller)
 
     def end_unproven(self) -> None:
-        """End the sessions of those whose token is another one now, or gone."""
+        """End the sessions whose token was changed or revoked."""
         for session in tuple(self._sessions.values()):
             if not self._hub.clients.holds(session.proof):
                 self.end(session)
 
     async def expire(self) -> None:
-        """End the sessions that nobody has used for too long, until this is cancelled."""
+        """End sessions that were idle for too long, until this is cancelled."""
         idle = self._limits.idle
         while True:
             self._store.clean()

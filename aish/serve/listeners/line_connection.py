@@ -1,6 +1,6 @@
 """A connection with one JSON message per line, over any pair of streams.
 
-Reads are bounded in size and, on sockets, in time. Writes never wait for the reader.
+Reads are limited in size and, on sockets, in time. Writes never wait for the reader.
 """
 
 from collections import deque
@@ -36,11 +36,11 @@ _FLUSH_SECONDS = 1.0
 
 
 class LineRefusedError(Exception):
-    """A client sent a line that is too long, or too slowly; its text says which."""
+    """A client sent a line that is too long or too slow; the text says which."""
 
 
 class ClientGoneError(Exception):
-    """The client does not read what is sent to it; `is_slow` if it is there nevertheless."""
+    """The client does not read its messages; `is_slow` if it is still connected."""
 
     def __init__(self, *, is_slow: bool) -> None:
         super().__init__("the client does not read")
@@ -48,10 +48,10 @@ class ClientGoneError(Exception):
 
 
 class ByteStream(Protocol):
-    """Bytes in or out, without waiting."""
+    """A stream of bytes that never blocks."""
 
     def read(self) -> bytes | None:
-        """The bytes that are there; none at the end, `None` if more may come."""
+        """Read available bytes; empty at the end, `None` if there are none yet."""
 
     def write(self, data: memoryview) -> int:
         """Write without waiting; return the number of bytes written.
@@ -61,22 +61,22 @@ class ByteStream(Protocol):
         """
 
     async def wait_readable(self) -> None:
-        """Wait until something may be there."""
+        """Wait until there may be bytes to read."""
 
     async def wait_writable(self) -> None:
-        """Wait until something may be taken."""
+        """Wait until bytes may be written."""
 
 
 @slotted
 class _Line:
-    """A line that waits to be written; one with the same `key` replaces it."""
+    """A line to be written; it replaces an unwritten one with the same `key`."""
 
     data: bytes
     key: str
 
 
 class LineWriter:
-    """Writes messages to a stream in order, as far as the reader takes them."""
+    """Writes messages to a stream in order, as fast as the reader takes them."""
 
     def __init__(self, stream: ByteStream, most: int) -> None:
         self.lost = anyio.Event()
@@ -111,7 +111,7 @@ class LineWriter:
         self._filled.set()
 
     async def run(self) -> None:
-        """Write what waits, until the reader is lost."""
+        """Write queued messages until the reader is lost."""
         while not self.lost.is_set():
             while self._queue and not self.lost.is_set():
                 await self._stream.wait_writable()
@@ -125,14 +125,14 @@ class LineWriter:
             await self._filled.wait()
 
     async def flush(self) -> None:
-        """Wait a moment until everything is written."""
+        """Wait briefly until everything is written."""
         with anyio.move_on_after(_FLUSH_SECONDS):
             while self._queue and not self.lost.is_set():
                 self._emptied = anyio.Event()
                 await self._emptied.wait()
 
     def _write(self, data: bytes) -> bytes:
-        """Write without waiting; return the bytes that are left."""
+        """Write without waiting; return the remaining bytes."""
         start, view = 0, memoryview(data)
         try:
             while start < len(data) and (count := self._stream.write(view[start:])):
@@ -145,7 +145,7 @@ class LineWriter:
 
 
 class LineReader:
-    """Reads lines from a stream: none longer than a message may be, none slower than `receive`."""
+    """Reads lines from a stream, limited in length, and in time by `receive`."""
 
     def __init__(self, stream: ByteStream, most: int, receive: float | None = None) -> None:
         self._stream = stream
@@ -153,10 +153,10 @@ class LineReader:
         self._receive = receive
 
     async def lines(self) -> AsyncGenerator[bytes]:
-        """The lines that are not empty, until the end of the input.
+        """Yield lines that are not empty, until the end of the input.
 
         Raises:
-            LineRefusedError: a line is too long, or too slow; what follows is not read.
+            LineRefusedError: a line is too long or too slow; the rest is not read.
         """
         held = bytearray()
         deadline: float | None = None
@@ -208,11 +208,11 @@ class LineReader:
 async def converse(
     hub: Hub, session: ClientSession, lines: AsyncIterator[bytes], writer: LineWriter
 ) -> None:
-    """Answer a client until it ends its input; what still runs then is cancelled.
+    """Answer a client until it ends its input; then cancel running requests.
 
     Raises:
-        AuditError: that it has come could not be written down.
-        LineRefusedError: it sent a line that is too long, or too slow.
+        AuditError: its session could not be recorded.
+        LineRefusedError: it sent a line that is too long or too slow.
         ClientGoneError: it does not read.
     """
     try:
@@ -247,7 +247,7 @@ async def _answer_lines(
 
 
 async def refuse(writer: LineWriter, reason: str) -> None:
-    """Send the reason before the connection ends, after input that is not a request."""
+    """Send the reason for closing a connection after invalid input."""
     writer.send(failure(None, RpcError(INVALID_REQUEST, reason)))
     await writer.flush()
 
@@ -284,7 +284,7 @@ async def _take(line: bytes, session: ClientSession, writer: LineWriter, tasks: 
 
 
 def token_in(message: Received) -> str:
-    """The token in a message; empty if it has none."""
+    """Return the token in a message; empty if there is none."""
     if not isinstance(message, ClientRequest | Notification):
         return ""
     token = json_object(message.params.get("_meta")).get(TOKEN_KEY)
@@ -292,7 +292,7 @@ def token_in(message: Received) -> str:
 
 
 def _without_token(message: Received) -> Received:
-    """The message without the client's token, which is for nobody behind this server."""
+    """Return the message without the client's token, which nothing behind this server may see."""
     if not isinstance(message, ClientRequest | Notification):
         return message
     meta = json_object(message.params.get("_meta"))

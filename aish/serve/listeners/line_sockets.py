@@ -1,7 +1,7 @@
-"""Clients over socket files and TCP: a JSON message a line, one session per connection.
+"""Clients over socket files and TCP: one JSON message per line, one session per connection.
 
-Over a socket file the peer's user has to be ours, as the kernel says it; over TCP the first message
-has a token. A connection may be encrypted.
+At a socket file the kernel has to report our own user as the peer; over TCP the first message has a
+token. A connection may be encrypted.
 """
 
 import os
@@ -49,7 +49,7 @@ _MOST_DRAINED = 1 << 20
 
 
 class SocketStream:
-    """A connection that does not block, encrypted or not."""
+    """A non-blocking connection, encrypted or not."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -93,7 +93,7 @@ class _RefusedError(Exception):
 
 
 class _Connection:
-    """A connection of a client; `trusted` once it is known whose it is."""
+    """A connection of a client; `trusted` once its client is known."""
 
     def __init__(self, opened: socket.socket, limits: ServeLimits) -> None:
         self.socket = opened
@@ -111,10 +111,10 @@ class _Connection:
         self._use(opened)
 
     async def encrypt(self, tls: ssl.SSLContext) -> None:
-        """Let the client begin TLS.
+        """Wait for the TLS handshake of the client.
 
         Raises:
-            OSError: it does not.
+            OSError: it fails.
         """
         encrypted = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
         self._use(encrypted)
@@ -129,7 +129,7 @@ class _Connection:
                 return
 
     async def linger(self) -> None:
-        """Let the client see the last words: closing what is unread would take them back."""
+        """Let the client read the last message: closing with unread input would discard it."""
         self._end_tls()
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
@@ -149,7 +149,7 @@ class _Connection:
         self.socket.close()
 
     def _end_tls(self) -> None:
-        """Send the end of an encrypted stream, without waiting for the client's."""
+        """Send the end of a TLS stream, without waiting for the client's."""
         if isinstance(self.socket, ssl.SSLSocket):
             with suppress(OSError, ValueError):
                 self.socket.unwrap()
@@ -165,7 +165,7 @@ class _Connection:
 async def serve_line_socket(hub: Hub, opened: OpenEndpoint) -> None:
     """Serve the clients of one socket until this is cancelled; each connection fails by itself.
 
-    Once the server drains no more are taken.
+    No connections are accepted while the server drains.
     """
     listener = _LineListener(hub, opened)
     hub.clients.watchers.add(listener.check_clients)
@@ -211,7 +211,7 @@ class _LineListener:
             connection.close()
 
     def check_clients(self) -> None:
-        """End the connections whose token is not good any more, or that see other tools now."""
+        """Close connections whose token is no longer valid, or whose tools have changed."""
         for connection in self._open:
             if connection.proof is not None and not self._hub.clients.holds(connection.proof):
                 connection.scope.cancel()
@@ -223,7 +223,7 @@ class _LineListener:
             await self._linger(connection)
 
     async def _linger(self, connection: _Connection) -> None:
-        """Let a refused client see why, unless very many are."""
+        """Let a refused client read the reason, unless there are very many."""
         if self._lingering >= self._limits.connections:
             return
         self._lingering += 1
@@ -278,10 +278,10 @@ class _LineListener:
         await converse(hub, session, _all_lines(first, connection.lines), writer)
 
     def _socket_user(self, connection: _Connection) -> HubClient:
-        """The user who opened a connection to a socket file.
+        """Return the user who opened a connection to a socket file.
 
         Raises:
-            _RefusedError: it is another one, or a process that this one started.
+            _RefusedError: it is another user, or a process that this one started.
         """
         peer = credentials(connection.socket)
         connection.peer = {
@@ -302,12 +302,12 @@ class _LineListener:
         raise _RefusedError(RpcError(INVALID_REQUEST, reason))
 
     async def _token_holder(self, connection: _Connection) -> tuple[HubClient | None, bytes]:
-        """The client whose token is in the first message, and that; no client if none came.
+        """Return the client whose token is in the first message, and the message.
 
         Raises:
-            _RefusedError: a process that this one started is there, no message came in time, or it
-                has no token that is known.
-            LineRefusedError: it is too long, or too slow.
+            _RefusedError: this process started the peer, no message came in time, or it has no
+                known token.
+            LineRefusedError: it is too long or too slow.
         """
         connection.peer = _tcp_peer(connection.socket)
         # First: nothing is read of what another program sends.
@@ -349,7 +349,7 @@ def _tcp_peer(connection: socket.socket) -> JsonObject:
 
 
 async def _all_lines(first: bytes | None, lines: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """The lines of a connection, with the one that was read already."""
+    """Yield the lines of a connection, beginning with one that was already read."""
     if first is not None:
         yield first
     async for line in lines:

@@ -1,7 +1,6 @@
-"""The sockets that clients connect to: opened before anything else, and named in a file.
+"""The sockets that clients connect to: opened before anything else, and listed in a file.
 
-A socket that was asked for and cannot be opened ends the start; what fails later is told, and ends
-nothing.
+If a requested socket cannot be opened, the start fails; later failures are only reported.
 """
 
 import ssl
@@ -28,9 +27,9 @@ LISTENERS_FILE = "listeners.json"
 
 @frozen
 class OpenEndpoint:
-    """An endpoint with its real address, and the socket that listens there.
+    """An endpoint with its real address, and its listening socket.
 
-    Connections over TCP are encrypted with `tls`, if there is one.
+    Connections over TCP are encrypted with `tls`, if it is set.
     """
 
     endpoint: Endpoint
@@ -39,7 +38,7 @@ class OpenEndpoint:
 
     @property
     def shown(self) -> str:
-        """The endpoint as people and programs are told of it."""
+        """The endpoint as shown to people and programs."""
         return self.endpoint.to_text(has_tls=self.tls is not None)
 
 
@@ -51,13 +50,13 @@ def open_endpoints(
     emit: Emit | None,
     token: Path | None = None,
 ) -> Generator[Sequence[OpenEndpoint]]:
-    """Open the sockets, tell where they are, and write it down until the end of the block.
+    """Open the sockets, and announce and list them until the end of the block.
 
-    `token` is the file with the token that was made, if the pipeline names no clients. Without
-    `emit` it is not told yet.
+    `token` is the file of the generated token, if the pipeline names no clients. Without `emit`
+    nothing is announced yet.
 
     Raises:
-        UsageError: one of them cannot be opened, or must not be; none is left open.
+        UsageError: one of them cannot or must not be opened; none is left open.
     """
     placed = [(one, one.address) for one in endpoints if one.address is not None]
     addresses = [address for _, address in placed]
@@ -82,7 +81,7 @@ def open_endpoints(
 
 
 def tell_listening(opened: Sequence[OpenEndpoint], emit: Emit, token: Path | None = None) -> None:
-    """Tell where clients can connect."""
+    """Announce where clients can connect."""
     for listener in opened:
         text = f"listening on {listener.shown}"
         if token is not None and listener.endpoint.needs_token:
@@ -91,7 +90,7 @@ def tell_listening(opened: Sequence[OpenEndpoint], emit: Emit, token: Path | Non
 
 
 def listener_json(opened: OpenEndpoint) -> JsonObject:
-    """A listener as `listeners.json` and the audit log have it."""
+    """Return a listener for `listeners.json` and the audit log."""
     has_tls = opened.tls is not None and opened.listener.address.path is None
     return {
         "transport": opened.endpoint.kind,
@@ -103,7 +102,7 @@ def listener_json(opened: OpenEndpoint) -> JsonObject:
 
 @contextmanager
 def _write_entry(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
-    """Say in a file where this process listens, beside others that share the folder."""
+    """Write the entry of this process, beside those of others that share the folder."""
     with ExitStack() as stack:
         entry: JsonObject = {"listeners": [listener_json(listener) for listener in opened]}
         try:
@@ -115,7 +114,7 @@ def _write_entry(path: Path, opened: Sequence[OpenEndpoint]) -> Generator[None]:
 
 
 def open_listeners(folder: Path) -> Sequence[str]:
-    """The listeners of the servers whose state is in a folder; none if none runs."""
+    """Return the listeners of the servers that share a state folder."""
     try:
         entries = live_entries(folder / LISTENERS_FILE, _forget)
     except (OSError, ValueError, UsageError):
@@ -129,7 +128,7 @@ def _forget(entry: JsonObject) -> None:
 
 
 def _each(entry: JsonObject, key: str) -> Iterator[JsonValue]:
-    """A value of each listener of a process, as its entry has it."""
+    """Yield a value of each listener in the entry of a process."""
     rows = entry.get("listeners")
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, dict) and key in row:

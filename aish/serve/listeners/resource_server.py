@@ -1,8 +1,8 @@
-"""The server as a resource whose tokens an issuer makes (RFC 9728, RFC 6750).
+"""The server as an OAuth resource server (RFC 9728, RFC 6750).
 
-Makes of the `Authorization` of a request a client or a challenge, and describes the server to those
-that look for its issuer. Tokens that the file names count beside. Needs the extra `oauth`; imported
-only by a server with `serve.auth`.
+Turns the `Authorization` of a request into a client or a challenge, and describes the server to
+clients that look for its issuer. Tokens that the file names are accepted too. Needs the extra
+`oauth`; imported only by a server with `serve.auth`.
 """
 
 import re
@@ -54,7 +54,7 @@ _PLAIN: Final = "@.-_~|:"
 
 
 class ResourceServer:
-    """Judges tokens, and answers those that have none; `paths` are those of the listeners."""
+    """Validates tokens, and challenges requests without one; `paths` are those of the listeners."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class ResourceServer:
 
     @property
     def document_paths(self) -> tuple[str, ...]:
-        """The paths of the metadata: that of each listener and of the resource, and the root."""
+        """The paths of the metadata, for each listener, the resource, and the root."""
         own = () if self._settings.resource is None else (_path_of(self._settings.resource),)
         return tuple(dict.fromkeys(f"{RESOURCE_PATH}{path}" for path in (*self._paths, *own, "")))
 
     def document(self, target: Target) -> JsonObject:
-        """The metadata of the resource whose place was asked for."""
+        """Return the metadata of the resource at this path."""
         of = Target(target.path.removeprefix(RESOURCE_PATH), target.host, target.is_tls)
         scopes, listed = _scopes_of(self._clients.scoped), self._issuer.scopes
         shown = [one for one in scopes if not listed or one in listed]
@@ -98,10 +98,10 @@ class ResourceServer:
     def judge(
         self, values: Sequence[str], target: Target
     ) -> Bearer | Callable[[], Awaitable[Bearer]]:
-        """The owner of the token in `Authorization`, or what finds it by asking for new keys.
+        """Return the owner of the token in `Authorization`, or what finds it with new keys.
 
         Raises:
-            HttpError: nobody is let in by that.
+            HttpError: the request is not authorized.
         """
         kind, _, value = (values[0] if values else "").partition(" ")
         if kind.lower() != "bearer":
@@ -123,14 +123,14 @@ class ResourceServer:
             raise self._bad(str(error), target) from error
 
     def lacks(self, proof: AuthenticatedClient, needed: ServeClient, target: Target) -> HttpError:
-        """The answer to a client that needs the scopes of another entry, with all that it needs."""
+        """Return the answer to a client that lacks scopes, with all that it needs."""
         entries = self._clients.entries_of(proof)
         scopes = _scopes_of((*entries, needed))
         message = f"this needs the scopes {backticked(scopes)}"
         return self._refusal(403, "insufficient_scope", message, target, scopes)
 
     def no_client(self, target: Target) -> HttpError:
-        """The answer to a client that the file has no entry for any more."""
+        """Return the answer to a client whose entry is gone from the file."""
         return self._bad("the token is not valid any more", target)
 
     async def _judge_again(
@@ -148,10 +148,10 @@ class ResourceServer:
         return read_token(value, self.keys.known, self._expected, self._clock.now())
 
     def _admit(self, token: AccessToken, target: Target) -> Bearer:
-        """The client of a token.
+        """Return the client of a token.
 
         Raises:
-            HttpError: the token has too few scopes for any.
+            HttpError: the token has too few scopes for any entry.
         """
         proof = self._clients.admit(_name_of(token), token.scopes)
         if proof is None:
@@ -166,7 +166,7 @@ class ResourceServer:
         return Bearer(proof.client.name, frozenset({SCOPE}), proof.key, about, until)
 
     def _unknown(self, error: UnknownKeyError, target: Target) -> HttpError:
-        """The answer to a token whose key is not known; it may be good if the issuer is down."""
+        """Return the answer to a token with an unknown key, which may be valid."""
         if not (self.keys.is_failing or self.keys.may_change):
             return self._bad(str(error), target)
         seconds = "1" if self.keys.may_change else str(max(1, ceil(self.keys.cool_down)))
@@ -177,14 +177,14 @@ class ResourceServer:
         return self._refusal(401, "invalid_token", message, target, self._usual_scopes())
 
     def _usual_scopes(self) -> Sequence[str]:
-        """The scopes that a client is told to ask for first."""
+        """Return the scopes that a client is told to request first."""
         named = self._settings.scopes
         return _scopes_of(self._clients.scoped[:1]) if named is None else named
 
     def _refusal(
         self, status: int, error: str, message: str, target: Target, scopes: Sequence[str]
     ) -> HttpError:
-        """An answer with the one challenge that clients read; without a token it has no error."""
+        """Return an answer with a challenge; without a token the challenge has no error."""
         about = {"resource_metadata": resource_places(self._resource(target))[0]}
         if error != "unauthorized":
             about = {"error": error, "error_description": message, **about}
@@ -194,7 +194,7 @@ class ResourceServer:
         return HttpError(status, error, message, headers={"www-authenticate": f"Bearer {fields}"})
 
     def _resource(self, target: Target) -> str:
-        """The URL of this server, as the client spells it, without a slash at its end."""
+        """Return the URL of this server as the client wrote it, without a slash at its end."""
         if self._settings.resource is not None:
             return canonical_resource(self._settings.resource)
         path = target.path if target.path in self._paths else self._paths[0]
@@ -212,10 +212,10 @@ async def open_resource_server(
     paths: Sequence[str],
     behind_proxy: bool,
 ) -> ResourceServer:
-    """Ask the issuer how it calls itself, and for its keys.
+    """Fetch the issuer's metadata and keys.
 
     Raises:
-        UnavailableError: it does not answer, or not as an issuer.
+        UnavailableError: it does not answer as an issuer does.
     """
     named = () if settings.jwks is None else (settings.jwks,)
     client = OAuthClient(settings.issuer, named=named, own_authorities=True)
@@ -269,7 +269,7 @@ def _report_keys(tell: Tell, issuer: str, failure: str | None) -> None:
 
 
 def _name_of(token: AccessToken) -> str:
-    """The name of a client: of the subject, and of the program that it uses if that is another."""
+    """Return the name of a client: the subject, and its program if that is another one."""
     names = dict.fromkeys(name for name in (token.subject, token.client_id) if name)
     return OF_ISSUER + "/".join(percent_encoded(name, safe=_PLAIN) for name in names)
 
@@ -283,5 +283,5 @@ def _path_of(url: str) -> str:
 
 
 def _quotable(text: str) -> str:
-    """A text as it may stand between the quotes of a header."""
+    """Return a text for the quoted string of a header."""
     return _NOT_QUOTED.sub("?", text.replace('"', "'"))

@@ -1,7 +1,7 @@
-"""A client over standard streams: a JSON message a line; end of input ends it.
+"""A client over standard streams: one JSON message per line; the end of input ends it.
 
-Nothing else reaches standard output: from the first moment it is the client's alone, and what
-prints prints to standard error.
+Standard output belongs to the client from the start: whatever else is printed goes to standard
+error.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _ALWAYS_FITS = 4096
 
 @frozen
 class Streams:
-    """The descriptors of standard input and output, which nobody else reads or writes."""
+    """The descriptors of standard input and output, for the client alone."""
 
     input: int
     output: int
@@ -35,7 +35,7 @@ class Streams:
 
 @contextmanager
 def own_streams() -> Generator[Streams]:
-    """Take standard input and output for the client; others get an empty input, and stderr."""
+    """Reserve standard input and output for the client; others get an empty input, and stderr."""
     taken, output = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
@@ -48,7 +48,7 @@ def own_streams() -> Generator[Streams]:
 
 
 class DescriptorStream:
-    """An end of a pipe, a terminal or a file; the mode of the descriptor is not changed."""
+    """An end of a pipe, a terminal or a file; the mode of its descriptor is not changed."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -72,7 +72,7 @@ class DescriptorStream:
             return 0
 
     async def wait_readable(self) -> None:
-        """Wait for the next chunk; the event loop watches the descriptor from one to the next."""
+        """Wait for the next chunk; the event loop keeps watching the descriptor between chunks."""
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         if self._watching is None:
@@ -112,7 +112,7 @@ class DescriptorStream:
 
 
 async def serve_stdio(hub: Hub, streams: Streams) -> None:
-    """Serve the client at the standard streams until it ends the input.
+    """Serve the client at the standard streams until its input ends.
 
     Raises:
         LineRefusedError: it sent a line that is too long.

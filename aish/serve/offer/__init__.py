@@ -1,1 +1,1 @@
-"""Tools of servers, packs and pipelines as clients see them, and their lists."""
+"""Tools of servers, packs and pipelines as clients see them, and the lists of them."""

@@ -1,6 +1,6 @@
-"""Settings in force now: a reload exchanges all of them at one instant.
+"""The settings in force, which a reload replaces all at one instant.
 
-Whoever needs the settings, the rules, the tools or the clients asks here each time, and keeps none.
+Settings, rules, tools and clients are read from here each time, and never kept.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ KEPT = ("listen", "state", "audit", "limits", "hosts", "origins", "auth")
 
 @frozen
 class LoadedFile:
-    """A file that may be served: its servers and rules, and the pipelines that are tools."""
+    """A file to serve: its servers and rules, and the pipelines that are tools."""
 
     plan: Plan
     pipelines: "tuple[OfferedPipeline, ...]" = ()
@@ -30,7 +30,7 @@ class LoadedFile:
 
 @frozen
 class ActiveConfig:
-    """A file as it was loaded once: its plan, and the tools that it lets through."""
+    """A loaded file: its plan, and the tools that it offers."""
 
     plan: Plan
     tools: ServedTools
@@ -45,10 +45,10 @@ class ActiveConfig:
 
 
 def check_aliases(plan: Plan) -> None:
-    """Refuse a server that has the alias of the pipelines.
+    """Check that no server has the alias of the pipelines.
 
     Raises:
-        UsageError: there is one.
+        UsageError: one has it.
     """
     if any(server.entry.alias == SERVED for server in plan.servers):
         where = f"mcp server `{SERVED}`"
@@ -58,13 +58,13 @@ def check_aliases(plan: Plan) -> None:
 
 @slotted
 class Active:
-    """The configuration that is in force."""
+    """The configuration in force."""
 
     now: ActiveConfig
 
 
 def with_kept_settings(plan: Plan, old: Plan) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with the settings of the start, and the keys of those that it would change."""
+    """Return the plan with the settings of the start, and the keys that it would change."""
     was, now = old.pipeline.serve, plan.pipeline.serve
     changed = [f"serve.{name}" for name in KEPT if getattr(was, name) != getattr(now, name)]
     if plan.pipeline.control != old.pipeline.control:

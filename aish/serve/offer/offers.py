@@ -1,6 +1,6 @@
-"""The lists that clients see, narrowed for some of them: tools, resources, templates and prompts.
+"""The lists of tools, resources, templates and prompts, narrowed for some clients.
 
-Each is encoded once per change, in the order of the file, and is the same on every transport.
+Each list is encoded once per change, in the order of the file, for all transports.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ class _Pages:
 
 
 class Offer:
-    """The lists that some clients see: all of the hub, narrowed by `globs` if there are any."""
+    """The lists for some clients: those of the hub, narrowed by `globs` if there are any."""
 
     def __init__(self, globs: tuple[str, ...]) -> None:
         self.watchers: set[Callable[[str], None]] = set()
@@ -71,17 +71,17 @@ class Offer:
         return not self._globs or any(matches_tool(glob, name) for glob in self._globs)
 
     def name(self, listed: ListName, public: str) -> ToolName | None:
-        """The tool or resource that clients call by this name, or by this URI."""
+        """Return the tool or resource with this public name or URI."""
         return self._lists[listed].names.get(public)
 
     def names(self, listed: ListName) -> Mapping[str, ToolName]:
         return self._lists[listed].names
 
     def page(self, listed: ListName, cursor: str | None) -> tuple[bytes, str | None]:
-        """A page of a list as a JSON array, and the cursor of the next one.
+        """Return a page of a list as a JSON array, and the cursor of the next one.
 
         Raises:
-            RpcError: the cursor is not of this list.
+            RpcError: the cursor does not belong to this list.
         """
         return self._lists[listed].page(cursor)
 
@@ -91,6 +91,6 @@ class Offer:
         return self._lists[listed].make(chosen)
 
     def tell(self, capability: str) -> None:
-        """A list is another one."""
+        """Notify clients that a list has changed."""
         for watcher in tuple(self.watchers):
             watcher(capability)

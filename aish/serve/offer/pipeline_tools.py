@@ -1,7 +1,7 @@
 """Pipelines as tools: each call is a run with a folder, a journal and limits of its own.
 
-The hub's gate decides about the call; about what the run does its own file decides. A client that
-makes a call again while its run has not ended gets the result of that run.
+The hub's gate decides about the call, the pipeline's file about what the run does. A client that
+repeats a call while its run continues gets the result of that run.
 """
 
 from collections.abc import (
@@ -89,7 +89,7 @@ Recheck = Callable[[], Awaitable[ToolResult | None]]
 
 @frozen
 class OfferedPipeline:
-    """A pipeline that can be called: its tool, as clients see it, and its plan."""
+    """A pipeline that can be called: its tool, and its plan."""
 
     entry: ServedPipeline
     tool: Tool
@@ -101,7 +101,7 @@ class OfferedPipeline:
 def load_pipelines(
     pipeline: Pipeline, options: RunOptions, secrets: Secrets, session: Played | None = None
 ) -> tuple[OfferedPipeline, ...]:
-    """The pipelines that a file serves, each with the plan that its runs have.
+    """Load the pipelines that a file serves, each with the plan for its runs.
 
     Raises:
         PipelineError: one of the files cannot be run.
@@ -125,7 +125,7 @@ def load_pipelines(
 
 
 def _wait_instead_of_pausing(plan: Plan) -> Plan:
-    """The plan with `on_ask: wait` in place of `pause`, because a caller waits for the run."""
+    """Return the plan with `on_ask: wait` instead of `pause`: a caller waits for the run."""
 
     def patient(step: Step) -> Step:
         if isinstance(step, PipelineStep) or step.asking.on_ask != "pause":
@@ -192,7 +192,7 @@ def _row(entry: ServedPipeline, pipeline: Pipeline) -> JsonObject:
 
 
 def _output_schema(value: JsonValue, pipeline: Pipeline, place: str) -> JsonObject:
-    """The schema of an output: that of the step whose answer it is."""
+    """Return the schema of an output: that of the step whose answer it is."""
     match = _STEP_OUTPUT.fullmatch(value.strip()) if isinstance(value, str) else None
     id = None if match is None else match[1] or match[2]
     step = next((candidate for candidate in pipeline.steps if candidate.id == id), None)
@@ -209,7 +209,7 @@ def _pointer(name: str) -> str:
 
 
 def _embed_schema(schema: JsonObject, place: str) -> JsonObject:
-    """The schema, moved to `place` in another one, with its references adjusted."""
+    """Return a schema to embed in another one at `place`, with its references adjusted."""
     if "$id" in schema:
         return schema
     changed: dict[str, JsonValue] = {}
@@ -233,7 +233,7 @@ def _embed_schema(schema: JsonObject, place: str) -> JsonObject:
 
 
 class _ProgressSink(Sink):
-    """A sink that tells the caller of each finished step and item."""
+    """A sink that notifies the caller of each finished step and item."""
 
     name = "the progress"
 
@@ -272,7 +272,7 @@ class _ProgressSink(Sink):
 
 @slotted
 class _Run:
-    """A run, those who wait for it, and its result once it has ended."""
+    """A run, its waiting calls, and its result once it has ended."""
 
     key: tuple[str, ...]
     id: str
@@ -284,13 +284,13 @@ class _Run:
     error: Exception | None = None
 
     def report(self, progress: Progress) -> None:
-        """Tell everybody who waits for the run."""
+        """Send progress to all calls that wait for the run."""
         for report in tuple(self.callers):
             report(progress)
 
 
 class PipelineRuns:
-    """Runs pipelines for clients, so many at a time; a run outlives the task of its caller.
+    """Runs pipelines for clients, a limited number at a time; a run outlives its caller's task.
 
     Equal calls of one client share a run. It ends when the last of them is cancelled.
     """
@@ -307,7 +307,7 @@ class PipelineRuns:
         self._tasks = tasks
 
     async def end(self) -> None:
-        """End what runs, as SIGTERM does, and wait for it."""
+        """End all runs, as SIGTERM does, and wait for them."""
         live = tuple(self._live)
         for run in live:
             run.ending.arrive(ExitCode.TERMINATED)
@@ -325,10 +325,10 @@ class PipelineRuns:
         recheck: Recheck,
         around: "RunFlow | None",
     ) -> JsonObject | ToolResult:
-        """The result of a call: of a run of its own, or of the one that an equal call has begun.
+        """Return the result of a call: of its own run, or of the run that an equal call began.
 
-        A call that is cancelled leaves its run; the last one ends it, as SIGTERM does. `around` are
-        the sources that the server follows, with those of the call.
+        A cancelled call leaves its run; the last one to leave ends it, as SIGTERM does. `around`
+        are the sources that the server follows, with those of the call.
         """
         try:
             _check_depth(arguments)
@@ -357,9 +357,9 @@ class PipelineRuns:
     async def _join(
         self, key: tuple[str, ...], report: Report, begin: Callable[[], Awaitable[_Run | Other]]
     ) -> AsyncGenerator[tuple[_Run | Other, bool]]:
-        """The run of this key, which `begin` begins if there is none; and whether it did.
+        """Return the run of this key, which `begin` starts if there is none, and whether it did.
 
-        Whoever leaves the block does not wait for it any more.
+        After the block the caller no longer waits for it.
         """
         turn = self._turns.setdefault(key, anyio.Lock())
         async with turn:
@@ -397,7 +397,7 @@ class PipelineRuns:
     async def resume(
         self, offered: OfferedPipeline, id: str, report: Report, around: "RunFlow | None"
     ) -> JsonObject:
-        """The result of a run that was interrupted, after it has gone on to its end.
+        """Resume an interrupted run, and return its result at its end.
 
         Raises:
             AishError: it cannot be resumed.
@@ -420,7 +420,7 @@ class PipelineRuns:
 
     @contextmanager
     def _place(self) -> Generator[ExitStack]:
-        """The place of a run, and what it holds: given back unless the run has begun."""
+        """Reserve a place for a run; it is released unless the run has begun."""
         with ExitStack() as stack:
             stack.callback(self._places.release)
             yield stack
@@ -448,10 +448,7 @@ class PipelineRuns:
         return Launch(plan, options, folder, self._clock, recorder=self._recorder)
 
     def _host(self, launch: Launch, run: _Run) -> HostedRun:
-        """A run that can be answered from outside over a socket of its own, unless it is replayed.
-
-        That is opened while it waits for an approval.
-        """
+        """Host a run; unless replayed, it has a control socket while it waits for approval."""
         plan, recorder = launch.plan, launch.recorder
         listens = recorder is None or not recorder.approvals.replays
         control = ControlRequest() if listens and most_patient(plan) != "deny" else None
@@ -471,7 +468,7 @@ class PipelineRuns:
 
 
 class _Notices(Sink):
-    """A sink that tells the person who runs the server what went wrong in a run."""
+    """A sink that reports problems of a run to the person who runs the server."""
 
     name = "the notices"
 
@@ -484,7 +481,7 @@ class _Notices(Sink):
 
 
 def _check_depth(arguments: JsonObject) -> None:
-    """Refuse values that templates and the journal could not walk through.
+    """Check that values are not nested too deeply for templates and the journal.
 
     Raises:
         UsageError: an input is nested too deeply.
@@ -507,7 +504,7 @@ def _check_depth(arguments: JsonObject) -> None:
 
 
 def _digests(plan: Plan) -> Iterator[str]:
-    """The digests of a file and of those that it runs: after a reload they may be others."""
+    """Return the digests of a file and of those that it runs, which a reload may change."""
     yield plan.pipeline.digest
     for inner in plan.inner.values():
         yield from _digests(inner)
@@ -527,7 +524,7 @@ def _refusal(offered: OfferedPipeline, kind: ResultKind, error: AishError) -> To
 
 
 def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:
-    """The `CallToolResult` of a run that has ended."""
+    """Return the `CallToolResult` of a finished run."""
     end: Exit = row["exit"]
     meta: JsonObject = {RUN_KEY: row["run"], **_sources_of(row)}
     if end.code != ExitCode.OK:
@@ -546,7 +543,7 @@ def result_of(offered: OfferedPipeline, row: Row) -> JsonObject:
 
 
 def _sources_of(row: Row) -> JsonObject:
-    """The sources of a result: those of the outputs, else of all that the run has read."""
+    """Return the sources of a result: those of its outputs, else all that the run has read."""
     if row["sources"] is None:
         return {}
     outputs = row.get("output_sources") if row["exit"].code == ExitCode.OK else None
@@ -570,7 +567,7 @@ def _last_text(plan: Plan, row: Row) -> str:
 
 
 def _item_steps(plan: Plan) -> frozenset[str]:
-    """The step whose items are the result; there may be a million of them, so of no other."""
+    """Return the step whose items are the result; others are not kept, they may have millions."""
     return frozenset() if plan.pipeline.outputs is not None else frozenset({plan.steps[-1].id})
 
 

@@ -1,4 +1,4 @@
-"""All tools that clients are offered: those of servers and packs, and the pipelines of the file."""
+"""All tools offered to clients: those of servers and packs, and the pipelines of the file."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ServedTools:
-    """Lists and calls them; pipelines come after the tools of all servers."""
+    """Lists and calls the tools; pipelines come after the tools of all servers."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ServedTools:
     def successor(
         self, own: AllTools, pipelines: Iterable["OfferedPipeline"], limit: int
     ) -> "ServedTools":
-        """The tools of another file; runs under way are not affected."""
+        """Return the tools of another file; running pipelines are not affected."""
         successor = ServedTools(own, self._registry, self._sessions, self._shared, pipelines)
         if successor._pipelines:
             self._shared.require(limit)
@@ -55,7 +55,7 @@ class ServedTools:
 
     @property
     def pipelines(self) -> Iterable["OfferedPipeline"]:
-        """The pipelines that are offered as tools."""
+        """The pipelines offered as tools."""
         return self._pipelines.values()
 
     def listed(self) -> tuple[Tool, ...]:
@@ -63,12 +63,12 @@ class ServedTools:
         return (*self.own.listed(), *(pipeline.tool for pipeline in self._pipelines.values()))
 
     def by_name(self, name: ToolName) -> Tool | None:
-        """A tool as it is defined now."""
+        """Return a tool as it is defined now."""
         pipeline = self._pipelines.get(name)
         return self.own.by_name(name) if pipeline is None else pipeline.tool
 
     def row(self, tool: Tool) -> JsonObject:
-        """The row of a tool in a list, under its own name."""
+        """Return the row of a tool in a list, under its own name."""
         pipeline = self._pipelines.get(tool.name)
         return self._registry.row(tool) if pipeline is None else pipeline.row
 
@@ -82,13 +82,10 @@ class ServedTools:
         recheck: "Recheck",
         around: "RunFlow | None",
     ) -> JsonObject | ToolResult:
-        """The result of a call; every failure is one. `on_run` hears of the run of a pipeline.
+        """Return the result of a call, which may be an error. `on_run` gets the run of a pipeline.
 
-        `around` are the sources that are followed here, with those of the call.
-
-        `recheck` decides again about a call that has waited here before it is made.
-
-        Only cancellation propagates, and a fault of ours.
+        `around` are the sources that are followed here, with those of the call. `recheck` decides
+        again about a call that had to wait. Only cancellation and bugs propagate.
         """
         pipeline = self._pipelines.get(tool.name)
         runs = self._shared.runs
@@ -105,18 +102,18 @@ class ServedTools:
         return await runs.call(caller.client, pipeline, arguments, call, on_run, recheck, around)
 
     async def connection(self, session: str, alias: str) -> Server | ToolResult | None:
-        """The connection to a server that only this session has, or why there is none.
+        """Return the session's own connection to a server, or the reason why there is none.
 
-        `None` is for servers whose connection is shared.
+        `None` is for servers with a shared connection.
         """
         return await self._sessions.server(session, alias)
 
     def close_session(self, session: str) -> None:
-        """Close the connections that only this session had."""
+        """Close the connections of a session."""
         self._sessions.end(session)
 
     def answers_with_task(self, tool: Tool) -> bool:
-        """Tell whether a tool is a pipeline whose calls are tasks at once."""
+        """Return true if a tool is a pipeline whose calls become tasks at once."""
         pipeline = self._pipelines.get(tool.name)
         return pipeline is not None and pipeline.entry.task
 
@@ -127,7 +124,7 @@ class ServedTools:
         report: Callable[[Progress], None],
         around: "RunFlow | None",
     ) -> JsonObject:
-        """The result of a pipeline's run that was interrupted, after it has gone on.
+        """Resume the interrupted run of a pipeline, and return its result.
 
         Raises:
             AishError: it cannot be resumed.
@@ -147,7 +144,7 @@ class _SharedRuns:
         self._tasks = tasks
 
     def require(self, limit: int) -> None:
-        """Make them, unless they are there."""
+        """Create the runs, unless they exist."""
         if self.runs is None:
             from aish.serve.offer.pipeline_tools import PipelineRuns
 
@@ -158,7 +155,7 @@ class _SharedRuns:
 async def open_served_tools(
     tools: AllTools, registry: Registry, sessions: SessionServers, environment: RunEnvironment
 ) -> AsyncGenerator[ServedTools]:
-    """The tools of a hub; runs that are left at the end of the block end, as by SIGTERM."""
+    """Open the tools of a hub; at the end of the block remaining runs are ended as by SIGTERM."""
     async with task_group() as tasks:
         shared = _SharedRuns(environment, tasks)
         try:

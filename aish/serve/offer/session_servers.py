@@ -1,7 +1,7 @@
 """Servers that are not shared: each session has a connection of its own (`share: false`).
 
-What they offer is that of the connection of all; a call goes to the session's own one, which is
-opened by the first call and closed with the session.
+The lists come from the common connection; calls go to the session's own one, which the first call
+opens and the end of the session closes.
 """
 
 from collections.abc import Callable, Collection
@@ -22,7 +22,7 @@ _ENDED = "the session that had this server has ended"
 
 @slotted
 class _Connection:
-    """The connection of a session to a server, once there is one."""
+    """The connection of a session to a server, once it exists."""
 
     opening: anyio.Lock
     stay: ServerTask | None = None
@@ -38,7 +38,7 @@ class SessionServers:
         """The latest sessions that have ended: a task of theirs may still come to its call."""
 
     async def server(self, session: str, alias: str) -> Server | ToolResult | None:
-        """The session's own server, `None` if it is shared, or why there is none."""
+        """Return the session's own server, `None` if it is shared, or why there is none."""
         servers = self._live().plan.servers
         found = (one for one in servers if one.entry.alias == alias and not one.entry.share)
         resolved = next(found, None)
@@ -77,7 +77,7 @@ class SessionServers:
                 connection.stay.leave()
 
     def drop(self, aliases: Collection[str]) -> None:
-        """Close the connections to servers that are others now, once their calls have ended."""
+        """Close the connections to replaced servers, once their calls have ended."""
         for of_session in self._connections.values():
             for alias in aliases:
                 connection = of_session.pop(alias, None)

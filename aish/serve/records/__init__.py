@@ -1,1 +1,1 @@
-"""Records of calls and clients: the audit log, events, figures."""
+"""Records of calls and clients: the audit log, events, metrics."""

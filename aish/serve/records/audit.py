@@ -1,8 +1,8 @@
 """The audit log: who called what, and what was decided, as JSON lines.
 
-A record is written with one system call before what it is about is done, and synced within a
-second. Without its record no call is made. Neither arguments nor results are in it: digests with a
-key, names, types and sizes.
+A record is written with one system call before the action it describes, and synced within a second.
+No call is made without its record. The log has neither arguments nor results, but keyed digests,
+names, types and sizes.
 """
 
 import json
@@ -78,7 +78,7 @@ class Caller:
 
 @frozen
 class AuditedCall:
-    """A call with its first record, and still without its last one."""
+    """A call whose first record is written and whose last one is not."""
 
     caller: Caller
     tool: Tool
@@ -87,7 +87,7 @@ class AuditedCall:
 
 
 class AuditLog:
-    """The log of one process, `audit-PID.jsonl`; a full file gets a number and is kept a while."""
+    """The log of one process, `audit-PID.jsonl`; full files are numbered and kept for a while."""
 
     def __init__(
         self,
@@ -113,10 +113,10 @@ class AuditLog:
     def note_decision(
         self, caller: Caller, proposal: Proposal, decision: Decision, level: DecisionLevel
     ) -> None:
-        """A call was decided about; it is not sent yet. Its place names it until it has ended.
+        """Record the decision about a call before it is sent; its place identifies it.
 
         Raises:
-            AuditError: that could not be written.
+            AuditError: it could not be written.
         """
         tool = proposal.tool
         about: JsonObject = {
@@ -132,10 +132,10 @@ class AuditLog:
     def note_end(
         self, call: str, kind: str, result: bytes | None = None, run: str | None = None
     ) -> None:
-        """A call has ended; without a `result` it was cancelled. `run` is that of a pipeline.
+        """Record the end of a call, cancelled without a `result`; `run` is that of a pipeline.
 
         Raises:
-            AuditError: that could not be written.
+            AuditError: it could not be written.
         """
         about: JsonObject | None = None
         if result is not None:
@@ -155,10 +155,10 @@ class AuditLog:
         )
 
     def read(self, caller: Caller, method: str, server: str | None, name: str) -> None:
-        """A resource or a prompt is about to be asked for; without a server it is refused.
+        """Record a request for a resource or prompt before it is sent or refused.
 
         Raises:
-            AuditError: that could not be written.
+            AuditError: it could not be written.
         """
         about: dict[str, JsonValue] = {
             "method": method,
@@ -169,33 +169,33 @@ class AuditLog:
         self._write("read", "security" if server is None else "info", caller, about)
 
     def open_session(self, caller: Caller) -> None:
-        """A session has begun.
+        """Record the beginning of a session.
 
         Raises:
-            AuditError: that could not be written.
+            AuditError: it could not be written.
         """
         self.note("session.opened", caller)
         self._sessions[caller.session] = caller
 
     def close_session(self, caller: Caller) -> None:
-        """A session has ended.
+        """Record the end of a session.
 
         Raises:
-            AuditError: that could not be written.
+            AuditError: it could not be written.
         """
         del self._sessions[caller.session]
         self.note("session.closed", caller)
 
     def note(self, event: AuditEvent, caller: Caller | None, **about: JsonValue) -> None:
-        """Something else happened: a session, a listener, a refused request.
+        """Record another event: a session, a listener, a refused request.
 
         Raises:
-            AuditError: that could not be written.
+            AuditError: it could not be written.
         """
         self._write(event, "security", caller, about)
 
     async def sync(self) -> None:
-        """Bring to the disk what was written, each second, until this is cancelled."""
+        """Sync the file every second until this is cancelled."""
         while True:
             await anyio.sleep(_SYNC_SECONDS)
             if not self._is_synced:
@@ -206,7 +206,7 @@ class AuditLog:
                     self.failures += 1
 
     def close(self) -> None:
-        """Write the end of what has none, then sync and close the file."""
+        """Record the end of unfinished calls, then sync and close the file."""
         with suppress(AuditError):
             for call in tuple(self._calls):
                 self.note_end(call, "cancelled")
@@ -277,7 +277,7 @@ class AuditLog:
 def open_audit(
     settings: AuditSettings, state: ServeState, clock: Clock, mask: Callable[[str], str]
 ) -> AuditLog:
-    """The audit log of this process.
+    """Open the audit log of this process.
 
     Raises:
         UsageError: it cannot be opened.

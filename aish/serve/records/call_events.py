@@ -1,7 +1,6 @@
-"""The calls of clients as events, for those who follow the server at the control API.
+"""The calls of clients as events, for programs that follow the server at the control API.
 
-Nothing is made of a call unless somebody listens. What counts is in the audit log, which is written
-before an event is told.
+No event is made unless somebody follows. The audit log, which is written first, is what counts.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,9 +34,9 @@ _KINDS: Final[Mapping[CallKind, ResultKind]] = {
 
 
 class CallEvents:
-    """Tells of sessions and calls, if they are followed, and of notices in any case.
+    """Emits sessions and calls if they are followed, and notices in any case.
 
-    `stage` puts down for review what a rule stages; `is_followed` says whether anybody is told.
+    `stage` stores a call that a rule stages; `is_followed` says whether anybody follows.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class CallEvents:
             self.notify(SessionClosed(_place(caller)))
 
     def note_decision(self, proposal: Proposal, decision: Decision, level: DecisionLevel) -> None:
-        """A call was decided about; it is not sent yet."""
+        """Emit the decision about a call before it is sent."""
         is_staged = decision.verdict == "staged"
         if not self._is_followed() and not is_staged:
             return
@@ -81,7 +80,7 @@ class CallEvents:
     def note_end(
         self, proposal: Proposal, kind: CallKind, result: JsonObject | None, seconds: float
     ) -> None:
-        """A call has ended; without a `result` it was cancelled."""
+        """Emit the end of a call; without a `result` it was cancelled."""
         if not self._is_followed():
             return
         self.notify(
@@ -96,7 +95,7 @@ class CallEvents:
         )
 
     def _text(self, result: JsonObject) -> str:
-        """The text of a result, masked before it is cut."""
+        """Return the text of a result, masked before it is cut."""
         blocks = result.get("content")
         rows = blocks if isinstance(blocks, list | tuple) else ()
         texts = [row.get("text") for row in rows if isinstance(row, Mapping)]

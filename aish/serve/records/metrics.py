@@ -1,4 +1,4 @@
-"""Figures of the MCP server, as text for Prometheus.
+"""Metrics of the MCP server, as text for Prometheus.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -20,9 +20,9 @@ Read = Callable[[], Mapping[Labels, float]]
 
 
 class Metrics:
-    """Counts calls as they end; all else is read when it is asked for.
+    """Counts finished calls; other values are read on request.
 
-    `gauges` and `counters` have a name, what it means, and what reads the values.
+    `gauges` and `counters` have a name, a description, and a function that reads the values.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Metrics:
         self._seconds = 0.0
 
     def count_call(self, tool: str, decision: str, kind: str, seconds: float | None = None) -> None:
-        """Count a finished call; one without `seconds` was never decided."""
+        """Count a finished call; a call without `seconds` was never decided."""
         self._calls[tool, decision, kind] += 1
         if seconds is None:
             return
@@ -41,7 +41,7 @@ class Metrics:
         self._seconds += seconds
 
     def text(self) -> str:
-        """All figures in the format of Prometheus."""
+        """Return all metrics in the format of Prometheus."""
         return "\n".join([*self._lines(), ""])
 
     def _lines(self) -> Iterator[str]:
