@@ -96,6 +96,7 @@ class Soak:
         self.latencies: list[float] = []
         self.samples: list[int] = []
         self.is_over = False
+        self.pid = 0
 
     def write_file(self, version: int) -> None:
         """The file of a version: what is in it changes from one to the next."""
@@ -111,7 +112,11 @@ class Soak:
             servers = {"extra": {"command": command}, **servers}
         deny = ["steady__fail"] if version % 3 else []
         text = json.dumps(
-            {"aish": 1, "mcp": {"servers": servers, "auto_approve": rules, "deny": deny}}
+            {
+                "aish": 1,
+                "mcp": {"servers": servers, "auto_approve": rules, "deny": deny},
+                "serve": {"audit": {"rotate": "1MiB", "keep": 5}},
+            }
         )
         if version % 4 == 3:
             text = text.replace('"servers"', '"serverz"', 1)
@@ -127,6 +132,7 @@ class Soak:
             process = await anyio.open_process(
                 command, cwd=self.folder, stdin=None, stdout=stderr, stderr=stderr
             )
+        self.pid = process.pid
         began = time.monotonic()
         await self._until((state_of_servers(self.folder) / "listeners.json").exists)
         async with anyio.create_task_group() as tasks:
