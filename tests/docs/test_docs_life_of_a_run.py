@@ -66,7 +66,7 @@ def test_the_page_tells_the_way_of_a_real_run(
     assert [json.loads(line)["type"] for line in lines] == events
     entered = set((tmp_path / "entered").read_text().splitlines())
     assert stages - entered == set()
-    said = re.search(r"of (\d+) files of `aish/`", PAGE.read_text("utf-8"))
+    said = re.search(r"\((\d+) files\)", PAGE.read_text("utf-8"))
     assert said is not None
     assert abs(len(entered) - int(said[1])) <= ROUNDED, len(entered)
 

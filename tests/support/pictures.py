@@ -20,6 +20,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
+MEASURED = frozenset({PICTURES / "long-runs.svg"})
+"""Drawn by a measurement of hours (`compat/long_runs.py`), and never renewed by itself."""
 MADE = PICTURES / "made.json"
 LARGEST = 150 * 1024
 SCENES = "tests/support/picture_*.py"
