@@ -239,10 +239,10 @@ class Batch:
                 pass
 
     def check(self, process: "subprocess.Popen[bytes]") -> list[str]:
-        """Interrupt the run, and return what is wrong with what it leaves."""
-        process.send_signal(signal.SIGINT)
+        """End the run, and return what is wrong with what it leaves."""
+        process.send_signal(signal.SIGTERM)
         code = process.wait(60)
-        problems = [] if code == 130 else [f"the batch ended with {code}, not 130"]
+        problems = [] if code == 143 else [f"the batch ended with {code}, not 143"]
         (run,) = (one for one in (self.folder / "runs").iterdir() if not one.is_symlink())
         results = (run / "results.jsonl").read_text("utf-8").splitlines()
         keys = Counter(json.loads(line)["key"] for line in results)
